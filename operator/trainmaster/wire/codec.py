@@ -1,0 +1,118 @@
+"""Frozen dataclasses to JSON and back, with a clear refusal of anything that does not fit.
+
+Heartbeats come from pods, so nothing in them is trusted: types are checked, unknown members are ignored
+(an older operator must understand a newer agent), and errors name the member.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import typing
+from typing import Any, Dict, Mapping, Type, TypeVar, Union
+
+T = TypeVar("T")
+
+
+class WireError(ValueError):
+    """A message that is not what its type says. The text names the member."""
+
+
+def encode(value: Any) -> bytes:
+    """The canonical JSON of a dataclass: sorted members, no spaces, so that equal values have equal bytes."""
+    return json.dumps(to_plain(value), sort_keys=True, separators=(",", ":")).encode()
+
+
+def to_plain(value: Any) -> Any:
+    """Dataclasses and tuples as JSON's own dicts and lists."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, (list, tuple)):
+        return [to_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    return value
+
+
+def decode(kind: Type[T], data: Union[bytes, str]) -> T:
+    """Parse JSON into `kind`.
+
+    Raises:
+        WireError: not JSON, or a member is missing or of another type.
+    """
+    try:
+        plain = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise WireError(f"not JSON: {error}") from None
+    return from_plain(kind, plain)
+
+
+def from_plain(kind: Type[T], plain: Any) -> T:
+    """Like `decode`, for what is parsed already."""
+    return typing.cast(T, _convert(kind, plain, kind.__name__))
+
+
+_HINTS: Dict[type, Dict[str, Any]] = {}
+
+
+def _hints(kind: type) -> Dict[str, Any]:
+    if kind not in _HINTS:
+        _HINTS[kind] = typing.get_type_hints(kind)
+    return _HINTS[kind]
+
+
+def _convert(kind: Any, plain: Any, where: str) -> Any:
+    origin = typing.get_origin(kind)
+    if kind is Any:
+        return plain
+    if origin is Union:
+        return _convert_optional(kind, plain, where)
+    if origin is tuple:
+        return _convert_tuple(kind, plain, where)
+    if origin is dict:
+        return _convert_dict(kind, plain, where)
+    if dataclasses.is_dataclass(kind):
+        return _convert_dataclass(kind, plain, where)
+    return _convert_scalar(kind, plain, where)
+
+
+def _convert_optional(kind: Any, plain: Any, where: str) -> Any:
+    if plain is None:
+        return None
+    (inner,) = [arm for arm in typing.get_args(kind) if arm is not type(None)]
+    return _convert(inner, plain, where)
+
+
+def _convert_tuple(kind: Any, plain: Any, where: str) -> Any:
+    if not isinstance(plain, list):
+        raise WireError(f"{where}: expected a list")
+    inner = typing.get_args(kind)[0]
+    return tuple(_convert(inner, item, f"{where}[{index}]") for index, item in enumerate(plain))
+
+
+def _convert_dict(kind: Any, plain: Any, where: str) -> Any:
+    if not isinstance(plain, dict):
+        raise WireError(f"{where}: expected an object")
+    inner = typing.get_args(kind)[1]
+    return {str(key): _convert(inner, item, f"{where}.{key}") for key, item in plain.items()}
+
+
+def _convert_dataclass(kind: Any, plain: Any, where: str) -> Any:
+    if not isinstance(plain, Mapping):
+        raise WireError(f"{where}: expected an object")
+    values = {}
+    for field in dataclasses.fields(kind):
+        if field.name in plain:
+            values[field.name] = _convert(_hints(kind)[field.name], plain[field.name], f"{where}.{field.name}")
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise WireError(f"{where}.{field.name}: missing")
+    return kind(**values)
+
+
+def _convert_scalar(kind: Any, plain: Any, where: str) -> Any:
+    if kind is float and isinstance(plain, int) and not isinstance(plain, bool):
+        return float(plain)
+    # bool is an int in Python, not on the wire.
+    if not isinstance(plain, kind) or (isinstance(plain, bool) and kind is not bool):
+        raise WireError(f"{where}: expected {kind.__name__}, got {type(plain).__name__}")
+    return plain

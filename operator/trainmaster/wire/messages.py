@@ -1,0 +1,151 @@
+"""Heartbeat (agent to operator) and Orders (the answer): the whole protocol of the control side and the pod side.
+
+An agent keeps one request open. It says what it knows; the operator answers at once when its orders differ from
+the version that the agent already has, else when `hold_seconds` have passed. Orders live in memory only and are a
+pure function of the job's status and what the agents say, so an operator that was killed gives the same ones again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Optional, Tuple
+
+from trainmaster.wire import codec
+
+# States of an agent.
+WAITING = "Waiting"  # no ranks; ready for orders (warm, if it could be)
+RUNNING = "Running"  # ranks of `attempt` are alive
+FINISHED = "Finished"  # all ranks of `attempt` ended with exit code 0
+FAILED = "Failed"  # a rank of `attempt` died; the others were ended; see `exit`
+
+# Verbs of an order.
+WAIT = "Wait"  # end all ranks of attempts older than `attempt`; keep warm
+RUN = "Run"  # end older ranks, then train `attempt` with `roster`
+EXIT = "Exit"  # end everything and leave with `exit_code`
+
+
+@dataclass(frozen=True)
+class Rendezvous:
+    """Where the ranks of one attempt meet: a listening socket that the agent of the first worker already holds."""
+
+    port: int
+    key: str  # random per attempt: store prefix, and what peers prove themselves with
+
+
+@dataclass(frozen=True)
+class Member:
+    """One replica of a roster. Its ranks are `first_rank` to `first_rank + ranks - 1`."""
+
+    role: str
+    index: int
+    incarnation: int
+    address: str
+    first_rank: int
+    ranks: int
+
+
+@dataclass(frozen=True)
+class Roster:
+    """Who takes part in an attempt, and where they meet."""
+
+    attempt: int
+    members: Tuple[Member, ...]
+    rendezvous_address: str
+    rendezvous: Rendezvous
+
+    @property
+    def world_size(self) -> int:
+        """All ranks of all members."""
+        return sum(member.ranks for member in self.members)
+
+    @property
+    def digest(self) -> str:
+        """Equal rosters have equal digests: an agent says which one it runs."""
+        return hashlib.sha256(codec.encode(self)).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class RankProgress:
+    """What one rank's progress page said last."""
+
+    rank: int
+    step: int
+    phase: str = "train"  # load, train, save, evaluate, done: names for people and for the hang detector
+    loss: Optional[float] = None
+    samples_per_second: Optional[float] = None
+    step_seconds: Optional[float] = None
+
+
+@dataclass(frozen=True)
+class ErrorReport:
+    """The first Python error of a rank, as its error file told it."""
+
+    type: str
+    message: str
+    frame: str = ""  # file:line in function, of the user's own code where there is any
+    traceback: str = ""
+    time: float = 0.0
+
+
+@dataclass(frozen=True)
+class ExitReport:
+    """How the first rank of this replica that died in `attempt` came to its end."""
+
+    attempt: int
+    rank: int
+    step: int
+    exit_code: Optional[int] = None
+    signal: Optional[str] = None  # SIGKILL, SIGSEGV, ...
+    out_of_memory: bool = False
+    error: Optional[ErrorReport] = None
+
+
+@dataclass(frozen=True)
+class CheckpointRecord:
+    """A complete checkpoint. `sha256` is that of the full model in name order, whatever the world size."""
+
+    step: int
+    time: float
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """What an agent tells the operator. `sequence` rises by one with every message of one agent process."""
+
+    job: str
+    job_uid: str
+    role: str
+    index: int
+    incarnation: int
+    pod_uid: str
+    sequence: int
+    state: str
+    attempt: int  # the attempt that the state speaks of; 0 before the first
+    offer: Rendezvous  # for the next attempt, should this replica be the first worker
+    rendezvous: Optional[Rendezvous] = None  # of the attempt that runs
+    roster_digest: str = ""
+    ranks: Tuple[RankProgress, ...] = ()
+    exit: Optional[ExitReport] = None
+    checkpoint: Optional[CheckpointRecord] = None
+    metrics: Tuple[str, ...] = ()
+    orders_seen: str = ""  # version of the orders that the agent has; the answer waits until they differ
+    hold: bool = True  # False: answer at once (something happened that cannot wait)
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What an agent is to do. Idempotent: carrying out the same orders twice changes nothing."""
+
+    verb: str
+    attempt: int
+    reason: str
+    roster: Optional[Roster] = None
+    exit_code: int = 0
+    hold_seconds: float = 2.0
+
+    @property
+    def version(self) -> str:
+        """Equal orders have equal versions."""
+        return hashlib.sha256(codec.encode(self)).hexdigest()[:16]

@@ -1,0 +1,59 @@
+"""Every label, annotation, variable, path, port and exit code that two processes must agree on, each once.
+
+Imported by the operator's hands, the agent and the trainer.
+"""
+
+GROUP = "trainmaster.dev"
+VERSION = "v1"
+KIND = "TrainingJob"
+PLURAL = "trainingjobs"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+# Roles. A role's word is part of pod names, so it is lower case there (`ROLE_IN_NAMES`).
+WORKER = "worker"
+PARAMETER_SERVER = "parameterServer"
+ROLE_IN_NAMES = {WORKER: "worker", PARAMETER_SERVER: "parameterserver"}
+
+LABEL_JOB = f"{GROUP}/job"
+LABEL_ROLE = f"{GROUP}/role"
+LABEL_INDEX = f"{GROUP}/index"
+LABEL_INCARNATION = f"{GROUP}/incarnation"
+MAIN_CONTAINER = "trainer"
+TOKEN_AUDIENCE = "trainmaster"
+
+# The agent reads these; both hands write them (core/environment.py).
+ENV_JOB = "TRAINMASTER_JOB"  # namespace/name
+ENV_JOB_UID = "TRAINMASTER_JOB_UID"
+ENV_ROLE = "TRAINMASTER_ROLE"
+ENV_INDEX = "TRAINMASTER_INDEX"
+ENV_INCARNATION = "TRAINMASTER_INCARNATION"
+ENV_POD_UID = "TRAINMASTER_POD_UID"
+ENV_ADDRESS = "TRAINMASTER_ADDRESS"  # the IP on which peers reach this replica
+ENV_OPERATOR = "TRAINMASTER_OPERATOR"  # base URL of the heartbeat intake
+ENV_TOKEN_FILE = "TRAINMASTER_TOKEN_FILE"  # re-read for every request: the kubelet rotates it
+ENV_RANKS = "TRAINMASTER_RANKS"  # ranks (devices) of this replica
+ENV_TRAINING = "TRAINMASTER_TRAINING"  # JSON of wire.training.TrainingPlan
+ENV_CHECKPOINTS = "TRAINMASTER_CHECKPOINTS"  # folder of this job's checkpoints and metrics
+ENV_SCRATCH = "TRAINMASTER_SCRATCH"  # a folder for sockets, progress pages, error files
+ENV_WARM_SOCKET = "TRAINMASTER_WARM_SOCKET"  # a warm parent to share; unset: the agent starts its own
+
+# The agent writes these for a rank beside the usual torchrun variables.
+ENV_PROGRESS_FILE = "TRAINMASTER_PROGRESS_FILE"
+ENV_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # torchrun's own name, so that @record users are understood
+ENV_ATTEMPT = "TRAINMASTER_ATTEMPT"
+
+HEARTBEAT_PATH = "/v1/heartbeat"
+MAX_HEARTBEAT_BYTES = 1 << 20
+
+# Exit codes of a rank with a meaning of their own (sysexits.h): such an exit will not mend itself by a restart.
+EXIT_BAD_CONFIGURATION = 78
+
+
+def replica_name(job: str, role: str, index: int, incarnation: int) -> str:
+    """The deterministic name of a pod: creating it twice is one pod and an "already exists"."""
+    return f"{job}-{ROLE_IN_NAMES[role]}-{index}-{incarnation}"
+
+
+def replica_key(role: str, index: int) -> str:
+    """The name of a replica over all its incarnations, as in `status.incarnations`."""
+    return f"{role}-{index}"

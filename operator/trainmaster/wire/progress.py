@@ -1,0 +1,81 @@
+"""The progress page: one small memory-mapped file per rank, written at every step, read by the agent at will.
+
+No system call on the training side, no lock: the writer raises a counter to odd, writes, and raises it to even
+(a seqlock: Lameter, "Effective synchronization on Linux/NUMA systems", 2005). A reader that sees an odd or a
+changed counter reads again. A rank that dies in mid-write leaves an odd counter; the reader then gives what there is.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from typing import NamedTuple
+
+PHASES = ("load", "train", "save", "evaluate", "done")
+_LAYOUT = struct.Struct("<QQddddII")
+_SIZE = 4096
+_NOTHING = float("nan")
+
+
+class ProgressPage(NamedTuple):
+    """What the page holds. `updated` is seconds of the monotonic clock; floats that are not known are NaN."""
+
+    step: int = 0
+    loss: float = _NOTHING
+    samples_per_second: float = _NOTHING
+    step_seconds: float = _NOTHING
+    updated: float = 0.0
+    phase: str = "load"
+    checkpoint_step: int = 0
+
+
+class ProgressFile:
+    """Maps a page. The agent creates it (`create=True`) before it starts the rank."""
+
+    def __init__(self, path: str, create: bool = False) -> None:
+        flags = os.O_RDWR | (os.O_CREAT if create else 0)
+        descriptor = os.open(path, flags, 0o600)
+        try:
+            if create:
+                os.ftruncate(descriptor, _SIZE)
+            self._page = mmap.mmap(descriptor, _SIZE)
+        finally:
+            os.close(descriptor)
+        self._counter = 0
+        if create:
+            self.write(ProgressPage())
+
+    def write(self, page: ProgressPage) -> None:
+        """Replace the page's content."""
+        self._counter += 1
+        struct.pack_into("<Q", self._page, 0, self._counter)
+        _LAYOUT.pack_into(
+            self._page,
+            0,
+            self._counter,
+            page.step,
+            page.loss,
+            page.samples_per_second,
+            page.step_seconds,
+            page.updated,
+            PHASES.index(page.phase),
+            page.checkpoint_step,
+        )
+        self._counter += 1
+        struct.pack_into("<Q", self._page, 0, self._counter)
+
+    def read(self) -> ProgressPage:
+        """The newest whole page; after a few torn tries, whatever is there."""
+        for _ in range(16):
+            fields = _LAYOUT.unpack_from(self._page, 0)
+            (after,) = struct.unpack_from("<Q", self._page, 0)
+            if fields[0] == after and after % 2 == 0:
+                break
+        _, step, loss, speed, seconds, updated, phase, checkpoint = fields
+        name = PHASES[phase] if phase < len(PHASES) else PHASES[0]
+        return ProgressPage(step, loss, speed, seconds, updated, name, checkpoint)
+
+    def close(self) -> None:
+        """Unmap. The file stays."""
+        self._page.close()

@@ -1,0 +1,34 @@
+"""TrainingPlan: the part of a TrainingJob that the trainer needs, as one JSON variable.
+
+Written by core/environment.py from the spec; read by the agent (which process to start) and the trainer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Dict, Optional, Tuple
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """What to train and how, without who and where.
+
+    `command` is empty for a task. `strategy_options` are those of the chosen type, as in the YAML.
+    `checkpoint_shared` says whether all replicas see the same checkpoint folder; where they do not, each keeps
+    a full copy of its own.
+    """
+
+    strategy: str
+    strategy_options: Dict[str, Any] = field(default_factory=dict)
+    task: Optional[str] = None
+    command: Tuple[str, ...] = ()
+    arguments: Dict[str, Any] = field(default_factory=dict)
+    steps: int = 0
+    global_batch_size: int = 0
+    seed: int = 0
+    working_directory: Optional[str] = None
+    checkpoint_every: int = 50
+    checkpoint_keep: int = 3
+    checkpoint_shared: bool = True
+    resume_from: Optional[str] = None
+    resume_step: Optional[int] = None
