@@ -1,0 +1,143 @@
+"""TrainingJob: the custom resource, as a user writes it and the operator reads it.
+
+The parts stand in files of their own; this one puts them together and answers the core's questions about a job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field
+
+from trainmaster.api.model import Int, Model
+from trainmaster.api.policies import Checkpoint, Elasticity, FailurePolicy, Scheduling
+from trainmaster.api.replicas import ReplicaSpec
+from trainmaster.api.status import TrainingJobStatus
+from trainmaster.api.strategy import Strategy
+from trainmaster.api.supported import Refusal, not_yet_supported
+from trainmaster.api.training import Training
+from trainmaster.wire import names
+
+
+class TrainingJobSpec(Model):
+    """What to train, by which strategy, on what. Only strategy and training must be given."""
+
+    strategy: Strategy
+    """How to train: one word, and options of that type."""
+    training: Training
+    """What to train: a task or a command."""
+    workers: ReplicaSpec = Field(default_factory=ReplicaSpec)
+    """The pods that train."""
+    parameter_servers: ReplicaSpec | None = None
+    """The pods that hold the model. For strategy type ParameterServer only."""
+    elasticity: Elasticity | None = None
+    """Bounds between which the number of workers may change by itself. Unset: it stays."""
+    checkpoint: Checkpoint = Field(default_factory=Checkpoint)
+    """When and where the state of training is saved."""
+    failure_policy: FailurePolicy = Field(default_factory=FailurePolicy)
+    """What to do when something dies."""
+    scheduling: Scheduling | None = None
+    """How the pods get their place on the cluster."""
+    suspend: bool = False
+    """true ends all pods after a checkpoint and keeps the job; false lets it go on from there."""
+    active_deadline_seconds: Annotated[Int, Field(ge=1, le=1_000_000_000)] | None = None
+    """Fail the job when it has not ended after so many seconds."""
+    ttl_seconds_after_finished: Annotated[Int, Field(ge=0, le=1_000_000_000)] | None = None
+    """Delete the job so many seconds after its end. Unset: keep it."""
+    reproducible: bool = False
+    """Only use operations that give the same bits every time; slower. Two runs of the same file are then equal."""
+
+    @property
+    def worker_ranks(self) -> int:
+        """Ranks of all workers: the world in which data is shared out."""
+        return self.workers.replicas * self.workers.ranks
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of all replicas of all roles."""
+        servers = self.parameter_servers
+        return self.worker_ranks + (servers.replicas * servers.ranks if servers else 0)
+
+    @property
+    def roles(self) -> dict[str, ReplicaSpec]:
+        """The replicas of each role that this job has."""
+        roles = {names.WORKER: self.workers}
+        if self.parameter_servers is not None:
+            roles[names.PARAMETER_SERVER] = self.parameter_servers
+        return roles
+
+    def not_yet_supported(self) -> tuple[Refusal, ...]:
+        """What this spec asks for that comes later: (field, message), empty when all of it works today."""
+        return not_yet_supported(self)
+
+
+class Metadata(Model):
+    """The part of Kubernetes' own metadata that we read. The rest is kept out of sight."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: str = ""
+    """The job's name."""
+    namespace: str = "default"
+    """The job's namespace."""
+    generate_name: str = ""
+    """A prefix that the API server makes a name of."""
+    uid: str = ""
+    """Which of all jobs that ever had this name."""
+    generation: int = 0
+    """Rises with every change of the spec."""
+    resource_version: str = ""
+    """Rises with every change of anything."""
+    creation_timestamp: str | None = None
+    """When it was created (RFC 3339)."""
+    deletion_timestamp: str | None = None
+    """Set when somebody deleted it (RFC 3339)."""
+    labels: dict[str, str] = Field(default_factory=dict)
+    """The user's labels."""
+    annotations: dict[str, str] = Field(default_factory=dict)
+    """The user's annotations."""
+
+
+class TrainingJob(Model):
+    """A training run: what to train, by which strategy, on what. Trainmaster keeps it going."""
+
+    api_version: Literal["trainmaster.dev/v1"] = "trainmaster.dev/v1"
+    kind: Literal["TrainingJob"] = "TrainingJob"
+    metadata: Metadata = Field(default_factory=Metadata)
+    spec: TrainingJobSpec
+    """What is wanted."""
+    status: Annotated[TrainingJobStatus, BeforeValidator(TrainingJobStatus.read)] = Field(
+        default_factory=TrainingJobStatus
+    )
+    """What is. Written by Trainmaster."""
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any]) -> TrainingJob:
+        """A job from plain YAML or JSON data.
+
+        Raises:
+            pydantic.ValidationError: it is none. (`api/document.py` says so with line numbers.)
+        """
+        return cls.model_validate(document, by_alias=True, by_name=False)
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def namespace(self) -> str:
+        return self.metadata.namespace
+
+    @property
+    def uid(self) -> str:
+        return self.metadata.uid
+
+    @property
+    def generation(self) -> int:
+        return self.metadata.generation
+
+    @property
+    def deleting(self) -> bool:
+        """Somebody deleted it; Kubernetes waits for us to let go."""
+        return self.metadata.deletion_timestamp is not None

@@ -1,0 +1,87 @@
+"""The base class and the scalar types of everything a user writes in a TrainingJob.
+
+House rules, so that `api/schema.py` can turn each model into a structural Kubernetes schema: no unions but
+`X | None` and the two types below that Kubernetes calls "int or string"; tuples in place of lists; no patterns
+(a regular expression is no help to a reader: `api/rules.py` says it in words); a limit on everything that CEL reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, StrictStr, model_validator
+from pydantic.alias_generators import to_camel
+
+
+class Model(BaseModel):
+    """Frozen; camelCase in YAML, snake_case in Python; a name that is not known is an error."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        strict=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        populate_by_name=True,
+        use_attribute_docstrings=True,
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_means_unset(cls, data: Any) -> Any:
+        """`checkpoint:` with nothing after it is null in YAML; the API server treats that as absent, so do we."""
+        if not isinstance(data, Mapping):
+            return data
+        known = {field.alias for field in cls.model_fields.values()} | set(cls.model_fields)
+        return {key: value for key, value in data.items() if value is not None or key not in known}
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in the YAML, with defaults filled and without what is not set."""
+        plain: dict[str, Any] = _plain(self)
+        return plain
+
+
+def _plain(value: Any) -> Any:
+    """Models and tuples as dicts and lists. pydantic's `exclude_none` would also empty the user's free objects."""
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields
+        named = {fields[name].alias or name: getattr(value, name) for name in fields}
+        everything = {**named, **(value.model_extra or {})}
+        return {key: _plain(item) for key, item in everything.items() if item is not None and item != ()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value
+
+
+class IntOrString:
+    """Marks a type that is `x-kubernetes-int-or-string` in the CRD."""
+
+
+class Keyed:
+    """Marks a list whose items are told apart by one member (`x-kubernetes-list-type: map`)."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+
+def _whole(value: Any) -> Any:
+    """4.0 is a whole number for the API server, so it is one here."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Int = Annotated[int, BeforeValidator(_whole)]
+"""A whole number. "4" in quotes, 4.5 and true are not."""
+
+Name = Annotated[str, Field(min_length=1, max_length=253)]
+"""The name of something in Kubernetes."""
+
+Text = Annotated[str, Field(max_length=4096)]
+"""Free text, a path, a value."""
+
+Quantity = Annotated[StrictInt | StrictStr, IntOrString()]
+"""An amount as Kubernetes writes it: 4, 500m, 16Gi."""
+
+FreeObject = dict[str, Any]
+"""Passed on as it is; what is in it is checked by whoever gets it."""

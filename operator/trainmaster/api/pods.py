@@ -1,0 +1,144 @@
+"""The parts of a pod that a TrainingJob names itself: environment, volumes, tolerations, and the template beneath.
+
+Used by `api/replicas.py`. What Kubernetes may extend at any time (volumes, affinity, valueFrom) is passed on untouched.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+from trainmaster.api.model import FreeObject, Int, Keyed, Model, Name, Text
+
+
+class EnvVar(Model):
+    """One environment variable."""
+
+    name: Name
+    """The variable's name."""
+    value: Annotated[str, Field(max_length=32768)] | None = None
+    """Its value; put numbers in quotes."""
+    value_from: FreeObject | None = None
+    """Where the value comes from instead: secretKeyRef, configMapKeyRef, fieldRef, ... as in a pod."""
+
+
+class ObjectReference(Model):
+    """A Secret or ConfigMap in the job's namespace."""
+
+    name: Name
+    """Its name."""
+    optional: bool | None = None
+    """Start even where it does not exist."""
+
+
+class EnvFrom(Model):
+    """Variables from all the keys of a Secret or ConfigMap."""
+
+    prefix: Annotated[str, Field(max_length=253)] | None = None
+    """Put before every key."""
+    config_map_ref: ObjectReference | None = None
+    """The ConfigMap to take."""
+    secret_ref: ObjectReference | None = None
+    """The Secret to take."""
+
+
+class LocalReference(Model):
+    """A Secret in the job's namespace."""
+
+    name: Name
+    """Its name."""
+
+
+class Volume(Model):
+    """A volume of the pod, as in a pod: a name, and one source."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: Annotated[str, Field(min_length=1, max_length=63)]
+    """What volumeMounts refer to. Beside it stands the source: persistentVolumeClaim, configMap, emptyDir, ..."""
+
+
+class VolumeMount(Model):
+    """Where a volume appears in the container."""
+
+    name: Annotated[str, Field(min_length=1, max_length=63)]
+    """Which volume."""
+    mount_path: Annotated[str, Field(min_length=1, max_length=1024)]
+    """The path in the container."""
+    sub_path: Text | None = None
+    """Mount only this folder of the volume."""
+    sub_path_expr: Text | None = None
+    """Like subPath, with $(VARIABLES) filled in."""
+    read_only: bool | None = None
+    """Mount it so that nothing can be written."""
+    recursive_read_only: Literal["Disabled", "IfPossible", "Enabled"] | None = None
+    """Whether readOnly also holds for mounts inside of it."""
+    mount_propagation: Literal["None", "HostToContainer", "Bidirectional"] | None = None
+    """Whether later mounts are seen on the other side."""
+
+
+class Toleration(Model):
+    """A node taint that the pods put up with."""
+
+    key: Annotated[str, Field(max_length=317)] | None = None
+    """The taint's key; unset with operator Exists means every taint."""
+    operator: Literal["Exists", "Equal", "Lt", "Gt"] | None = None
+    """How the value is compared. Unset means Equal."""
+    value: Annotated[str, Field(max_length=63)] | None = None
+    """The taint's value."""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    """The taint's effect; unset means every effect."""
+    toleration_seconds: Int | None = None
+    """With NoExecute: how long the pod may stay."""
+
+
+class TemplateContainer(Model):
+    """A container of the template. The one named trainer is merged with the one that trains."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: Annotated[str, Field(min_length=1, max_length=63)]
+    """The container's name; trainer is the one that trains."""
+    command: Annotated[tuple[Text, ...], Field(strict=False, max_length=256)] | None = None
+    """Not for the container trainer: write spec.training.command."""
+    args: Annotated[tuple[Text, ...], Field(strict=False, max_length=256)] | None = None
+    """Not for the container trainer: write spec.training.command."""
+
+
+class TemplateVolume(Volume):
+    """A volume of the template."""
+
+
+class PodTemplateSpec(Model):
+    """The pod spec that lies beneath. Anything that a pod may have may stand here."""
+
+    model_config = ConfigDict(extra="allow")
+
+    containers: Annotated[tuple[TemplateContainer, ...], Field(strict=False, max_length=32), Keyed("name")] | None = (
+        None
+    )
+    """Merged by name: trainer is the container that trains, others run beside it."""
+    volumes: Annotated[tuple[TemplateVolume, ...], Field(strict=False, max_length=128), Keyed("name")] | None = None
+    """More volumes, merged by name."""
+    restart_policy: Annotated[str, Field(max_length=32)] | None = None
+    """Must stay unset: Trainmaster restarts training itself."""
+    host_network: bool | None = None
+    """Must stay unset: replicas on one node would share one address."""
+    host_pid: bool | None = Field(default=None, alias="hostPID")
+    """Must stay unset: the agent must be process 1 of its pod."""
+    host_ipc: bool | None = Field(default=None, alias="hostIPC")
+    """Must stay unset: replicas on one node would share their shared memory."""
+    share_process_namespace: bool | None = None
+    """Must stay unset: the agent must be process 1 of its pod."""
+    active_deadline_seconds: Int | None = None
+    """Must stay unset: write spec.activeDeadlineSeconds."""
+
+
+class PodTemplate(Model):
+    """A pod template laid under everything else, for what a TrainingJob has no field for."""
+
+    metadata: FreeObject | None = None
+    """Labels and annotations for the pods."""
+    spec: PodTemplateSpec | None = None
+    """A pod spec, or a part of one."""

@@ -1,0 +1,88 @@
+"""The small objects of a spec that say how a job lives: elasticity, checkpoints, failures, scheduling.
+
+Read by the core's rules, one rule per policy.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StrictInt
+
+from trainmaster.api.model import Int, IntOrString, Model, Name
+
+_Path = Annotated[str, Field(min_length=1, max_length=1024)]
+_Count = Annotated[Int, Field(ge=1, le=10_000)]
+
+
+class Elasticity(Model):
+    """Train on with fewer workers when some are lost, and with more when there is room."""
+
+    min_replicas: _Count = 1
+    """Never train with fewer workers than this; wait instead."""
+    max_replicas: _Count
+    """Never train with more workers than this."""
+
+
+class ClaimReference(Model):
+    """A PersistentVolumeClaim in the job's namespace."""
+
+    claim_name: Name
+    """Its name. ReadWriteMany, if workers run on several nodes."""
+
+
+class Storage(Model):
+    """Where checkpoints are kept. Exactly one of the members."""
+
+    persistent_volume_claim: ClaimReference | None = None
+    """A PersistentVolumeClaim that all replicas mount."""
+    path: _Path | None = None
+    """An absolute path that is there already: a shared mount of your own volumes, or a folder on a laptop."""
+
+
+class ResumeFrom(Model):
+    """Start from a checkpoint of another run. Exactly one of job and path."""
+
+    job: Annotated[str, Field(min_length=1, max_length=63)] | None = None
+    """A TrainingJob in the same namespace whose newest checkpoint is taken."""
+    path: _Path | None = None
+    """A folder of checkpoints, as the pods see it."""
+    step: Annotated[Int, Field(ge=0, le=1_000_000_000_000)] | None = None
+    """The checkpoint of this step. Unset: the newest."""
+
+
+class Checkpoint(Model):
+    """When and where the state of training is saved, so that nothing is lost when something dies."""
+
+    every_steps: Annotated[Int, Field(ge=1, le=1_000_000_000)] = 50
+    """Save after every so many steps. A failure costs at most that many."""
+    keep: Annotated[Int, Field(ge=1, le=1000)] = 3
+    """How many of the newest checkpoints to keep."""
+    storage: Storage | None = None
+    """Where to keep them. Unset on a cluster: inside the pods, so they outlive a crash of the training process but \
+not the loss of all pods. Unset on a laptop: a folder beside this file."""
+    resume_from: ResumeFrom | None = None
+    """Start from a checkpoint of another run."""
+
+
+class FailurePolicy(Model):
+    """What to do when something dies. Evictions and lost nodes never count."""
+
+    max_restarts: Annotated[Int, Field(ge=0, le=1_000_000)] = 10
+    """Give up after so many failures of the training itself. Progress fills the budget up again."""
+    hang_seconds: Annotated[StrictInt | Literal["auto"], IntOrString()] = "auto"
+    """Restart when no step has ended for so many seconds; auto learns the limit from the job's own step times."""
+    node_lost_seconds: Annotated[Int, Field(ge=0, le=86_400)] | None = None
+    """Replace the pods of a node that has not answered for so many seconds. Unset: as soon as Kubernetes gives \
+the node up."""
+
+
+class Scheduling(Model):
+    """How the pods get their place on the cluster."""
+
+    gang: Literal["None", "Kueue", "Native", "Volcano", "Coscheduling"] = "None"
+    """Who makes sure that all pods start together or none does."""
+    queue: Name | None = None
+    """The queue to wait in, for example the name of a Kueue LocalQueue."""
+    spares: Annotated[Int, Field(ge=0, le=1000)] = 0
+    """Workers kept warm beside the others, to step in at once for one that is lost."""

@@ -1,0 +1,63 @@
+"""spec.workers and spec.parameterServers: how many pods, with what in them, and where.
+
+Read by the core (how many, how many ranks) and by the cluster hand (what a pod looks like).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from trainmaster.api.model import FreeObject, Int, Keyed, Model, Name, Quantity
+from trainmaster.api.pods import EnvFrom, EnvVar, LocalReference, PodTemplate, Toleration, Volume, VolumeMount
+
+LabelValue = Annotated[str, Field(max_length=63)]
+
+
+class ReplicaSpec(Model):
+    """The members of one role. Each replica is one pod on a cluster, one group of processes on a laptop."""
+
+    replicas: Annotated[Int, Field(ge=1, le=10_000)] = 1
+    """How many. May be changed while the job runs, also with kubectl scale."""
+    gpus: Annotated[Int, Field(ge=0, le=1024)] = 0
+    """GPUs of each replica; each gets a process (rank) of its own. 0 trains on CPUs with one process."""
+    gpu_resource: Annotated[str, Field(min_length=1, max_length=317)] = "nvidia.com/gpu"
+    """The resource that the GPUs are asked for by, for example amd.com/gpu."""
+    accelerator: LabelValue | None = None
+    """The model of GPU wanted, for example NVIDIA-H200: the value of the node label nvidia.com/gpu.product."""
+    cpu: Quantity | None = None
+    """CPU cores of each replica: 4 or 500m."""
+    memory: Quantity | None = None
+    """Memory of each replica: 16Gi."""
+    image: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    """The container image. Unset: the operator's own trainer image. Not used on a laptop."""
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
+    """When to pull the image, as in a pod."""
+    image_pull_secrets: Annotated[tuple[LocalReference, ...], Field(strict=False, max_length=32), Keyed("name")] = ()
+    """Secrets to pull the image with."""
+    env: Annotated[tuple[EnvVar, ...], Field(strict=False, max_length=512), Keyed("name")] = ()
+    """Environment variables, as in a pod. Names that begin with TRAINMASTER_ are taken."""
+    env_from: Annotated[tuple[EnvFrom, ...], Field(strict=False, max_length=64)] = ()
+    """Environment variables from Secrets and ConfigMaps, as in a pod."""
+    volumes: Annotated[tuple[Volume, ...], Field(strict=False, max_length=128), Keyed("name")] = ()
+    """Volumes of the pods, as in a pod."""
+    volume_mounts: Annotated[tuple[VolumeMount, ...], Field(strict=False, max_length=128), Keyed("mountPath")] = ()
+    """Where the volumes appear in the container that trains."""
+    node_selector: Annotated[dict[str, LabelValue], Field(max_length=64)] | None = None
+    """Labels that a node must have."""
+    tolerations: Annotated[tuple[Toleration, ...], Field(strict=False, max_length=64)] = ()
+    """Taints of nodes that these pods put up with, as in a pod."""
+    affinity: FreeObject | None = None
+    """Rules on which nodes or beside which pods, as in a pod."""
+    priority_class_name: Name | None = None
+    """Who goes first, and who may be evicted, when the cluster is full."""
+    service_account_name: Name | None = None
+    """The service account of the pods. Trainmaster needs no right of it."""
+    template: PodTemplate | None = None
+    """A pod template laid under all of the above, for whatever is not named here."""
+
+    @property
+    def ranks(self) -> int:
+        """Processes of each replica: one per GPU, or one on CPUs."""
+        return self.gpus or 1

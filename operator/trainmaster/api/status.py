@@ -1,0 +1,206 @@
+"""TrainingJobStatus: what Trainmaster says about a job, and its only memory.
+
+Written by the core as one value per decision. Read back with `read`, which never fails: people edit status by hand,
+and an operator that dies of it would be worse. Nothing here bounces a write either: texts are clipped, not refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, computed_field
+from pydantic.alias_generators import to_camel
+
+from trainmaster.api.model import Keyed
+from trainmaster.api.repair import keep_valid
+
+Phase = Literal["Pending", "Suspended", "Starting", "Running", "Restarting", "Resizing", "Succeeded", "Failed"]
+TERMINAL: frozenset[Phase] = frozenset({"Succeeded", "Failed"})
+MAX_RESTARTS_KEPT = 50
+_MAX_TEXT = 2000
+
+
+class StatusModel(BaseModel):
+    """Frozen; camelCase outside, snake_case inside; members that are not known are ignored."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True, use_attribute_docstrings=True
+    )
+
+
+def _clip(text: str) -> str:
+    return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 3] + "..."
+
+
+def _aware(time: datetime) -> datetime:
+    """Whole seconds in UTC, as Kubernetes keeps time; a time without a zone is taken as UTC."""
+    zoned = time if time.tzinfo else time.replace(tzinfo=UTC)
+    try:
+        return zoned.astimezone(UTC).replace(microsecond=0)
+    except OverflowError:
+        raise ValueError("before the year 1 or after the year 9999") from None
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN. Four digits, so that a column stays narrow and an unchanged loss is no new status."""
+    if not isinstance(value, float):
+        return value
+    return float(f"{value:.4g}") if math.isfinite(value) else None
+
+
+ClippedText = Annotated[str, AfterValidator(_clip)]
+Time = Annotated[datetime, AfterValidator(_aware)]
+Figure = Annotated[float | None, BeforeValidator(_finite), AfterValidator(_finite)]
+Count = Annotated[int, Field(ge=0, le=2**53)]
+
+
+class Condition(StatusModel):
+    """One statement about the job, with its reason, in Kubernetes' own form."""
+
+    type: Annotated[str, Field(min_length=1)]
+    """What the statement is about."""
+    status: Literal["True", "False", "Unknown"]
+    """Whether it holds."""
+    reason: ClippedText = ""
+    """Why, in one word."""
+    message: ClippedText = ""
+    """Why, in a sentence."""
+    last_transition_time: Time
+    """Since when it has been so."""
+    observed_generation: Count | None = None
+    """The generation of the spec that it speaks of."""
+
+
+class Progress(StatusModel):
+    """How far training is."""
+
+    step: Count = 0
+    """The last step that ended."""
+    total_steps: Count | None = None
+    """How many there will be."""
+    loss: Figure = None
+    """The loss at that step."""
+    samples_per_second: Figure = None
+    """Samples per second over all workers."""
+    eta: ClippedText | None = None
+    """How long it will still take, for example 1h20m."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def summary(self) -> str:
+        """step/totalSteps, for the column."""
+        return f"{self.step}/{self.total_steps}" if self.total_steps is not None else str(self.step)
+
+
+class CheckpointStatus(StatusModel):
+    """The newest complete checkpoint: where training resumes."""
+
+    step: Count
+    """Its step."""
+    time: Time | None = None
+    """When it was complete."""
+    sha256: ClippedText = ""
+    """The SHA-256 of the whole model in it."""
+
+
+class ReplicaStatus(StatusModel):
+    """The workers."""
+
+    ready: Count = 0
+    """Workers that take part or could at once."""
+    desired: Count = 0
+    """Workers wanted."""
+    selector: ClippedText = ""
+    """The label selector of their pods, for autoscalers."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def summary(self) -> str:
+        """ready/desired, for the column."""
+        return f"{self.ready}/{self.desired}"
+
+
+class RestartRecord(StatusModel):
+    """A line of the restart ledger: what died, what it cost, and what was decided."""
+
+    attempt: Count
+    """The attempt that ended."""
+    time: Time
+    """When."""
+    failure_class: ClippedText = Field(default="", alias="class")
+    """Disruption, Infrastructure, Training, Hang, ...: what decides whether it costs budget."""
+    replica: ClippedText | None = None
+    """The replica that failed first."""
+    node: ClippedText | None = None
+    """The node that it ran on."""
+    exit: ClippedText | None = None
+    """How it ended: exit code or signal."""
+    evidence: ClippedText | None = None
+    """The line that shows it: the error, the eviction message, ..."""
+    steps_lost: Count | None = None
+    """Steps to be trained again."""
+    seconds_lost: Figure = None
+    """Seconds until the next step."""
+    decision: ClippedText = ""
+    """What was done."""
+    why: ClippedText = ""
+    """Why that."""
+
+
+def _newest(records: tuple[RestartRecord, ...]) -> tuple[RestartRecord, ...]:
+    return records[-MAX_RESTARTS_KEPT:]
+
+
+class TrainingJobStatus(StatusModel):
+    """What is: written by Trainmaster, never by people."""
+
+    observed_generation: Count | None = None
+    """The generation of the spec that this status speaks of."""
+    phase: Phase = "Pending"
+    """Where the job is in its life. Succeeded and Failed are for ever."""
+    message: ClippedText | None = None
+    """What happens now, in a sentence."""
+    conditions: Annotated[tuple[Condition, ...], Keyed("type")] = ()
+    """Statements about the job with their reasons."""
+    attempt: Count = 0
+    """How many times the group has been started; 0 before the first."""
+    incarnations: dict[str, Annotated[int, Field(ge=1, le=2**53)]] = Field(default_factory=dict)
+    """Replica to how often its pod was replaced; those never replaced are not in it."""
+    start_time: Time | None = None
+    """When the first attempt was started."""
+    running_time: Time | None = None
+    """When this attempt made its first step."""
+    completion_time: Time | None = None
+    """When the job succeeded or failed."""
+    progress: Progress | None = None
+    """How far training is."""
+    checkpoint: CheckpointStatus | None = None
+    """The newest complete checkpoint."""
+    replicas: ReplicaStatus | None = None
+    """The workers."""
+    restart_count: Count = 0
+    """How many times training had to start again."""
+    restarts: Annotated[tuple[RestartRecord, ...], AfterValidator(_newest)] = ()
+    """The restart ledger, oldest first; the newest 50."""
+
+    @property
+    def finished(self) -> bool:
+        """Succeeded or failed, for ever."""
+        return self.phase in TERMINAL
+
+    @classmethod
+    def read(cls, data: Any) -> TrainingJobStatus:
+        """The status in `data`; what does not fit is left out. Never raises."""
+        if isinstance(data, cls):
+            return data
+        if not isinstance(data, Mapping):
+            return cls()
+        status, _ = keep_valid(cls, data)
+        return status or cls()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON: camelCase, without what is not known."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -1,0 +1,161 @@
+"""spec.strategy: which of the eleven ways to train, and the options of that one way.
+
+Read by the core (rosters, restart rules) and written into the TrainingPlan for the trainer.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from trainmaster.api.model import Int, Model
+
+StrategyType = Literal[
+    "OneDevice",
+    "Mirrored",
+    "AllReduce",
+    "CentralStorage",
+    "ParameterServer",
+    "Gossip",
+    "LocalSGD",
+    "FullySharded",
+    "Pipeline",
+    "Tensor",
+    "Mesh",
+]
+
+_Axis = Annotated[Int, Field(ge=1, le=65536)]
+
+
+class MirroredOptions(Model):
+    """How the devices of one machine add up their gradients."""
+
+    reduction: Literal["Native", "HierarchicalCopy", "OneDevice"] = "Native"
+    """Native lets NCCL or gloo choose; HierarchicalCopy adds up along the machine's links; OneDevice adds up on \
+the first device."""
+
+
+class AllReduceOptions(Model):
+    """How the workers add up their gradients at every step."""
+
+    algorithm: Literal["Native", "Ring", "Hierarchical", "Driver"] = "Native"
+    """Native lets NCCL or gloo choose; Ring passes chunks from neighbour to neighbour (least traffic per worker); \
+Hierarchical adds up inside each worker first, then between workers; Driver adds up on worker 0 (simplest)."""
+
+
+class ParameterServerOptions(Model):
+    """How workers and parameter servers keep step."""
+
+    update: Literal["Async", "Sync"] = "Async"
+    """Async: each worker pushes its gradient when it is ready and nobody waits. Sync: one update per step, made of \
+the gradients of all workers."""
+    max_staleness: Annotated[Int, Field(ge=0, le=1_000_000)] | None = None
+    """Async only: how many steps the fastest worker may be ahead of the slowest one. 0 is in lock step; unset is \
+without a bound."""
+    backup_workers: Annotated[Int, Field(ge=0, le=10_000)] = 0
+    """Sync only: how many of the slowest workers a step does not wait for; their late gradients are dropped."""
+
+
+class GossipOptions(Model):
+    """How workers average with one another, without a centre."""
+
+    peers: Annotated[Int, Field(ge=1, le=64)] = 1
+    """With how many other workers each worker averages after a step."""
+    top_k_percent: Annotated[Int, Field(ge=1, le=100)] | None = None
+    """Send only this share of the parameters, those that changed most. Unset sends all."""
+
+
+class LocalSGDOptions(Model):
+    """How often workers, which train alone in between, meet."""
+
+    every: Annotated[Int, Field(ge=1, le=1_000_000)] = 8
+    """Steps between two averagings of the model."""
+    outer: Literal["Average", "Nesterov"] = "Average"
+    """What is done at a meeting: take the average, or take a momentum step towards it (DiLoCo)."""
+
+
+class PipelineOptions(Model):
+    """How batches flow through the stages of a model; one rank holds one stage."""
+
+    schedule: Literal["GPipe", "1F1B"] = "1F1B"
+    """GPipe runs all forwards, then all backwards. 1F1B alternates them and needs less memory."""
+    micro_batches: Annotated[Int, Field(ge=1, le=65536)] | None = None
+    """Into how many parts a batch is cut. More parts mean less idling. Unset: four per stage."""
+
+
+class MeshOptions(Model):
+    """Several kinds of parallelism at once. The product of the four must be the number of ranks."""
+
+    data: _Axis = 1
+    """Copies of the model, each with its own part of the batch."""
+    sharded: _Axis = 1
+    """Over how many ranks each copy's parameters are spread (as in FullySharded)."""
+    pipeline: _Axis = 1
+    """Stages that each copy is cut into."""
+    tensor: _Axis = 1
+    """Ranks that compute each layer together."""
+
+    @property
+    def size(self) -> int:
+        """Ranks that this mesh needs."""
+        return self.data * self.sharded * self.pipeline * self.tensor
+
+
+OPTIONS_OF: dict[str, str] = {
+    "Mirrored": "mirrored",
+    "AllReduce": "all_reduce",
+    "ParameterServer": "parameter_server",
+    "Gossip": "gossip",
+    "LocalSGD": "local_sgd",
+    "Pipeline": "pipeline",
+    "Mesh": "mesh",
+}
+"""Strategy type to the attribute that holds its options. The other types have none."""
+
+
+class Strategy(Model):
+    """One word for how to train, and options of that type only."""
+
+    type: StrategyType
+    """OneDevice: one process. Mirrored: all devices of one machine, a copy of the model on each. AllReduce: many \
+machines, a copy on each device, gradients added up at every step. CentralStorage: the model on one device, \
+computed on all. ParameterServer: the model on servers of its own. Gossip: workers average with random others. \
+LocalSGD: workers average every few steps. FullySharded: the model spread over all devices. Pipeline: each rank \
+holds some layers. Tensor: each layer spread over all ranks. Mesh: several of these at once."""
+    compression: Literal["None", "BF16", "INT8", "PowerSGD", "TopK"] = "None"
+    """Send smaller gradients: BF16 halves them, INT8 quarters them, PowerSGD sends a low-rank approximation, TopK \
+the largest elements. For Mirrored, AllReduce, ParameterServer and LocalSGD."""
+    mirrored: MirroredOptions | None = None
+    """Options of type Mirrored."""
+    all_reduce: AllReduceOptions | None = None
+    """Options of type AllReduce."""
+    parameter_server: ParameterServerOptions | None = None
+    """Options of type ParameterServer."""
+    gossip: GossipOptions | None = None
+    """Options of type Gossip."""
+    local_sgd: LocalSGDOptions | None = Field(default=None, alias="localSGD")
+    """Options of type LocalSGD."""
+    pipeline: PipelineOptions | None = None
+    """Options of type Pipeline."""
+    mesh: MeshOptions | None = None
+    """Options of type Mesh."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The chosen type's options as in the YAML, defaults filled; compression is among them where it is used."""
+        attribute = OPTIONS_OF.get(self.type)
+        given = getattr(self, attribute) if attribute else None
+        options = (given or _DEFAULTS[attribute]).to_dict() if attribute else {}
+        return options if self.compression == "None" else {**options, "compression": self.compression}
+
+
+_DEFAULTS: dict[str, Model] = {
+    "mirrored": MirroredOptions(),
+    "all_reduce": AllReduceOptions(),
+    "parameter_server": ParameterServerOptions(),
+    "gossip": GossipOptions(),
+    "local_sgd": LocalSGDOptions(),
+    "pipeline": PipelineOptions(),
+    "mesh": MeshOptions(),
+}

@@ -1,0 +1,71 @@
+"""What the API already has words for, and the code not yet: one table, which shrinks as features land.
+
+Asked by the core (a condition says why nothing starts) and by `trainmaster check` (the same sentence).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from trainmaster.api.job import TrainingJobSpec
+
+STRATEGIES = ("OneDevice", "AllReduce")
+"""Strategy types that train today."""
+
+
+class Refusal(NamedTuple):
+    """A field that asks for something that comes later."""
+
+    field: str
+    message: str
+
+
+class _Later(NamedTuple):
+    field: str
+    asked: Callable[[TrainingJobSpec], bool]
+    what: str
+    cure: str
+
+
+def _algorithm(spec: TrainingJobSpec) -> bool:
+    return spec.strategy.all_reduce is not None and spec.strategy.all_reduce.algorithm != "Native"
+
+
+def _resume_from_job(spec: TrainingJobSpec) -> bool:
+    return spec.checkpoint.resume_from is not None and spec.checkpoint.resume_from.job is not None
+
+
+_LATER = (
+    _Later(
+        "spec.strategy.type",
+        lambda spec: spec.strategy.type not in STRATEGIES,
+        "this strategy",
+        f"use one of {', '.join(STRATEGIES)}",
+    ),
+    _Later("spec.strategy.allReduce.algorithm", _algorithm, "an algorithm other than Native", "remove it"),
+    _Later("spec.strategy.compression", lambda s: s.strategy.compression != "None", "compression", "remove it"),
+    _Later("spec.elasticity", lambda s: s.elasticity is not None, "elasticity", "remove it"),
+    _Later("spec.scheduling", lambda s: s.scheduling is not None, "gangs, queues and spares", "remove it"),
+    _Later(
+        "spec.failurePolicy.hangSeconds",
+        lambda s: s.failure_policy.hang_seconds != "auto",
+        "a fixed limit",
+        "write auto",
+    ),
+    _Later(
+        "spec.checkpoint.resumeFrom.job", _resume_from_job, "resuming from a job's name", "write its folder as path"
+    ),
+    _Later("spec.workers.accelerator", lambda s: s.workers.accelerator is not None, "accelerator", "use nodeSelector"),
+    _Later("spec.reproducible", lambda s: s.reproducible, "bit-for-bit reproducible training", "remove it"),
+)
+
+
+def not_yet_supported(spec: TrainingJobSpec) -> tuple[Refusal, ...]:
+    """Every line of the table that this spec asks for."""
+    return tuple(
+        Refusal(later.field, f"this version of Trainmaster does not have {later.what} yet: {later.cure}")
+        for later in _LATER
+        if later.asked(spec)
+    )

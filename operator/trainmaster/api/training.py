@@ -1,0 +1,35 @@
+"""spec.training: what is trained.
+
+Read by the core, which makes the TrainingPlan of it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from trainmaster.api.model import FreeObject, Int, Model, Text
+
+
+class Training(Model):
+    """What to train: a task (Trainmaster runs the loop) or a command (your own script runs it)."""
+
+    task: Annotated[str, Field(min_length=1, max_length=512)] | None = None
+    """A Task class as module:Class, for example trainmaster_trainer.tasks.digits:Digits. It is given the arguments \
+below and runs under every strategy."""
+    command: Annotated[tuple[Text, ...], Field(strict=False, min_length=1, max_length=256)] | None = None
+    """Your own script in place of a task, for example [python, train.py]. It is started once per rank with the \
+variables that torchrun sets (RANK, WORLD_SIZE, MASTER_ADDR, ...)."""
+    arguments: FreeObject | None = None
+    """Given to the task by name, for example {hidden: 256, learningRate: 0.01}. Task only."""
+    steps: Annotated[Int, Field(ge=1, le=1_000_000_000_000)] | None = None
+    """How many optimizer steps to train. Required with a task; with a command it is only shown as the total."""
+    global_batch_size: Annotated[Int, Field(ge=1, le=1_000_000_000)] | None = None
+    """Samples per step over all workers together, so that the result does not depend on how many there are. \
+Required with a task."""
+    seed: Annotated[Int, Field(ge=0, le=4_294_967_295)] = 0
+    """For the weights at the start and the order of the samples. The same seed gives the same run."""
+    working_directory: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    """Where the task is imported from or the command starts. On a laptop, relative to this file; in a container, \
+relative to the image's own working directory."""
