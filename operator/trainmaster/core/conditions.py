@@ -1,0 +1,74 @@
+"""Conditions: what holds of a job now, each with its reason and a sentence, as Kubernetes people expect them."""
+
+from trainmaster.api.status import Condition, TrainingJobStatus
+from trainmaster.core import phases
+from trainmaster.core.facts import Facts
+from trainmaster.core.rules import obstacles
+
+REPLICAS_READY = "ReplicasReady"
+TRAINING = "Training"
+SUSPENDED = "Suspended"
+SUCCEEDED = "Succeeded"
+FAILED = "Failed"
+NOT_YET_SUPPORTED = "NotYetSupported"
+
+
+def of(facts: Facts, status: TrainingJobStatus, phase: str) -> tuple[Condition, ...]:
+    """All conditions; those whose status did not change keep their time."""
+    stated = [
+        _replicas_ready(facts, phase),
+        (TRAINING, phase == phases.RUNNING, phase, _training(status, phase)),
+    ]
+    if phase == phases.SUSPENDED or _had(facts, SUSPENDED):
+        reason = "SpecSuspend" if phase == phases.SUSPENDED else "Resumed"
+        stated.append((SUSPENDED, phase == phases.SUSPENDED, reason, "spec.suspend"))
+    if phase in phases.TERMINAL:
+        stated.append((phase, True, status.reason or phase, status.message or ""))
+    later = facts.job.spec.not_yet_supported()
+    if later:
+        stated.append((NOT_YET_SUPPORTED, True, "FieldsIgnored", " ".join(f"{f}: {why}." for f, why in later)))
+    return tuple(_condition(facts, *statement) for statement in stated)
+
+
+def waiting_for(facts: Facts) -> str:
+    """Why the group is not complete, in a sentence; empty when it is."""
+    found = obstacles.obstacles(facts)
+    if found:
+        return obstacles.sentence(found[0][0])
+    missing = [slot.key for slot in facts.slots if slot.heartbeat is None]
+    return f"Waiting for {', '.join(missing[:4])}{' ...' if len(missing) > 4 else ''}." if missing else ""
+
+
+def _replicas_ready(facts: Facts, phase: str) -> tuple[str, bool, str, str]:
+    if phase in phases.TERMINAL:
+        return REPLICAS_READY, False, "JobEnded", "The replicas went home."
+    if facts.complete:
+        return REPLICAS_READY, True, "AllReplicasReady", f"All {len(facts.slots)} replicas report."
+    found = obstacles.obstacles(facts)
+    reason = found[0][0].reason if found else "WaitingForReplicas"
+    return REPLICAS_READY, False, reason, waiting_for(facts)
+
+
+def _training(status: TrainingJobStatus, phase: str) -> str:
+    return f"Attempt {status.attempt} trains." if phase == phases.RUNNING else f"The job is {phase}."
+
+
+def _had(facts: Facts, kind: str) -> bool:
+    return any(condition.type == kind for condition in facts.status.conditions)
+
+
+def _condition(facts: Facts, kind: str, holds: bool, reason: str, message: str) -> Condition:
+    value = "True" if holds else "False"
+    before = next((c for c in facts.status.conditions if c.type == kind), None)
+    unchanged = before is not None and (before.status, before.reason) == (value, reason)
+    if unchanged and before is not None and before.observed_generation == facts.job.generation:
+        return before  # a message that counts replicas must not cost a write each time
+    since = before.last_transition_time if before and before.status == value else facts.now
+    return Condition(
+        type=kind,
+        status=value,
+        reason=reason,
+        message=message,
+        last_transition_time=since,
+        observed_generation=facts.job.generation,
+    )

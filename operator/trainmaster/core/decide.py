@@ -1,0 +1,72 @@
+"""The decision: the visible order of the rules, and nothing else.
+
+Level-triggered: after any event, crash or restart the same facts give the same answer. The loop calls `decide`,
+writes the status, and acts; a change of memory is written before anything acts on it.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from trainmaster.api.job import TrainingJob
+from trainmaster.api.status import TrainingJobStatus
+from trainmaster.core import events, report
+from trainmaster.core.actions import Action, PostEvent
+from trainmaster.core.facts import Facts
+from trainmaster.core.observed import Observed
+from trainmaster.core.rules import (
+    acceptance,
+    completion,
+    deadline,
+    finished,
+    losses,
+    obstacles,
+    orders,
+    replicas,
+    restarts,
+    suspension,
+)
+
+# The first rule that changes the memory ends the turn; a final one too. The others add up.
+RULES = (
+    finished.finish,  # terminal is terminal: only goodbyes and the TTL are left
+    acceptance.accept,  # written down before anything is made
+    suspension.suspend,
+    completion.complete,  # before the deadline: who finished in time has finished
+    deadline.expire,
+    losses.replace_lost,  # before ranks: a lost pod explains its peers' errors
+    restarts.restart_ranks,
+    restarts.restart_drifted,
+    obstacles.give_up,
+    replicas.create_and_delete,
+    orders.give,
+)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do now. `status` is to be written if it differs from the job's; then `events`, then `actions`."""
+
+    status: TrainingJobStatus
+    actions: tuple[Action, ...] = ()
+    events: tuple[PostEvent, ...] = ()
+    wake_at: datetime | None = None
+    again: bool = False  # the memory changed: decide anew as soon as it is written
+
+
+def decide(job: TrainingJob, observed: Observed, now: datetime) -> Decision:
+    """What should happen to `job`, given what exists and the time."""
+    facts = Facts(job, observed, now)
+    actions: list[Action] = []
+    wakes: list[datetime] = []
+    for rule in RULES:
+        verdict = rule(facts)
+        if verdict.status is not None:
+            status = report.describe(facts, verdict.status)
+            return Decision(status, events=events.between(job, status), again=True)
+        actions += verdict.actions
+        wakes += [verdict.wake_at] if verdict.wake_at else []
+        if verdict.final:
+            break
+    status = report.describe(facts, job.status)
+    wakes += [wake for wake in (report.next_progress(facts),) if wake]
+    return Decision(status, tuple(actions), events.between(job, status), min(wakes, default=None))

@@ -1,0 +1,44 @@
+"""The variables of a replica's agent, and the plan for its trainer: the same on a laptop and on a cluster.
+
+Called by both hands when they create a replica; they add what only they know (address, token, operator's URL).
+"""
+
+from trainmaster.api.job import TrainingJob
+from trainmaster.wire import codec, names
+from trainmaster.wire.training import TrainingPlan
+
+
+def training_plan(job: TrainingJob) -> TrainingPlan:
+    """What the trainer needs to know of the spec."""
+    training, checkpoint = job.spec.training, job.spec.checkpoint
+    resume = checkpoint.resume_from
+    return TrainingPlan(
+        strategy=job.spec.strategy.type,
+        strategy_options=job.spec.strategy.options,
+        task=training.task,
+        command=tuple(training.command or ()),
+        arguments=dict(training.arguments or {}),
+        steps=training.steps or 0,
+        global_batch_size=training.global_batch_size or 0,
+        seed=training.seed,
+        working_directory=training.working_directory,
+        checkpoint_every=checkpoint.every_steps,
+        checkpoint_keep=checkpoint.keep,
+        checkpoint_shared=checkpoint.storage is not None,
+        resume_from=resume.path if resume else None,
+        resume_step=resume.step if resume else None,
+    )
+
+
+def agent_environment(job: TrainingJob, role: str, index: int, incarnation: int) -> dict[str, str]:
+    """The variables that both hands set alike."""
+    ranks = job.spec.workers.ranks if role == names.WORKER else 1
+    return {
+        names.ENV_JOB: f"{job.namespace}/{job.name}",
+        names.ENV_JOB_UID: job.uid,
+        names.ENV_ROLE: role,
+        names.ENV_INDEX: str(index),
+        names.ENV_INCARNATION: str(incarnation),
+        names.ENV_RANKS: str(ranks),
+        names.ENV_TRAINING: codec.encode(training_plan(job)).decode(),
+    }

@@ -1,0 +1,56 @@
+"""What people are told when a status is written: the difference between the old one and the new one, in events.
+
+Posted after the write, so nobody hears of what did not happen; a crash between the two loses an event, not a fact.
+"""
+
+from trainmaster.api.job import TrainingJob
+from trainmaster.api.status import TrainingJobStatus
+from trainmaster.core import conditions, phases
+from trainmaster.core.actions import PostEvent
+
+_QUIET_REASONS = frozenset({"WaitingForReplicas", "JobEnded", "AllReplicasReady"})
+
+
+def between(job: TrainingJob, new: TrainingJobStatus) -> tuple[PostEvent, ...]:
+    """The events of this step, oldest first."""
+    old = job.status
+    told = [_unsupported(old, new), _obstacle(old, new), _replaced(old, new), _phase(old, new)]
+    return tuple(event for event in told if event is not None)
+
+
+def _phase(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
+    if new.phase == phases.RESTARTING and new.attempt != old.attempt:
+        return PostEvent("Warning", "Restarting", f"Attempt {new.attempt}: {new.message}")
+    if old.phase == new.phase:
+        return None
+    if new.phase in phases.TERMINAL:
+        kind = "Normal" if new.phase == phases.SUCCEEDED else "Warning"
+        return PostEvent(kind, new.reason or new.phase, new.message or "")
+    if new.phase in (phases.RUNNING, phases.SUSPENDED):
+        return PostEvent("Normal", new.phase, new.message or "")
+    return None
+
+
+def _replaced(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
+    changed = [key for key, number in new.incarnations.items() if old.incarnations.get(key, 0) != number]
+    if not changed or new.attempt != old.attempt:
+        return None
+    return PostEvent("Normal", "ReplicaReplaced", new.message or ", ".join(changed))
+
+
+def _obstacle(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
+    before, after = _ready(old), _ready(new)
+    if after is None or after[0] in _QUIET_REASONS or before == after:
+        return None
+    return PostEvent("Warning", *after)
+
+
+def _ready(status: TrainingJobStatus) -> tuple[str, str] | None:
+    found = (c for c in status.conditions if c.type == conditions.REPLICAS_READY and c.status == "False")
+    return next(((condition.reason, condition.message) for condition in found), None)
+
+
+def _unsupported(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
+    had = any(condition.type == conditions.NOT_YET_SUPPORTED for condition in old.conditions)
+    now = next((c for c in new.conditions if c.type == conditions.NOT_YET_SUPPORTED), None)
+    return PostEvent("Warning", now.type, now.message) if now and not had else None

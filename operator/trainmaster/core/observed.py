@@ -1,0 +1,70 @@
+"""What a platform saw at one moment: the input of `decide` beside the job itself.
+
+Built by the hands (cluster/, local/, the simulated platform of the tests); read by the rules.
+"""
+
+from dataclasses import dataclass
+
+from trainmaster.wire import messages
+
+# Phases of a replica, as Kubernetes names those of a pod.
+PENDING = "Pending"
+RUNNING = "Running"
+SUCCEEDED = "Succeeded"
+FAILED = "Failed"
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """Why a replica does not start, or why a wish of ours was refused: a CamelCase reason and a sentence."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a replica (not a rank) ended: its container's exit code, and the platform's reason and message."""
+
+    exit_code: int | None = None
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Replica:
+    """One pod, or one agent process. Times are seconds since the epoch."""
+
+    role: str
+    index: int
+    incarnation: int
+    name: str
+    uid: str
+    phase: str
+    created: float
+    address: str = ""
+    node: str = ""
+    deleting: bool = False
+    disruption: str = ""  # reason of a DisruptionTarget condition, Evicted, Preempted ...; empty: none
+    ending: Ending | None = None
+    obstacle: Obstacle | None = None
+    heartbeat: messages.Heartbeat | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still may train: neither ended nor on its way out."""
+        return self.phase in (PENDING, RUNNING) and not self.deleting
+
+    @property
+    def reporting(self) -> messages.Heartbeat | None:
+        """The last heartbeat, if the replica is up."""
+        return self.heartbeat if self.alive and self.phase == RUNNING else None
+
+
+@dataclass(frozen=True)
+class Observed:
+    """All that exists of one job. `refused` is what the platform answered to our last wishes, newest last."""
+
+    replicas: tuple[Replica, ...] = ()
+    service: bool = False
+    refused: tuple[Obstacle, ...] = ()

@@ -1,0 +1,53 @@
+"""After the end: agents are sent home, what does not listen is deleted, and the job itself goes after its TTL.
+
+Terminal is terminal: nothing here can bring a job back, whatever happens to its replicas.
+"""
+
+from datetime import datetime, timedelta
+
+from trainmaster.core import phases
+from trainmaster.core.actions import Action, DeleteJob, DeleteReplica, GiveOrders
+from trainmaster.core.facts import Facts
+from trainmaster.core.observed import RUNNING, Replica
+from trainmaster.core.verdict import NOTHING, Verdict
+from trainmaster.wire.messages import EXIT, Orders
+
+# A replica that is still up this long after the end has an agent that does not hear us.
+GOODBYE_SECONDS = 30
+
+
+def finish(facts: Facts) -> Verdict:
+    """What is left to do for a job that is over, or being deleted (its replicas go with it)."""
+    if facts.job.deleting:
+        return Verdict(final=True)
+    if facts.status.phase not in phases.TERMINAL:
+        return NOTHING
+    alive = [replica for replica in facts.observed.replicas if replica.alive]
+    late = facts.now >= _ended_at(facts) + timedelta(seconds=GOODBYE_SECONDS)
+    deaf = [replica for replica in alive if late or replica.phase != RUNNING]
+    actions: list[Action] = [GiveOrders(tuple((replica.uid, _goodbye(facts)) for replica in alive))] if alive else []
+    actions += [DeleteReplica(replica.name, replica.uid) for replica in deaf]
+    expiry = _expiry(facts)
+    if expiry and facts.now >= expiry:
+        actions.append(DeleteJob())
+    return Verdict(actions=tuple(actions), wake_at=_next_look(facts, alive, expiry), final=True)
+
+
+def _goodbye(facts: Facts) -> Orders:
+    code = 0 if facts.status.phase == phases.SUCCEEDED else 1
+    return Orders(EXIT, facts.status.attempt, f"The job has {facts.status.phase.lower()}.", exit_code=code)
+
+
+def _ended_at(facts: Facts) -> datetime:
+    return facts.status.completion_time or facts.now
+
+
+def _expiry(facts: Facts) -> datetime | None:
+    seconds = facts.job.spec.ttl_seconds_after_finished
+    return None if seconds is None else _ended_at(facts) + timedelta(seconds=seconds)
+
+
+def _next_look(facts: Facts, alive: list[Replica], expiry: datetime | None) -> datetime | None:
+    if alive:
+        return min(filter(None, (_ended_at(facts) + timedelta(seconds=GOODBYE_SECONDS), expiry)))
+    return expiry

@@ -1,0 +1,73 @@
+"""What keeps replicas from starting. Some of it will not mend itself; the rest gets a fair time, then the job ends."""
+
+from datetime import datetime, timedelta
+
+from trainmaster.api.status import TrainingJobStatus
+from trainmaster.core import ending
+from trainmaster.core.facts import Facts
+from trainmaster.core.observed import Obstacle
+from trainmaster.core.verdict import NOTHING, Verdict
+
+HOPELESS = frozenset({"InvalidImageName", "ErrImageNeverPull", "Invalid"})
+
+# Reasons that wait for somebody's help. A cluster that is merely full (Unschedulable) may be waited for without end.
+NEEDS_HELP = frozenset(
+    {
+        "ImagePullBackOff",
+        "ErrImagePull",
+        "ImageInspectError",
+        "RegistryUnavailable",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "RunContainerError",
+        "VolumeMissing",
+        "Forbidden",
+        "NameTaken",
+    }
+)
+
+CURES = {
+    "InvalidImageName": "Correct spec.workers.image.",
+    "ErrImageNeverPull": "Load the image on the nodes, or set spec.workers.imagePullPolicy to IfNotPresent.",
+    "ImagePullBackOff": "Check spec.workers.image and spec.workers.imagePullSecrets.",
+    "ErrImagePull": "Check spec.workers.image and spec.workers.imagePullSecrets.",
+    "VolumeMissing": "Create the claim, or correct spec.checkpoint.storage or spec.workers.volumes.",
+    "CreateContainerConfigError": "Create the ConfigMap or Secret that the pod refers to.",
+    "Forbidden": "The namespace's quota or Pod Security level refuses these pods; see the message.",
+    "NameTaken": "Another object has the name of one of this job's pods; rename the job.",
+    "Invalid": "The API server refuses the pod; correct the named field.",
+}
+
+
+def give_up(facts: Facts) -> Verdict:
+    """Fail a job that cannot start; else come back when its time is up."""
+    found = obstacles(facts)
+    hopeless = [obstacle for obstacle, _ in found if obstacle.reason in HOPELESS]
+    if hopeless:
+        return Verdict(status=_failed(facts, hopeless[0]))
+    limit = timedelta(seconds=facts.job.spec.failure_policy.start_seconds)
+    waiting = [(since + limit, obstacle) for obstacle, since in found if obstacle.reason in NEEDS_HELP]
+    if not waiting:
+        return NOTHING
+    end, obstacle = min(waiting, key=lambda pair: pair[0])
+    return Verdict(status=_failed(facts, obstacle)) if facts.now >= end else Verdict(wake_at=end)
+
+
+def obstacles(facts: Facts) -> list[tuple[Obstacle, datetime]]:
+    """Everything that is in the way now, and since when."""
+    started = facts.status.start_time or facts.now
+    found = [(obstacle, started) for obstacle in facts.observed.refused]
+    for slot in facts.slots:
+        if slot.replica and slot.replica.obstacle and slot.replica.alive:
+            created = datetime.fromtimestamp(slot.replica.created, facts.now.tzinfo)
+            found.append((slot.replica.obstacle, created))
+    return found
+
+
+def sentence(obstacle: Obstacle) -> str:
+    """The platform's message and our cure."""
+    return f"{obstacle.message.rstrip('.')}. {CURES.get(obstacle.reason, '')}".strip()
+
+
+def _failed(facts: Facts, obstacle: Obstacle) -> TrainingJobStatus:
+    return ending.failed(facts.status, obstacle.reason, sentence(obstacle), facts.now)

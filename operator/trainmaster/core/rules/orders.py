@@ -1,0 +1,24 @@
+"""What every agent is told: train this attempt with this roster, or wait for the others."""
+
+from trainmaster.core.actions import GiveOrders
+from trainmaster.core.facts import Facts
+from trainmaster.core.roster import roster
+from trainmaster.core.verdict import NOTHING, Verdict
+from trainmaster.wire.messages import RUN, WAIT, Orders
+
+
+def give(facts: Facts) -> Verdict:
+    """The same orders to all slots, as long as they hold."""
+    uids = [slot.replica.uid for slot in facts.slots if slot.replica and slot.replica.alive]
+    if not uids:
+        return NOTHING
+    orders = _orders(facts)
+    return Verdict(actions=(GiveOrders(tuple((uid, orders) for uid in uids)),))
+
+
+def _orders(facts: Facts) -> Orders:
+    attempt, members = facts.status.attempt, roster(facts)
+    if members is None:
+        missing = [slot.key for slot in facts.slots if slot.heartbeat is None]
+        return Orders(WAIT, attempt, f"Waiting for {', '.join(missing[:8])}.")
+    return Orders(RUN, attempt, f"Attempt {attempt}: all {len(facts.slots)} replicas are here.", members)

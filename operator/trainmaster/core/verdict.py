@@ -1,0 +1,24 @@
+"""What a rule answers: what it found, what should be done, when to look again, and why.
+
+A verdict with a `status` changes the job's memory. Then nothing else happens in this turn: the status is written
+first, and the next turn acts on what is written (write ahead), so a crash between the two loses nothing.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from trainmaster.api.status import TrainingJobStatus
+from trainmaster.core.actions import Action
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`final` ends the turn without a change of memory: later rules have nothing to say."""
+
+    status: TrainingJobStatus | None = None
+    actions: tuple[Action, ...] = ()
+    wake_at: datetime | None = None
+    final: bool = False
+
+
+NOTHING = Verdict()

@@ -1,0 +1,121 @@
+"""Where agents call in: one HTTP route, used by both hands.
+
+A heartbeat is verified, remembered, and answered with orders: at once when they are new to the agent, else after a
+while. All of it is memory; nothing here writes to an API server or a disk.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+from trainmaster.queueing import Key
+from trainmaster.wire import codec, names
+from trainmaster.wire.messages import Heartbeat, Orders
+
+log = logging.getLogger("trainmaster.intake")
+
+
+class RefusedError(Exception):
+    """A heartbeat that is not believed. The text says why."""
+
+
+# Checks the bearer token against what the heartbeat claims; raises RefusedError.
+Verify = Callable[[str, Heartbeat], Awaitable[None]]
+
+
+@dataclass
+class Line:
+    """The line to one agent: what it said last, and what it is to be told."""
+
+    heartbeat: Heartbeat | None = None
+    orders: Orders | None = None
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Intake:
+    """All lines, by the uid of the replica."""
+
+    def __init__(self, verify: Verify, on_news: Callable[[Key], None]) -> None:
+        self._verify = verify
+        self._on_news = on_news
+        self._lines: dict[str, Line] = {}
+
+    def heartbeat(self, uid: str) -> Heartbeat | None:
+        """What the replica's agent said last."""
+        line = self._lines.get(uid)
+        return line.heartbeat if line else None
+
+    def give_orders(self, uid: str, orders: Orders) -> None:
+        """Tell the agent at its next word, or now if it is listening."""
+        line = self._lines.setdefault(uid, Line())
+        if line.orders != orders:
+            line.orders = orders
+            line.changed.set()
+            line.changed = asyncio.Event()
+
+    def forget(self, uid: str) -> None:
+        """The replica is gone."""
+        line = self._lines.pop(uid, None)
+        if line:
+            line.changed.set()
+
+    def application(self) -> web.Application:
+        """The route, ready to be served."""
+        app = web.Application(client_max_size=names.MAX_HEARTBEAT_BYTES)
+        app.router.add_post(names.HEARTBEAT_PATH, self._receive)
+        return app
+
+    async def _receive(self, request: web.Request) -> web.Response:
+        try:
+            heartbeat = codec.decode(Heartbeat, await request.read())
+            await self._verify(_bearer(request), heartbeat)
+        except codec.WireError as error:
+            return web.Response(status=400, text=str(error))
+        except RefusedError as error:
+            log.warning("heartbeat of %s %s/%d refused: %s", *_who(heartbeat), error)
+            return web.Response(status=403, text=str(error))
+        orders = await self._answer(heartbeat)
+        if orders is None:
+            return web.Response(status=204)
+        return web.Response(body=codec.encode(orders), content_type="application/json")
+
+    async def _answer(self, heartbeat: Heartbeat) -> Orders | None:
+        line = self._lines.setdefault(heartbeat.pod_uid, Line())
+        if _is_newer(line.heartbeat, heartbeat):
+            before, line.heartbeat = line.heartbeat, heartbeat
+            if _matters(before, heartbeat):
+                self._on_news(Key(*heartbeat.job.split("/", 1)))
+        if heartbeat.hold and (line.orders is None or line.orders.version == heartbeat.orders_seen):
+            hold = line.orders.hold_seconds if line.orders else Orders.hold_seconds
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(line.changed.wait(), hold)
+        return line.orders
+
+
+def _is_newer(old: Heartbeat | None, new: Heartbeat) -> bool:
+    """Two requests of one agent may cross on the way: the older one is answered, but not believed."""
+    return old is None or new.sequence > old.sequence
+
+
+def _matters(old: Heartbeat | None, new: Heartbeat) -> bool:
+    """Whether the loop must look at once. Mere steps are seen at its next look."""
+    return old is None or _gist(old) != _gist(new)
+
+
+def _gist(beat: Heartbeat) -> tuple[object, ...]:
+    return beat.state, beat.attempt, beat.roster_digest, beat.exit, tuple(rank.phase for rank in beat.ranks)
+
+
+def _who(heartbeat: Heartbeat) -> tuple[str, str, int]:
+    return heartbeat.job, heartbeat.role, heartbeat.index
+
+
+def _bearer(request: web.Request) -> str:
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not token:
+        raise RefusedError("no bearer token")
+    return token

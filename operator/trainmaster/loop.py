@@ -1,0 +1,133 @@
+"""The one loop: observe, decide, write, act, wait. The same for the laptop, the cluster and the simulation.
+
+A platform is a pair of hands behind `Platform`; it decides nothing. `Reconciler.turn` is one pass for one job;
+`run` drives a queue of jobs with several workers, each job serial.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from trainmaster.api.job import TrainingJob
+from trainmaster.api.status import TrainingJobStatus
+from trainmaster.core.actions import Action
+from trainmaster.core.decide import Decision, decide
+from trainmaster.core.observed import Observed
+from trainmaster.queueing import Key, WorkQueue
+
+log = logging.getLogger("trainmaster.loop")
+
+# Turns that change the memory follow one another at once; more than this in a row is a bug, not a plan.
+MAX_TURNS = 25
+RETRY_SECONDS = 1.0
+
+
+class ConflictError(Exception):
+    """The job is not what it was when it was observed: observe again."""
+
+
+class UnavailableError(Exception):
+    """The platform cannot be reached now; nothing is known to have happened."""
+
+
+class Platform(Protocol):
+    """What the loop needs of a world: to see it, to write the status, to act."""
+
+    async def observe(self, key: Key) -> tuple[TrainingJob, Observed] | None:
+        """The job and what exists of it; None when the job is gone."""
+
+    async def write_status(self, job: TrainingJob, status: TrainingJobStatus) -> None:
+        """Write if the job is still what `job` is. From then on `observe` gives this status, or a later one.
+
+        Raises:
+            ConflictError: somebody changed the job meanwhile.
+            UnavailableError: no answer.
+        """
+
+    async def apply(self, job: TrainingJob, action: Action) -> None:
+        """Carry out one action. A refusal for good is remembered and seen by `observe`.
+
+        Raises:
+            UnavailableError: no answer, or not now.
+        """
+
+
+class Reconciler:
+    """Brings one job closer to what it should be, one turn at a time."""
+
+    def __init__(self, platform: Platform, now: Callable[[], datetime]) -> None:
+        self._platform = platform
+        self._now = now
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Turns until nothing is left to do now. Returns the seconds until it wants to look again, if it does."""
+        for _ in range(MAX_TURNS):
+            seen = await self._platform.observe(key)
+            if seen is None:
+                return None
+            decision = decide(*seen, self._now())
+            try:
+                await self._carry_out(seen[0], decision)
+            except ConflictError:
+                continue
+            if not decision.again:
+                return self._seconds_until(decision.wake_at)
+        log.error("%s: %d turns without an end; looking again later", key, MAX_TURNS)
+        return RETRY_SECONDS
+
+    async def _carry_out(self, job: TrainingJob, decision: Decision) -> None:
+        """Status first: whatever is done after it can be found out again from it."""
+        if decision.status != job.status:
+            await self._platform.write_status(job, decision.status)
+        for action in decision.events:
+            await self._platform.apply(job, action)
+        await _all([self._platform.apply(job, action) for action in decision.actions])
+
+    def _seconds_until(self, wake_at: datetime | None) -> float | None:
+        return None if wake_at is None else max(0.0, (wake_at - self._now()).total_seconds())
+
+
+async def _all(calls: Sequence[Awaitable[None]]) -> None:
+    """Run all to their end, then raise the first error: one refused pod must not keep the others from being made."""
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+
+
+async def run(reconciler: Reconciler, queue: WorkQueue, workers: int = 8) -> None:
+    """Serve the queue for ever. One job's error never stops another's."""
+    async with asyncio.TaskGroup() as group:
+        for _ in range(workers):
+            group.create_task(_work(reconciler, queue))
+
+
+async def _work(reconciler: Reconciler, queue: WorkQueue) -> None:
+    while True:
+        key = await queue.get()
+        delay: float | None = RETRY_SECONDS
+        try:
+            delay = await reconciler.reconcile(key)
+        except UnavailableError as error:
+            log.warning("%s: %s; trying again", key, error)
+        except Exception:
+            log.exception("%s: this job's turn failed; the others go on", key)
+        finally:
+            queue.done(key)
+        if delay is not None:
+            queue.add_after(key, delay)
+
+
+@contextlib.asynccontextmanager
+async def running(reconciler: Reconciler, queue: WorkQueue, workers: int = 8) -> AsyncIterator[asyncio.Task[None]]:
+    """The loop as a background task for the length of a `with`."""
+    task = asyncio.create_task(run(reconciler, queue, workers))
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
