@@ -30,3 +30,38 @@ lock: $(UV)  ## Resolve pyproject.toml anew into requirements/*.lock
 LOCK_FLAGS := --quiet --generate-hashes --no-emit-index-url --no-header --no-annotate --python-version 3.11
 
 .PHONY: help setup lock
+
+quickstart: .venv/.ready  ## Train handwritten digits with 4 local workers
+	.venv/bin/trainmaster run examples/digits/job.yaml
+
+check: .venv/.ready  ## Lint, types, layers and the fast tests (under a minute)
+	@.venv/bin/ruff format --check --quiet .
+	@.venv/bin/ruff check --quiet .
+	@.venv/bin/lint-imports --no-timing >/dev/null || .venv/bin/lint-imports
+	@.venv/bin/mypy --no-error-summary operator trainer tests bench
+	@$(PY) -m pytest -q $(FAST_TESTS)
+FAST_TESTS := tests/core tests/api tests/wire tests/house
+
+test: .venv/.ready  ## Every test, the real cluster included
+	@$(MAKE) --no-print-directory check
+	@$(PY) -m pytest $(TEST_FLAGS) tests
+
+simulate: .venv/.ready  ## Inject faults into the simulated world: make simulate N=10000
+	@$(PY) -m tests.simulation --seeds $(or $(N),1000)
+
+generate: .venv/.ready  ## Write the CRD, its reference page and the chart's copy anew
+	@$(PY) -m trainmaster.api.generate
+
+images: .venv/.ready  ## Build both images and load them into the one-machine cluster
+	@$(PY) -m tests.onebox images
+
+cluster-up: .venv/.ready  ## Start a real one-machine Kubernetes with the operator in it
+	@$(PY) -m tests.onebox up
+
+cluster-down: .venv/.ready  ## End it, and leave nothing behind
+	@$(PY) -m tests.onebox down
+
+bench: .venv/.ready  ## Measure beside the peers: make bench [NAME=restart]
+	@$(PY) -m bench $(NAME)
+
+.PHONY: quickstart check test simulate generate images cluster-up cluster-down bench
