@@ -1,0 +1,11 @@
+"""Checkpoints: complete, verified, readable at any world size.
+
+state.py      a model and its optimizer as named tensors and JSON, independent of world size and strategy
+shard.py      one rank's part as a safetensors file with its SHA-256
+manifest.py   the JSON that makes shards a checkpoint
+layout.py     folders, and the few ways in which anything on the disk is changed
+save.py       two-phase save in the background
+load.py       newest good one, agreed among ranks
+
+Nothing here reads or writes a pickle.
+"""

@@ -1,0 +1,120 @@
+"""Where checkpoints lie, and the few ways in which anything on the disk is changed.
+
+    <folder>/step-00000050/manifest.json                        a checkpoint: complete by its name alone
+                           shard-00000-of-00004.safetensors
+    <folder>/.saving-00000100-attempt-2-restart-0/              being written; dead once a later attempt has begun
+    <folder>/.replaced-…                                        on its way out
+    <folder>/attempt                                            the newest attempt that has begun: the fence
+
+A folder gets its final name by one rename after everything in it has reached the disk, so a kill at any moment
+leaves what was there before. Used by `save.py`, `load.py` and `loop.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import uuid
+from pathlib import Path
+from typing import List
+
+MANIFEST = "manifest.json"
+_STEP = re.compile(r"step-(\d{8,})")
+_SAVING = ".saving-"
+_REPLACED = ".replaced-"
+_FENCE = "attempt"
+
+
+def step_folder(folder: Path, step: int) -> Path:
+    """The final name of the checkpoint of a step."""
+    return folder / f"step-{step:08d}"
+
+
+def saving_folder(folder: Path, step: int, run_key: str) -> Path:
+    """The name of the same while it is written. Tries of the group never share one."""
+    return folder / f"{_SAVING}{step:08d}-{run_key}"
+
+
+def shard_name(rank: int, world_size: int) -> str:
+    """The file of one rank."""
+    return f"shard-{rank:05d}-of-{world_size:05d}.safetensors"
+
+
+def saved_steps(folder: Path) -> List[int]:
+    """The steps that have a folder, good or not, newest first."""
+    if not folder.is_dir():
+        return []
+    found = (_STEP.fullmatch(name) for name in os.listdir(folder))
+    return sorted((int(match[1]) for match in found if match), reverse=True)
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Make a file appear with all of its content on the disk, or not at all."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    try:
+        write_all(descriptor, memoryview(data))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.rename(temporary, path)
+    sync_folder(path.parent)
+
+
+def write_all(descriptor: int, data: memoryview) -> None:
+    """Write every byte; the kernel takes at most 2 GiB at a time."""
+    while data:
+        data = data[os.write(descriptor, data[: 1 << 26]) :]
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder last (a file's own fsync does not: see open(2), rename(2))."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def publish(temporary: Path, final: Path) -> None:
+    """Give a complete folder its final name, moving away what has it."""
+    if final.exists() or final.is_symlink():
+        remove(final)
+    os.rename(temporary, final)
+    sync_folder(final.parent)
+
+
+def remove(path: Path) -> None:
+    """Delete a folder so that no half of it is ever seen under its old name."""
+    away = path.with_name(f"{_REPLACED}{path.name}-{uuid.uuid4().hex[:8]}")
+    os.rename(path, away)
+    _delete(away)
+
+
+def clean(folder: Path) -> None:
+    """Delete what dead attempts left behind. Call before anyone saves, from one process."""
+    for path in folder.iterdir():
+        if path.name.startswith((_SAVING, _REPLACED)):
+            _delete(path)
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def raise_fence(folder: Path, attempt: int) -> None:
+    """Say that `attempt` has begun: from here on, older attempts may not publish."""
+    if fence(folder) < attempt:
+        write_file(folder / _FENCE, str(attempt).encode())
+
+
+def fence(folder: Path) -> int:
+    """The newest attempt that has begun here; 0 before the first."""
+    try:
+        return int((folder / _FENCE).read_bytes())
+    except (FileNotFoundError, ValueError):
+        return 0

@@ -1,0 +1,91 @@
+"""Reading checkpoints: everything is verified, and what is bad is named and passed over for the next older one.
+
+`newest` is one process looking at one folder; `resume.py` makes the ranks agree.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, List, Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from trainmaster_trainer.checkpoint.layout import saved_steps, step_folder
+from trainmaster_trainer.checkpoint.manifest import Manifest, read_manifest, whole
+from trainmaster_trainer.checkpoint.shard import BadCheckpoint, TensorRecord, read_shard
+from trainmaster_trainer.checkpoint.state import Shapes, State, check_same_model
+
+log = logging.getLogger(__name__)
+RNG = "rng/"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A verified checkpoint in memory."""
+
+    manifest: Manifest
+    tensors: Dict[str, Tensor]
+
+    @property
+    def state(self) -> State:
+        """Model and optimizer."""
+        tensors = {name: tensor for name, tensor in self.tensors.items() if not name.startswith(RNG)}
+        return State(tensors, self.manifest.scalars)
+
+    def rng(self, rank: int) -> Dict[str, Tensor]:
+        """The generators of one rank."""
+        prefix = f"{RNG}{rank}/"
+        return {name[len(prefix) :]: tensor for name, tensor in self.tensors.items() if name.startswith(prefix)}
+
+
+def newest(folder: Path, expected: Shapes, below: Optional[int] = None) -> Optional[Loaded]:
+    """The newest good checkpoint in a folder (older than step `below`), or None.
+
+    Raises:
+        ConfigurationError: it is good, but another model's.
+    """
+    for step in saved_steps(folder):
+        if below is not None and step >= below:
+            continue
+        try:
+            return read(folder, step, expected)
+        except BadCheckpoint as bad:
+            log.warning("Checkpoint of step %d is bad, trying the one before: %s.", step, bad)
+    return None
+
+
+def read(folder: Path, step: int, expected: Optional[Shapes] = None) -> Loaded:
+    """One checkpoint, verified to the last byte.
+
+    Raises:
+        BadCheckpoint: it cannot be trusted.
+        ConfigurationError: it is another model's.
+    """
+    path = step_folder(folder, step)
+    if path.is_symlink() or not path.is_dir():
+        raise BadCheckpoint(f"{path.name} is not a folder")
+    manifest = read_manifest(path, step)
+    if expected is not None:
+        check_same_model(manifest.model_shapes(), expected, str(path))
+    return Loaded(manifest, _read_tensors(path, manifest))
+
+
+def _read_tensors(path: Path, manifest: Manifest) -> Dict[str, Tensor]:
+    pieces: Dict[str, List[Tuple[TensorRecord, Tensor]]] = {}
+    for shard in manifest.shards:
+        for name, tensor in read_shard(path, shard).items():
+            pieces.setdefault(name, []).append((shard.tensors[name], tensor))
+    return {name: _join(found) for name, found in pieces.items()}
+
+
+def _join(pieces: List[Tuple[TensorRecord, Tensor]]) -> Tensor:
+    if len(pieces) == 1:
+        return pieces[0][1]
+    _, shape = whole(record for record, _ in pieces)
+    joined = torch.empty(shape, dtype=pieces[0][1].dtype)
+    for record, tensor in pieces:
+        joined[tuple(slice(o, o + s) for o, s in zip(record.offset, record.shape, strict=True))] = tensor
+    return joined

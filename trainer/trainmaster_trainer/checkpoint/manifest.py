@@ -1,0 +1,141 @@
+"""The manifest: the JSON that makes shards a checkpoint. Written last; what is not in it does not exist.
+
+It carries its own SHA-256 (`digest`), so that a changed manifest is found like a changed shard. The operator's side
+reads `step`, `time` and `model_sha256` from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Dict, Iterable, List, Tuple
+
+from trainmaster.wire import codec
+
+from trainmaster_trainer.checkpoint.layout import MANIFEST
+from trainmaster_trainer.checkpoint.shard import BadCheckpoint, ShardRecord, TensorRecord
+from trainmaster_trainer.checkpoint.state import MODEL, Shapes
+
+FORMAT = 1
+MAX_MANIFEST = 1 << 28
+_SHARD_FILE = re.compile(r"shard-\d{5}-of-\d{5}\.safetensors")
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """Where the sequence of samples stands: `data.py` needs no more than this to go on."""
+
+    step: int
+    samples: int  # consumed since the first step
+    global_batch_size: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Everything about a checkpoint but the tensors' bytes."""
+
+    step: int
+    attempt: int
+    world_size: int
+    strategy: str
+    cursor: Cursor
+    time: float  # seconds since the epoch, when it was complete
+    model_sha256: str
+    shards: Tuple[ShardRecord, ...]
+    scalars: Dict[str, Any] = field(default_factory=dict)
+    rng_ranks: Tuple[int, ...] = ()  # whose generators are in the shards, as rng/<rank>/<generator>
+    job: str = ""
+    format: int = FORMAT
+    digest: str = ""
+
+    def encode(self) -> bytes:
+        """The file's content, with its digest."""
+        plain = codec.to_plain(replace(self, digest=""))
+        plain["digest"] = _digest(plain)
+        return json.dumps(plain, sort_keys=True, indent=1).encode()
+
+    def model_shapes(self) -> Shapes:
+        """Dtype and whole shape of each tensor of the model."""
+        return {name: whole(pieces) for name, pieces in self.pieces().items() if name.startswith(MODEL)}
+
+    def pieces(self) -> Dict[str, List[TensorRecord]]:
+        """The records of every tensor, over all shards."""
+        found: Dict[str, List[TensorRecord]] = {}
+        for shard in self.shards:
+            for name, record in shard.tensors.items():
+                found.setdefault(name, []).append(record)
+        return found
+
+
+def whole(pieces: Iterable[TensorRecord]) -> Tuple[str, Tuple[int, ...]]:
+    """Dtype and shape of the tensor that these pieces make."""
+    records = list(pieces)
+    ends = zip(*(tuple(o + s for o, s in zip(r.offset, r.shape, strict=True)) for r in records), strict=True)
+    return records[0].dtype, tuple(max(end) for end in ends)
+
+
+def model_sha256(tensors: Dict[str, TensorRecord]) -> str:
+    """One hash for the full model: name, dtype, shape and the hash of its bytes, in the order of names.
+
+    It says nothing of ranks or shards, so equal weights have equal hashes at any world size.
+    """
+    digest = hashlib.sha256()
+    for name in sorted(name for name in tensors if name.startswith(MODEL)):
+        record = tensors[name]
+        digest.update(f"{name} {record.dtype} {list(record.shape)} {record.sha256}\n".encode())
+    return digest.hexdigest()
+
+
+def read_manifest(folder: Path, step: int) -> Manifest:
+    """The manifest in a checkpoint's folder, if it is whole and says nothing that cannot be.
+
+    Raises:
+        BadCheckpoint: says what is wrong.
+    """
+    path = folder / MANIFEST
+    try:
+        if path.is_symlink() or path.stat().st_size > MAX_MANIFEST:
+            raise BadCheckpoint(f"{MANIFEST} is a link, or larger than any manifest")
+        plain = json.loads(path.read_bytes())
+        claimed = plain.pop("digest")
+        if claimed != _digest(plain):
+            raise BadCheckpoint(f"{MANIFEST} does not have the SHA-256 that it names: its content has changed")
+        manifest = codec.from_plain(Manifest, plain)
+    except OSError as error:
+        raise BadCheckpoint(f"{MANIFEST} cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        raise BadCheckpoint(f"{MANIFEST} is not a manifest: {error}") from None
+    _verify(manifest, step)
+    return manifest
+
+
+def _verify(manifest: Manifest, step: int) -> None:
+    if manifest.format != FORMAT:
+        raise BadCheckpoint(f"{MANIFEST} has format {manifest.format}; this version reads {FORMAT}")
+    if manifest.step != step or manifest.cursor.step != step:
+        raise BadCheckpoint(f"{MANIFEST} is of step {manifest.step} in the folder of step {step}")
+    for shard in manifest.shards:
+        if not _SHARD_FILE.fullmatch(shard.file):
+            raise BadCheckpoint(f"{MANIFEST} names the shard {shard.file!r}, which is no name of a shard")
+    for name, pieces in manifest.pieces().items():
+        _verify_pieces(name, pieces)
+
+
+def _verify_pieces(name: str, pieces: List[TensorRecord]) -> None:
+    for piece in pieces:
+        if len(piece.offset) != len(piece.shape) or min((*piece.offset, *piece.shape), default=0) < 0:
+            raise BadCheckpoint(f"{MANIFEST}: {name} has a piece that cannot be: {piece.shape} at {piece.offset}")
+    dtype, shape = whole(pieces)
+    if any(piece.dtype != dtype for piece in pieces):
+        raise BadCheckpoint(f"{MANIFEST}: the pieces of {name} have different dtypes")
+    if sum(math.prod(piece.shape) for piece in pieces) != math.prod(shape):
+        raise BadCheckpoint(f"{MANIFEST}: the pieces of {name} do not make one tensor of shape {list(shape)}")
+
+
+def _digest(plain: Dict[str, Any]) -> str:
+    return hashlib.sha256(codec.encode({key: plain[key] for key in plain if key != "digest"})).hexdigest()

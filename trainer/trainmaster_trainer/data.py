@@ -1,0 +1,148 @@
+"""The order of samples: a pure function of (seed, epoch, global index), whatever the world size.
+
+Step s takes the global positions (s-1)*B to s*B-1 of one endless sequence in which every epoch is a fresh
+permutation of the dataset. So the committed step alone is the cursor: any world size resumes exactly, an epoch that
+ends inside a batch goes over into the next without a sample lost or repeated, and an audit can count.
+
+The permutation sorts the raw 64-bit output of Philox (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+SC 2011) keyed by (seed, epoch). NumPy promises that raw stream for ever, which it does not for its own shuffle.
+It takes 16 bytes per sample for the one or two epochs at hand.
+
+Called by `loop.py`; `tests/trainer/test_data.py` is the audit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple, Tuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import TensorDataset, default_collate
+
+from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.task import Samples
+
+Indices = NDArray[np.int64]
+
+
+class Share(NamedTuple):
+    """Part `index` of `of` equal parts of every global batch. Ranks that work on the same samples have the same."""
+
+    index: int
+    of: int
+
+    def bounds(self, size: int) -> Tuple[int, int]:
+        """First and last-plus-one of this part of `size` things. Parts differ by at most one, the first are bigger."""
+        small, bigger = divmod(size, self.of)
+        first = self.index * small + min(self.index, bigger)
+        return first, first + small + (self.index < bigger)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One rank's share of the global batch of one step."""
+
+    inputs: Any
+    targets: Any
+    size: int
+    global_size: int
+    fraction_done: float  # of all steps, when this one is done
+
+    def weight(self, shares: int) -> float:
+        """What the share's mean loss is multiplied by, so that the mean over the shares is that of all samples."""
+        return self.size * shares / self.global_size
+
+
+@dataclass(frozen=True)
+class SampleOrder:
+    """Which samples make the global batch of a step."""
+
+    samples: int
+    batch_size: int
+    seed: int
+
+    def indices(self, step: int) -> Indices:
+        """The samples of the global batch of `step`, which counts from 1."""
+        positions = np.arange((step - 1) * self.batch_size, step * self.batch_size)
+        epochs, offsets = np.divmod(positions, self.samples)
+        result = np.empty(self.batch_size, dtype=np.int64)
+        for epoch in np.unique(epochs):
+            here = epochs == epoch
+            result[here] = permutation(self.samples, self.seed, int(epoch))[offsets[here]]
+        return result
+
+    def share(self, step: int, share: Share) -> Indices:
+        """One part of the global batch of `step`."""
+        first, end = share.bounds(self.batch_size)
+        return self.indices(step)[first:end]
+
+
+@lru_cache(maxsize=2)
+def permutation(samples: int, seed: int, epoch: int) -> Indices:
+    """The order of one epoch."""
+    mask = (1 << 64) - 1
+    keys = np.random.Philox(key=np.array([seed & mask, epoch], dtype=np.uint64)).random_raw(samples)
+    return np.argsort(keys, kind="stable")
+
+
+class Batches:
+    """Makes a rank's share of any step's batch from the samples of a task."""
+
+    def __init__(self, samples: Samples, batch_size: int, steps: int, seed: int, device: torch.device) -> None:
+        # A pair of tensors is a Dataset that can be indexed by many samples at once.
+        self._dataset = TensorDataset(*samples) if isinstance(samples, tuple) else samples
+        count = len(self._dataset)  # type: ignore[arg-type]
+        if count == 0:
+            raise ConfigurationError("spec.training.task: its dataset() is empty.")
+        self._order = SampleOrder(count, batch_size, seed)
+        self._steps = steps
+        self._device = device
+
+    def take(self, step: int, share: Share) -> Batch:
+        """The samples of `share` in the global batch of `step`, on the device."""
+        indices = self._order.share(step, share)
+        inputs, targets = self._collate(indices)
+        return Batch(
+            inputs=to_device(inputs, self._device),
+            targets=to_device(targets, self._device),
+            size=len(indices),
+            global_size=self._order.batch_size,
+            fraction_done=step / self._steps,
+        )
+
+    def _collate(self, indices: Indices) -> Tuple[Any, Any]:
+        dataset = self._dataset
+        if isinstance(dataset, TensorDataset):
+            inputs, targets = dataset[torch.from_numpy(indices)]
+            return inputs, targets
+        if hasattr(dataset, "__getitems__"):
+            return tuple(default_collate(dataset.__getitems__(indices.tolist())))
+        return tuple(default_collate([dataset[int(index)] for index in indices]))
+
+
+def to_device(value: Any, device: torch.device) -> Any:
+    """Tensors, and tensors inside lists, tuples and dicts, on the device."""
+    if isinstance(value, Tensor):
+        return value.to(device, non_blocking=True)
+    if isinstance(value, (list, tuple)):
+        return type(value)(to_device(item, device) for item in value)
+    if isinstance(value, dict):
+        return {key: to_device(item, device) for key, item in value.items()}
+    return value
+
+
+def check_batch_size(batch_size: int, shares: int) -> None:
+    """Every share must have a sample, else its mean is undefined.
+
+    Raises:
+        ConfigurationError: there are more shares than samples in a batch.
+    """
+    if batch_size < shares:
+        raise ConfigurationError(
+            f"spec.training.globalBatchSize: {batch_size} samples cannot be shared by {shares} ranks. "
+            f"Raise it to {shares} at least, or lower spec.workers.replicas."
+        )

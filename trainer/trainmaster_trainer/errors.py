@@ -1,0 +1,23 @@
+"""The one error that a restart will not mend.
+
+Raised wherever what the user wrote cannot work; the agent, and `rank.py` when it is started without one,
+turn it into exit code 78 and show its message alone.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import Iterable
+
+
+class ConfigurationError(Exception):
+    """What the YAML or the task says cannot work. The message names the field and the cure."""
+
+    # The agent looks for this word instead of importing the class: it must not import the trainer.
+    trainmaster_configuration_error = True
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """A hint for a misspelt word: " Did you mean 'x'?", or nothing."""
+    matches = difflib.get_close_matches(word, list(known), n=2, cutoff=0.6)
+    return f" Did you mean {' or '.join(repr(match) for match in matches)}?" if matches else ""

@@ -1,0 +1,120 @@
+"""Group: the ranks of one attempt, and the few things that the trainer itself has to agree on with them.
+
+Made by `rank.py`; the strategies use torch.distributed directly on the default process group that `join` opens.
+Small values travel as JSON in byte tensors: torch's own object collectives would pickle.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Iterator, List
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.settings import Settings
+
+
+@dataclass(frozen=True)
+class Group:
+    """This rank among its peers. `store` is a key-value store that all of them reach, fresh for this try."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    device: torch.device
+    store: dist.Store
+
+    @property
+    def is_first(self) -> bool:
+        """Rank 0 writes what is written once."""
+        return self.rank == 0
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Add up a CPU tensor over all ranks, in place."""
+        if self.world_size > 1:
+            dist.all_reduce(values)
+        return values
+
+    def gather(self, value: Any) -> List[Any]:
+        """The JSON values of all ranks, in the order of ranks, on every rank."""
+        data = _to_bytes(value)
+        if self.world_size == 1:
+            return [_from_bytes(data)]
+        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.world_size)]
+        dist.all_gather(sizes, torch.tensor([len(data)]))
+        longest = int(max(sizes))
+        padded = torch.zeros(longest, dtype=torch.uint8)
+        padded[: len(data)] = data
+        pages = [torch.zeros(longest, dtype=torch.uint8) for _ in sizes]
+        dist.all_gather(pages, padded)
+        return [_from_bytes(page[: int(size)]) for page, size in zip(pages, sizes, strict=True)]
+
+    def broadcast(self, value: Any, source: int = 0) -> Any:
+        """The JSON value that rank `source` has, on every rank. The others' own values do not matter."""
+        data = _to_bytes(value)
+        if self.world_size == 1:
+            return _from_bytes(data)
+        size = torch.tensor([len(data)])
+        dist.broadcast(size, source)
+        page = data if self.rank == source else torch.zeros(int(size), dtype=torch.uint8)
+        dist.broadcast(page, source)
+        return _from_bytes(page)
+
+    def broadcast_tensor(self, tensor: Tensor, source: int) -> None:
+        """Replace a contiguous CPU tensor by that of rank `source`, in place."""
+        if self.world_size > 1:
+            # As bytes: gloo does not know every dtype that a checkpoint does.
+            dist.broadcast(tensor.reshape(-1).view(torch.uint8), source)
+
+
+def _to_bytes(value: Any) -> Tensor:
+    return torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)
+
+
+def _from_bytes(data: Tensor) -> Any:
+    return json.loads(data.numpy().tobytes())
+
+
+def choose_device(settings: Settings) -> torch.device:
+    """This rank's GPU where there are any, else the CPU. (`is_nccl_available` is true on machines without a GPU.)"""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    if settings.local_rank >= torch.cuda.device_count():
+        raise ConfigurationError(
+            f"spec.workers.gpus: {settings.local_world_size} ranks on a node with {torch.cuda.device_count()} visible "
+            "GPUs; each rank needs one of its own. Lower it to what a node has."
+        )
+    return torch.device("cuda", settings.local_rank)
+
+
+@contextmanager
+def join(settings: Settings) -> Iterator[Group]:
+    """Open the default process group: gloo for CPU tensors, and NCCL beside it where there is a GPU."""
+    device = choose_device(settings)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    store = _store(settings)
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store, rank=settings.rank, world_size=settings.world_size)
+    try:
+        own = dist.PrefixStore(f"trainmaster/{settings.run_key}", store)
+        yield Group(
+            settings.rank, settings.world_size, settings.local_rank, settings.local_world_size, device, own
+        )
+    finally:
+        dist.destroy_process_group()
+
+
+def _store(settings: Settings) -> dist.Store:
+    """The store that the agent (or torchrun, or rank 0) serves; alone and by hand, one in this process."""
+    if settings.world_size == 1 and "MASTER_ADDR" not in os.environ:
+        return dist.HashStore()
+    store, _, _ = next(dist.rendezvous("env://", rank=settings.rank, world_size=settings.world_size))
+    return store

@@ -1,0 +1,90 @@
+"""The training loop, top to bottom: load, resume, step by step, evaluate. Called by `rank.py` in every rank.
+
+What it is made of: `task` (what), `strategies` (how), `data` (which samples), `checkpoint` (what survives),
+`report` (what is told).
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from contextlib import contextmanager
+from types import FrameType
+from typing import Callable, Iterator, Optional
+
+from trainmaster_trainer import randomness
+from trainmaster_trainer.checkpoint.resume import resume
+from trainmaster_trainer.checkpoint.save import Saver
+from trainmaster_trainer.data import Batches, check_batch_size
+from trainmaster_trainer.group import Group
+from trainmaster_trainer.progress import Progress
+from trainmaster_trainer.report import Report
+from trainmaster_trainer.settings import Settings
+from trainmaster_trainer.strategies import Strategy, find_strategy
+from trainmaster_trainer.task import Task, load_task
+
+log = logging.getLogger(__name__)
+EXIT_STOPPED = 128 + signal.SIGTERM
+
+
+def train(settings: Settings, group: Group, progress: Progress) -> int:
+    """Train to the last step, or until somebody is asked to stop; the exit code."""
+    plan = settings.plan
+    task = load_task(plan.task or "", plan.arguments)
+    strategy = make_strategy(settings, group, task)
+    batches = Batches(task.dataset(), plan.global_batch_size, plan.steps, plan.seed, group.device)
+    saver = Saver(settings, group)
+    saver.prepare()
+    done = resume(settings, group, strategy)
+    report = Report(settings, group, progress, done)
+
+    with stop_signal() as stop_asked:
+        for step in range(done + 1, plan.steps + 1):
+            batch = batches.take(step, strategy.share) if strategy.share else None
+            loss = strategy.step(batch)
+            report.stepped(step, loss, batch, saver.committed_step)
+
+            save_due = step % plan.checkpoint_every == 0 or step == plan.steps
+            stopping = (save_due or report.due) and report.agree(stop_asked())
+            if save_due or stopping:
+                report.saving()
+                saver.save(step, strategy.state())
+                report.saved()
+            if stopping and step < plan.steps:
+                saver.wait()
+                log.info("Asked to stop: saved and left at step %d.", step)
+                return EXIT_STOPPED
+
+    saver.wait()
+    report.evaluating(saver.committed_step)
+    figures = strategy.evaluate()
+    report.finish(plan.steps, figures)
+    strategy.close()
+    return 0
+
+
+def make_strategy(settings: Settings, group: Group, task: Task) -> Strategy:
+    """The strategy of the plan around a model that has the same weights on all ranks."""
+    plan = settings.plan
+    kind = find_strategy(plan.strategy)
+    randomness.seed_alike(plan.seed)
+    strategy = kind(task, group, plan.strategy_options)
+    if strategy.share:
+        check_batch_size(plan.global_batch_size, strategy.share.of)
+    return strategy
+
+
+@contextmanager
+def stop_signal() -> Iterator[Callable[[], bool]]:
+    """Let SIGTERM set a flag instead of ending the process: the loop saves first."""
+    asked = False
+
+    def remember(_signal: int, _frame: Optional[FrameType]) -> None:
+        nonlocal asked
+        asked = True
+
+    before = signal.signal(signal.SIGTERM, remember)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,78 @@
+"""Losses of the global batches, without a synchronization in every step.
+
+Each rank keeps the losses of its shares on its device. Every few steps one small all-reduce makes them those of the
+global batches, and carries two more things that all ranks must agree on: whether somebody was asked to stop, and how
+long the steps take, from which all compute the same number of steps until the next time.
+
+Used by `loop.py`.
+"""
+
+from __future__ import annotations
+
+from typing import List, NamedTuple, Optional
+
+import torch
+from torch import Tensor
+
+from trainmaster_trainer.group import Group
+
+INTERVAL_SECONDS = 0.5  # how late a loss, or a request to stop, may be seen
+MOST_STEPS = 256
+
+
+class StepLoss(NamedTuple):
+    """The loss of one global batch; `seconds` is the mean over the ranks of what the step took."""
+
+    step: int
+    loss: float
+    seconds: float
+
+
+class Agreement(NamedTuple):
+    """What all ranks know after a flush."""
+
+    losses: List[StepLoss]
+    stop: bool
+
+
+class Losses:
+    """Collects this rank's losses and adds them up with those of the others."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._every = 1
+        self._clear()
+
+    def _clear(self) -> None:
+        self._steps: List[int] = []
+        self._local: List[Tensor] = []
+        self._sizes: List[int] = []
+        self._seconds: List[float] = []
+
+    def add(self, step: int, loss: Optional[Tensor], size: int, seconds: float) -> None:
+        """Remember a step's mean loss over `size` samples; None for a rank that does not see one."""
+        zero = torch.zeros((), device=self._group.device)
+        self._steps.append(step)
+        self._local.append(zero if loss is None else loss.float())
+        self._sizes.append(0 if loss is None else size)
+        self._seconds.append(seconds)
+
+    @property
+    def due(self) -> bool:
+        """Is it time to flush? The same on all ranks."""
+        return len(self._steps) >= self._every
+
+    def flush(self, stop_asked: bool) -> Agreement:
+        """All ranks call this after the same step."""
+        if not self._steps:
+            return Agreement([], bool(self._group.sum(torch.tensor([float(stop_asked)]))[0] > 0))
+        means = torch.stack(self._local).double().cpu()
+        sizes = torch.tensor(self._sizes, dtype=torch.float64)
+        seconds = torch.tensor(self._seconds, dtype=torch.float64) / self._group.world_size
+        table = torch.stack([means * sizes, sizes, seconds, torch.full_like(sizes, stop_asked)])
+        losses, sizes, seconds, stops = self._group.sum(table)
+        self._every = max(1, min(MOST_STEPS, int(INTERVAL_SECONDS / max(float(seconds.mean()), 1e-6))))
+        rows = zip(self._steps, (losses / sizes).tolist(), seconds.tolist(), strict=True)
+        agreement = Agreement([StepLoss(*row) for row in rows], bool(stops[0] > 0))
+        self._clear()
+        return agreement

@@ -1,0 +1,75 @@
+"""metrics.jsonl: one line per step, each step exactly once whatever restarts there were; and result.json at the end.
+
+    {"step": 17, "loss": 0.41, "samples_per_second": 9120.0, "step_seconds": 0.028, "attempt": 1, "time": 1764…}
+    {"step": 400, "evaluation": {"accuracy": 0.98}, "attempt": 1, "time": 1764…}
+
+Lines of steps up to S reach the disk before the checkpoint of S does, and a resume from S cuts off all later ones.
+Written by rank 0, from `loop.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any, Dict, Mapping
+
+from trainmaster_trainer.checkpoint.layout import write_all, write_file
+
+METRICS = "metrics.jsonl"
+RESULT = "result.json"
+
+
+class Metrics:
+    """Appends to the metrics file."""
+
+    def __init__(self, folder: Path, attempt: int, resumed_step: int) -> None:
+        self._folder = folder
+        self._attempt = attempt
+        path = folder / METRICS
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        os.ftruncate(self._descriptor, _length_up_to(path, resumed_step))
+        self._lines: list[str] = []
+
+    def add(self, step: int, **values: Any) -> None:
+        """Remember one line."""
+        line = {"step": step, **values, "attempt": self._attempt, "time": round(time.time(), 3)}
+        self._lines.append(json.dumps(line) + "\n")
+
+    def flush(self, to_disk: bool) -> None:
+        """Write the lines; `to_disk` before a checkpoint, so that no crash of the node loses them."""
+        write_all(self._descriptor, memoryview("".join(self._lines).encode()))
+        self._lines.clear()
+        if to_disk:
+            os.fsync(self._descriptor)
+
+    def finish(self, step: int, figures: Mapping[str, float]) -> None:
+        """The evaluation's line, and the result."""
+        self.add(step, evaluation=dict(figures))
+        self.flush(to_disk=True)
+        result = json.dumps({"step": step, "metrics": dict(figures)}, indent=1)
+        write_file(self._folder / RESULT, result.encode() + b"\n")
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)
+
+
+def _length_up_to(path: Path, step: int) -> int:
+    """How many bytes of the file speak of steps up to `step`; a torn line at the end does not count."""
+    length = 0
+    with path.open("rb") as lines:
+        for line in lines:
+            if not line.endswith(b"\n") or not _belongs(line, step):
+                break
+            length += len(line)
+    return length
+
+
+def _belongs(line: bytes, step: int) -> bool:
+    try:
+        values: Dict[str, Any] = json.loads(line)
+        return int(values["step"]) <= step and "loss" in values
+    except (ValueError, KeyError, TypeError):
+        return False

@@ -1,0 +1,80 @@
+"""Progress: what the agent sees of this rank, on the progress page; and the speeds that it shows.
+
+Used by `loop.py`. Without an agent there is no page, and the speeds still go into the metrics.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from pathlib import Path
+from statistics import median
+from typing import Deque, Optional
+
+from trainmaster.wire.progress import ProgressFile, ProgressPage
+
+WINDOW = 50  # steps over which speeds are taken
+
+
+class Progress:
+    """This rank's step, phase and speed."""
+
+    def __init__(self, path: Optional[Path], global_batch_size: int) -> None:
+        # The agent has made the file; by hand there may be none yet.
+        self._file = ProgressFile(str(path), create=not os.path.exists(path)) if path else None
+        self._batch_size = global_batch_size
+        self._ends: Deque[float] = deque(maxlen=WINDOW + 1)
+        self._seconds: Deque[float] = deque(maxlen=WINDOW)
+        self._last = time.monotonic()
+        self.step = 0
+        self.loss = float("nan")
+        self.checkpoint_step = 0
+        self.phase = "load"
+        self.write()
+
+    def enter(self, phase: str) -> None:
+        """Say what is going on: load, train, save, evaluate or done."""
+        self.phase = phase
+        self._last = time.monotonic()
+        self.write()
+
+    def start(self, step: int) -> None:
+        """Training goes on after `step`."""
+        self.step = self.checkpoint_step = step
+        self.enter("train")
+        self._ends.append(self._last)
+
+    def stepped(self, step: int) -> float:
+        """A step is done; how long it took."""
+        now = time.monotonic()
+        seconds = now - self._last
+        self._last = now
+        self._ends.append(now)
+        self._seconds.append(seconds)
+        self.step = step
+        self.phase = "train"
+        self.write()
+        return seconds
+
+    @property
+    def samples_per_second(self) -> float:
+        """Samples of all ranks per second, over the last steps, saves included."""
+        span = self._ends[-1] - self._ends[0] if len(self._ends) > 1 else 0.0
+        return (len(self._ends) - 1) * self._batch_size / span if span > 0 else float("nan")
+
+    def write(self) -> None:
+        """Bring the page up to date."""
+        if self._file is None:
+            return
+        self._file.write(
+            ProgressPage(
+                step=self.step,
+                loss=self.loss,
+                samples_per_second=self.samples_per_second,
+                step_seconds=median(self._seconds) if self._seconds else float("nan"),
+                updated=time.monotonic(),
+                phase=self.phase,
+                checkpoint_step=self.checkpoint_step,
+            )
+        )

@@ -1,0 +1,71 @@
+"""Random numbers: seeded from (seed, rank), and carried over a restart.
+
+Three generators can be drawn from by a task: torch's (one per device), NumPy's old global one and Python's.
+Called by `loop.py` and `checkpoint/`.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Dict
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def seed_alike(seed: int) -> None:
+    """The same numbers on every rank: for making the model."""
+    _seed(seed)
+
+
+def seed_rank(seed: int, rank: int, step: int) -> None:
+    """Numbers of this rank's own. `step` is where it starts: a rank that is new at step 90 repeats nobody's."""
+    # SeedSequence mixes well: (1, 2) and (2, 1) have nothing in common.
+    _seed(int(np.random.SeedSequence([seed, rank, step]).generate_state(1, np.uint64)[0]))
+
+
+def _seed(seed: int) -> None:
+    torch.manual_seed(seed)  # all devices
+    np.random.seed(seed % (1 << 32))
+    random.seed(seed)
+
+
+def capture() -> Dict[str, Tensor]:
+    """The state of the generators, as byte tensors."""
+    numpy_state = np.random.get_state(legacy=False)
+    states = {
+        "torch": torch.get_rng_state(),
+        "numpy": _pack([numpy_state["state"]["key"].tolist(), *_numpy_rest(numpy_state)]),
+        "python": _pack(random.getstate()),
+    }
+    if torch.cuda.is_available():
+        states["cuda"] = torch.cuda.get_rng_state()
+    return states
+
+
+def restore(states: Dict[str, Tensor]) -> None:
+    """Put the generators where `capture` found them."""
+    torch.set_rng_state(states["torch"])
+    key, position, has_gauss, gauss = _unpack(states["numpy"])
+    np.random.set_state(("MT19937", np.array(key, dtype=np.uint32), position, has_gauss, gauss))
+    version, numbers, gauss_next = _unpack(states["python"])
+    random.setstate((version, tuple(numbers), gauss_next))
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"])
+
+
+def _numpy_rest(state: Dict[str, object]) -> list[object]:
+    inner = state["state"]
+    assert isinstance(inner, dict)
+    return [int(inner["pos"]), state["has_gauss"], state["gauss"]]
+
+
+def _pack(value: object) -> Tensor:
+    # JSON keeps every digit of a float, and needs no pickle to read.
+    return torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+
+
+def _unpack(data: Tensor) -> list[object]:  # type: ignore[type-arg]
+    return json.loads(data.numpy().tobytes())  # type: ignore[no-any-return]

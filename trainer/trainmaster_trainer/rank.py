@@ -1,0 +1,70 @@
+"""What one rank process runs for a task.
+
+The agent forks a process from its warm parent and calls `main`. The same works without an agent:
+
+    torchrun --nproc-per-node 4 -m trainmaster_trainer.rank       with TRAINMASTER_TRAINING and _CHECKPOINTS set
+    python -m trainmaster_trainer.rank                            one rank, by hand
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import Optional
+
+import torch
+
+from trainmaster.wire.names import EXIT_BAD_CONFIGURATION
+
+from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.group import join
+from trainmaster_trainer.loop import train
+from trainmaster_trainer.progress import Progress
+from trainmaster_trainer.settings import Settings
+
+
+def main() -> int:
+    """Train as the environment says; the exit code.
+
+    Raises:
+        ConfigurationError: the caller shows its message and exits with 78.
+    """
+    settings = Settings.read(os.environ)
+    _start_logging(settings)
+    _go_to(settings.plan.working_directory)
+    # Set here as well: a forked process does not read OMP_NUM_THREADS again.
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    progress = Progress(settings.progress_file, settings.plan.global_batch_size)
+    with join(settings) as group:
+        return train(settings, group, progress)
+
+
+def _start_logging(settings: Settings) -> None:
+    form = f"%(asctime)s rank {settings.rank} %(levelname)s %(message)s"
+    logging.basicConfig(level=logging.INFO, format=form, stream=sys.stderr, force=True)
+
+
+def _go_to(folder: Optional[str]) -> None:
+    """Make the user's modules importable from where the user is."""
+    if folder:
+        try:
+            os.chdir(folder)
+        except OSError as error:
+            raise ConfigurationError(f"spec.training.workingDirectory: {folder}: {error.strerror}.") from None
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+
+
+def _main_without_agent() -> int:
+    try:
+        return main()
+    except ConfigurationError as error:
+        print(error, file=sys.stderr)
+        return EXIT_BAD_CONFIGURATION
+
+
+if __name__ == "__main__":
+    sys.exit(_main_without_agent())

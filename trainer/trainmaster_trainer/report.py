@@ -1,0 +1,74 @@
+"""Report: what the training loop tells the world after each step: progress page, losses, metrics file.
+
+Used by `loop.py` alone, to keep bookkeeping out of it.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, Optional
+
+from torch import Tensor
+
+from trainmaster_trainer.data import Batch
+from trainmaster_trainer.group import Group
+from trainmaster_trainer.losses import Losses
+from trainmaster_trainer.metrics import Metrics
+from trainmaster_trainer.progress import Progress
+from trainmaster_trainer.settings import Settings
+
+
+class Report:
+    """This rank's bookkeeping. Only rank 0 has a metrics file."""
+
+    def __init__(self, settings: Settings, group: Group, progress: Progress, resumed_step: int) -> None:
+        self._progress = progress
+        self._losses = Losses(group)
+        self._metrics: Optional[Metrics] = None
+        if group.is_first:
+            self._metrics = Metrics(settings.checkpoints, settings.attempt, resumed_step)
+        progress.start(resumed_step)
+
+    def stepped(self, step: int, loss: Optional[Tensor], batch: Optional[Batch], checkpoint_step: int) -> None:
+        """A step is done."""
+        self._progress.checkpoint_step = max(self._progress.checkpoint_step, checkpoint_step)
+        seconds = self._progress.stepped(step)
+        self._losses.add(step, loss, batch.size if batch else 0, seconds)
+
+    @property
+    def due(self) -> bool:
+        """Is it time for `agree`? The same on all ranks."""
+        return self._losses.due
+
+    def agree(self, stop_asked: bool) -> bool:
+        """Make the losses global and write them; whether any rank was asked to stop. All ranks call it together."""
+        agreement = self._losses.flush(stop_asked)
+        if agreement.losses:
+            self._progress.loss = agreement.losses[-1].loss
+        if self._metrics:
+            for step, loss, seconds in agreement.losses:
+                speed = self._progress.samples_per_second
+                self._metrics.add(step, loss=loss, samples_per_second=round(speed, 1), step_seconds=round(seconds, 6))
+            self._metrics.flush(to_disk=False)
+        return agreement.stop
+
+    def saving(self) -> None:
+        """A checkpoint of this step comes next: what was said so far must not be lost."""
+        self._progress.enter("save")
+        if self._metrics:
+            self._metrics.flush(to_disk=True)
+
+    def saved(self) -> None:
+        """The copy is taken, training goes on."""
+        self._progress.enter("train")
+
+    def evaluating(self, checkpoint_step: int) -> None:
+        """The last checkpoint is complete."""
+        self._progress.checkpoint_step = max(self._progress.checkpoint_step, checkpoint_step)
+        self._progress.enter("evaluate")
+
+    def finish(self, step: int, figures: Dict[str, float]) -> None:
+        """The training is over."""
+        if self._metrics:
+            self._metrics.finish(step, figures)
+            self._metrics.close()
+        self._progress.enter("done")

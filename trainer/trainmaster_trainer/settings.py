@@ -1,0 +1,86 @@
+"""Settings: everything that a rank process learns from its environment, read once.
+
+Used by `rank.py`; all other modules get what they need as arguments. The names that are not ours are torchrun's,
+so that a rank runs the same under the agent, under bare `torchrun -m trainmaster_trainer.rank` and by hand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Mapping, Optional
+
+from trainmaster.wire import codec, names
+from trainmaster.wire.training import TrainingPlan
+
+from trainmaster_trainer.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Who this rank is, and what it is to train."""
+
+    plan: TrainingPlan
+    checkpoints: Path
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    local_world_size: int = 1
+    attempt: int = 1
+    restart: int = 0
+    job_uid: str = ""
+    role: str = names.WORKER
+    progress_file: Optional[Path] = None
+    threads: Optional[int] = None
+
+    @property
+    def run_key(self) -> str:
+        """Differs between any two tries of the group, under the agent (attempt) as under torchrun (restart)."""
+        return f"attempt-{self.attempt}-restart-{self.restart}"
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str]) -> Settings:
+        """Read the environment.
+
+        Raises:
+            ConfigurationError: a variable is missing or is not what it should be.
+        """
+        progress = environment.get(names.ENV_PROGRESS_FILE)
+        restart = _number(environment, "TORCHELASTIC_RESTART_COUNT", 0)
+        return cls(
+            plan=_plan(environment),
+            checkpoints=Path(_needed(environment, names.ENV_CHECKPOINTS)),
+            rank=_number(environment, "RANK", 0),
+            world_size=_number(environment, "WORLD_SIZE", 1),
+            local_rank=_number(environment, "LOCAL_RANK", 0),
+            local_world_size=_number(environment, "LOCAL_WORLD_SIZE", 1),
+            attempt=_number(environment, names.ENV_ATTEMPT, restart + 1),
+            restart=restart,
+            job_uid=environment.get(names.ENV_JOB_UID, ""),
+            role=environment.get(names.ENV_ROLE, names.WORKER),
+            progress_file=Path(progress) if progress else None,
+            threads=_number(environment, "OMP_NUM_THREADS", 0) or None,
+        )
+
+
+def _plan(environment: Mapping[str, str]) -> TrainingPlan:
+    text = _needed(environment, names.ENV_TRAINING)
+    try:
+        return codec.decode(TrainingPlan, text)
+    except codec.WireError as error:
+        raise ConfigurationError(f"{names.ENV_TRAINING} is not a training plan: {error}") from None
+
+
+def _needed(environment: Mapping[str, str], name: str) -> str:
+    try:
+        return environment[name]
+    except KeyError:
+        raise ConfigurationError(f"The variable {name} is not set; `trainmaster run` sets it, torchrun does not.") from None
+
+
+def _number(environment: Mapping[str, str], name: str, default: int) -> int:
+    text = environment.get(name, "")
+    try:
+        return int(text) if text else default
+    except ValueError:
+        raise ConfigurationError(f"The variable {name} must be a whole number, not {text!r}.") from None

@@ -1,0 +1,33 @@
+"""OneDevice: one process, one device, no communication. What every synchronous strategy is measured against."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Optional
+
+from torch import Tensor
+
+from trainmaster_trainer.data import Batch, Share
+from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.group import Group
+from trainmaster_trainer.strategies.strategy import WholeModel, check_options
+from trainmaster_trainer.task import Task
+
+
+class OneDevice(WholeModel):
+    """The whole batch on one device."""
+
+    def __init__(self, task: Task, group: Group, options: Mapping[str, Any]) -> None:
+        check_options("OneDevice", options, {})
+        if group.world_size != 1:
+            raise ConfigurationError(
+                f"spec.strategy.type: OneDevice trains with one rank, here are {group.world_size}. "
+                "Set spec.workers.replicas (and gpus) to 1, or choose AllReduce."
+            )
+        self.share = Share(0, 1)
+        self.build(task, group)
+
+    def step(self, batch: Optional[Batch]) -> Optional[Tensor]:
+        assert batch is not None
+        loss = self.task.loss(self.model(batch.inputs), batch.targets)
+        self.update(loss, batch.fraction_done)
+        return loss.detach()

@@ -1,0 +1,123 @@
+"""Strategy: the one interface between the training loop and the ways to share a training among ranks.
+
+The loop knows samples, steps, saving and reporting; a strategy knows where the model lives and how the ranks'
+gradients or weights come together. What it must answer:
+
+    share      which part of every global batch this rank works on. Replicas of the whole model have one each
+               (`Share(rank, world)`); ranks that split a model among them (pipeline, tensor) have the same; a
+               parameter server has none.
+    step       one step of training with that part; its mean loss, if this rank sees one.
+    state      everything that must outlive the process, under names that do not depend on strategy or world size.
+    restore    the reverse.
+    evaluate   the task's figures of merit for the model as it is.
+    close      let go of threads and connections.
+
+A tensor in `state` is either the same on every rank that names it, or a DTensor, which knows what part it is; that
+is all that the checkpoint needs to split the work of writing and to read it back under another strategy.
+
+To add a strategy: one file here, one line in `__init__.py`, one row in `tests/trainer/test_strategies.py`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Dict, Mapping, Optional
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from trainmaster_trainer.checkpoint.state import ModelState, State
+from trainmaster_trainer.data import Batch, Share
+from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.group import Group
+from trainmaster_trainer.task import Task
+
+
+class Strategy(ABC):
+    """One way for the ranks of a group to train one model."""
+
+    share: Optional[Share]
+
+    @abstractmethod
+    def __init__(self, task: Task, group: Group, options: Mapping[str, Any]) -> None:
+        """Make the model and its optimizer, the same weights on all ranks.
+
+        Raises:
+            ConfigurationError: the strategy does not fit this group, or does not know an option.
+        """
+
+    @abstractmethod
+    def step(self, batch: Optional[Batch]) -> Optional[Tensor]:
+        """Take one step; the mean loss over this rank's share, still on the device. No share: no batch, no loss."""
+
+    @abstractmethod
+    def state(self) -> State:
+        """The live tensors: the caller copies what it keeps."""
+
+    @abstractmethod
+    def restore(self, state: State) -> None:
+        """Go on from a state that some strategy, perhaps another one, gave."""
+
+    @abstractmethod
+    def evaluate(self) -> Dict[str, float]:
+        """What the task says of the model. Every rank calls; rank 0's answer counts."""
+
+    def close(self) -> None:
+        """Called once, after the last step."""
+        return
+
+
+class WholeModel(Strategy):
+    """Shared by the strategies that keep a whole model and its optimizer on every rank."""
+
+    task: Task
+    group: Group
+    model: nn.Module
+    optimizer: Optimizer
+
+    def build(self, task: Task, group: Group) -> None:
+        """Make model and optimizer on the group's device."""
+        self.task, self.group = task, group
+        self.model = task.model().to(group.device)
+        self.optimizer = task.optimizer(list(self.model.parameters()))
+        self._state = ModelState(self.model, self.optimizer)
+        self._base_rates = [group["lr"] for group in self.optimizer.param_groups]
+
+    def update(self, loss: Tensor, fraction_done: float) -> None:
+        """Backward and optimizer step, at the task's learning rate for this moment."""
+        factor = self.task.learning_rate_factor(fraction_done)
+        for group, rate in zip(self.optimizer.param_groups, self._base_rates, strict=True):
+            group["lr"] = rate * factor
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+
+    def state(self) -> State:
+        return self._state.capture()
+
+    def restore(self, state: State) -> None:
+        self._state.restore(state)
+
+    def evaluate(self) -> Dict[str, float]:
+        if not self.group.is_first:
+            return {}
+        self.model.eval()
+        with torch.no_grad():
+            figures = self.task.evaluate(self.model)
+        self.model.train()
+        return {name: float(value) for name, value in figures.items()}
+
+
+def check_options(strategy: str, options: Mapping[str, Any], known: Mapping[str, tuple[str, ...]]) -> None:
+    """Refuse options, or values of them, that the strategy does not have.
+
+    Raises:
+        ConfigurationError: names the field and what it may be.
+    """
+    field = f"spec.strategy.{strategy[0].lower()}{strategy[1:]}"
+    for name, value in options.items():
+        if name not in known:
+            raise ConfigurationError(f"{field}.{name}: {strategy} has no such option; it has {sorted(known) or 'none'}.")
+        if known[name] and value not in known[name]:
+            raise ConfigurationError(f"{field}.{name}: {value!r} is not one of {', '.join(known[name])}.")

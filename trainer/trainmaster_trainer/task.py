@@ -1,0 +1,150 @@
+"""Task: what a user writes to have a model trained. The strategy is the YAML's business, not the task's.
+
+A complete task, `spec.training: {task: "rings:Rings", arguments: {width: 64}}` with this in `rings.py`:
+
+    import torch
+    from torch import nn
+    from trainmaster_trainer.task import Task
+
+    class Rings(Task):
+        \"\"\"Is a point of the plane inside the unit circle?\"\"\"
+
+        def __init__(self, width: int = 32) -> None:
+            self.width = width
+
+        def model(self) -> nn.Module:
+            return nn.Sequential(nn.Linear(2, self.width), nn.ReLU(), nn.Linear(self.width, 2))
+
+        def dataset(self):
+            points = torch.rand(4096, 2, generator=torch.Generator().manual_seed(0)) * 3 - 1.5
+            return points, (points.norm(dim=1) < 1).long()
+
+        def loss(self, outputs, targets):
+            return nn.functional.cross_entropy(outputs, targets)
+
+        def optimizer(self, parameters):
+            return torch.optim.SGD(parameters, lr=0.1)
+
+        def evaluate(self, model):                       # optional
+            points, inside = self.dataset()
+            return {"accuracy": (model(points).argmax(1) == inside).float().mean().item()}
+
+The same class runs under every strategy, so it never mentions ranks, devices or processes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from abc import ABC, abstractmethod
+from typing import Any, Dict, List, Mapping, Tuple, Union
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.data import Dataset
+
+from trainmaster_trainer.errors import ConfigurationError, near
+
+# Inputs and targets, sample by sample: two tensors of equal length, or a map-style Dataset of such pairs.
+Samples = Union[Tuple[Tensor, Tensor], "Dataset[Tuple[Any, Any]]"]
+
+
+class Task(ABC):
+    """A model, its data and its loss. `spec.training.arguments` arrive as keyword arguments of `__init__`."""
+
+    @abstractmethod
+    def model(self) -> nn.Module:
+        """A fresh model on the CPU. Random numbers are seeded before the call, alike on every rank."""
+
+    @abstractmethod
+    def dataset(self) -> Samples:
+        """The training samples, in the same order on every call and every rank; the trainer shuffles."""
+
+    @abstractmethod
+    def loss(self, outputs: Any, targets: Any) -> Tensor:
+        """The mean of the samples' losses. It must be a mean: the strategies weigh shares of a batch by their size."""
+
+    @abstractmethod
+    def optimizer(self, parameters: List[nn.Parameter]) -> Optimizer:
+        """An optimizer for these parameters, which may be all of the model's or one shard of them."""
+
+    def learning_rate_factor(self, fraction: float) -> float:
+        """What the optimizer's learning rate is multiplied by when this fraction of all steps is done."""
+        return 1.0
+
+    def evaluate(self, model: nn.Module) -> Dict[str, float]:
+        """Figures of merit after the last step, such as accuracy. The model is in eval mode, without gradients."""
+        return {}
+
+
+def load_task(reference: str, arguments: Mapping[str, Any]) -> Task:
+    """The task that `spec.training.task` and `spec.training.arguments` name.
+
+    Raises:
+        ConfigurationError: there is no such task, or the arguments are not its own.
+    """
+    kind = _find(reference)
+    signature = inspect.signature(kind)
+    _check_arguments(reference, signature, arguments)
+    try:
+        return kind(**arguments)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"spec.training.arguments: {reference} refused {dict(arguments)}: {error}. It takes {signature}."
+        ) from error
+
+
+def _find(reference: str) -> type[Task]:
+    module_name, colon, name = reference.partition(":")
+    if not (module_name and colon and name):
+        raise ConfigurationError(f"spec.training.task: {reference!r} is not of the form 'module:Class'.")
+    module = _import(module_name)
+    kind = getattr(module, name, None)
+    if isinstance(kind, type) and issubclass(kind, Task):
+        return kind
+    tasks = [key for key, value in vars(module).items() if _is_own_task(value)]
+    if kind is not None:
+        raise ConfigurationError(
+            f"spec.training.task: {reference!r} is no Task. Derive the class from trainmaster_trainer.task.Task."
+        )
+    raise ConfigurationError(
+        f"spec.training.task: module {module_name!r} ({getattr(module, '__file__', '?')}) has no {name!r}; "
+        f"its tasks are {tasks or 'none'}.{near(name, tasks)}"
+    )
+
+
+def _is_own_task(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, Task) and value is not Task
+
+
+def _import(module_name: str) -> Any:
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        missing = error.name or module_name
+        if module_name == missing or module_name.startswith(missing + "."):
+            raise ConfigurationError(
+                f"spec.training.task: there is no module {missing!r}. It was looked for in the working directory "
+                "and the installed packages; mount or install it, or correct the name."
+            ) from None
+        raise ConfigurationError(
+            f"spec.training.task: {module_name!r} needs the module {missing!r}, which this image does not have. "
+            "Install it in the image (spec.workers.image)."
+        ) from error
+    except SyntaxError as error:
+        raise ConfigurationError(f"spec.training.task: {module_name!r} is not valid Python: {error}.") from error
+
+
+def _check_arguments(reference: str, signature: inspect.Signature, arguments: Mapping[str, Any]) -> None:
+    parameters = signature.parameters.values()
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        for name in arguments:
+            if name not in signature.parameters:
+                raise ConfigurationError(
+                    f"spec.training.arguments.{name}: {reference} has no such argument; "
+                    f"it takes {signature}.{near(name, signature.parameters)}"
+                )
+    for parameter in parameters:
+        named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        if named and parameter.default is parameter.empty and parameter.name not in arguments:
+            raise ConfigurationError(f"spec.training.arguments.{parameter.name}: {reference} needs it; it takes {signature}.")
