@@ -1,0 +1,21 @@
+"""`python -m bench [NAME ...]`: run the named measurements, or all of them. The last line is the figure."""
+
+import sys
+from importlib import import_module
+
+NAMES = ("step_time", "first_step", "restart", "operator")
+
+
+def main(names: list[str]) -> int:
+    """Run each and print its line."""
+    unknown = [name for name in names if name not in NAMES]
+    if unknown:
+        print(f"no such measurement: {', '.join(unknown)}; there are {', '.join(NAMES)}", file=sys.stderr)
+        return 2
+    for name in names or NAMES:
+        print(import_module(f"bench.{name}").main(), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,119 @@
+"""The two ways to start the same script on this machine with two ranks: torchrun, and a TrainingJob."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+SCRIPT = Path(__file__).parent / "scripts" / "steps.py"
+BIN = Path(sys.executable).parent
+RANKS = 2
+
+JOB = """\
+apiVersion: trainmaster.dev/v1
+kind: TrainingJob
+metadata: {{name: bench}}
+spec:
+  strategy: {{type: AllReduce}}
+  training: {{command: [python, {arguments}]}}
+  workers: {{replicas: 1, gpus: 2}}
+"""
+
+
+class Note(NamedTuple):
+    """One step of one rank: its number, when it ended (epoch seconds), and by which process."""
+
+    step: int
+    time: float
+    pid: int
+
+
+@dataclass
+class Run:
+    """A running contestant."""
+
+    process: subprocess.Popen[bytes]
+    started: float
+    notes_folder: Path
+
+    def notes(self, rank: int) -> list[Note]:
+        """What `rank` has noted so far."""
+        path = self.notes_folder / f"rank-{rank}.txt"
+        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+        parts = (line.split() for line in lines if line.endswith("\n"))
+        return [Note(int(step), float(when), int(pid)) for step, when, pid in parts]
+
+    def wait_for_step(self, step: int, not_by: frozenset[int] = frozenset(), limit: float = 120) -> float:
+        """When the last rank ended `step` (or a later one), by processes other than `not_by`.
+
+        Raises:
+            TimeoutError: a rank did not get there.
+        """
+        return max(self._wait_for_rank(rank, step, not_by, limit) for rank in range(RANKS))
+
+    def _wait_for_rank(self, rank: int, step: int, not_by: frozenset[int], limit: float) -> float:
+        deadline = time.monotonic() + limit
+        while time.monotonic() < deadline:
+            for note in self.notes(rank):
+                if note.step >= step and note.pid not in not_by:
+                    return note.time
+            time.sleep(0.05)
+        raise TimeoutError(f"rank {rank} took no step {step} within {limit} s")
+
+    def pids(self) -> frozenset[int]:
+        """All processes that took a step so far."""
+        return frozenset(note.pid for rank in range(RANKS) for note in self.notes(rank))
+
+
+def torchrun_command(folder: Path, steps: int, width: int) -> list[str]:
+    """torchrun as shipped, with restarts allowed."""
+    flags = [f"--nproc-per-node={RANKS}", "--max-restarts=3", "--master-addr=127.0.0.1", "--master-port=0"]
+    return [str(BIN / "torchrun"), *flags, str(SCRIPT), str(folder), str(steps), str(width)]
+
+
+def trainmaster_command(folder: Path, steps: int, width: int) -> list[str]:
+    """The same script as a job."""
+    job = folder / "job.yaml"
+    arguments = ", ".join(f'"{argument}"' for argument in (SCRIPT, folder, steps, width))
+    job.write_text(JOB.format(arguments=arguments))
+    return [str(BIN / "trainmaster"), "run", str(job), "--workdir", str(folder / "work")]
+
+
+CONTESTANTS = {"torchrun": torchrun_command, "trainmaster": trainmaster_command}
+
+
+@contextmanager
+def running(name: str, folder: Path, steps: int, width: int = 128) -> Iterator[Run]:
+    """Start a contestant in a session of its own; end all of it afterwards."""
+    folder.mkdir(parents=True)
+    command = CONTESTANTS[name](folder, steps, width)
+    with (folder / "output.txt").open("wb") as output:
+        started = time.time()
+        process = subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    run = Run(process, started, folder)
+    try:
+        yield run
+    finally:
+        _end(run)
+
+
+def _end(run: Run) -> None:
+    """SIGINT first: both clean up after themselves on it."""
+    if run.process.poll() is None:
+        run.process.send_signal(signal.SIGINT)
+    try:
+        run.process.wait(30)
+    except subprocess.TimeoutExpired:
+        run.process.kill()
+        run.process.wait()
+    for pid in run.pids():
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue

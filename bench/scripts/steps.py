@@ -1,0 +1,38 @@
+"""The script that both contestants run, untouched: a small DDP model that notes when each step ended.
+
+Arguments: the folder of the notes, the number of steps, hidden width. Each rank appends `step time pid` to
+`FOLDER/rank-R.txt`; times are seconds since the epoch, because two programs compare them.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+
+def main() -> None:
+    """Train on noise."""
+    folder, steps, width = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, width), torch.nn.ReLU(), torch.nn.Linear(width, 10))
+    wrapped = DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.01)
+    inputs, labels = torch.randn(32, 64), torch.randint(0, 10, (32,))
+    with (folder / f"rank-{rank}.txt").open("a", buffering=1) as notes:
+        for step in range(1, steps + 1):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(wrapped(inputs), labels).backward()
+            optimizer.step()
+            notes.write(f"{step} {time.time():.6f} {os.getpid()}\n")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""Steady step time of the same script under our agent against bare torchrun. Aim: at most 1.01.
+
+Both train in turn on the same two cores; the figure of a run is the median step of rank 0 after a warm-up, the
+ratio is that of each pair of neighbours in time.
+"""
+
+import itertools
+import tempfile
+from pathlib import Path
+
+from bench import results
+from bench.contestants import CONTESTANTS, running
+
+ROUNDS = 9
+STEPS = 3000
+WARM_UP = 300
+WIDTH = 1024
+
+
+def main() -> str:
+    """Measure; gives the last line."""
+    millis: dict[str, list[float]] = {name: [] for name in CONTESTANTS}
+    with tempfile.TemporaryDirectory() as scratch:
+        for number in range(ROUNDS):
+            order = list(CONTESTANTS) if number % 2 else list(reversed(CONTESTANTS))
+            for name in order:
+                millis[name].append(_one(name, Path(scratch) / f"{name}-{number}"))
+                print(f"round {number + 1}: {name} {millis[name][-1]:.3f} ms", flush=True)
+    ratios = [ours / theirs for ours, theirs in zip(millis["trainmaster"], millis["torchrun"], strict=True)]
+    figures = {"milliseconds": millis, "ratios": ratios, "ratio": results.median(ratios), "worst": max(ratios)}
+    results.save("step_time", figures)
+    return f"step_time: {results.median(ratios):.3f}x torchrun"
+
+
+def _one(name: str, folder: Path) -> float:
+    with running(name, folder, STEPS, WIDTH) as run:
+        run.wait_for_step(STEPS)
+        times = [note.time for note in run.notes(0)][WARM_UP:]
+    return results.median([(after - before) * 1000 for before, after in itertools.pairwise(times)])
