@@ -123,18 +123,22 @@ class TrainingJob(Model):
 
     @property
     def name(self) -> str:
+        """The job's name."""
         return self.metadata.name
 
     @property
     def namespace(self) -> str:
+        """The job's namespace."""
         return self.metadata.namespace
 
     @property
     def uid(self) -> str:
+        """Which of all jobs that ever had this name."""
         return self.metadata.uid
 
     @property
     def generation(self) -> int:
+        """Rises with every change of the spec."""
         return self.metadata.generation
 
     @property

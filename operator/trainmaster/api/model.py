@@ -8,10 +8,22 @@ House rules, so that `api/schema.py` can turn each model into a structural Kuber
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, StrictStr, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    StrictInt,
+    StrictStr,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 
 class Model(BaseModel):
@@ -59,11 +71,25 @@ class IntOrString:
     """Marks a type that is `x-kubernetes-int-or-string` in the CRD."""
 
 
+@dataclass(frozen=True)
 class Keyed:
-    """Marks a list whose items are told apart by one member (`x-kubernetes-list-type: map`)."""
+    """Marks a list whose items are told apart by one member (`x-kubernetes-list-type: map`); none may come twice."""
 
-    def __init__(self, key: str) -> None:
-        self.key = key
+    key: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._all_different, handler(source))
+
+    def _all_different(self, items: tuple[BaseModel, ...]) -> tuple[BaseModel, ...]:
+        seen = set()
+        for item in items:
+            value = next(
+                getattr(item, name) for name, field in type(item).model_fields.items() if field.alias == self.key
+            )
+            if value in seen:
+                raise PydanticCustomError("duplicate", "{key} {value} comes twice", {"key": self.key, "value": value})
+            seen.add(value)
+        return items
 
 
 def _whole(value: Any) -> Any:
@@ -80,8 +106,19 @@ Name = Annotated[str, Field(min_length=1, max_length=253)]
 Text = Annotated[str, Field(max_length=4096)]
 """Free text, a path, a value."""
 
-Quantity = Annotated[StrictInt | StrictStr, IntOrString()]
+IntOrText = Annotated[StrictInt | StrictStr, IntOrString()]
+"""A whole number or a word."""
+
+Quantity = IntOrText
 """An amount as Kubernetes writes it: 4, 500m, 16Gi."""
 
-FreeObject = dict[str, Any]
+
+def _without_nulls(value: Any) -> Any:
+    """`kubectl apply` drops members that are null and `kubectl create` keeps them: here they are dropped always."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return value
+
+
+FreeObject = Annotated[dict[str, Any], AfterValidator(_without_nulls)]
 """Passed on as it is; what is in it is checked by whoever gets it."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, StrictInt
+from pydantic import Field
 
-from trainmaster.api.model import Int, IntOrString, Model, Name
+from trainmaster.api.model import Int, IntOrText, Model, Name
 
 _Path = Annotated[str, Field(min_length=1, max_length=1024)]
 _Count = Annotated[Int, Field(ge=1, le=10_000)]
@@ -70,8 +70,11 @@ class FailurePolicy(Model):
 
     max_restarts: Annotated[Int, Field(ge=0, le=1_000_000)] = 10
     """Give up after so many failures of the training itself. Progress fills the budget up again."""
-    hang_seconds: Annotated[StrictInt | Literal["auto"], IntOrString()] = "auto"
+    hang_seconds: IntOrText = "auto"
     """Restart when no step has ended for so many seconds; auto learns the limit from the job's own step times."""
+    start_seconds: Annotated[Int, Field(ge=1, le=86_400)] = 600
+    """Fail a job whose replicas cannot start for so many seconds because an image, a volume or a ConfigMap is \
+missing. A cluster that is merely full is waited for without end."""
     node_lost_seconds: Annotated[Int, Field(ge=0, le=86_400)] | None = None
     """Replace the pods of a node that has not answered for so many seconds. Unset: as soon as Kubernetes gives \
 the node up."""

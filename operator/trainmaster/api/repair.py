@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -18,43 +18,61 @@ Location = tuple[int | str, ...]
 _ROUNDS = 24  # every round drops a level at least, and nothing of ours is nested deeper
 
 
-def keep_valid(model: type[M], data: Any) -> tuple[M | None, list[ErrorDetails]]:
-    """The model of all that is valid in `data`, and what was wrong with the rest (None if nothing is left)."""
+class Kept(NamedTuple, Generic[M]):
+    """What could be read, what was wrong with the rest, and the places that are therefore not as they were written."""
+
+    model: M | None  # None when nothing is left
+    errors: tuple[ErrorDetails, ...]
+    dropped: frozenset[Location]
+
+
+def keep_valid(model: type[M], data: Any) -> Kept[M]:
+    """The model of all that is valid in `data`."""
     plain = copy.deepcopy(dict(data)) if isinstance(data, Mapping) else data
-    found: list[ErrorDetails] = []
+    errors: tuple[ErrorDetails, ...] = ()
+    dropped: set[Location] = set()
     for _ in range(_ROUNDS):
         try:
-            return model.model_validate(plain, by_alias=True, by_name=False), found
+            return Kept(model.model_validate(plain, by_alias=True, by_name=False), errors, frozenset(dropped))
         except ValidationError as error:
-            details = error.errors(include_url=False, include_context=True)
-        found.extend(details)
-        dropped = [_drop(plain, location) for location in _locations(details)]
-        if not any(dropped):
+            details = error.errors(include_url=False)
+        errors = errors or tuple(details)  # later rounds complain about what was dropped
+        now = [place for location in _locations(details) if (place := _drop(plain, location)) is not None]
+        dropped.update(now)
+        if not now:
             break
-    return None, found
+    return Kept(None, errors, frozenset(dropped))
 
 
 def _locations(details: list[ErrorDetails]) -> list[Location]:
     """What to drop, the last items of lists first, so that the places of the others still hold."""
     places = {detail["loc"][:-1] if detail["type"] == "missing" else detail["loc"] for detail in details}
-    return sorted(places, key=lambda place: tuple((isinstance(part, int), part) for part in place), reverse=True)
+    return sorted(places, key=_list_order, reverse=True)
 
 
-def _drop(plain: Any, location: Location) -> bool:
-    """Remove the deepest thing on this way that is really there."""
-    holder, key = None, None
+def _list_order(location: Location) -> tuple[tuple[int, str], ...]:
+    return tuple((part, "") if isinstance(part, int) else (-1, part) for part in location)
+
+
+def _drop(plain: Any, location: Location) -> Location | None:
+    """Remove the deepest thing on this way that is really there; its place, or its list's, as the others move up."""
+    holders: list[tuple[Any, int | str]] = []
     current = plain
     for part in location:
-        if not _has(current, part):
+        if not has_member(current, part):
             break  # pydantic's own words for arms of a union and for keys
-        holder, key, current = current, part, current[part]
-    if holder is None:
-        return False
+        holders.append((current, part))
+        current = current[part]
+    if not holders:
+        return None
+    holder, key = holders[-1]
     del holder[key]
-    return True
+    place = location[: len(holders)]
+    return place[:-1] if isinstance(key, int) else place
 
 
-def _has(container: Any, part: int | str) -> bool:
+def has_member(container: Any, part: int | str) -> bool:
+    """Whether plain data has this key or index."""
     if isinstance(container, dict):
         return part in container
     return isinstance(container, list) and isinstance(part, int) and part < len(container)

@@ -87,6 +87,8 @@ class Progress(StatusModel):
     """Samples per second over all workers."""
     eta: ClippedText | None = None
     """How long it will still take, for example 1h20m."""
+    time: Time | None = None
+    """When this was read from the workers."""
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -140,6 +142,10 @@ class RestartRecord(StatusModel):
     """How it ended: exit code or signal."""
     evidence: ClippedText | None = None
     """The line that shows it: the error, the eviction message, ..."""
+    step: Count = 0
+    """The step at which it happened."""
+    fingerprint: ClippedText = ""
+    """The failure without its numbers: equal for two failures of the same kind."""
     steps_lost: Count | None = None
     """Steps to be trained again."""
     seconds_lost: Figure = None
@@ -161,6 +167,8 @@ class TrainingJobStatus(StatusModel):
     """The generation of the spec that this status speaks of."""
     phase: Phase = "Pending"
     """Where the job is in its life. Succeeded and Failed are for ever."""
+    reason: ClippedText | None = None
+    """Why the job ended, in one word."""
     message: ClippedText | None = None
     """What happens now, in a sentence."""
     conditions: Annotated[tuple[Condition, ...], Keyed("type")] = ()
@@ -198,8 +206,7 @@ class TrainingJobStatus(StatusModel):
             return data
         if not isinstance(data, Mapping):
             return cls()
-        status, _ = keep_valid(cls, data)
-        return status or cls()
+        return keep_valid(cls, data).model or cls()
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON: camelCase, without what is not known."""

@@ -1,0 +1,224 @@
+"""A YAML file to a TrainingJob, or to everything that is wrong with it, each with its line.
+
+Called by every command that takes a file. The checks are those of the API server, so that what passes here is accepted
+there; in addition all problems come at once, and names that were misspelt come with the right one. Prints nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+from trainmaster.api import text
+from trainmaster.api.job import Metadata, TrainingJob
+from trainmaster.api.problem import Location, Problem
+from trainmaster.api.repair import Kept, has_member, keep_valid
+from trainmaster.api.rules import Violation, violations
+from trainmaster.api.wording import Words, closest, unknown_field, words_for
+from trainmaster.wire import names
+
+_METADATA = (
+    *(str(field.alias) for field in Metadata.model_fields.values()),
+    *("finalizers", "ownerReferences", "managedFields", "deletionGracePeriodSeconds", "selfLink"),
+)
+# In the place of parts that cannot be read, so that the rules about the others can be asked.
+_STAND_IN: dict[str, Any] = {
+    "strategy": {"type": "AllReduce"},
+    "training": {"task": "a:B", "steps": 1, "globalBatchSize": 1_000_000_000},
+}
+
+
+def load_file(path: Path) -> TrainingJob | list[Problem]:
+    """The one TrainingJob in a file.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        return load(file.read(text.MAX_BYTES + 1))
+
+
+def load(content: bytes | str) -> TrainingJob | list[Problem]:
+    """The one TrainingJob in a YAML text; documents of other kinds may stand beside it."""
+    documents = text.read(content.encode(errors="surrogatepass") if isinstance(content, str) else content)
+    chosen = _choose(documents)
+    if isinstance(chosen, Problem):
+        return [chosen]
+    found = [*chosen.problems, *_Check(chosen).problems()] if isinstance(chosen.data, dict) else list(chosen.problems)
+    return sorted(set(found)) if found else TrainingJob.parse(chosen.data)
+
+
+def _choose(documents: tuple[text.Document, ...]) -> text.Document | Problem:
+    """The document that is a TrainingJob. One with problems of its own goes first: nothing behind it counts."""
+    unreadable = [document for document in documents if document.data is None and document.problems]
+    if unreadable:
+        return unreadable[0]
+    jobs = [document for document in documents if _kind(document) == names.KIND]
+    if len(jobs) == 1:
+        return jobs[0]
+    if jobs:
+        line, column = _start(jobs[1])
+        message = f"this is the second of {len(jobs)} TrainingJobs in one file"
+        return Problem(line, column, "", message, "Put each into a file of its own")
+    return _not_a_job(documents)
+
+
+def _not_a_job(documents: tuple[text.Document, ...]) -> Problem:
+    cure = f"Begin it with apiVersion: {names.API_VERSION} and kind: {names.KIND}"
+    filled = [document for document in documents if document.data is not None]
+    if not filled:
+        return Problem(1, 1, "", "the file is empty", cure)
+    first = filled[0]
+    line, column = first.marks.get(("kind",), _start(first))
+    if not isinstance(first.data, dict):
+        return Problem(line, column, "", "this is YAML, but not an object with fields", cure)
+    if "kind" not in first.data:
+        return Problem(line, column, "kind", "kind is missing", cure)
+    kinds = ", ".join(str(_kind(document)) for document in filled)
+    near = closest(str(_kind(first)), [names.KIND])
+    return Problem(
+        line, column, "kind", f"there is no {names.KIND} here, but {kinds}", f"Did you mean {near}?" if near else cure
+    )
+
+
+def _kind(document: text.Document) -> Any:
+    return document.data.get("kind") if isinstance(document.data, dict) else "no object"
+
+
+def _start(document: text.Document) -> tuple[int, int]:
+    return document.marks.get((), (1, 1))
+
+
+class _Check:
+    """All the checks of one document."""
+
+    def __init__(self, document: text.Document) -> None:
+        self._data: dict[str, Any] = document.data
+        self._marks = document.marks
+        self._unsure: set[Location] = set()  # places that rules must not be asked about
+
+    def problems(self) -> list[Problem]:
+        """Head, shape and rules."""
+        kept = keep_valid(TrainingJob, {**self._data, "status": None})
+        shape = [problem for error in kept.errors if (problem := self._shape(error)) is not None]
+        return [*self._head(), *shape, *self._rules(kept)]
+
+    def _at(self, location: Location, words: Words) -> Problem:
+        """A problem on the line of the field, or of the nearest one above that is there."""
+        place = location
+        while place and place not in self._marks:
+            place = place[:-1]
+        return Problem.at(*self._marks.get(place, (1, 1)), location, words.message, words.cure)
+
+    def _head(self) -> list[Problem]:
+        """What Kubernetes itself asks of every object."""
+        problems = []
+        if "apiVersion" not in self._data:
+            problems.append(
+                self._at(("apiVersion",), Words("apiVersion is missing", f"Write apiVersion: {names.API_VERSION}"))
+            )
+        metadata = self._data.get("metadata")
+        if metadata is None:
+            problems.append(self._at(("metadata",), Words("metadata is missing", "Write metadata: {name: my-job}")))
+        if isinstance(metadata, dict):
+            if not metadata.get("name") and not metadata.get("generateName"):
+                self._unsure.add(("metadata", "name"))
+                problems.append(
+                    self._at(("metadata", "name"), Words("the job has no name", "Write metadata: {name: my-job}"))
+                )
+            strange = [key for key in metadata if key not in _METADATA]
+            problems.extend(self._at(("metadata", key), unknown_field(key, _METADATA)) for key in strange)
+        return problems
+
+    def _shape(self, error: ErrorDetails) -> Problem | None:
+        """One of pydantic's errors, on its line."""
+        location, value = self._walk(error["loc"])
+        if error["type"] == "extra_forbidden":
+            return self._at(location, self._unknown(location))
+        if error["type"] == "missing":
+            return self._at(error["loc"], self._missing(error["loc"]))
+        if location != error["loc"]:  # the arms of int or text: one problem, not two
+            if error["loc"][-1] == "str":
+                return None
+            return self._at(location, words_for({**error, "type": "int_or_text"}, value))
+        return self._at(location, words_for(error, value))
+
+    def _walk(self, location: Location) -> tuple[Location, Any]:
+        """The part of a way that is there, and what is at its end."""
+        value: Any = self._data
+        for depth, part in enumerate(location):
+            if not has_member(value, part):
+                return location[:depth], value
+            value = value[part]
+        return location, value
+
+    def _unknown(self, location: Location) -> Words:
+        known = tuple(str(field.alias) for field in _model_at(location[:-1]).model_fields.values())
+        meant = closest(str(location[-1]), known)
+        if meant is not None:
+            self._unsure.add((*location[:-1], meant))
+        return unknown_field(str(location[-1]), known)
+
+    def _missing(self, location: Location) -> Words:
+        name = str(location[-1])
+        meaning = _model_at(location[:-1]).model_fields
+        described = next((field.description for field in meaning.values() if field.alias == name), None) or ""
+        first = described.split(". ")[0].rstrip(".")
+        return Words(f"{name} is missing", f"Set {name}: {first[:1].lower()}{first[1:]}")
+
+    def _rules(self, kept: Kept[TrainingJob]) -> list[Problem]:
+        job, unsure = kept.model, kept.dropped | self._unsure
+        if job is None:
+            job, more = self._with_stand_ins()
+            unsure |= more
+        if job is None:
+            return []
+        broken = [violation for violation in violations(job) if not _touches(violation, unsure)]
+        return [self._at(violation.location, Words(violation.message, violation.cure)) for violation in broken]
+
+    def _with_stand_ins(self) -> tuple[TrainingJob | None, frozenset[Location]]:
+        """The job with the required parts that cannot be read replaced."""
+        if not isinstance(self._data.get("spec"), dict):
+            return None, frozenset()
+        for replaced in (["strategy"], ["training"], ["strategy", "training"]):
+            data = copy.deepcopy({**self._data, "status": None})
+            data["spec"].update({part: _STAND_IN[part] for part in replaced})
+            kept = keep_valid(TrainingJob, data)
+            if kept.model is not None:
+                return kept.model, kept.dropped | {("spec", part) for part in replaced}
+        return None, frozenset()
+
+
+def _touches(violation: Violation, unsure: frozenset[Location]) -> bool:
+    """Whether a rule looked at something that is not as it was written."""
+    reads = [(*violation.place, *path) for path in violation.rule.reads()]
+    return any(a[: len(b)] == b[: len(a)] for a in reads for b in unsure)
+
+
+def _model_at(location: Location) -> type[BaseModel]:
+    """The model whose fields stand at `location`."""
+    model: type[BaseModel] = TrainingJob
+    for part in location:
+        if isinstance(part, int):
+            continue
+        field = next((field for field in model.model_fields.values() if field.alias == part), None)
+        inner = _model_in(field.annotation) if field else None
+        if inner is None:
+            break
+        model = inner
+    return model
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The model inside of `X | None`, `tuple[X, ...]` and `Annotated[X, ...]`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for inner in getattr(annotation, "__args__", ()):
+        if (model := _model_in(inner)) is not None:
+            return model
+    origin = getattr(annotation, "__origin__", None)
+    return _model_in(origin) if origin not in (None, annotation, tuple, dict) else None

@@ -1,0 +1,34 @@
+"""Problem: one thing that is wrong with a file, where it stands, and what to change.
+
+Made by `api/text.py` and `api/document.py`; printed by the CLI.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+Location = tuple[str | int, ...]
+
+
+class Problem(NamedTuple):
+    """Ordered by where it stands. `path` is as kubectl writes it: spec.workers.env[0].name."""
+
+    line: int
+    column: int
+    path: str
+    message: str
+    cure: str
+
+    @classmethod
+    def at(cls, line: int, column: int, location: Location, message: str, cure: str) -> Problem:
+        """A problem with the field at `location`."""
+        return cls(line, column, dotted(location), message, cure)
+
+    def __str__(self) -> str:
+        return f"{self.line}: {self.path + ': ' if self.path else ''}{self.message}. {self.cure}"
+
+
+def dotted(location: Location) -> str:
+    """Write a way as kubectl does: spec.workers.env[0].name."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return text.removeprefix(".")

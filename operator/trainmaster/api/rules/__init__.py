@@ -1,0 +1,19 @@
+"""The rules between the fields of a TrainingJob, each once: as CEL for the API server, as Python for us.
+
+`api/schema.py` hangs them into the CRD; `api/document.py` runs them on a file, where they get line numbers.
+Rules about what an API server cannot know (does the script exist?) are not here.
+"""
+
+from __future__ import annotations
+
+from trainmaster.api.rules import lifecycle, pods, resource, strategy, training
+from trainmaster.api.rules.rule import Rule, Violation, check
+
+RULES: tuple[Rule, ...] = (*resource.RULES, *strategy.RULES, *training.RULES, *pods.RULES, *lifecycle.RULES)
+
+__all__ = ["RULES", "Rule", "Violation", "violations"]
+
+
+def violations(job: object, old: object = None) -> tuple[Violation, ...]:
+    """Every rule that `job` breaks; with `old`, also those about the change from the one to the other."""
+    return check(RULES, job, old)

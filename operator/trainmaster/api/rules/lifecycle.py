@@ -1,0 +1,186 @@
+"""Rules on how a job lives: elasticity, checkpoints, failures, scheduling, and what may change while it runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainmaster.api.rules.rule import Figure, Rule, shaped
+
+_SPEC = ("spec",)
+_FIXED_SIZE = ("OneDevice", "Mirrored", "CentralStorage", "Mesh")
+_SUBDOMAIN = "[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
+_DAY = 86_400
+
+
+def _most_ranks(spec: Any) -> int:
+    return int(spec.elasticity.max_replicas * spec.workers.ranks)
+
+
+_MOST_RANKS = "(self.workers.gpus > 0 ? self.elasticity.maxReplicas * self.workers.gpus : self.elasticity.maxReplicas)"
+
+_ELASTICITY = (
+    Rule(
+        name="elasticity-order",
+        where=("spec.elasticity",),
+        field="minReplicas",
+        cel="self.minReplicas <= self.maxReplicas",
+        holds=lambda elasticity: elasticity.min_replicas <= elasticity.max_replicas,
+        message="minReplicas is larger than maxReplicas",
+        cure="Lower minReplicas, or raise maxReplicas",
+    ),
+    Rule(
+        name="elasticity-holds-replicas",
+        where=_SPEC,
+        field="workers.replicas",
+        cel="!has(self.elasticity) || self.elasticity.minReplicas > self.elasticity.maxReplicas"
+        " || (self.elasticity.minReplicas <= self.workers.replicas"
+        " && self.workers.replicas <= self.elasticity.maxReplicas)",
+        holds=lambda spec: (
+            spec.elasticity is None
+            or spec.elasticity.min_replicas > spec.elasticity.max_replicas
+            or spec.elasticity.min_replicas <= spec.workers.replicas <= spec.elasticity.max_replicas
+        ),
+        message="workers.replicas is {replicas}, outside of elasticity.minReplicas {least} and maxReplicas {most}",
+        cure="Change one of the three",
+        figures={
+            "replicas": Figure("self.workers.replicas", lambda spec: int(spec.workers.replicas)),
+            "least": Figure("self.elasticity.minReplicas", lambda spec: int(spec.elasticity.min_replicas)),
+            "most": Figure("self.elasticity.maxReplicas", lambda spec: int(spec.elasticity.max_replicas)),
+        },
+    ),
+    Rule(
+        name="elasticity-type",
+        where=_SPEC,
+        field="elasticity",
+        cel=f"!has(self.elasticity) || !(self.strategy.type in {list(_FIXED_SIZE)})",
+        holds=lambda spec: spec.elasticity is None or spec.strategy.type not in _FIXED_SIZE,
+        message=f"{', '.join(_FIXED_SIZE)} have a fixed number of workers",
+        cure="Remove elasticity, or set strategy.type to AllReduce",
+    ),
+    Rule(
+        name="batch-covers-most",
+        where=_SPEC,
+        field="training.globalBatchSize",
+        cel="!has(self.elasticity) || !has(self.training.globalBatchSize)"
+        " || !(self.strategy.type in ['AllReduce', 'ParameterServer', 'Gossip', 'LocalSGD', 'FullySharded'])"
+        f" || self.training.globalBatchSize >= {_MOST_RANKS}",
+        holds=lambda spec: (
+            spec.elasticity is None
+            or spec.training.global_batch_size is None
+            or spec.strategy.type not in ("AllReduce", "ParameterServer", "Gossip", "LocalSGD", "FullySharded")
+            or spec.training.global_batch_size >= _most_ranks(spec)
+        ),
+        message="training.globalBatchSize is too small for elasticity.maxReplicas:"
+        " {ranks} ranks may share it, and each needs a sample",
+        cure="Raise globalBatchSize, or lower maxReplicas",
+        figures={"ranks": Figure(_MOST_RANKS, _most_ranks)},
+    ),
+)
+
+_CHECKPOINTS = (
+    Rule(
+        name="storage-one",
+        where=("spec.checkpoint.storage",),
+        cel="has(self.persistentVolumeClaim) != has(self.path)",
+        holds=lambda storage: (storage.persistent_volume_claim is None) != (storage.path is None),
+        message="storage is one place",
+        cure="Set exactly one of persistentVolumeClaim and path",
+    ),
+    Rule(
+        name="storage-path-absolute",
+        where=("spec.checkpoint.storage",),
+        field="path",
+        cel="!has(self.path) || self.path.startsWith('/')",
+        holds=lambda storage: storage.path is None or storage.path.startswith("/"),
+        message="path is not an absolute path",
+        cure="Begin it with /",
+    ),
+    Rule(
+        name="resume-one",
+        where=("spec.checkpoint.resumeFrom",),
+        cel="has(self.job) != has(self.path)",
+        holds=lambda source: (source.job is None) != (source.path is None),
+        message="resumeFrom is one place",
+        cure="Set exactly one of job and path",
+    ),
+    Rule(
+        name="resume-path-absolute",
+        where=("spec.checkpoint.resumeFrom",),
+        field="path",
+        cel="!has(self.path) || self.path.startsWith('/')",
+        holds=lambda source: source.path is None or source.path.startswith("/"),
+        message="path is not an absolute path",
+        cure="Begin it with /",
+    ),
+    shaped(
+        "claim-name-form",
+        ("spec.checkpoint.storage.persistentVolumeClaim",),
+        "claimName",
+        _SUBDOMAIN,
+        message="claimName is not a name that Kubernetes allows",
+        cure="Use lower-case letters, digits, - and .",
+    ),
+)
+
+_FAILURES = (
+    Rule(
+        name="hang-seconds",
+        where=("spec.failurePolicy",),
+        field="hangSeconds",
+        cel=f"!has(self.hangSeconds) || (type(self.hangSeconds) == int ? (self.hangSeconds >= 1"
+        f" && self.hangSeconds <= {_DAY}) : self.hangSeconds == 'auto')",
+        holds=lambda policy: (
+            policy.hang_seconds == "auto" or (isinstance(policy.hang_seconds, int) and 1 <= policy.hang_seconds <= _DAY)
+        ),
+        message="hangSeconds is neither auto nor a number of seconds within a day",
+        cure="Write auto, or a whole number such as 300",
+    ),
+)
+
+_SCHEDULING = (
+    Rule(
+        name="queue-needs-gang",
+        where=("spec.scheduling",),
+        field="queue",
+        cel="!has(self.queue) || self.gang != 'None'",
+        holds=lambda scheduling: scheduling.queue is None or scheduling.gang != "None",
+        message="queue needs somebody who queues, and gang is None",
+        cure="Set gang, for example to Kueue, or remove queue",
+    ),
+    shaped(
+        "queue-form",
+        ("spec.scheduling",),
+        "queue",
+        _SUBDOMAIN,
+        message="queue is not a name that Kubernetes allows",
+        cure="Use lower-case letters, digits, - and .",
+    ),
+)
+
+
+def _fixed(field: str, cel: str, same: Any) -> Rule:
+    """`field` holds while the job runs: another model or another place for checkpoints is another run."""
+    return Rule(
+        name=f"{field}-fixed",
+        where=_SPEC,
+        field=field,
+        cel=f"oldSelf.suspend || {cel}",
+        holds=lambda new, old: old.suspend or same(new, old),
+        message=f"{field} cannot change while the job runs",
+        cure="Set suspend to true first and change it then, or create another job",
+        transition=True,
+    )
+
+
+_CHANGES = (
+    _fixed("strategy", "self.strategy == oldSelf.strategy", lambda new, old: new.strategy == old.strategy),
+    _fixed("training", "self.training == oldSelf.training", lambda new, old: new.training == old.training),
+    _fixed(
+        "checkpoint.storage",
+        "(has(self.checkpoint.storage) == has(oldSelf.checkpoint.storage)"
+        " && (!has(self.checkpoint.storage) || self.checkpoint.storage == oldSelf.checkpoint.storage))",
+        lambda new, old: new.checkpoint.storage == old.checkpoint.storage,
+    ),
+)
+
+RULES = (*_ELASTICITY, *_CHECKPOINTS, *_FAILURES, *_SCHEDULING, *_CHANGES)

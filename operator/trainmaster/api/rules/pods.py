@@ -1,0 +1,257 @@
+"""Rules on spec.workers and spec.parameterServers: amounts, environment, volumes, and the template beneath."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from trainmaster.api.rules.rule import Rule, shaped
+from trainmaster.wire.names import MAIN_CONTAINER
+
+_ROLES = ("spec.workers", "spec.parameterServers")
+_SUBDOMAIN = "[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
+_CPU = "[0-9]+([.][0-9]{1,3})?|[0-9]+m"
+_MEMORY = "[0-9]+([.][0-9]+)?([kMGTP]|[KMGTP]i)|[0-9]{7,}"
+_TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def _below(path: str) -> tuple[str, ...]:
+    """The same place under both roles."""
+    return tuple(f"{role}.{path}" for role in _ROLES)
+
+
+def _amount(value: Any, pattern: str, least: int) -> bool:
+    if value is None:
+        return True
+    return value >= least if isinstance(value, int) else re.fullmatch(pattern, value) is not None
+
+
+def _amount_cel(name: str, pattern: str, least: int) -> str:
+    return (
+        f"!has(self.{name}) || (type(self.{name}) == int ? self.{name} >= {least}"
+        f" : self.{name}.matches('^(?:{pattern})$'))"
+    )
+
+
+def _names_volumes(replicas: Any) -> bool:
+    spec = replicas.template.spec if replicas.template else None
+    beneath = spec.volumes if spec and spec.volumes else ()
+    known = {volume.name for volume in (*replicas.volumes, *beneath)}
+    return all(mount.name in known for mount in replicas.volume_mounts)
+
+
+_AMOUNTS = (
+    Rule(
+        name="cpu-form",
+        where=_ROLES,
+        field="cpu",
+        cel=_amount_cel("cpu", _CPU, 1),
+        holds=lambda replicas: _amount(replicas.cpu, _CPU, 1),
+        message="cpu is not an amount of CPU cores",
+        cure='Write 4, "0.5" (in quotes) or 500m',
+    ),
+    Rule(
+        name="memory-form",
+        where=_ROLES,
+        field="memory",
+        cel=_amount_cel("memory", _MEMORY, 1_000_000),
+        holds=lambda replicas: _amount(replicas.memory, _MEMORY, 1_000_000),
+        message="memory is not an amount of memory for training; without a unit it counts bytes",
+        cure="Write for example 16Gi or 512Mi",
+    ),
+    shaped(
+        "gpu-resource-form",
+        _ROLES,
+        "gpuResource",
+        f"{_SUBDOMAIN}/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?",
+        message="gpuResource is not the name of a device resource",
+        cure="Write vendor/device, for example nvidia.com/gpu or amd.com/gpu",
+    ),
+    shaped(
+        "image-form",
+        _ROLES,
+        "image",
+        "[^ \\t\\n]+",
+        message="image has a blank in it",
+        cure="Write registry/name:tag",
+    ),
+    *(
+        shaped(
+            f"{name}-form",
+            _ROLES,
+            name,
+            _SUBDOMAIN,
+            message=f"{name} is not a name that Kubernetes allows",
+            cure="Use lower-case letters, digits, - and .",
+        )
+        for name in ("priorityClassName", "serviceAccountName")
+    ),
+)
+
+_ENVIRONMENT = (
+    shaped(
+        "env-name-form",
+        _below("env[]"),
+        "name",
+        "[-._a-zA-Z][-._a-zA-Z0-9]*",
+        message="name is not the name of an environment variable",
+        cure="Use letters, digits and _, with no digit first",
+    ),
+    Rule(
+        name="env-name-taken",
+        where=_below("env[]"),
+        field="name",
+        cel="!self.name.startsWith('TRAINMASTER_')",
+        holds=lambda variable: not variable.name.startswith("TRAINMASTER_"),
+        message="names that begin with TRAINMASTER_ are how the agent is told what to do",
+        cure="Rename the variable",
+    ),
+    Rule(
+        name="env-name-torchrun",
+        where=_below("env[]"),
+        field="name",
+        cel=f"!(self.name in {list(_TORCHRUN)})",
+        holds=lambda variable: variable.name not in _TORCHRUN,
+        message="this variable is set for each rank at each attempt, so a value of yours would be lost",
+        cure="Remove it",
+    ),
+    Rule(
+        name="env-one-source",
+        where=_below("env[]"),
+        field="valueFrom",
+        cel="!(has(self.value) && has(self.valueFrom))",
+        holds=lambda variable: variable.value is None or variable.value_from is None,
+        message="value and valueFrom are both set",
+        cure="Remove one of them",
+    ),
+    Rule(
+        name="env-from-one",
+        where=_below("envFrom[]"),
+        cel="has(self.configMapRef) != has(self.secretRef)",
+        holds=lambda source: (source.config_map_ref is None) != (source.secret_ref is None),
+        message="an item of envFrom is one ConfigMap or one Secret",
+        cure="Set exactly one of configMapRef and secretRef",
+    ),
+)
+
+_VOLUMES = (
+    shaped(
+        "volume-name-form",
+        _below("volumes[]"),
+        "name",
+        "[a-z0-9]([-a-z0-9]*[a-z0-9])?",
+        message="the name of this volume is not one that Kubernetes allows",
+        cure="Use lower-case letters, digits and -",
+    ),
+    Rule(
+        name="mounts-have-volumes",
+        where=_ROLES,
+        field="volumeMounts",
+        cel="!has(self.volumeMounts) || self.volumeMounts.all(m,"
+        " (has(self.volumes) && self.volumes.exists(v, v.name == m.name))"
+        " || (has(self.template) && has(self.template.spec) && has(self.template.spec.volumes)"
+        " && self.template.spec.volumes.exists(v, v.name == m.name)))",
+        holds=_names_volumes,
+        message="one of volumeMounts names a volume that is not there",
+        cure="Add it to volumes beside it, or correct the name",
+    ),
+    Rule(
+        name="mount-path-absolute",
+        where=_below("volumeMounts[]"),
+        field="mountPath",
+        cel="self.mountPath.startsWith('/') && !self.mountPath.contains(':')",
+        holds=lambda mount: mount.mount_path.startswith("/") and ":" not in mount.mount_path,
+        message="mountPath is not an absolute path",
+        cure="Begin it with / and use no colon",
+    ),
+    Rule(
+        name="toleration-value",
+        where=_below("tolerations[]"),
+        field="value",
+        cel="!has(self.value) || !has(self.operator) || self.operator != 'Exists' || self.value == ''",
+        holds=lambda toleration: not toleration.value or toleration.operator != "Exists",
+        message="operator Exists fits any value, and a value is given",
+        cure="Remove value, or set operator to Equal",
+    ),
+    Rule(
+        name="toleration-key",
+        where=_below("tolerations[]"),
+        field="operator",
+        cel="(has(self.key) && self.key != '') || (has(self.operator) && self.operator == 'Exists')",
+        holds=lambda toleration: bool(toleration.key) or toleration.operator == "Exists",
+        message="without a key a toleration is for every taint, and must say so",
+        cure="Set key, or set operator to Exists",
+    ),
+)
+
+
+def _must_stay_unset(alias: str, attribute: str, why: str, cure: str) -> Rule:
+    return Rule(
+        name=f"template-{alias}",
+        where=_below("template.spec"),
+        field=alias,
+        cel=f"!has(self.{alias}) || self.{alias} == false",
+        holds=lambda spec: not getattr(spec, attribute),
+        message=f"{alias} in a template {why}",
+        cure=cure,
+    )
+
+
+_TEMPLATE = (
+    Rule(
+        name="template-restartPolicy",
+        where=_below("template.spec"),
+        field="restartPolicy",
+        cel="!has(self.restartPolicy) || self.restartPolicy == 'Never'",
+        holds=lambda spec: spec.restart_policy in (None, "Never"),
+        message="restartPolicy in a template would let Kubernetes restart pods behind Trainmaster's back",
+        cure="Remove it; spec.failurePolicy says what happens when something dies",
+    ),
+    Rule(
+        name="template-activeDeadlineSeconds",
+        where=_below("template.spec"),
+        field="activeDeadlineSeconds",
+        cel="!has(self.activeDeadlineSeconds)",
+        holds=lambda spec: spec.active_deadline_seconds is None,
+        message="activeDeadlineSeconds in a template would kill single pods, and Trainmaster would replace them",
+        cure="Remove it and set spec.activeDeadlineSeconds",
+    ),
+    _must_stay_unset(
+        "hostNetwork",
+        "host_network",
+        "gives all replicas of a node one address and one set of ports",
+        "Remove it; give pods a fast network by a device plugin or a second interface",
+    ),
+    _must_stay_unset(
+        "hostPID",
+        "host_pid",
+        "takes the place of process 1 from the agent, which then cannot clean up after the training",
+        "Remove it",
+    ),
+    _must_stay_unset(
+        "hostIPC",
+        "host_ipc",
+        "mixes the shared memory of all replicas of a node",
+        "Remove it; /dev/shm is set up anyway",
+    ),
+    _must_stay_unset(
+        "shareProcessNamespace",
+        "share_process_namespace",
+        "takes the place of process 1 from the agent, which then cannot clean up after the training",
+        "Remove it",
+    ),
+    *(
+        Rule(
+            name=f"template-{member}",
+            where=_below("template.spec.containers[]"),
+            field=member,
+            cel=f"self.name != '{MAIN_CONTAINER}' || !has(self.{member}) || size(self.{member}) == 0",
+            holds=lambda container, name=member: container.name != MAIN_CONTAINER or not getattr(container, name),
+            message=f"{member} of container {MAIN_CONTAINER} in a template would take the place of the agent",
+            cure="Remove it and write spec.training.command",
+        )
+        for member in ("command", "args")
+    ),
+)
+
+RULES = (*_AMOUNTS, *_ENVIRONMENT, *_VOLUMES, *_TEMPLATE)

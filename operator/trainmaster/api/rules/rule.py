@@ -1,0 +1,135 @@
+"""What a rule is: one condition written twice, CEL beside Python, with one text that names the field and the cure.
+
+A rule about `spec.workers.env[]` is asked once per item. A text may hold {figures}, each again given as CEL and Python.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+
+Location = tuple[str | int, ...]
+
+_READ = re.compile(r"\bself((?:\.\w+)+)(\(?)")
+
+
+class Figure(NamedTuple):
+    """A whole number in a rule's text."""
+
+    cel: str
+    value: Callable[[Any], int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """`holds` gets the model at `where`; that of a rule about changes (`transition`) the new and the old one."""
+
+    name: str
+    where: tuple[str, ...]  # places in the resource; [] stands for every item of a list
+    cel: str
+    holds: Callable[..., bool]
+    message: str  # what is wrong
+    cure: str  # what to change
+    field: str = ""  # the member of `where` that it is about, as in YAML
+    figures: Mapping[str, Figure] = dataclasses.field(default_factory=dict)
+    transition: bool = False
+
+    @property
+    def plain_text(self) -> str:
+        """The text where no figures can be shown."""
+        return re.sub(r" *\(\{[^)]*\)", "", f"{self.message}. {self.cure}")
+
+    @property
+    def cel_text(self) -> str:
+        """The text with its figures, in CEL. By `format`: the cost of adding strings up is without bound for CEL."""
+        names = re.findall(r"{(\w+)}", self.message + self.cure)
+        text = re.sub(r"{\w+}", "%d", f"{self.message}. {self.cure}".replace("%", "%%"))
+        return f"{json.dumps(text)}.format([{', '.join(self.figures[name].cel for name in names)}])"
+
+    def reads(self) -> tuple[tuple[str, ...], ...]:
+        """The members below `where` that the condition looks at."""
+        found: set[tuple[str, ...]] = set()
+        for path, call in _READ.findall(self.cel):
+            parts = tuple(path.split(".")[1:])
+            found.add(parts[:-1] if call else parts)
+        return tuple(sorted(found))
+
+
+class Violation(NamedTuple):
+    """A rule that is broken, and where."""
+
+    rule: Rule
+    place: Location
+    message: str
+    cure: str
+
+    @property
+    def location(self) -> Location:
+        """The field that it is about."""
+        return (*self.place, *(self.rule.field.split(".") if self.rule.field else ()))
+
+
+def check(rules: Iterable[Rule], job: Any, old: Any) -> tuple[Violation, ...]:
+    """Ask every rule at every one of its places."""
+    return tuple(
+        violation
+        for rule in rules
+        for where in rule.where
+        for place, value in _places(job, where)
+        if (violation := _ask(rule, place, value, old)) is not None
+    )
+
+
+def _ask(rule: Rule, place: Location, value: Any, old: Any) -> Violation | None:
+    if rule.transition:
+        before = _at(old, place)
+        if before is None or rule.holds(value, before):
+            return None
+    elif rule.holds(value):
+        return None
+    figures = {name: figure.value(value) for name, figure in rule.figures.items()}
+    return Violation(rule, place, rule.message.format(**figures), rule.cure.format(**figures))
+
+
+def _places(root: Any, where: str) -> Iterator[tuple[Location, Any]]:
+    """Every value at `where` that is there, with its way."""
+    found: list[tuple[Location, Any]] = [((), root)]
+    for part in where.split(".") if where else ():
+        name = part.removesuffix("[]")
+        found = [((*way, name), member(value, name)) for way, value in found]
+        found = [(way, value) for way, value in found if value is not None]
+        if part.endswith("[]"):
+            found = [((*way, index), item) for way, items in found for index, item in enumerate(items)]
+    yield from found
+
+
+def _at(root: Any, place: Location) -> Any:
+    for part in place:
+        if root is None:
+            return None
+        root = root[part] if isinstance(part, int) else member(root, part)
+    return root
+
+
+def member(model: BaseModel, alias: str) -> Any:
+    """The value of the member that is called `alias` in YAML."""
+    for name, info in type(model).model_fields.items():
+        if info.alias == alias:
+            return getattr(model, name)
+    raise AttributeError(f"{type(model).__name__} has no member {alias}")
+
+
+def shaped(name: str, where: tuple[str, ...], field: str, pattern: str, *, message: str, cure: str) -> Rule:
+    """A rule on the form of a text: all of it fits `pattern`, written in what Python and RE2 have in common."""
+
+    def holds(model: Any) -> bool:
+        value = member(model, field)
+        return value is None or re.fullmatch(pattern, value) is not None
+
+    cel = f"!has(self.{field}) || self.{field}.matches(r'^(?:{pattern})$')"
+    return Rule(name, where, cel, holds, message, cure, field=field)

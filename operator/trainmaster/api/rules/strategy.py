@@ -1,0 +1,228 @@
+"""Rules on spec.strategy, and between it and the number of workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainmaster.api.rules.rule import Figure, Rule, member
+from trainmaster.api.strategy import OPTIONS_OF, Strategy
+
+_STRATEGY = ("spec.strategy",)
+_SPEC = ("spec",)
+
+_ONE_MACHINE = ("OneDevice", "Mirrored", "CentralStorage")
+_MANY_RANKS = ("Gossip", "Pipeline", "Tensor")
+_MANY = 2
+_COMPRESSES = ("Mirrored", "AllReduce", "ParameterServer", "LocalSGD")
+_ONE_COPY = ("Pipeline", "Tensor")
+
+_RANKS = "(self.workers.gpus > 0 ? self.workers.replicas * self.workers.gpus : self.workers.replicas)"
+_MESH = (
+    "(self.strategy.mesh.data * self.strategy.mesh.sharded * self.strategy.mesh.pipeline * self.strategy.mesh.tensor)"
+)
+_SHARES = (
+    f"(self.strategy.type in {list(_ONE_COPY)} ? 1 : (self.strategy.type == 'Mesh' ? "
+    f"(has(self.strategy.mesh) ? self.strategy.mesh.data * self.strategy.mesh.sharded : 1) : {_RANKS}))"
+)
+
+
+def _ranks(spec: Any) -> int:
+    return int(spec.worker_ranks)
+
+
+def _mesh(spec: Any) -> int:
+    return int(spec.strategy.mesh.size)
+
+
+def shares(spec: Any) -> int:
+    """Into how many parts a global batch is cut: ranks that hold the same model see different samples."""
+    if spec.strategy.type in _ONE_COPY:
+        return 1
+    if spec.strategy.type == "Mesh":
+        mesh = spec.strategy.mesh
+        return int(mesh.data * mesh.sharded) if mesh else 1
+    return _ranks(spec)
+
+
+def _batch(spec: Any) -> int:
+    return int(spec.training.global_batch_size)
+
+
+def _of_type(strategy_type: str, attribute: str) -> Rule:
+    """Options belong to one type: leaving them behind when the type changes is a mistake worth a word."""
+    alias = str(Strategy.model_fields[attribute].alias)
+
+    def holds(strategy: Any) -> bool:
+        return member(strategy, alias) is None or strategy.type == strategy_type
+
+    return Rule(
+        name=f"{alias}-options",
+        where=_STRATEGY,
+        field=alias,
+        cel=f"!has(self.{alias}) || self.type == '{strategy_type}'",
+        holds=holds,
+        message=f"{alias} holds options of strategy type {strategy_type}, and type is another one",
+        cure=f"Remove {alias}, or set type to {strategy_type}",
+    )
+
+
+_ABOUT_OPTIONS = (
+    *(_of_type(strategy_type, attribute) for strategy_type, attribute in OPTIONS_OF.items()),
+    Rule(
+        name="compression-type",
+        where=_STRATEGY,
+        field="compression",
+        cel=f"self.compression == 'None' || self.type in {list(_COMPRESSES)}",
+        holds=lambda strategy: strategy.compression == "None" or strategy.type in _COMPRESSES,
+        message=f"compression is for gradients that are exchanged by type {', '.join(_COMPRESSES)}",
+        cure="Remove compression",
+    ),
+    Rule(
+        name="mesh-given",
+        where=_STRATEGY,
+        field="mesh",
+        cel="self.type != 'Mesh' || has(self.mesh)",
+        holds=lambda strategy: strategy.type != "Mesh" or strategy.mesh is not None,
+        message="type Mesh needs mesh: how many ranks for each kind of parallelism",
+        cure="Set mesh, for example {data: 2, tensor: 2}",
+    ),
+    Rule(
+        name="staleness-async",
+        where=("spec.strategy.parameterServer",),
+        field="maxStaleness",
+        cel="!has(self.maxStaleness) || self.update == 'Async'",
+        holds=lambda options: options.max_staleness is None or options.update == "Async",
+        message="maxStaleness is for update Async; with Sync nobody is ever behind",
+        cure="Remove maxStaleness, or set update to Async",
+    ),
+    Rule(
+        name="backup-sync",
+        where=("spec.strategy.parameterServer",),
+        field="backupWorkers",
+        cel="self.backupWorkers == 0 || self.update == 'Sync'",
+        holds=lambda options: options.backup_workers == 0 or options.update == "Sync",
+        message="backupWorkers is for update Sync; with Async nobody is waited for",
+        cure="Remove backupWorkers, or set update to Sync",
+    ),
+)
+
+_ABOUT_RANKS = (
+    Rule(
+        name="one-machine",
+        where=_SPEC,
+        field="workers.replicas",
+        cel=f"!(self.strategy.type in {list(_ONE_MACHINE)}) || self.workers.replicas == 1",
+        holds=lambda spec: spec.strategy.type not in _ONE_MACHINE or spec.workers.replicas == 1,
+        message=f"{', '.join(_ONE_MACHINE)} train on one machine, and workers.replicas is {{replicas}}",
+        cure="Set workers.replicas to 1, or strategy.type to AllReduce",
+        figures={"replicas": Figure("self.workers.replicas", lambda spec: int(spec.workers.replicas))},
+    ),
+    Rule(
+        name="one-device",
+        where=_SPEC,
+        field="workers.gpus",
+        cel="self.strategy.type != 'OneDevice' || self.workers.gpus <= 1",
+        holds=lambda spec: spec.strategy.type != "OneDevice" or spec.workers.gpus <= 1,
+        message="OneDevice uses one GPU, and workers.gpus is {gpus}",
+        cure="Set workers.gpus to 1, or strategy.type to Mirrored",
+        figures={"gpus": Figure("self.workers.gpus", lambda spec: int(spec.workers.gpus))},
+    ),
+    Rule(
+        name="many-ranks",
+        where=_SPEC,
+        field="workers.replicas",
+        cel=f"!(self.strategy.type in {list(_MANY_RANKS)}) || {_RANKS} >= {_MANY}",
+        holds=lambda spec: spec.strategy.type not in _MANY_RANKS or _ranks(spec) >= _MANY,
+        message=f"{', '.join(_MANY_RANKS)} need at least {_MANY} ranks (workers.replicas times workers.gpus)",
+        cure="Raise workers.replicas or workers.gpus, or set strategy.type to OneDevice",
+    ),
+    Rule(
+        name="mesh-size",
+        where=_SPEC,
+        field="strategy.mesh",
+        cel=f"self.strategy.type != 'Mesh' || !has(self.strategy.mesh) || {_MESH} == {_RANKS}",
+        holds=lambda spec: spec.strategy.type != "Mesh" or not spec.strategy.mesh or _mesh(spec) == _ranks(spec),
+        message="strategy.mesh asks for {mesh} ranks (the product of its members),"
+        " but workers.replicas times workers.gpus is {ranks}",
+        cure="Make the two numbers equal",
+        figures={"mesh": Figure(_MESH, _mesh), "ranks": Figure(_RANKS, _ranks)},
+    ),
+    Rule(
+        name="gossip-peers",
+        where=_SPEC,
+        field="strategy.gossip.peers",
+        cel=f"!has(self.strategy.gossip) || self.strategy.gossip.peers == 1 || self.strategy.gossip.peers < {_RANKS}",
+        holds=lambda spec: (
+            not spec.strategy.gossip or spec.strategy.gossip.peers == 1 or spec.strategy.gossip.peers < _ranks(spec)
+        ),
+        message="strategy.gossip.peers must be smaller than the number of ranks, which is {ranks}",
+        cure="Lower peers, or raise workers.replicas",
+        figures={"ranks": Figure(_RANKS, _ranks)},
+    ),
+    Rule(
+        name="backup-workers",
+        where=_SPEC,
+        field="strategy.parameterServer.backupWorkers",
+        cel="!has(self.strategy.parameterServer) || self.strategy.parameterServer.backupWorkers == 0"
+        f" || self.strategy.parameterServer.backupWorkers < {_RANKS}",
+        holds=lambda spec: (
+            not spec.strategy.parameter_server
+            or spec.strategy.parameter_server.backup_workers == 0
+            or spec.strategy.parameter_server.backup_workers < _ranks(spec)
+        ),
+        message="strategy.parameterServer.backupWorkers must leave at least one of the {ranks} ranks to train",
+        cure="Lower backupWorkers, or raise workers.replicas",
+        figures={"ranks": Figure(_RANKS, _ranks)},
+    ),
+    Rule(
+        name="servers-given",
+        where=_SPEC,
+        field="parameterServers",
+        cel="self.strategy.type != 'ParameterServer' || has(self.parameterServers)",
+        holds=lambda spec: spec.strategy.type != "ParameterServer" or spec.parameter_servers is not None,
+        message="strategy.type ParameterServer needs parameterServers to hold the model",
+        cure="Set parameterServers, for example to {replicas: 1}",
+    ),
+    Rule(
+        name="servers-wanted",
+        where=_SPEC,
+        field="parameterServers",
+        cel="!has(self.parameterServers) || self.strategy.type == 'ParameterServer'",
+        holds=lambda spec: spec.parameter_servers is None or spec.strategy.type == "ParameterServer",
+        message="parameterServers are for strategy.type ParameterServer, and this is another one",
+        cure="Remove parameterServers, or set strategy.type to ParameterServer",
+    ),
+)
+
+_ABOUT_BATCHES = (
+    Rule(
+        name="batch-covers-ranks",
+        where=_SPEC,
+        field="training.globalBatchSize",
+        cel=f"!has(self.training.globalBatchSize) || self.training.globalBatchSize >= {_SHARES}",
+        holds=lambda spec: spec.training.global_batch_size is None or _batch(spec) >= shares(spec),
+        message="training.globalBatchSize is {batch}, but the batch is shared among {shares} ranks"
+        " and each needs a sample",
+        cure="Raise globalBatchSize, or use fewer workers or gpus",
+        figures={"batch": Figure("self.training.globalBatchSize", _batch), "shares": Figure(_SHARES, shares)},
+    ),
+    Rule(
+        name="batch-covers-micro-batches",
+        where=_SPEC,
+        field="strategy.pipeline.microBatches",
+        cel="!has(self.strategy.pipeline) || !has(self.strategy.pipeline.microBatches)"
+        " || !has(self.training.globalBatchSize)"
+        " || self.strategy.pipeline.microBatches <= self.training.globalBatchSize",
+        holds=lambda spec: (
+            spec.strategy.pipeline is None
+            or spec.strategy.pipeline.micro_batches is None
+            or spec.training.global_batch_size is None
+            or spec.strategy.pipeline.micro_batches <= _batch(spec)
+        ),
+        message="strategy.pipeline.microBatches cuts a batch of {batch} samples into more parts than it has",
+        cure="Lower microBatches, or raise training.globalBatchSize",
+        figures={"batch": Figure("self.training.globalBatchSize", _batch)},
+    ),
+)
+
+RULES = (*_ABOUT_OPTIONS, *_ABOUT_RANKS, *_ABOUT_BATCHES)

@@ -1,0 +1,72 @@
+"""Rules on spec.training: what is trained."""
+
+from __future__ import annotations
+
+from trainmaster.api.rules.rule import Rule, shaped
+
+_HERE = ("spec.training",)
+_MODULE = "[A-Za-z_][A-Za-z0-9_]*([.][A-Za-z_][A-Za-z0-9_]*)*"
+
+RULES = (
+    Rule(
+        name="task-or-command",
+        where=_HERE,
+        cel="has(self.task) || has(self.command)",
+        holds=lambda training: training.task is not None or training.command is not None,
+        message="there is nothing to train: neither task nor command is set",
+        cure="Set task to module:Class, or command to your own script, for example [python, train.py]",
+    ),
+    Rule(
+        name="not-task-and-command",
+        where=_HERE,
+        field="command",
+        cel="!(has(self.task) && has(self.command))",
+        holds=lambda training: training.task is None or training.command is None,
+        message="task and command are both set, and only one of them can train",
+        cure="Remove one of them",
+    ),
+    shaped(
+        "task-form",
+        _HERE,
+        "task",
+        f"{_MODULE}:{_MODULE}",
+        message="task does not name a class",
+        cure="Write module:Class, for example trainmaster_trainer.tasks.digits:Digits",
+    ),
+    Rule(
+        name="command-first-word",
+        where=_HERE,
+        field="command",
+        cel="!has(self.command) || size(self.command) == 0 || size(self.command[0]) > 0",
+        holds=lambda training: not training.command or training.command[0] != "",
+        message="the first word of command is empty, and it is the program to start",
+        cure="Write for example [python, train.py]",
+    ),
+    Rule(
+        name="arguments-with-task",
+        where=_HERE,
+        field="arguments",
+        cel="!has(self.arguments) || has(self.task)",
+        holds=lambda training: training.arguments is None or training.task is not None,
+        message="arguments are given to a task, and there is none",
+        cure="Put them into command, or set task",
+    ),
+    Rule(
+        name="steps-with-task",
+        where=_HERE,
+        field="steps",
+        cel="!has(self.task) || has(self.steps)",
+        holds=lambda training: training.task is None or training.steps is not None,
+        message="a task needs steps, or it would never end",
+        cure="Set steps to the number of optimizer steps, for example 500",
+    ),
+    Rule(
+        name="batch-with-task",
+        where=_HERE,
+        field="globalBatchSize",
+        cel="!has(self.task) || has(self.globalBatchSize)",
+        holds=lambda training: training.task is None or training.global_batch_size is not None,
+        message="a task needs globalBatchSize, the samples per step over all workers together",
+        cure="Set globalBatchSize, for example to 256",
+    ),
+)

@@ -1,0 +1,266 @@
+"""The models as Kubernetes wants them: a structural OpenAPI v3 schema, and the whole CustomResourceDefinition.
+
+`python -m trainmaster.api.schema` prints the CRD (`make generate` keeps `crds/` equal to it). This is the only place
+that knows Kubernetes' rules for schemas. It walks the models itself, and anything in them that it does not know is
+an error here and not a surprise on somebody's API server.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+import typing
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, Literal, get_args, get_origin
+
+import annotated_types
+import yaml
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Strict
+from pydantic.fields import FieldInfo
+
+from trainmaster.api.job import TrainingJob, TrainingJobSpec
+from trainmaster.api.model import IntOrString, Keyed
+from trainmaster.api.rules import RULES, Rule
+from trainmaster.api.status import TrainingJobStatus
+from trainmaster.wire import names
+
+Schema = dict[str, Any]
+
+_SCALARS: dict[Any, Schema] = {
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    bool: {"type": "boolean"},
+    datetime: {"type": "string", "format": "date-time"},
+}
+_LIMITS = {
+    "string": ("minLength", "maxLength"),
+    "array": ("minItems", "maxItems"),
+    "object": ("minProperties", "maxProperties"),
+}
+_INT_OR_STRING: Schema = {"x-kubernetes-int-or-string": True, "maxLength": 64}
+_FREE: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+COLUMNS: tuple[Schema, ...] = (
+    {"name": "STRATEGY", "type": "string", "jsonPath": ".spec.strategy.type"},
+    {"name": "PHASE", "type": "string", "jsonPath": ".status.phase"},
+    {"name": "WORKERS", "type": "string", "jsonPath": ".status.replicas.summary"},
+    {"name": "STEP", "type": "string", "jsonPath": ".status.progress.summary"},
+    {"name": "LOSS", "type": "number", "jsonPath": ".status.progress.loss"},
+    {"name": "RESTARTS", "type": "integer", "jsonPath": ".status.restartCount"},
+    {"name": "ETA", "type": "string", "jsonPath": ".status.progress.eta"},
+    {"name": "AGE", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    {"name": "CHECKPOINT", "type": "integer", "jsonPath": ".status.checkpoint.step", "priority": 1},
+    {"name": "SAMPLES/S", "type": "number", "jsonPath": ".status.progress.samplesPerSecond", "priority": 1},
+    {"name": "MESSAGE", "type": "string", "jsonPath": ".status.message", "priority": 1},
+)
+
+
+class UnknownToKubernetesError(TypeError):
+    """A model uses something that has no place in a structural schema. The text says where."""
+
+
+def crd() -> Schema:
+    """The CustomResourceDefinition of TrainingJob."""
+    words = {
+        "kind": names.KIND,
+        "listKind": f"{names.KIND}List",
+        "plural": names.PLURAL,
+        "singular": names.KIND.lower(),
+        "shortNames": ["tj"],
+        "categories": ["all"],
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{names.PLURAL}.{names.GROUP}"},
+        "spec": {"group": names.GROUP, "names": words, "scope": "Namespaced", "versions": [_version()]},
+    }
+
+
+def _version() -> Schema:
+    return {
+        "name": names.VERSION,
+        "served": True,
+        "storage": True,
+        "additionalPrinterColumns": [dict(column) for column in COLUMNS],
+        "subresources": {
+            "status": {},
+            "scale": {
+                "specReplicasPath": ".spec.workers.replicas",
+                "statusReplicasPath": ".status.replicas.ready",
+                "labelSelectorPath": ".status.replicas.selector",
+            },
+        },
+        "schema": {"openAPIV3Schema": _root()},
+    }
+
+
+def _root() -> Schema:
+    spec = model_schema(TrainingJobSpec, "spec", defaults=True)
+    status = model_schema(TrainingJobStatus, "status", defaults=False)
+    fields = TrainingJob.model_fields
+    root: Schema = {
+        "description": _one_line(TrainingJob.__doc__),
+        "type": "object",
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string", "description": f"{names.API_VERSION}."},
+            "kind": {"type": "string", "description": f"{names.KIND}."},
+            "metadata": {"type": "object"},
+            "spec": {**spec, "description": _one_line(fields["spec"].description)},
+            "status": {**status, "description": _one_line(fields["status"].description)},
+        },
+    }
+    return _with_rules(root, "")
+
+
+def model_schema(model: type[BaseModel], path: str, *, defaults: bool) -> Schema:
+    """One model as an object schema. `path` is its place in the resource: where the rules are looked up."""
+    properties: Schema = {}
+    for name, field in model.model_fields.items():
+        alias = field.alias or name
+        properties[alias] = _field(field, f"{path}.{alias}", defaults=defaults)
+    for name, computed in model.model_computed_fields.items():
+        properties[computed.alias or name] = {
+            "description": _one_line(computed.description),
+            **_typed(computed.return_type, f"{path}.{name}", defaults=defaults),
+        }
+    schema: Schema = {"type": "object", "properties": properties}
+    required = [field.alias or name for name, field in model.model_fields.items() if field.is_required()]
+    if required:
+        schema["required"] = required
+    if model.model_config.get("extra") == "allow":
+        schema["x-kubernetes-preserve-unknown-fields"] = True
+    return _with_rules(schema, path)
+
+
+def _field(field: FieldInfo, path: str, *, defaults: bool) -> Schema:
+    if not field.description:
+        raise UnknownToKubernetesError(f"{path} has no description: kubectl explain would be silent")
+    schema: Schema = {"description": _one_line(field.description)}
+    schema.update(_constrained(field.annotation, field.metadata, path, defaults=defaults))
+    if defaults:
+        schema.update(_default(field))
+    return schema
+
+
+def _default(field: FieldInfo) -> Schema:
+    """Written out in full: the API server checks the rules against a default before it fills what is inside."""
+    if field.is_required():
+        return {}
+    value = field.get_default(call_default_factory=True, validated_data={})
+    if value is None or value in ((), {}):
+        return {}
+    return {"default": value.to_dict() if hasattr(value, "to_dict") else value}
+
+
+def _typed(annotation: Any, path: str, *, defaults: bool) -> Schema:
+    """The schema of a type, without the field's own constraints."""
+    origin = get_origin(annotation)
+    if annotation in _SCALARS:
+        return dict(_SCALARS[annotation])
+    if origin is typing.Annotated:
+        inner, *constraints = get_args(annotation)
+        return _constrained(inner, constraints, path, defaults=defaults)
+    if origin is Literal:
+        return {"type": "string", "enum": list(get_args(annotation))}
+    if origin in (types.UnionType, typing.Union):
+        return _union(annotation, path, defaults=defaults)
+    return _composed(annotation, path, defaults=defaults)
+
+
+def _composed(annotation: Any, path: str, *, defaults: bool) -> Schema:
+    """The schema of what holds other things."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is tuple and arguments[1:] == (...,):
+        items = _typed(arguments[0], f"{path}[]", defaults=defaults)
+        return {"type": "array", "items": items, "x-kubernetes-list-type": "atomic"}
+    if origin is dict and arguments[0] is str:
+        return _mapping(arguments[1], path, defaults=defaults)
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return model_schema(annotation, path, defaults=defaults)
+    raise UnknownToKubernetesError(f"{path}: no structural schema for {annotation!r}")
+
+
+def _constrained(annotation: Any, constraints: Iterable[Any], path: str, *, defaults: bool) -> Schema:
+    """The schema of a type with its constraints."""
+    parts = [part for item in constraints for part in (item.metadata if isinstance(item, FieldInfo) else [item])]
+    if any(isinstance(part, IntOrString) for part in parts):
+        return dict(_INT_OR_STRING)
+    schema = _typed(annotation, path, defaults=defaults)
+    for part in parts:
+        _constrain(schema, part, path)
+    return schema
+
+
+def _union(annotation: Any, path: str, *, defaults: bool) -> Schema:
+    """`X | None` is X: in Kubernetes a null is an absent value."""
+    arms = [arm for arm in get_args(annotation) if arm is not types.NoneType]
+    if len(arms) != 1:
+        raise UnknownToKubernetesError(f"{path}: a union of {len(arms)} types; use optional members and a rule")
+    return _typed(arms[0], path, defaults=defaults)
+
+
+def _mapping(value_type: Any, path: str, *, defaults: bool) -> Schema:
+    if value_type is Any:
+        return dict(_FREE)
+    return {"type": "object", "additionalProperties": _typed(value_type, f"{path}[]", defaults=defaults)}
+
+
+def _constrain(schema: Schema, constraint: Any, path: str) -> None:
+    """Lay one pydantic constraint into the schema."""
+    match constraint:
+        case annotated_types.Ge(ge=limit):
+            schema["minimum"] = limit
+        case annotated_types.Le(le=limit):
+            schema["maximum"] = limit
+        case annotated_types.MinLen(min_length=limit):
+            schema[_LIMITS[schema["type"]][0]] = limit
+        case annotated_types.MaxLen(max_length=limit):
+            schema[_LIMITS[schema["type"]][1]] = limit
+        case Keyed(key=key):
+            schema["x-kubernetes-list-type"] = "map"
+            schema["x-kubernetes-list-map-keys"] = [key]
+        case BeforeValidator() | AfterValidator() | Strict():
+            pass  # they say how Python reads a value, not what it may be
+        case _:
+            raise UnknownToKubernetesError(f"{path}: no structural schema for the constraint {constraint!r}")
+
+
+def _with_rules(schema: Schema, path: str) -> Schema:
+    """Hang the rules of this place into its schema."""
+    validations = [validation(rule) for rule in RULES if path in rule.where]
+    return {**schema, "x-kubernetes-validations": validations} if validations else schema
+
+
+def validation(rule: Rule) -> Schema:
+    """One rule in Kubernetes' words."""
+    entry: Schema = {"rule": rule.cel, "message": rule.plain_text}
+    if rule.figures:
+        entry["messageExpression"] = rule.cel_text
+    if rule.field and not rule.field.startswith("metadata."):  # a fieldPath into metadata is refused
+        entry["fieldPath"] = f".{rule.field}"
+    return entry
+
+
+def _one_line(text: str | None) -> str:
+    return " ".join((text or "").split())
+
+
+class _Dumper(yaml.SafeDumper):
+    """Long texts as they are, no aliases: the file is read by people."""
+
+    def ignore_aliases(self, _data: Any) -> bool:
+        return True
+
+
+def crd_yaml() -> str:
+    """The CRD as the file in `crds/`."""
+    head = "# Generated from operator/trainmaster/api by `make generate`. Do not edit.\n"
+    return head + yaml.dump(crd(), Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(crd_yaml())

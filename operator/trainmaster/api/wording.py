@@ -1,0 +1,133 @@
+"""pydantic's errors in words for somebody who wrote a YAML file: what is wrong, and what to change.
+
+Used by `api/document.py`. Every message says what was found; every cure is something one can type.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from pydantic_core import ErrorDetails
+
+
+class Words(NamedTuple):
+    """A message and its cure."""
+
+    message: str
+    cure: str
+
+
+def closest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that `word` was probably meant to be."""
+    by_lower = {name.lower(): name for name in known}
+    folded = word.lower().replace("_", "").replace("-", "")
+    matches = difflib.get_close_matches(folded, by_lower, n=1, cutoff=0.7)
+    return by_lower[matches[0]] if matches else None
+
+
+def unknown_field(name: str, known: tuple[str, ...]) -> Words:
+    """A field that nobody knows."""
+    near = closest(name, known)
+    if near is not None:
+        return Words(f"there is no field {name} here", f"Did you mean {near}?")
+    return Words(f"there is no field {name} here", f"The fields here are {', '.join(known)}" if known else "Remove it")
+
+
+def found(value: Any) -> str:
+    """A value in the reader's words."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return f"the word {'true' if value else 'false'}"
+    if isinstance(value, (int, float)):
+        return f"the number {value}"
+    if isinstance(value, str):
+        return f"the text {json.dumps(value[:40], ensure_ascii=False)}"
+    return "a list" if isinstance(value, (list, tuple)) else "an object"
+
+
+def words_for(error: ErrorDetails, value: Any) -> Words:
+    """The words for one error about `value`."""
+    wording = _WORDINGS.get(error["type"])
+    if wording is None:
+        return Words(error["msg"][:1].lower() + error["msg"][1:], "Look at the reference of TrainingJob")
+    return wording(error.get("ctx", {}), value)
+
+
+def _whole_number(_context: dict[str, Any], value: Any) -> Words:
+    if isinstance(value, str) and value.strip().lstrip("+-").isdigit():
+        return Words(f"must be a whole number, and is {found(value)}", "Remove the quotes")
+    return Words(f"must be a whole number, and is {found(value)}", "Write a number such as 4")
+
+
+def _number_or_text(_context: dict[str, Any], value: Any) -> Words:
+    if isinstance(value, float):
+        return Words(f"must be a whole number or a text, and is {found(value)}", f'Write "{value}" in quotes')
+    return Words(f"must be a whole number or a text, and is {found(value)}", "Write a number or a text")
+
+
+def _text(_context: dict[str, Any], value: Any) -> Words:
+    if isinstance(value, (bool, int, float)):
+        written = json.dumps(value)
+        return Words(f"must be a text, and is {found(value)}", f'Put it in quotes: "{written}"')
+    return Words(f"must be a text, and is {found(value)}", "Write a word or a text in quotes")
+
+
+def _choice(context: dict[str, Any], value: Any) -> Words:
+    choices = str(context["expected"]).replace("'", "").replace(" or ", ", ")
+    near = closest(value, choices.split(", ")) if isinstance(value, str) else None
+    cure = f"Did you mean {near}? It is one of {choices}" if near else f"Write one of {choices}"
+    return Words(f"is {found(value)}, which is none of the choices", cure)
+
+
+def _list(_context: dict[str, Any], value: Any) -> Words:
+    if isinstance(value, str):
+        return Words(f"must be a list, and is {found(value)}", f"Write [{', '.join(value.split())}]")
+    return Words(f"must be a list, and is {found(value)}", "Put a - before each item")
+
+
+def _object(_context: dict[str, Any], value: Any) -> Words:
+    return Words(f"must be an object, and is {found(value)}", "Write its fields below it, indented by two more blanks")
+
+
+def _bound(key: str, word: str) -> Callable[[dict[str, Any], Any], Words]:
+    def wording(context: dict[str, Any], value: Any) -> Words:
+        return Words(f"must be {word} {context[key]}, and is {value}", f"Write {context[key]} or {_MORE[word]}")
+
+    return wording
+
+
+def _size(key: str, word: str, unit: str) -> Callable[[dict[str, Any], Any], Words]:
+    def wording(context: dict[str, Any], value: Any) -> Words:
+        limit = context[key]
+        message = f"must have {word} {limit} {unit}, and has {len(value)}"
+        return Words(message, "Write at least one" if word == "at least" else "Make it shorter")
+
+    return wording
+
+
+_MORE = {"at least": "more", "at most": "less"}
+_WORDINGS: dict[str, Callable[[dict[str, Any], Any], Words]] = {
+    "int_type": _whole_number,
+    "int_from_float": _whole_number,
+    "int_or_text": _number_or_text,
+    "string_type": _text,
+    "bool_type": lambda _context, value: Words(f"must be true or false, and is {found(value)}", "Write true or false"),
+    "literal_error": _choice,
+    "tuple_type": _list,
+    "dict_type": _object,
+    "model_type": _object,
+    "model_attributes_type": _object,
+    "greater_than_equal": _bound("ge", "at least"),
+    "less_than_equal": _bound("le", "at most"),
+    "string_too_short": _size("min_length", "at least", "characters"),
+    "string_too_long": _size("max_length", "at most", "characters"),
+    "too_short": _size("min_length", "at least", "items"),
+    "too_long": _size("max_length", "at most", "items"),
+    "duplicate": lambda context, _value: Words(
+        f"{context['key']} {context['value']} stands in this list a second time", "Remove one of the two"
+    ),
+}

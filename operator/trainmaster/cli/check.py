@@ -1,0 +1,58 @@
+"""`trainmaster check`: what is wrong with job files, each problem with its line and its cure.
+
+`load_or_report` is the same for the commands that go on with the job.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from trainmaster.api.document import load_file
+from trainmaster.api.job import TrainingJob
+from trainmaster.api.problem import Problem
+
+EXIT_GOOD = 0
+EXIT_BAD = 2
+
+
+def check(paths: list[str], output: str) -> int:
+    """The command. `output` is text or json. Returns its exit code."""
+    loaded = [(path, _load(Path(path))) for path in paths]
+    if output == "json":
+        print(json.dumps({"files": [_as_json(path, result) for path, result in loaded]}, indent=2))
+    else:
+        for path, result in loaded:
+            print("\n".join(_as_text(path, result)))
+    return EXIT_GOOD if all(isinstance(result, TrainingJob) for _, result in loaded) else EXIT_BAD
+
+
+def load_or_report(path: Path) -> TrainingJob | None:
+    """The job in a file; else its problems on stderr and None."""
+    result = _load(path)
+    if isinstance(result, TrainingJob):
+        return result
+    print("\n".join(_as_text(str(path), result)), file=sys.stderr)
+    return None
+
+
+def _load(path: Path) -> TrainingJob | list[Problem]:
+    try:
+        return load_file(path)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        return [Problem(1, 1, "", f"the file cannot be read: {reason}", "Check the path and its permissions")]
+
+
+def _as_text(path: str, result: TrainingJob | list[Problem]) -> list[str]:
+    if not isinstance(result, TrainingJob):
+        return [f"{path}:{problem}" for problem in result]
+    later = [f"{path}: note: {field}: {message}" for field, message in result.spec.not_yet_supported()]
+    return [f"{path}: TrainingJob {result.name} is good", *later]
+
+
+def _as_json(path: str, result: TrainingJob | list[Problem]) -> dict[str, Any]:
+    if not isinstance(result, TrainingJob):
+        return {"file": path, "good": False, "problems": [problem._asdict() for problem in result]}
+    notes = [{"path": field, "message": message} for field, message in result.spec.not_yet_supported()]
+    return {"file": path, "good": True, "problems": [], "notes": notes}
