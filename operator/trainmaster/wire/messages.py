@@ -18,6 +18,7 @@ WAITING = "Waiting"  # no ranks; ready for orders (warm, if it could be)
 RUNNING = "Running"  # ranks of `attempt` are alive
 FINISHED = "Finished"  # all ranks of `attempt` ended with exit code 0
 FAILED = "Failed"  # a rank of `attempt` died; the others were ended; see `exit`
+LEAVING = "Leaving"  # the agent was told to end (SIGTERM, or Exit): ranks are ending, orders are not taken any more
 
 # Verbs of an order.
 WAIT = "Wait"  # end all ranks of attempts older than `attempt`; keep warm
@@ -127,11 +128,12 @@ class Heartbeat:
     rendezvous: Optional[Rendezvous] = None  # of the attempt that runs
     roster_digest: str = ""
     ranks: Tuple[RankProgress, ...] = ()
-    exit: Optional[ExitReport] = None
+    exit: Optional[ExitReport] = None  # the newest one; of an older attempt (see its `attempt`) it is history
     checkpoint: Optional[CheckpointRecord] = None
     metrics: Tuple[str, ...] = ()
     orders_seen: str = ""  # version of the orders that the agent has; the answer waits until they differ
     hold: bool = True  # False: answer at once (something happened that cannot wait)
+    warm: bool = False  # the warm parent has imported what it can: a start takes milliseconds
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,7 @@ class Orders:
     roster: Optional[Roster] = None
     exit_code: int = 0
     hold_seconds: float = 2.0
+    grace_seconds: float = 0.5  # for ranks that must end: from SIGTERM to SIGKILL; 0 is SIGKILL at once
 
     @property
     def version(self) -> str:

@@ -36,17 +36,22 @@ ENV_TRAINING = "TRAINMASTER_TRAINING"  # JSON of wire.training.TrainingPlan
 ENV_CHECKPOINTS = "TRAINMASTER_CHECKPOINTS"  # folder of this job's checkpoints and metrics
 ENV_SCRATCH = "TRAINMASTER_SCRATCH"  # a folder for sockets, progress pages, error files
 ENV_WARM_SOCKET = "TRAINMASTER_WARM_SOCKET"  # a warm parent to share; unset: the agent starts its own
+ENV_PARENT_PID = "TRAINMASTER_PARENT_PID"  # local hand only: when this process has gone, everything ends
+ENV_GRACE = "TRAINMASTER_GRACE_SECONDS"  # what ranks get between SIGTERM and SIGKILL when the agent itself must go
+ENV_PRELOAD = "TRAINMASTER_PRELOAD"  # more modules for the warm parent to import, comma separated
 
 # The agent writes these for a rank beside the usual torchrun variables.
 ENV_PROGRESS_FILE = "TRAINMASTER_PROGRESS_FILE"
 ENV_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # torchrun's own name, so that @record users are understood
 ENV_ATTEMPT = "TRAINMASTER_ATTEMPT"
+ENV_ROSTER = "TRAINMASTER_ROSTER"  # a file with the JSON of wire.messages.Roster, replaced when members come or go
 
 HEARTBEAT_PATH = "/v1/heartbeat"
 MAX_HEARTBEAT_BYTES = 1 << 20
 
 # Exit codes of a rank with a meaning of their own (sysexits.h): such an exit will not mend itself by a restart.
 EXIT_BAD_CONFIGURATION = 78
+EXIT_TERMINATED = 143  # an agent that was told SIGTERM: 128 + 15, as a shell says it
 
 
 def replica_name(job: str, role: str, index: int, incarnation: int) -> str:

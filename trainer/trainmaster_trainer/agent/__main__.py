@@ -1,0 +1,24 @@
+"""`python -m trainmaster_trainer.agent`: PID 1 of a replica. Configured by the environment only."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from trainmaster.wire import names
+from trainmaster_trainer.agent import settings
+from trainmaster_trainer.agent.engine import Engine
+
+
+def main() -> int:
+    """Run the agent; the answer is its exit code."""
+    try:
+        configuration = settings.read(os.environ)
+    except settings.SettingsError as error:
+        print(f"trainmaster agent: {error}", file=sys.stderr)
+        return names.EXIT_BAD_CONFIGURATION
+    return Engine(configuration).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

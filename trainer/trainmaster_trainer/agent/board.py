@@ -1,0 +1,99 @@
+"""What heartbeats are made of: the supervisor's state, the ranks' progress pages, the newest checkpoint.
+
+The engine puts the state up; the reporter's threads compose messages from it at any time.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import threading
+from typing import Dict, Optional, Tuple
+
+from trainmaster.wire.messages import CheckpointRecord, Heartbeat, RankProgress, Rendezvous
+from trainmaster.wire.progress import ProgressPage
+from trainmaster_trainer.agent.files import Files
+from trainmaster_trainer.agent.settings import Settings
+from trainmaster_trainer.agent.supervise import Agent
+
+
+class Board:
+    """One per agent."""
+
+    def __init__(self, settings: Settings, files: Files) -> None:
+        self._settings = settings
+        self._files = files
+        self._lock = threading.Lock()
+        self._sequence = 0
+        self._agent = Agent(settings.role, settings.index)
+        self._offer = Rendezvous(0, "")
+        self._checkpoint: Optional[CheckpointRecord] = None
+        self.orders_seen = ""
+
+    def put_up(self, agent: Agent, offer: Rendezvous) -> None:
+        """What the next heartbeats say."""
+        with self._lock:
+            self._agent, self._offer = agent, offer
+
+    def compose(self, hold: bool) -> Heartbeat:
+        """A heartbeat of this moment, with a sequence number of its own."""
+        pages = self._files.read_pages()
+        with self._lock:
+            self._sequence += 1
+            self._find_checkpoint(pages)
+            agent, roster = self._agent, self._agent.roster
+            return Heartbeat(
+                job=self._settings.job,
+                job_uid=self._settings.job_uid,
+                role=self._settings.role,
+                index=self._settings.index,
+                incarnation=self._settings.incarnation,
+                pod_uid=self._settings.pod_uid,
+                sequence=self._sequence,
+                state=agent.state,
+                attempt=agent.attempt,
+                offer=self._offer,
+                rendezvous=roster.rendezvous if roster is not None else None,
+                roster_digest=roster.digest if roster is not None else "",
+                ranks=_progress(pages),
+                exit=agent.exit,
+                checkpoint=self._checkpoint,
+                orders_seen=self.orders_seen,
+                hold=hold,
+                warm=agent.warm,
+            )
+
+    def _find_checkpoint(self, pages: Dict[int, ProgressPage]) -> None:
+        newest = max((page.checkpoint_step for page in pages.values()), default=0)
+        if newest > 0 and (self._checkpoint is None or self._checkpoint.step != newest):
+            self._checkpoint = read_checkpoint(self._settings.checkpoints, newest) or self._checkpoint
+
+
+def read_checkpoint(folder: str, step: int) -> Optional[CheckpointRecord]:
+    """The manifest of a checkpoint; None while it is not there (a shared folder may show it later)."""
+    try:
+        with open(os.path.join(folder, f"step-{step:08d}", "manifest.json"), encoding="utf-8") as file:
+            manifest = json.load(file)
+        return CheckpointRecord(int(manifest["step"]), float(manifest["time"]), str(manifest["model_sha256"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _progress(pages: Dict[int, ProgressPage]) -> Tuple[RankProgress, ...]:
+    return tuple(
+        RankProgress(
+            rank=rank,
+            step=page.step,
+            phase=page.phase,
+            loss=_known(page.loss),
+            samples_per_second=_known(page.samples_per_second),
+            step_seconds=_known(page.step_seconds),
+        )
+        for rank, page in sorted(pages.items())
+    )
+
+
+def _known(value: float) -> Optional[float]:
+    """JSON has neither NaN nor infinity."""
+    return value if math.isfinite(value) else None

@@ -1,0 +1,96 @@
+"""JSON lines over a unix socket, with open descriptors beside them (SCM_RIGHTS).
+
+Both ends are ours: `parent` (agent) and `warm`. A line says how many of the descriptors that came are its own,
+so it does not matter how the kernel cuts the stream.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import socket
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+
+_CHUNK = 1 << 16
+_BESIDE = socket.CMSG_SPACE(64 * array.array("i").itemsize)
+_FLAGS = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+
+
+class Received(NamedTuple):
+    """One message and the descriptors that are now ours to close."""
+
+    message: Dict[str, Any]
+    descriptors: List[int]
+
+
+class Channel:
+    """One end of the line."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._bytes = b""
+        self._descriptors: List[int] = []
+
+    def fileno(self) -> int:
+        """For selectors."""
+        return self._socket.fileno()
+
+    def send(self, message: Dict[str, Any], descriptors: Sequence[int] = ()) -> None:
+        """Send one message. The descriptors stay open here.
+
+        Raises:
+            OSError: the other end has gone.
+        """
+        data = json.dumps({**message, "descriptors": len(descriptors)}).encode() + b"\n"
+        sent = socket.send_fds(self._socket, [data], list(descriptors)) if descriptors else 0
+        self._socket.sendall(data[sent:])
+
+    def receive(self) -> List[Received]:
+        """All messages that are there by now, without waiting.
+
+        Raises:
+            EOFError: the other end has gone, and no whole message is left.
+        """
+        closed = not self._fill()
+        lines = self._bytes.split(b"\n")
+        self._bytes = lines.pop()
+        if closed and not lines:
+            raise EOFError
+        return [self._take(line) for line in lines]
+
+    def close(self) -> None:
+        """Close this end and what came and was not taken."""
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        self._descriptors.clear()
+        self._socket.close()
+
+    def _fill(self) -> bool:
+        """Read until nothing is left; False at the end of the stream."""
+        while True:
+            try:
+                # Not socket.recv_fds: it forgets its flags (CPython 3.9 to 3.11).
+                data, beside, _, _ = self._socket.recvmsg(_CHUNK, _BESIDE, _FLAGS)
+            except BlockingIOError:
+                return True
+            except OSError:
+                return False
+            self._descriptors += _descriptors_in(beside)
+            self._bytes += data
+            if not data:
+                return False
+
+    def _take(self, line: bytes) -> Received:
+        message = json.loads(line)
+        count = message.pop("descriptors")
+        taken, self._descriptors = self._descriptors[:count], self._descriptors[count:]
+        return Received(message, taken)
+
+
+def _descriptors_in(beside: List[Tuple[int, int, bytes]]) -> List[int]:
+    found = array.array("i")
+    for level, kind, data in beside:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            found.frombytes(data[: len(data) - len(data) % found.itemsize])
+    return found.tolist()

@@ -1,0 +1,136 @@
+"""The agent's one loop: wait for events, step the supervisor, carry out its actions.
+
+Called by `__main__`. Nothing is decided here, see `supervise`.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import signal
+from typing import Any, Callable, Deque, Dict
+
+from trainmaster.wire.messages import Orders
+from trainmaster_trainer.agent import supervise
+from trainmaster_trainer.agent.board import Board
+from trainmaster_trainer.agent.output import Output
+from trainmaster_trainer.agent.ranks import Ranks
+from trainmaster_trainer.agent.reactor import Reactor
+from trainmaster_trainer.agent.reporter import Reporter
+from trainmaster_trainer.agent.settings import Settings
+from trainmaster_trainer.agent.supervise import Agent
+
+
+class Engine:
+    """One agent process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._agent = Agent(settings.role, settings.index)
+        self._exit_code = 0
+        self._reason = ""
+        self._events: Deque[supervise.Event] = collections.deque()
+        self._reactor = Reactor()
+        self._output = Output()
+        self._ranks = Ranks(settings, self._reactor, self._output, self._handle)
+        self._board = Board(settings, self._ranks.files)
+        self._reporter = Reporter(
+            settings.operator, settings.token_file, self._board, self._orders_arrived, self._output.say
+        )
+        self._actions: Dict[type, Callable[[Any], None]] = {
+            supervise.StartRanks: lambda action: self._ranks.start(action.attempt, action.roster),
+            supervise.ShareRoster: lambda action: self._ranks.share(action.roster),
+            supervise.StopRanks: lambda action: self._ranks.stop(action.grace_seconds),
+            supervise.DropStore: lambda action: self._ranks.drop_store(),
+            supervise.ReportNow: lambda action: self._report_now(),
+            supervise.Leave: self._leave,
+        }
+
+    def run(self) -> int:
+        """Work until the supervisor leaves; the answer is the process's exit code."""
+        self._watch_signals()
+        self._watch_owner()
+        self._ranks.open()
+        self._put_up()
+        self._reporter.start()
+        self._reactor.run()
+        self._reporter.stop()
+        self._ranks.close()
+        self._output.close()
+        return self._exit_code
+
+    def _handle(self, event: supervise.Event) -> None:
+        """One event at a time: an action may bring up the next one."""
+        self._events.append(event)
+        if len(self._events) > 1:
+            return
+        while self._events:
+            self._step(self._events[0])
+            self._events.popleft()
+
+    def _step(self, event: supervise.Event) -> None:
+        before = self._agent
+        self._agent, actions = supervise.step(before, event)
+        if self._agent.state != before.state or self._agent.attempt != before.attempt:
+            self._output.say(self._sentence())
+        for action in actions:
+            self._actions[type(action)](action)
+        self._put_up()
+
+    def _sentence(self) -> str:
+        agent = self._agent
+        why = f" ({self._reason})" if self._reason else ""
+        return f"{self._settings.name}: {agent.state}, attempt {agent.attempt}{why}"
+
+    def _put_up(self) -> None:
+        self._board.put_up(self._agent, self._ranks.offer.rendezvous)
+
+    def _report_now(self) -> None:
+        self._put_up()
+        self._reporter.report_now()
+
+    def _leave(self, action: supervise.Leave) -> None:
+        self._exit_code = action.exit_code
+        self._reactor.stop()
+
+    def _orders_arrived(self, orders: Orders) -> None:
+        """In a reporter's thread."""
+        self._reactor.call(lambda: self._take_orders(orders))
+
+    def _take_orders(self, orders: Orders) -> None:
+        self._reason = orders.reason
+        self._handle(supervise.OrdersArrived(orders))
+
+    # --- the outside ---
+
+    def _watch_signals(self) -> None:
+        signal.set_wakeup_fd(self._reactor.waker, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: self._reactor.call(self._terminate))
+        signal.signal(signal.SIGCHLD, lambda *_: self._reactor.call(_reap))
+
+    def _terminate(self) -> None:
+        self._reason = "told to end"
+        self._handle(supervise.Terminate(self._settings.grace_seconds))
+
+    def _watch_owner(self) -> None:
+        """The local hand started this process: without it nobody would ever end it."""
+        if self._settings.parent_pid is None:
+            return
+        try:
+            self._reactor.watch(os.pidfd_open(self._settings.parent_pid), self._owner_gone)
+        except ProcessLookupError:
+            self._reactor.call(self._owner_gone)
+
+    def _owner_gone(self) -> None:
+        self._reason = "the process that started this agent has gone"
+        self._handle(supervise.Terminate(0.0))
+
+
+def _reap() -> None:
+    """As PID 1 this process inherits every orphan of the container. Its own child is the warm parent only."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass

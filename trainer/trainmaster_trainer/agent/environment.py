@@ -1,0 +1,91 @@
+"""The variables of one rank: what torchrun would set, and where Trainmaster's own files lie.
+
+Called by `ranks` for every rank of an attempt. A user's script sees the same as under torchrun 2.15, except that
+the store is always served outside the ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict, Mapping, Optional
+
+from trainmaster.wire import names
+from trainmaster.wire.messages import Member, Roster
+
+# The agent's own business: a rank needs neither the operator's address nor the token.
+_PRIVATE = (
+    names.ENV_OPERATOR,
+    names.ENV_TOKEN_FILE,
+    names.ENV_WARM_SOCKET,
+    names.ENV_PARENT_PID,
+    names.ENV_PRELOAD,
+    names.ENV_GRACE,
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which rank of which attempt, and its files."""
+
+    job_uid: str
+    attempt: int
+    roster: Roster
+    member: Member
+    local_rank: int
+    agent_store: bool  # False: rank 0 opens the store itself
+    interface: Optional[str]
+    progress_file: str
+    error_file: str
+    roster_file: str
+
+
+def rank_environment(base: Mapping[str, str], place: Place) -> Dict[str, str]:
+    """`base` (the agent's own environment: the user's variables are in it) with the rank's variables."""
+    environment = {name: value for name, value in base.items() if name not in _PRIVATE}
+    environment.update(_torchrun(place))
+    environment.update(_trainmaster(place))
+    for name, value in _defaults(place).items():
+        environment.setdefault(name, value)
+    return environment
+
+
+def _torchrun(place: Place) -> Dict[str, str]:
+    roster, member = place.roster, place.member
+    colleagues = [other for other in roster.members if other.role == member.role]
+    before = sum(other.ranks for other in colleagues[: colleagues.index(member)])
+    values = {
+        "RANK": member.first_rank + place.local_rank,
+        "WORLD_SIZE": roster.world_size,
+        "LOCAL_RANK": place.local_rank,
+        "LOCAL_WORLD_SIZE": member.ranks,
+        "GROUP_RANK": roster.members.index(member),
+        "GROUP_WORLD_SIZE": len(roster.members),
+        "ROLE_RANK": before + place.local_rank,
+        "ROLE_WORLD_SIZE": sum(other.ranks for other in colleagues),
+        "ROLE_NAME": member.role,
+        "MASTER_ADDR": roster.rendezvous_address,
+        "MASTER_PORT": roster.rendezvous.port,
+        "TORCHELASTIC_RUN_ID": f"{place.job_uid}-{place.attempt}",
+        "TORCHELASTIC_RESTART_COUNT": place.attempt - 1,
+        "TORCHELASTIC_MAX_RESTARTS": place.attempt - 1,  # the budget is the operator's; no script should act on it
+        "TORCHELASTIC_USE_AGENT_STORE": place.agent_store,
+        names.ENV_ERROR_FILE: place.error_file,
+    }
+    return {name: str(value) for name, value in values.items()}
+
+
+def _trainmaster(place: Place) -> Dict[str, str]:
+    return {
+        names.ENV_ATTEMPT: str(place.attempt),
+        names.ENV_PROGRESS_FILE: place.progress_file,
+        names.ENV_ROSTER: place.roster_file,
+    }
+
+
+def _defaults(place: Place) -> Dict[str, str]:
+    """What a user may set otherwise."""
+    defaults = {"OMP_NUM_THREADS": "1", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
+    if place.interface is not None:
+        defaults["GLOO_SOCKET_IFNAME"] = place.interface
+        defaults["NCCL_SOCKET_IFNAME"] = f"={place.interface}"  # exactly this one: NCCL matches prefixes otherwise
+    return defaults

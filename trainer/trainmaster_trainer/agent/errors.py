@@ -1,0 +1,97 @@
+"""A rank's last words: the error file, readable by torch's own tools and by the agent.
+
+Called by `rank` in the dying process. The file is what `torch.distributed.elastic`'s `@record` would write,
+with one more member that says more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import site
+import sys
+import sysconfig
+import time
+import traceback
+from types import TracebackType
+from typing import Any, Dict, List, Optional, Tuple
+
+MEMBER = "trainmaster"
+MOST_MESSAGE = 1024
+MOST_TRACEBACK = 8192
+_OURS = (os.path.dirname(os.path.dirname(os.path.abspath(__file__))),)
+
+
+def write(path: Optional[str], error: BaseException) -> None:
+    """Write the error file, whole or not at all: the agent may read at any moment."""
+    if not path:
+        return
+    temporary = f"{path}.{os.getpid()}"
+    try:
+        with open(temporary, "w", encoding="utf-8", errors="backslashreplace") as file:
+            json.dump(describe(error, time.time()), file)
+        os.replace(temporary, path)
+    except OSError as failure:
+        print(f"trainmaster: the error file could not be written: {failure}", file=sys.stderr)
+
+
+def describe(error: BaseException, now: float) -> Dict[str, Any]:
+    """The content of the error file."""
+    kind = type(error).__name__
+    message = _message(error)
+    stack = "".join(traceback.format_exception(type(error), error, users_part(error.__traceback__)))
+    return {
+        "message": {
+            "message": f"{kind}: {message}",
+            "extraInfo": {"py_callstack": stack, "timestamp": str(int(now))},
+        },
+        MEMBER: {
+            "type": kind,
+            "message": message[:MOST_MESSAGE],
+            "frame": frame(error),
+            "traceback": stack[-MOST_TRACEBACK:],
+            "time": now,
+        },
+    }
+
+
+def frame(error: BaseException) -> str:
+    """`file:line in function`: the innermost frame of the user's own code, else the innermost of all."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno or 0}"
+    frames = traceback.extract_tb(users_part(error.__traceback__))
+    own = [entry for entry in frames if _is_users(entry.filename)]
+    for entry in reversed(own or list(frames)):
+        return f"{entry.filename}:{entry.lineno} in {entry.name}"
+    return ""
+
+
+def users_part(trace: Optional[TracebackType]) -> Optional[TracebackType]:
+    """The traceback without the frames that brought the user's code up, as `python script.py` would show it."""
+    rest = trace
+    while rest is not None:
+        name = rest.tb_frame.f_code.co_filename
+        if not name.startswith(_OURS) and name != runpy.__file__ and not name.startswith("<frozen"):
+            return rest
+        rest = rest.tb_next
+    return trace
+
+
+def _is_users(filename: str) -> bool:
+    return not filename.startswith(("<", *_libraries()))
+
+
+def _libraries() -> Tuple[str, ...]:
+    """Folders whose code is not the user's: this package, the standard library, what pip installed."""
+    paths = sysconfig.get_paths()
+    folders: List[str] = [*_OURS, paths["stdlib"], paths["platstdlib"], paths["purelib"], paths["platlib"]]
+    folders += site.getsitepackages()
+    return tuple(folder.rstrip(os.sep) + os.sep for folder in folders)
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as failure:
+        return f"(its text cannot be had: {type(failure).__name__})"

@@ -1,0 +1,150 @@
+"""The agent's line to the warm parent: the one of the local hand, or one that it starts itself.
+
+Called by `ranks`. What goes over the line (JSON, see `channel`):
+    {"start": "rank", "id", "environment"}  + stdout, stderr           agent to parent
+    {"start": "store", "id", "host", "port", "world_size"}  + listener
+    {"ready": true, "stores", "pid"}                                   parent to agent
+    {"started": id, "pid"}   {"ended": id, "code" | "signal" | "failure"}
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from typing import Any, Callable, Dict, Optional, Sequence
+
+from trainmaster_trainer.agent.channel import Channel
+from trainmaster_trainer.agent.reactor import Reactor
+
+_SHARED_PATIENCE_SECONDS = 5.0
+_SHARED_RETRY_SECONDS = 0.05
+# So many deaths before it was ready, and the next one imports nothing: slow ranks are better than none.
+_BARE_AFTER = 2
+_LONGEST_PAUSE_SECONDS = 5.0
+
+Log = Callable[[str], None]
+
+
+class Listener:
+    """Who wants to know what the warm parent says. `ranks.Ranks` is one."""
+
+    def parent_ready(self) -> None:
+        """It has imported what it could, and starts processes from now on."""
+
+    def parent_lost(self) -> None:
+        """It has died, and everything that it had started with it."""
+
+    def started(self, identity: int, pid: int) -> None:
+        """A process that was asked for runs."""
+
+    def ended(self, identity: int, end: Dict[str, Any]) -> None:
+        """A process has ended, or could not be started (`failure`)."""
+
+
+class Parent:
+    """A warm parent that is there as soon and as long as can be."""
+
+    def __init__(self, reactor: Reactor, listener: Listener, shared: Optional[str], log: Log) -> None:
+        self.ready = False
+        self.stores = False
+        self._reactor = reactor
+        self._listener = listener
+        self._shared = shared
+        self._log = log
+        self._channel: Optional[Channel] = None
+        self._failures = 0
+        self._closed = False
+
+    def open(self) -> None:
+        """Connect to the shared one, or start one."""
+        if self._shared is None:
+            self._start_own()
+        else:
+            self._connect(self._shared, time.monotonic() + _SHARED_PATIENCE_SECONDS)
+
+    def start(self, request: Dict[str, Any], descriptors: Sequence[int]) -> None:
+        """Have a process started. Only when `ready`; a broken line shows itself as `parent_lost`."""
+        assert self._channel is not None
+        try:
+            self._channel.send(request, descriptors)
+        except OSError:
+            pass
+
+    def close(self) -> None:
+        """Leave the line: whatever was started over it is killed by the other end."""
+        self._closed = True
+        self._drop()
+
+    def _connect(self, path: str, until: float) -> None:
+        if self._closed:
+            return
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(path)
+        except OSError as error:
+            connection.close()
+            if time.monotonic() < until:
+                self._reactor.after(_SHARED_RETRY_SECONDS, lambda: self._connect(path, until))
+                return
+            self._log(f"the shared warm parent at {path} cannot be reached ({error}); starting an own one")
+            self._start_own()
+            return
+        self._use(connection)
+
+    def _start_own(self) -> None:
+        if self._closed:
+            return
+        ours, theirs = socket.socketpair()
+        os.set_inheritable(theirs.fileno(), True)
+        arguments = [sys.executable, "-m", "trainmaster_trainer.agent.warm", "--descriptor", str(theirs.fileno())]
+        if self._failures >= _BARE_AFTER:
+            arguments.append("--bare")
+        # Its stdout is not the ranks' (theirs come through pipes): what imports print belongs to the log.
+        actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), (os.POSIX_SPAWN_DUP2, 2, 1)]
+        os.posix_spawn(sys.executable, arguments, os.environ, file_actions=actions, setsid=True)
+        theirs.close()
+        self._use(ours)
+
+    def _use(self, connection: socket.socket) -> None:
+        self._channel = Channel(connection)
+        self._reactor.watch(connection.fileno(), self._read)
+
+    def _read(self) -> None:
+        assert self._channel is not None
+        try:
+            received = self._channel.receive()
+        except EOFError:
+            self._lost()
+            return
+        for message, _ in received:
+            self._handle(message)
+
+    def _handle(self, message: Dict[str, Any]) -> None:
+        if "ready" in message:
+            self.ready, self.stores, self._failures = True, message["stores"], 0
+            self._listener.parent_ready()
+        elif "started" in message:
+            self._listener.started(message["started"], message["pid"])
+        elif "ended" in message:
+            self._listener.ended(message["ended"], message)
+
+    def _lost(self) -> None:
+        was_ready = self.ready
+        self._drop()
+        self._shared = None
+        self._failures += 0 if was_ready else 1
+        pause = 0.0 if was_ready else min(0.1 * 2**self._failures, _LONGEST_PAUSE_SECONDS)
+        self._log("the warm parent has died; starting a new one")
+        self._reactor.after(pause, self._start_own)
+        self._listener.parent_lost()
+
+    def _drop(self) -> None:
+        self.ready = False
+        if self._channel is not None:
+            self._reactor.unwatch(self._channel.fileno())
+            self._channel.close()
+            self._channel = None
+
+

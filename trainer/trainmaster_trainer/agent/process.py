@@ -1,0 +1,77 @@
+"""The few system calls that Python has no function for, and the cleaning of a freshly forked child.
+
+Called by `warm` and `rank`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from typing import Collection
+
+_PR_SET_PDEATHSIG = 1
+# Loaded at import: a forked child should not have to look for the C library.
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel SIGKILL this process when `parent` (its parent's pid) ends, however that ends."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it ended before the call
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def threads() -> int:
+    """How many threads this process has. A fork takes only one of them along, and no lock that another holds."""
+    return len(os.listdir("/proc/self/task"))
+
+
+def close_descriptors(keep: Collection[int]) -> None:
+    """Close all above stderr but `keep`: a rank must not hold other ranks' pipes and sockets open."""
+    for name in os.listdir("/proc/self/fd"):
+        descriptor = int(name)
+        if descriptor > 2 and descriptor not in keep:
+            try:
+                os.close(descriptor)
+            except OSError:
+                pass  # the one that listed the folder
+
+
+def fork() -> int:
+    """os.fork with all signals blocked in the child: none may meet the parent's handlers there.
+
+    The child calls `default_signals`.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    pid = os.fork()
+    if pid != 0:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return pid
+
+
+def kill_group(pid: int, number: int) -> None:
+    """Signal `pid` and all that it started, if they are still there."""
+    try:
+        os.killpg(pid, number)
+    except ProcessLookupError:
+        _kill(pid, number)  # so young that it has no group of its own yet
+    except PermissionError:
+        pass  # only a zombie is left of it, on some kernels
+
+
+def _kill(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def default_signals() -> None:
+    """Python's own handlers, and nothing blocked: what a process has that was started afresh."""
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])

@@ -1,0 +1,235 @@
+"""What a rank's process does before and after the user's code. Runs in a child forked by `warm`, or started afresh.
+
+`python -m trainmaster_trainer.agent.rank` is the slow way in, where a fork would be unsafe. The environment says
+everything: the plan (ENV_TRAINING), where the error file goes, which rank this is.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import io
+import os
+import runpy
+import signal
+import sys
+import time
+import types
+from functools import partial
+from typing import Any, Callable, Dict, List, Optional
+
+from trainmaster.wire import codec, names
+from trainmaster.wire.training import TrainingPlan
+from trainmaster_trainer.agent import command, errors, process
+
+# A pool of one of these in the warm parent is a thread, and forks are unsafe then.
+THREAD_LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_NOT_FOUND = 127
+_NOT_EXECUTABLE = 126
+
+
+class BadConfiguration(Exception):
+    """What is to be run is not there. A restart would not help."""
+
+    trainmaster_configuration_error = True
+
+
+# --- Ways in ---------------------------------------------------------------------------------------------------
+
+
+def entered(message: Dict[str, Any], descriptors: List[int], parent: int) -> Callable[[], int]:
+    """In a freshly forked child: become a process of its own; the answer is what it then does."""
+    os.setsid()
+    process.die_with_parent(parent)
+    process.default_signals()
+    if message["start"] == "store":
+        (listener,) = descriptors
+        process.close_descriptors(keep=[listener])
+        return partial(serve_store, message["host"], message["port"], message["world_size"], listener)
+    _redirect(*descriptors)
+    process.close_descriptors(keep=())
+    os.environ.clear()
+    os.environ.update(message["environment"])
+    _as_if_started_afresh()
+    return run
+
+
+def spawn(message: Dict[str, Any], descriptors: List[int]) -> int:
+    """The same with a new interpreter."""
+    output, errors_to = descriptors
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_DUP2, output, 1),
+        (os.POSIX_SPAWN_DUP2, errors_to, 2),
+    ]
+    arguments = [sys.executable, "-m", __name__, str(os.getpid())]
+    return os.posix_spawn(sys.executable, arguments, message["environment"], file_actions=actions, setsid=True)
+
+
+def main() -> int:
+    """A rank in an interpreter of its own."""
+    process.die_with_parent(int(sys.argv[1]))
+    process.default_signals()
+    return run()
+
+
+def serve_store(host: str, port: int, world_size: int, listener: int) -> int:
+    """Serve torch's store on a socket that listens already, until killed: it outlives every rank."""
+    from torch.distributed import TCPStore
+
+    store = TCPStore(host, port, world_size, is_master=True, wait_for_workers=False, master_listen_fd=listener)
+    while store is not None:
+        signal.pause()
+    return 0
+
+
+# --- Becoming a process of one's own ---------------------------------------------------------------------------
+
+
+def _redirect(output: int, errors_to: int) -> None:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((nothing, 0), (output, 1), (errors_to, 2)):
+        os.dup2(source, target)
+
+
+def _as_if_started_afresh() -> None:
+    """What Python and libraries derive from the environment once, at their start, done for the new environment."""
+    time.tzset()
+    importlib.invalidate_caches()
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and "numpy.random" in sys.modules:
+        numpy.random.seed()  # else all ranks would draw the same "random" numbers
+    torch = sys.modules.get("torch")
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    if torch is not None and threads.isdigit() and int(threads) > 1:
+        torch.set_num_threads(int(threads))
+
+
+def _open_streams(unbuffered: bool) -> None:
+    """Line by line even into a pipe: the last words of a rank that is killed must not be lost in a buffer."""
+    sys.stdin = open(0, closefd=False)
+    for name, descriptor in (("stdout", 1), ("stderr", 2)):
+        raw = open(descriptor, "wb", buffering=0 if unbuffered else -1, closefd=False)
+        problems = "strict" if name == "stdout" else "backslashreplace"
+        # write_through: nothing stays in the text layer; line_buffering: nothing after a line's end in the lower one.
+        stream = io.TextIOWrapper(raw, errors=problems, line_buffering=True, write_through=unbuffered)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+# --- Running ---------------------------------------------------------------------------------------------------
+
+
+def run() -> int:
+    """Run what the plan says; the answer is the process's exit code."""
+    _open_streams(unbuffered=bool(os.environ.get("PYTHONUNBUFFERED")))
+    try:
+        return _exit_code(_run_plan(codec.decode(TrainingPlan, os.environ[names.ENV_TRAINING])))
+    except SystemExit as end:
+        return _exit_code(end.code)
+    except BaseException as error:
+        return _last_words(error)
+
+
+def _run_plan(plan: TrainingPlan) -> Any:
+    _enter_folder(plan.working_directory)
+    if plan.task:
+        _set_first_path(os.getcwd())
+        return importlib.import_module("trainmaster_trainer.rank").main()
+    if not plan.command:
+        raise BadConfiguration("training has neither a task nor a command")
+    invocation = command.parse(plan.command, sys.executable)
+    if invocation.note:
+        print(f"trainmaster: {invocation.note}", file=sys.stderr)
+    if invocation.unbuffered:
+        _open_streams(unbuffered=True)
+    return _RUNNERS[invocation.kind](invocation)
+
+
+def _enter_folder(folder: Optional[str]) -> None:
+    try:
+        if folder:
+            os.chdir(folder)
+    except OSError as error:
+        raise BadConfiguration(f"workingDirectory: {error.strerror}: {folder}") from None
+
+
+def _run_script(invocation: command.Invocation) -> None:
+    path = invocation.target
+    sys.argv = [path, *invocation.arguments]
+    if os.path.isdir(path) or path.endswith((".zip", ".pyz")):
+        runpy.run_path(path, run_name="__main__")
+        return
+    try:
+        with io.open_code(os.path.abspath(path)) as file:
+            source = file.read()
+    except OSError as error:
+        raise BadConfiguration(f"the script cannot be read: {error.strerror}: {os.path.abspath(path)}") from None
+    _set_first_path(os.path.dirname(os.path.realpath(path)))
+    # A module of its own, for good: what runs after the script's end (threads, atexit) must find it too.
+    main_module = types.ModuleType("__main__")
+    main_module.__dict__.update(__file__=path, __builtins__=__builtins__, __cached__=None, __spec__=None)
+    sys.modules["__main__"] = main_module
+    exec(compile(source, path, "exec"), main_module.__dict__)
+
+
+def _run_module(invocation: command.Invocation) -> None:
+    _set_first_path(os.getcwd())
+    sys.argv = [invocation.target, *invocation.arguments]
+    try:
+        found = importlib.util.find_spec(invocation.target)
+    except ModuleNotFoundError:
+        found = None
+    if found is None:
+        raise BadConfiguration(f"no module named {invocation.target} in {os.getcwd()} or on PYTHONPATH")
+    runpy.run_module(invocation.target, run_name="__main__", alter_sys=True)
+
+
+def _execute(invocation: command.Invocation) -> int:
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and that would be inherited
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        os.execvp(invocation.target, list(invocation.arguments))
+    except OSError as error:
+        raise BadConfiguration(f"the command cannot be run: {error.strerror}: {invocation.target}") from None
+
+
+_RUNNERS: Dict[str, Callable[[command.Invocation], Any]] = {
+    command.SCRIPT: _run_script,
+    command.MODULE: _run_module,
+    command.EXECUTE: _execute,
+}
+
+
+def _set_first_path(first: str) -> None:
+    """sys.path as a new interpreter would have it: the script's folder first, then PYTHONPATH, then the rest."""
+    rest = sys.path if getattr(sys.flags, "safe_path", False) else sys.path[1:]
+    wanted = [os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    sys.path[:] = [first, *wanted, *[path for path in rest if path not in wanted]]
+
+
+# --- Ends ------------------------------------------------------------------------------------------------------
+
+
+def _exit_code(value: Any) -> int:
+    """What Python makes of a SystemExit's value."""
+    if value is None:
+        return 0
+    if isinstance(value, int):
+        return value & 0xFF
+    print(value, file=sys.stderr)
+    return 1
+
+
+def _last_words(error: BaseException) -> int:
+    errors.write(os.environ.get(names.ENV_ERROR_FILE), error)
+    if getattr(type(error), "trainmaster_configuration_error", False):
+        print(f"trainmaster: {error}", file=sys.stderr)
+        return names.EXIT_BAD_CONFIGURATION
+    sys.excepthook(type(error), error, errors.users_part(error.__traceback__))
+    return 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""Waiting: for descriptors, for times, and for calls from other threads. One thread runs all callbacks.
+
+Called by `engine` and `parent`. Standard selectors only; asyncio would triple the agent's memory.
+"""
+
+from __future__ import annotations
+
+import collections
+import heapq
+import itertools
+import os
+import selectors
+import time
+from typing import Callable, Deque, List, Tuple, Union
+
+Callback = Callable[[], None]
+
+
+class Timer:
+    """A callback at a time, unless cancelled before."""
+
+    def __init__(self, callback: Callback) -> None:
+        self.callback = callback
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        """The callback will not be called."""
+        self.cancelled = True
+
+
+class Reactor:
+    """The agent's main thread sleeps here."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._timers: List[Tuple[float, int, Timer]] = []
+        self._order = itertools.count()
+        self._calls: Deque[Callback] = collections.deque()
+        self._stopped = False
+        reader, self.waker = os.pipe()
+        for descriptor in (reader, self.waker):
+            os.set_blocking(descriptor, False)
+        self._reader = reader
+        self._selector.register(reader, selectors.EVENT_READ, self._drain)
+
+    def watch(self, descriptor: int, callback: Callback) -> None:
+        """Call `callback` whenever `descriptor` is readable."""
+        self._selector.register(descriptor, selectors.EVENT_READ, callback)
+
+    def unwatch(self, descriptor: int) -> None:
+        """Stop that. Before the descriptor is closed."""
+        self._selector.unregister(descriptor)
+
+    def after(self, seconds: float, callback: Callback) -> Timer:
+        """Call `callback` once, after `seconds`."""
+        timer = Timer(callback)
+        heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._order), timer))
+        return timer
+
+    def call(self, callback: Callback) -> None:
+        """Call `callback` in the reactor's thread. From any thread."""
+        self._calls.append(callback)
+        try:
+            os.write(self.waker, b"\0")
+        except BlockingIOError:
+            pass  # full: it wakes up anyway
+
+    def run(self) -> None:
+        """Wait and call until `stop`."""
+        while not self._stopped:
+            for key, _ in self._selector.select(self._next_time()):
+                callback: Union[Callback, None] = key.data
+                if callback is not None and key.fd in self._selector.get_map():
+                    callback()
+            self._run_timers()
+
+    def stop(self) -> None:
+        """Have `run` return after the current callback's round."""
+        self._stopped = True
+
+    def _drain(self) -> None:
+        try:
+            while os.read(self._reader, 4096):
+                pass
+        except BlockingIOError:
+            pass
+        while self._calls:
+            self._calls.popleft()()
+
+    def _next_time(self) -> Union[float, None]:
+        if not self._timers:
+            return None
+        return max(0.0, self._timers[0][0] - time.monotonic())
+
+    def _run_timers(self) -> None:
+        while self._timers and self._timers[0][0] <= time.monotonic():
+            _, _, timer = heapq.heappop(self._timers)
+            if not timer.cancelled:
+                timer.callback()

@@ -1,0 +1,84 @@
+"""Where ranks meet: a socket that listens already, offered for the next attempt, so that no port is raced for.
+
+Called by `ranks` and `board`. The agent of the first worker gives the socket to a store process when the offer is
+taken; every offer is taken at most once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import secrets
+import socket
+import struct
+from typing import Callable, Optional
+
+from trainmaster.wire.messages import Rendezvous
+
+_SIOCGIFADDR = 0x8915
+_BACKLOG = 4096
+
+
+class Offer:
+    """A listening socket and a random key."""
+
+    def __init__(self, address: str, log: Callable[[str], None]) -> None:
+        self._address = address
+        self._log = log
+        self._socket = self._listen()
+        self.rendezvous = self._describe()
+
+    def take(self) -> socket.socket:
+        """The socket behind the present offer; a fresh offer is made at once."""
+        taken = self._socket
+        self._socket = self._listen()
+        self.rendezvous = self._describe()
+        return taken
+
+    def _describe(self) -> Rendezvous:
+        return Rendezvous(port=self._socket.getsockname()[1], key=secrets.token_hex(16))
+
+    def _listen(self) -> socket.socket:
+        family = socket.AF_INET6 if ":" in self._address else socket.AF_INET
+        listener = socket.socket(family)
+        try:
+            listener.bind((self._address, 0))
+        except OSError as error:
+            # Behind an address translation the own address is on no interface.
+            self._log(f"{self._address} is no address of this machine ({error.strerror}); listening on all")
+            self._address = ""
+            listener.bind(("", 0))
+        listener.listen(_BACKLOG)
+        return listener
+
+
+def interface_of(address: str) -> Optional[str]:
+    """The name of the network interface that has `address`: gloo falls back to loopback without being told."""
+    try:
+        wanted = ipaddress.ip_address(address)
+    except ValueError:
+        return None
+    for _, name in socket.if_nameindex():
+        if _has_address(name, wanted):
+            return name
+    # 127.0.0.2 and the like are on no interface by name.
+    return "lo" if wanted.is_loopback else None
+
+
+def _has_address(name: str, wanted: "ipaddress.IPv4Address | ipaddress.IPv6Address") -> bool:
+    if wanted.version == 6:
+        return any(number == wanted.packed.hex() and name == owner for number, owner in _ipv6_addresses())
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            answer = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+        except OSError:
+            return False
+    return answer[20:24] == wanted.packed
+
+
+def _ipv6_addresses() -> "list[tuple[str, str]]":
+    try:
+        with open("/proc/net/if_inet6", encoding="ascii") as file:
+            return [(line.split()[0], line.split()[-1]) for line in file]
+    except OSError:
+        return []

@@ -1,0 +1,206 @@
+"""Heartbeats to the operator, and its orders back. Two threads, because one request is always held open.
+
+Called by `engine`. The operator may be away for as long as it likes: training goes on, and one line in the log says
+when it went and one when it came back.
+"""
+
+from __future__ import annotations
+
+import http.client
+import random
+import threading
+import time
+import urllib.parse
+from typing import Callable, Optional
+
+from trainmaster.wire import codec, names
+from trainmaster.wire.messages import Orders
+from trainmaster_trainer.agent.board import Board
+
+_FIRST_PAUSE_SECONDS = 0.05
+_LONGEST_PAUSE_SECONDS = 1.0
+_REFUSED_PAUSE_SECONDS = 2.0
+_UNHELD_PAUSE_SECONDS = 0.25
+_REFUSALS = (401, 403, 409, 410)
+# Beyond the time that the operator may hold a request.
+_SLACK_SECONDS = 10.0
+_SHORT_SECONDS = 5.0
+_LAST_SECONDS = 2.0
+
+Deliver = Callable[[Orders], None]
+Log = Callable[[str], None]
+
+
+class Refused(Exception):
+    """The operator answered, but not with orders."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(f"the operator refused the heartbeat: {status} {reason}")
+        self.status = status
+
+
+class Line:
+    """A connection to the operator that is kept open between requests."""
+
+    def __init__(self, url: str, token_file: str) -> None:
+        self._url = urllib.parse.urlsplit(url)
+        self._token_file = token_file
+        self._connection: Optional[http.client.HTTPConnection] = None
+
+    def exchange(self, body: bytes, seconds: float) -> Orders:
+        """Send a heartbeat; the orders that come back.
+
+        Raises:
+            OSError, http.client.HTTPException: the operator is away.
+            Refused: it said no.
+            WireError: it said something else.
+        """
+        if self._connection is not None:
+            try:
+                return self._once(self._connection, body, seconds)
+            except TimeoutError:
+                raise
+            except (OSError, http.client.HTTPException):
+                self._forget()  # it may just have closed an idle connection
+        self._connection = self._connect(seconds)
+        try:
+            return self._once(self._connection, body, seconds)
+        except (OSError, http.client.HTTPException):
+            self._forget()
+            raise
+
+    def _connect(self, seconds: float) -> http.client.HTTPConnection:
+        secure = self._url.scheme == "https"
+        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+        return kind(self._url.hostname or "", self._url.port, timeout=seconds)
+
+    def _once(self, connection: http.client.HTTPConnection, body: bytes, seconds: float) -> Orders:
+        if connection.sock is not None:
+            connection.sock.settimeout(seconds)
+        connection.timeout = seconds
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self._token()}"}
+        connection.request("POST", self._url.path.rstrip("/") + names.HEARTBEAT_PATH, body, headers)
+        answer = connection.getresponse()
+        content = answer.read()
+        if answer.status != 200:
+            raise Refused(answer.status, content.decode(errors="replace")[:300].strip())
+        return codec.decode(Orders, content)
+
+    def _token(self) -> str:
+        # Every time: the kubelet replaces the file before the token expires.
+        with open(self._token_file, encoding="ascii") as file:
+            return file.read().strip()
+
+    def _forget(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class Reporter:
+    """The two threads."""
+
+    def __init__(self, url: str, token_file: str, board: Board, deliver: Deliver, log: Log) -> None:
+        self._url = url
+        self._token_file = token_file
+        self._board = board
+        self._deliver = deliver
+        self._log = log
+        self._hold_seconds = Orders("", 0, "").hold_seconds
+        self._urgent = threading.Event()
+        self._stop = threading.Event()
+        self._said = ""
+        self._said_lock = threading.Lock()
+
+    def start(self) -> None:
+        """Begin to report."""
+        for target in (self._keep_held, self._keep_urgent):
+            threading.Thread(target=target, name=target.__name__, daemon=True).start()
+
+    def report_now(self) -> None:
+        """Something happened that must not wait for the held request's answer."""
+        self._urgent.set()
+
+    def stop(self) -> None:
+        """The last heartbeat, if the operator is there to take it."""
+        self._stop.set()
+        self._urgent.set()
+        try:
+            self._send(Line(self._url, self._token_file), hold=False, seconds=_LAST_SECONDS)
+        except _TROUBLE:
+            pass
+
+    def _keep_held(self) -> None:
+        line, pauses = Line(self._url, self._token_file), Pauses()
+        while not self._stop.is_set():
+            seen, began = self._board.orders_seen, time.monotonic()
+            self._try(line, True, self._hold_seconds + _SLACK_SECONDS, pauses)
+            if self._board.orders_seen == seen and time.monotonic() - began < self._hold_seconds / 2:
+                # An operator that does not hold requests: never ask it in a tight loop.
+                self._stop.wait(_UNHELD_PAUSE_SECONDS)
+
+    def _keep_urgent(self) -> None:
+        line, pauses = Line(self._url, self._token_file), Pauses()
+        while not self._stop.is_set():
+            self._urgent.wait()
+            self._urgent.clear()
+            self._try(line, False, _SHORT_SECONDS, pauses)
+            if pauses.failed:
+                self._urgent.set()
+
+    def _try(self, line: Line, hold: bool, seconds: float, pauses: "Pauses") -> None:
+        if self._stop.is_set():
+            return
+        try:
+            self._deliver(self._send(line, hold, seconds))
+            pauses.none()
+            self._say("")
+        except Refused as refusal:
+            self._say(str(refusal))
+            self._stop.wait(pauses.refused() if refusal.status in _REFUSALS else pauses.longer())
+        except _TROUBLE as error:
+            self._say(f"the operator at {self._url} is away ({error or type(error).__name__}); going on without it")
+            self._stop.wait(pauses.longer())
+
+    def _send(self, line: Line, hold: bool, seconds: float) -> Orders:
+        orders = line.exchange(codec.encode(self._board.compose(hold)), seconds)
+        self._board.orders_seen = orders.version
+        self._hold_seconds = max(0.0, orders.hold_seconds)
+        return orders
+
+    def _say(self, text: str) -> None:
+        """Log changes only: "" is all well."""
+        with self._said_lock:
+            if text == self._said:
+                return
+            if self._said == "" or text != "":
+                self._log(text)
+            else:
+                self._log("the operator is back")
+            self._said = text
+
+
+class Pauses:
+    """How long to wait before the next try: longer each time, never the same for all agents."""
+
+    def __init__(self) -> None:
+        self._next = _FIRST_PAUSE_SECONDS
+        self.failed = False
+
+    def none(self) -> None:
+        """The last try went well."""
+        self._next, self.failed = _FIRST_PAUSE_SECONDS, False
+
+    def longer(self) -> float:
+        """Seconds to wait after a failure."""
+        pause, self._next = self._next, min(2 * self._next, _LONGEST_PAUSE_SECONDS)
+        self.failed = True
+        return pause * random.uniform(0.5, 1.0)
+
+    def refused(self) -> float:
+        """Seconds to wait after a refusal, which seldom mends itself."""
+        self.failed = True
+        return _REFUSED_PAUSE_SECONDS * random.uniform(0.75, 1.25)
+
+
+_TROUBLE = (OSError, http.client.HTTPException, codec.WireError)

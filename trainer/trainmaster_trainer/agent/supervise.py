@@ -1,0 +1,269 @@
+"""The supervisor: pure, (state, event) -> (state, actions). No I/O, clock, threads or logging.
+
+Called by `engine`, which makes events of what happens and carries the actions out. All that an agent decides is
+decided here: which orders count, when ranks start, what a death means, when to leave.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Callable, Dict, FrozenSet, Optional, Tuple, Union
+
+from trainmaster.wire import messages, names
+from trainmaster.wire.messages import ErrorReport, ExitReport, Member, Orders, Roster
+
+# --- State -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Agent:
+    """Everything the supervisor knows."""
+
+    role: str
+    index: int
+    state: str = messages.WAITING
+    attempt: int = 0  # that `state` speaks of
+    roster: Optional[Roster] = None  # of `attempt`, from its start until newer orders
+    live: FrozenSet[int] = frozenset()  # ranks of `attempt` whose processes have not ended yet
+    pending: Optional[Orders] = None  # carried out when `live` is empty
+    seen: int = 0  # the newest attempt that any orders named
+    exit: Optional[ExitReport] = None
+    leaving: Optional[int] = None  # the exit code to leave with
+    warm: bool = False
+
+
+# --- Events ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OrdersArrived:
+    """The operator answered."""
+
+    orders: Orders
+
+
+@dataclass(frozen=True)
+class RankEnded:
+    """A rank's process has ended. `ours`: because the agent ended it."""
+
+    attempt: int
+    rank: int
+    step: int = 0
+    exit_code: Optional[int] = None
+    signal: Optional[str] = None
+    out_of_memory: bool = False
+    error: Optional[ErrorReport] = None
+    ours: bool = False
+
+
+@dataclass(frozen=True)
+class ParentReady:
+    """The warm parent can fork."""
+
+
+@dataclass(frozen=True)
+class ParentLost:
+    """The warm parent has gone. It gives no exit codes any more; `RankEnded` follows for each rank it had started."""
+
+
+@dataclass(frozen=True)
+class Terminate:
+    """SIGTERM, or the process that this agent belongs to has gone."""
+
+    grace_seconds: float
+
+
+Event = Union[OrdersArrived, RankEnded, ParentReady, ParentLost, Terminate]
+
+# --- Actions ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StartRanks:
+    """Start this replica's ranks of `roster`. No other rank is alive then."""
+
+    attempt: int
+    roster: Roster
+
+
+@dataclass(frozen=True)
+class ShareRoster:
+    """Members came or went, but nothing that this replica's ranks were started with changed: tell them."""
+
+    roster: Roster
+
+
+@dataclass(frozen=True)
+class StopRanks:
+    """SIGTERM, then SIGKILL after `grace_seconds`; at once where that is 0."""
+
+    grace_seconds: float
+
+
+@dataclass(frozen=True)
+class DropStore:
+    """Nobody meets at the store of an ended attempt any more."""
+
+
+@dataclass(frozen=True)
+class ReportNow:
+    """Something that the operator should not learn only with the next long poll."""
+
+
+@dataclass(frozen=True)
+class Leave:
+    """Last heartbeat, then exit."""
+
+    exit_code: int
+
+
+Action = Union[StartRanks, ShareRoster, StopRanks, DropStore, ReportNow, Leave]
+Step = Tuple[Agent, Tuple[Action, ...]]
+
+
+def step(agent: Agent, event: Event) -> Step:
+    """What the agent is after `event`, and what is to be done."""
+    return _HANDLERS[type(event)](agent, event)
+
+
+def member_of(roster: Roster, role: str, index: int) -> Optional[Member]:
+    """This replica's line in the roster."""
+    for member in roster.members:
+        if member.role == role and member.index == index:
+            return member
+    return None
+
+
+# --- Orders ----------------------------------------------------------------------------------------------------
+
+
+def _orders_arrived(agent: Agent, event: OrdersArrived) -> Step:
+    orders = event.orders
+    if agent.leaving is not None:
+        return agent, ()
+    if orders.verb == messages.EXIT:
+        return _leave(agent, orders.exit_code, orders.grace_seconds)
+    if orders.attempt < agent.seen:
+        return agent, ()  # a late answer: newer orders have been seen
+    agent = replace(agent, seen=orders.attempt)
+    if orders.verb == messages.RUN and orders.roster is not None:
+        return _run(agent, orders, orders.roster)
+    if orders.verb == messages.WAIT and orders.attempt > agent.attempt:
+        return _when_empty(agent, orders)
+    return agent, ()
+
+
+def _run(agent: Agent, orders: Orders, roster: Roster) -> Step:
+    if orders.attempt == agent.attempt and agent.roster is not None:
+        if agent.roster.digest == roster.digest:
+            return agent, ()
+        if agent.live and agent.pending is None and _same_start(agent, agent.roster, roster):
+            return replace(agent, roster=roster), (ShareRoster(roster), ReportNow())
+    return _when_empty(agent, orders)
+
+
+def _same_start(agent: Agent, old: Roster, new: Roster) -> bool:
+    """Whether ranks started with `old` may go on under `new`: strategies without a group let members come and go."""
+    return (
+        old.rendezvous == new.rendezvous
+        and old.rendezvous_address == new.rendezvous_address
+        and member_of(old, agent.role, agent.index) == member_of(new, agent.role, agent.index)
+    )
+
+
+def _when_empty(agent: Agent, orders: Orders) -> Step:
+    """Carry `orders` out now, or after the ranks that still live have ended."""
+    if not agent.live:
+        return _carry_out(agent, orders)
+    if agent.pending is not None and agent.pending.version == orders.version:
+        return agent, ()
+    return replace(agent, pending=orders), (StopRanks(orders.grace_seconds),)
+
+
+def _carry_out(agent: Agent, orders: Orders) -> Step:
+    member = member_of(orders.roster, agent.role, agent.index) if orders.roster is not None else None
+    agent = replace(agent, attempt=orders.attempt, pending=None, roster=orders.roster)
+    if orders.verb == messages.WAIT or orders.roster is None or member is None:
+        return replace(agent, state=messages.WAITING), (DropStore(), ReportNow())
+    ranks = frozenset(range(member.first_rank, member.first_rank + member.ranks))
+    agent = replace(agent, state=messages.RUNNING, live=ranks)
+    return agent, (StartRanks(orders.attempt, orders.roster), ReportNow())
+
+
+# --- Ends ------------------------------------------------------------------------------------------------------
+
+
+def _rank_ended(agent: Agent, event: RankEnded) -> Step:
+    if event.attempt != agent.attempt or event.rank not in agent.live:
+        return agent, ()
+    agent = replace(agent, live=agent.live - {event.rank})
+    actions: Tuple[Action, ...] = ()
+    if event.exit_code != 0 and not event.ours:
+        agent, actions = _rank_died(agent, event)
+    if agent.live:
+        return agent, actions
+    agent, more = _all_ended(agent)
+    return agent, actions + more
+
+
+def _rank_died(agent: Agent, event: RankEnded) -> Step:
+    """The first death of an attempt is its cause; what dies after it is a consequence."""
+    if agent.exit is not None and agent.exit.attempt == agent.attempt:
+        return agent, ()
+    report = ExitReport(
+        attempt=event.attempt,
+        rank=event.rank,
+        step=event.step,
+        exit_code=event.exit_code,
+        signal=event.signal,
+        out_of_memory=event.out_of_memory,
+        error=event.error,
+    )
+    agent = replace(agent, exit=report)
+    if agent.state == messages.RUNNING and agent.pending is None:
+        agent = replace(agent, state=messages.FAILED)
+    stop: Tuple[Action, ...] = (StopRanks(0.0),) if agent.live and agent.leaving is None else ()
+    return agent, (*stop, ReportNow())
+
+
+def _all_ended(agent: Agent) -> Step:
+    if agent.leaving is not None:
+        return agent, (Leave(agent.leaving),)
+    if agent.pending is not None:
+        return _carry_out(agent, agent.pending)
+    if agent.state == messages.RUNNING:
+        return replace(agent, state=messages.FINISHED), (ReportNow(),)
+    return agent, ()
+
+
+def _terminate(agent: Agent, event: Terminate) -> Step:
+    if agent.leaving is not None:
+        return agent, ()
+    return _leave(agent, names.EXIT_TERMINATED, event.grace_seconds)
+
+
+def _leave(agent: Agent, exit_code: int, grace_seconds: float) -> Step:
+    agent = replace(agent, state=messages.LEAVING, leaving=exit_code, pending=None)
+    if agent.live:
+        return agent, (StopRanks(grace_seconds), ReportNow())
+    return agent, (Leave(exit_code),)
+
+
+# --- The warm parent -------------------------------------------------------------------------------------------
+
+
+def _parent_ready(agent: Agent, event: ParentReady) -> Step:
+    return replace(agent, warm=True), (ReportNow(),)
+
+
+def _parent_lost(agent: Agent, event: ParentLost) -> Step:
+    return replace(agent, warm=False), ()
+
+
+_HANDLERS: Dict[type, Callable[[Agent, Any], Step]] = {
+    OrdersArrived: _orders_arrived,
+    RankEnded: _rank_ended,
+    ParentReady: _parent_ready,
+    ParentLost: _parent_lost,
+    Terminate: _terminate,
+}
