@@ -1,3 +1,4 @@
+# ruff: noqa: INP001 (a script beside the chart that it writes)
 """Writes the chart's copy of the CRD, so that `helm upgrade` upgrades it (Helm itself never touches a `crds/` folder).
 
 `make generate` calls it; tests/charts holds the copy to it.

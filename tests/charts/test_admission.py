@@ -1,0 +1,128 @@
+"""The admission policy against a thief of the operator's token: attacks are refused, the operator's own work is not.
+
+Each attack is also made by the administrator, who gets it through: so it is the policy that refuses it.
+"""
+
+import time
+
+import pytest
+
+from .attacks import POD_ATTACKS, SERVICE_ATTACKS
+from .client import Client, Reply
+from .conftest import Plane
+from .podspecs import Attack, good_pod, good_service, metadata
+from .test_install import JOB
+from .tools import NAMESPACE, Object
+
+TEAM = "/api/v1/namespaces/team-a"
+JOBS = "/apis/trainmaster.dev/v1/namespaces/team-a/trainingjobs"
+DENIED = ("kube-system", "kube-public", "kube-node-lease", NAMESPACE)
+
+
+@pytest.fixture(scope="module")
+def thief(plane: Plane) -> Client:
+    """Somebody with a token of the operator's service account, in a cluster where the policies are at work."""
+    plane.install()
+    plane.admin.make_namespace("team-a")
+    plane.admin.make_service_account("team-a", "powerful")
+    for namespace in DENIED:
+        plane.admin.make_service_account(namespace, "default")
+    operator = plane.admin.as_service_account(NAMESPACE, "trainmaster")
+    _await_policies(operator)
+    return operator
+
+
+def _await_policies(operator: Client) -> None:
+    """The API server takes up a new policy within a second or so, without telling when."""
+    bad = {**good_pod(), "metadata": {"name": "bad"}}
+    deadline = time.monotonic() + 30
+    while (
+        _try(operator, "pods", bad).ok or _try(operator, "services", {**good_service(), "metadata": {"name": "b"}}).ok
+    ):
+        assert time.monotonic() < deadline, "the policies did not come into force"
+        time.sleep(0.1)
+
+
+def _try(who: Client, resource: str, thing: Object, path: str = TEAM) -> Reply:
+    return who.call("POST", f"{path}/{resource}?dryRun=All", thing)
+
+
+def _refused_by_policy(reply: Reply, policy: str, reason: str) -> None:
+    assert reply.status in (403, 422), reply
+    assert f"ValidatingAdmissionPolicy '{policy}'" in reply.message
+    assert reason in reply.message
+
+
+def test_the_operators_own_work_is_allowed(thief: Client) -> None:
+    for resource, thing in (("pods", good_pod()), ("services", good_service())):
+        reply = _try(thief, resource, thing)
+        assert reply.ok, reply.message
+
+
+@pytest.mark.parametrize("attack", POD_ATTACKS, ids=lambda attack: attack.name)
+def test_a_bad_pod_is_refused(plane: Plane, thief: Client, attack: Attack) -> None:
+    pod = attack.on(good_pod())
+    _refused_by_policy(_try(thief, "pods", pod), "trainmaster-pods", attack.refusal)
+    allowed = _try(plane.admin, "pods", pod)
+    assert allowed.ok, allowed.message
+
+
+@pytest.mark.parametrize("attack", SERVICE_ATTACKS, ids=lambda attack: attack.name)
+def test_a_bad_service_is_refused(plane: Plane, thief: Client, attack: Attack) -> None:
+    service = attack.on(good_service())
+    _refused_by_policy(_try(thief, "services", service), "trainmaster-services", attack.refusal)
+    allowed = _try(plane.admin, "services", service)
+    assert allowed.ok, allowed.message
+
+
+@pytest.mark.parametrize("namespace", DENIED)
+def test_nothing_is_made_in_the_clusters_own_namespaces(thief: Client, namespace: str) -> None:
+    for resource, thing in (("pods", good_pod()), ("services", good_service())):
+        reply = _try(thief, resource, thing, f"/api/v1/namespaces/{namespace}")
+        _refused_by_policy(reply, f"trainmaster-{resource}", f"no TrainingJob may run in namespace {namespace}")
+
+
+def test_only_pods_of_jobs_can_be_deleted(plane: Plane, thief: Client) -> None:
+    plane.admin.done("POST", f"{TEAM}/pods", {**good_pod(), "metadata": {"name": "somebody-elses"}})
+    plane.admin.done("POST", f"{TEAM}/pods", {**good_pod(), "metadata": metadata("digits-worker-0-7")})
+    _refused_by_policy(thief.call("DELETE", f"{TEAM}/pods/somebody-elses"), "trainmaster-deletes", "label")
+    assert thief.call("DELETE", f"{TEAM}/pods/digits-worker-0-7").ok
+
+
+@pytest.mark.parametrize(
+    ("ttl", "phase", "allowed"),
+    [
+        (0, "Succeeded", True),
+        (60, "Failed", True),
+        (None, "Succeeded", False),
+        (60, "Running", False),
+        (60, None, False),
+    ],
+)
+def test_only_jobs_that_are_over_and_were_to_vanish_can_be_deleted(
+    plane: Plane, thief: Client, ttl: int | None, phase: str | None, allowed: bool
+) -> None:
+    name = f"{phase}-{ttl}".lower()
+    spec = {**JOB["spec"], **({} if ttl is None else {"ttlSecondsAfterFinished": ttl})}
+    plane.admin.done("POST", JOBS, {**JOB, "metadata": {"name": name}, "spec": spec})
+    if phase:
+        status = {"status": {"phase": phase}}
+        assert thief.call("PATCH", f"{JOBS}/{name}/status", status, "application/merge-patch+json").ok
+    reply = thief.call("DELETE", f"{JOBS}/{name}")
+    if allowed:
+        assert reply.ok, reply.message
+    else:
+        _refused_by_policy(reply, "trainmaster-deletes", "ttlSecondsAfterFinished")
+
+
+def test_a_status_write_changes_nothing_but_the_status(plane: Plane, thief: Client) -> None:
+    plane.admin.done("POST", JOBS, {**JOB, "metadata": {"name": "mine"}})
+    change = {
+        "metadata": {"labels": {"a": "b"}, "finalizers": ["x.example/y"], "ownerReferences": [{"uid": "x"}]},
+        "spec": {"ttlSecondsAfterFinished": 0},
+        "status": {"phase": "Running"},
+    }
+    thief.call("PATCH", f"{JOBS}/mine/status", change, "application/merge-patch+json")
+    job = plane.admin.done("GET", f"{JOBS}/mine")
+    assert "ttlSecondsAfterFinished" not in job["spec"]
+    assert not {"labels", "finalizers", "ownerReferences"} & set(job["metadata"])

@@ -1,0 +1,65 @@
+"""Helm accepts the chart, and says by name which value is wrong."""
+
+import tomllib
+
+import pytest
+import yaml
+
+from .tools import CHART, ROOT, helm, render, settings, the
+
+
+def test_the_chart_has_the_version_of_the_package() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert (chart["version"], chart["appVersion"]) == (version, version)
+
+
+@pytest.mark.parametrize("values", [[], ["scope=Namespaced"], ['namespaces=["a","b"]'], ["networkPolicy.enabled=true"]])
+def test_lint(values: list[str]) -> None:
+    done = helm("lint", "--strict", str(CHART), *settings(values))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        ("replicas=3", "replicas"),
+        ("scope=Everywhere", "scope"),
+        ("image.operater=x", "operater"),
+        ("image.pullPolicy=Sometimes", "pullPolicy"),
+        ("image.operator=two words", "operator"),
+        ('namespaces=["Upper"]', "namespaces"),
+        ('namespaces=["a","a"]', "namespaces"),
+        ("crds.install=maybe", "install"),
+        ("crds.keep=true", "keep"),
+        ("admissionPolicy.enabled=1", "enabled"),
+        ('admissionPolicy.serviceAccounts=["it\'s"]', "serviceAccounts"),
+        ("admissionPolicy.deniedNamespaces=kube-system", "deniedNamespaces"),
+        ("userRoles.install=1", "install"),
+        ("url=trainmaster:8080", "url"),
+        ("networkPolicy.apiServerPorts=[0]", "apiServerPorts"),
+        ("resources.request.cpu=1", "request"),
+        ('tolerations=[{"key":"gpu","operator":"Like"}]', "tolerations"),
+        ('nodeSelector={"a":1}', "nodeSelector"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(value: str, named: str) -> None:
+    done = helm("template", "trainmaster", str(CHART), *settings([value]))
+    assert done.returncode != 0
+    assert "values don't meet the specifications of the schema" in done.stderr
+    assert named in done.stderr.split("schema")[-1]
+
+
+def test_every_value_is_explained() -> None:
+    lines = (CHART / "values.yaml").read_text().splitlines()
+    keys = [number for number, line in enumerate(lines) if line and not line.startswith((" ", "#"))]
+    bare = [lines[number] for number in keys if not lines[number - 1].lstrip().startswith("#")]
+    blocks = [line for line in bare if line.endswith(":")]  # their members carry the comments
+    assert set(bare) - set(blocks) == {"tolerations: []", "affinity: {}", "podLabels: {}"}  # one comment with the above
+
+
+def test_the_images_follow_the_version_until_they_are_named() -> None:
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+    container = the(render(), "Deployment")["spec"]["template"]["spec"]["containers"][0]
+    assert container["image"] == f"trainmaster/operator:{version}"
+    assert {"name": "TRAINMASTER_TRAINER_IMAGE", "value": f"trainmaster/trainer:{version}"} in container["env"]
