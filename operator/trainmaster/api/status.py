@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, computed_field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, computed_field
 from pydantic.alias_generators import to_camel
 
 from trainmaster.api.model import Keyed
@@ -36,12 +36,19 @@ def _clip(text: str) -> str:
 
 
 def _aware(time: datetime) -> datetime:
-    """Whole seconds in UTC, as Kubernetes keeps time; a time without a zone is taken as UTC."""
+    """Milliseconds in UTC: a restart takes less than a second. A time without a zone is taken as UTC."""
     zoned = time if time.tzinfo else time.replace(tzinfo=UTC)
     try:
-        return zoned.astimezone(UTC).replace(microsecond=0)
+        zoned = zoned.astimezone(UTC)
     except OverflowError:
         raise ValueError("before the year 1 or after the year 9999") from None
+    return zoned.replace(microsecond=zoned.microsecond // 1000 * 1000)
+
+
+def _rfc3339(time: datetime) -> str:
+    """2026-11-21T03:14:40.325Z, or without a fraction where there is none."""
+    spec = "milliseconds" if time.microsecond else "seconds"
+    return time.astimezone(UTC).isoformat(timespec=spec).replace("+00:00", "Z")
 
 
 def _finite(value: Any) -> Any:
@@ -52,7 +59,7 @@ def _finite(value: Any) -> Any:
 
 
 ClippedText = Annotated[str, AfterValidator(_clip)]
-Time = Annotated[datetime, AfterValidator(_aware)]
+Time = Annotated[datetime, AfterValidator(_aware), PlainSerializer(_rfc3339, return_type=str, when_used="json")]
 Figure = Annotated[float | None, BeforeValidator(_finite), AfterValidator(_finite)]
 Count = Annotated[int, Field(ge=0, le=2**53)]
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import Progress, TrainingJobStatus
-from trainmaster.cli.views import closing_lines, headline, is_first
+from trainmaster.cli.views import FirstWorkerLines, closing_lines, headline
 from trainmaster.core.actions import PostEvent
 
 STYLES = {"Running": "green", "Succeeded": "bold green", "Failed": "bold red", "Restarting": "yellow"}
@@ -25,7 +25,7 @@ class LiveView:
         self._folder = folder
         self._console = Console(highlight=False)
         self._live = Live(Text("starting ..."), console=self._console, refresh_per_second=8, transient=True)
-        self._rest = b""
+        self._lines = FirstWorkerLines()
 
     def __enter__(self) -> "LiveView":
         self._console.print(Text(headline(self._job), style="bold"))
@@ -42,11 +42,8 @@ class LiveView:
 
     def output(self, name: str, chunk: bytes) -> None:
         """Whole lines of the first worker, above the view."""
-        if not is_first(name):
-            return
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
-        for line in lines:
-            self._console.print(Text(line.decode(errors="replace")))
+        for line in self._lines.of(name, chunk):
+            self._console.print(Text(line))
 
     def progress(self, status: TrainingJobStatus, progress: Progress) -> None:
         """Redraw."""

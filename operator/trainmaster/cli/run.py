@@ -30,12 +30,13 @@ def run(job_file: str, workdir: str | None, output: str) -> int:
 
 
 def _check_and_train(path: Path, workdir: str | None, output: str, warm: WarmParent) -> int:
-    from trainmaster.cli.check import load_or_report
-
-    job = load_or_report(path)
-    if job is None:
-        return EXIT_INVALID
+    from trainmaster.api.document import load_file
+    from trainmaster.cli.check import check
     from trainmaster.local.workdir import InUseError, Workdir
+
+    job = load_file(path)
+    if isinstance(job, list):
+        return check([str(path)], output)  # the same words as `trainmaster check`
 
     folder = Path(workdir) if workdir else _new_folder(job.name)
     try:

@@ -16,6 +16,7 @@ from trainmaster.core.actions import PostEvent
 
 # Plain lines come this often: enough to see life, few enough to read.
 PLAIN_SECONDS = 2.0
+AGENT_PREFIX = "trainmaster agent:"
 
 
 class View(Protocol):
@@ -79,6 +80,7 @@ class PlainView:
         self._folder = folder
         self._next = 0.0
         self._last = ""
+        self._lines = FirstWorkerLines()
 
     def __enter__(self) -> "PlainView":
         self.line(headline(self._job))
@@ -95,10 +97,9 @@ class PlainView:
         self.line(f"{'! ' if event.type == 'Warning' else ''}{event.reason}: {event.message}")
 
     def output(self, name: str, chunk: bytes) -> None:
-        """What the first worker prints, as it comes."""
-        if is_first(name):
-            sys.stdout.write(chunk.decode(errors="replace"))
-            sys.stdout.flush()
+        """What the first worker prints, line by line."""
+        for line in self._lines.of(name, chunk):
+            self.line(line)
 
     def progress(self, status: TrainingJobStatus, progress: Progress) -> None:
         """At most every PLAIN_SECONDS, and only what is new."""
@@ -114,9 +115,22 @@ class PlainView:
             self.line(text)
 
 
-def is_first(name: str) -> bool:
-    """Whether `name` is an incarnation of the first worker: it speaks for all."""
-    return name.rsplit("-", 1)[0].endswith("-worker-0")
+class FirstWorkerLines:
+    """Chunks in, whole lines out; only what the first worker's ranks print, without the agent's own words.
+
+    All of it, of all workers, stands in the log files.
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def of(self, name: str, chunk: bytes) -> list[str]:
+        """The lines that `chunk` completes."""
+        if not name.rsplit("-", 1)[0].endswith("-worker-0"):
+            return []
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        texts = [line.decode(errors="replace") for line in lines]
+        return [text for text in texts if not text.startswith(AGENT_PREFIX)]
 
 
 def headline(job: TrainingJob) -> str:

@@ -55,7 +55,7 @@ class Decision:
 
 def decide(job: TrainingJob, observed: Observed, now: datetime) -> Decision:
     """What should happen to `job`, given what exists and the time."""
-    facts = Facts(job, observed, now)
+    facts = Facts(job, observed, now.replace(microsecond=now.microsecond // 1000 * 1000))  # as a status keeps it
     actions: list[Action] = []
     wakes: list[datetime] = []
     for rule in RULES:
@@ -68,5 +68,5 @@ def decide(job: TrainingJob, observed: Observed, now: datetime) -> Decision:
         if verdict.final:
             break
     status = report.describe(facts, job.status)
-    wakes += [wake for wake in (report.next_progress(facts),) if wake]
+    wakes += [wake for wake in (report.next_refresh(facts, status),) if wake]
     return Decision(status, tuple(actions), events.between(job, status), min(wakes, default=None))
