@@ -5,12 +5,14 @@ from trainmaster.core import phases
 from trainmaster.core.facts import Facts
 from trainmaster.core.rules import obstacles
 
-REPLICAS_READY = "ReplicasReady"
+REPLICAS_READY = phases.REPLICAS_READY
 TRAINING = "Training"
 SUSPENDED = "Suspended"
 SUCCEEDED = "Succeeded"
 FAILED = "Failed"
 NOT_YET_SUPPORTED = "NotYetSupported"
+
+_NAMED = 4  # so many of those that are missing are named
 
 
 def of(facts: Facts, status: TrainingJobStatus, phase: str) -> tuple[Condition, ...]:
@@ -35,8 +37,9 @@ def waiting_for(facts: Facts) -> str:
     found = obstacles.obstacles(facts)
     if found:
         return obstacles.sentence(found[0][0])
-    missing = [slot.key for slot in facts.slots if slot.heartbeat is None]
-    return f"Waiting for {', '.join(missing[:4])}{' ...' if len(missing) > 4 else ''}." if missing else ""
+    missing = [slot.key for slot in facts.missing]
+    more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+    return f"Waiting for {', '.join(missing[:_NAMED])}{more}." if missing else ""
 
 
 def _replicas_ready(facts: Facts, phase: str) -> tuple[str, bool, str, str]:

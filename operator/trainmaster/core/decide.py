@@ -15,6 +15,7 @@ from trainmaster.core.facts import Facts
 from trainmaster.core.observed import Observed
 from trainmaster.core.rules import (
     acceptance,
+    causes,
     completion,
     deadline,
     finished,
@@ -22,6 +23,7 @@ from trainmaster.core.rules import (
     obstacles,
     orders,
     replicas,
+    resizing,
     restarts,
     suspension,
 )
@@ -33,6 +35,8 @@ RULES = (
     suspension.suspend,
     completion.complete,  # before the deadline: who finished in time has finished
     deadline.expire,
+    resizing.resize,  # before losses: a worker that is not there yet is not lost
+    causes.name_the_cause,
     losses.replace_lost,  # before ranks: a lost pod explains its peers' errors
     restarts.restart_ranks,
     restarts.restart_drifted,

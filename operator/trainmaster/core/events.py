@@ -19,21 +19,26 @@ def between(job: TrainingJob, new: TrainingJobStatus) -> tuple[PostEvent, ...]:
 
 
 def _phase(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
-    if new.phase == phases.RESTARTING and new.attempt != old.attempt:
+    if _restarts(old, new):
         return PostEvent("Warning", "Restarting", f"Attempt {new.attempt}: {new.message}")
     if old.phase == new.phase:
         return None
     if new.phase in phases.TERMINAL:
         kind = "Normal" if new.phase == phases.SUCCEEDED else "Warning"
         return PostEvent(kind, new.reason or new.phase, new.message or "")
-    if new.phase in (phases.RUNNING, phases.SUSPENDED):
+    if new.phase in (phases.RUNNING, phases.SUSPENDED, phases.RESIZING):
         return PostEvent("Normal", new.phase, new.message or "")
     return None
 
 
+def _restarts(old: TrainingJobStatus, new: TrainingJobStatus) -> bool:
+    return new.phase == phases.RESTARTING and new.attempt != old.attempt
+
+
 def _replaced(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
+    """Unless the restart that it means is told of."""
     changed = [key for key, number in new.incarnations.items() if old.incarnations.get(key, 0) != number]
-    if not changed or new.attempt != old.attempt:
+    if not changed or _restarts(old, new):
         return None
     return PostEvent("Normal", "ReplicaReplaced", new.message or ", ".join(changed))
 

@@ -9,7 +9,8 @@ from datetime import datetime
 from functools import cached_property
 
 from trainmaster.api.job import TrainingJob
-from trainmaster.api.status import TrainingJobStatus
+from trainmaster.api.status import CheckpointStatus, TrainingJobStatus
+from trainmaster.core import figures, phases
 from trainmaster.core.observed import Observed, Replica
 from trainmaster.wire import messages, names
 
@@ -34,6 +35,12 @@ class Slot:
         """What its agent said last, if it is up."""
         return self.replica.reporting if self.replica else None
 
+    @property
+    def ready(self) -> bool:
+        """Whether its agent takes orders, and its peers can reach it."""
+        beat = self.heartbeat
+        return beat is not None and beat.state != messages.LEAVING and bool(self.replica and self.replica.address)
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -56,12 +63,42 @@ class Facts:
     @cached_property
     def complete(self) -> bool:
         """Whether every slot's agent is up and talks to us."""
-        return all(slot.heartbeat is not None for slot in self.slots)
+        return not self.missing
+
+    @cached_property
+    def missing(self) -> tuple[Slot, ...]:
+        """The slots that the group still waits for."""
+        return tuple(slot for slot in self.slots if not slot.ready)
 
     @cached_property
     def attempt_began(self) -> bool:
         """Whether some agent runs, or ran, ranks of the present attempt."""
-        return any(beat.attempt == self.status.attempt for beat in self.heartbeats())
+        return any(began(beat, self.status.attempt) for beat in self.heartbeats())
+
+    @cached_property
+    def step(self) -> int:
+        """The last step that all ranks that speak have ended; as it was written, while none does."""
+        speaking = self.at_attempt(messages.RUNNING) + self.at_attempt(messages.FINISHED)
+        ranks = [rank for slot in speaking if slot.heartbeat for rank in slot.heartbeat.ranks if rank.phase != "load"]
+        if ranks:
+            return figures.count(min(rank.step for rank in ranks))
+        return self.status.progress.step if self.status.progress else 0
+
+    @cached_property
+    def checkpoint(self) -> CheckpointStatus | None:
+        """The newest complete checkpoint that anybody told of."""
+        written = self.status.checkpoint
+        told = [beat.checkpoint for beat in self.heartbeats() if beat.checkpoint]
+        newest = max(told, key=lambda record: record.step, default=None)
+        if newest is None or (written and written.step >= newest.step):
+            return written
+        return CheckpointStatus(step=figures.count(newest.step), time=figures.moment(newest.time), sha256=newest.sha256)
+
+    @cached_property
+    def incomplete_since(self) -> datetime:
+        """Since when somebody has been missing, as far as it was written down."""
+        ready = next((c for c in self.status.conditions if c.type == phases.REPLICAS_READY), None)
+        return ready.last_transition_time if ready and ready.status == "False" else self.now
 
     def heartbeats(self) -> tuple[messages.Heartbeat, ...]:
         """Those of all slots that talk to us."""
@@ -77,9 +114,17 @@ class Facts:
 
     def _slot(self, role: str, index: int) -> Slot:
         incarnation = self.status.incarnations.get(names.replica_key(role, index), 0)
-        replicas = [r for r in self.observed.replicas if (r.role, r.index, r.incarnation) == (role, index, incarnation)]
         ranks = self.job.spec.workers.ranks if role == names.WORKER else 1
-        return Slot(role, index, incarnation, ranks, replicas[0] if replicas else None)
+        return Slot(role, index, incarnation, ranks, self._replicas.get((role, index, incarnation)))
+
+    @cached_property
+    def _replicas(self) -> dict[tuple[str, int, int], Replica]:
+        return {(r.role, r.index, r.incarnation): r for r in self.observed.replicas}
+
+
+def began(heartbeat: messages.Heartbeat, attempt: int) -> bool:
+    """Whether this agent started ranks of `attempt`. One that waits names the attempt that it waits for."""
+    return heartbeat.attempt == attempt and heartbeat.state != messages.WAITING
 
 
 def group_of(job: TrainingJob) -> tuple[tuple[str, int], ...]:

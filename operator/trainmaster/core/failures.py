@@ -7,6 +7,7 @@ again. Two errors that differ only in numbers or addresses have one fingerprint.
 import re
 from dataclasses import dataclass
 
+from trainmaster.core import figures
 from trainmaster.core.facts import Slot
 from trainmaster.core.observed import Replica
 from trainmaster.wire import names
@@ -27,7 +28,7 @@ ROSTER_CHANGED = "RosterChanged"
 FREE = frozenset({DISRUPTION, REPLICA_DELETED, ROSTER_CHANGED})
 
 _PEER_LOST = re.compile(
-    r"connection (closed|reset) by peer|gloo|nccl|broken pipe|socket timeout|DistNetworkError", re.I
+    r"connection (closed|reset) by peer|gloo|nccl|broken pipe|socket timeout|DistNetworkError", re.IGNORECASE
 )
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
@@ -45,6 +46,15 @@ class Failure:
     fingerprint: str = ""
 
 
+def of_agent(slot: Slot, attempt: int) -> Failure:
+    """The failure of an agent whose ranks of `attempt` died."""
+    report = slot.heartbeat.exit if slot.heartbeat else None
+    if report and report.attempt == attempt:
+        return of_rank(slot, report)
+    node = slot.replica.node if slot.replica else ""
+    return Failure(PROCESS_EXIT, slot.key, node, "unknown", f"{slot.key} says that a rank died, but not how", 0)
+
+
 def of_rank(slot: Slot, report: ExitReport) -> Failure:
     """The failure that an agent reports of one of its ranks."""
     kind = _class_of(report)
@@ -54,7 +64,7 @@ def of_rank(slot: Slot, report: ExitReport) -> Failure:
         node=slot.replica.node if slot.replica else "",
         exit=_exit_text(report),
         evidence=_evidence(report),
-        step=report.step,
+        step=figures.count(report.step),
         fingerprint=_fingerprint(kind, report),
     )
 

@@ -16,10 +16,14 @@ FAILED = "Failed"
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Why a replica does not start, or why a wish of ours was refused: a CamelCase reason and a sentence."""
+    """Why a replica does not start, or why a wish of ours was refused: a CamelCase reason and a sentence.
+
+    `since` is in seconds since the epoch: since when, where the platform can tell.
+    """
 
     reason: str
     message: str
+    since: float | None = None
 
 
 @dataclass(frozen=True)

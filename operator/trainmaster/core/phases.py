@@ -11,12 +11,14 @@ FAILED = "Failed"
 
 TERMINAL = frozenset({SUCCEEDED, FAILED})
 
-# phase -> (next phase, why). Whatever is not terminal may also fail or be suspended.
+REPLICAS_READY = "ReplicasReady"  # the condition that says whether the group is complete, and since when
+
+# phase -> (next phase, why). Whatever is not terminal may also fail, be suspended, or succeed where ranks may run.
 STEPS: dict[str, tuple[tuple[str, str], ...]] = {
-    PENDING: ((STARTING, "all replicas are there"),),
+    PENDING: ((STARTING, "all replicas are there"), (RESTARTING, "an agent ended")),
     STARTING: ((RUNNING, "every rank took its first step"), (PENDING, "a replica was lost before the start")),
-    RUNNING: ((RESTARTING, "a rank or a replica was lost"), (SUCCEEDED, "all workers finished")),
-    RESTARTING: ((RUNNING, "every rank took its first step"), (SUCCEEDED, "all workers finished")),
+    RUNNING: (),
+    RESTARTING: ((RUNNING, "every rank took its first step"),),
     RESIZING: ((RUNNING, "every rank took its first step"),),
     SUSPENDED: ((PENDING, "suspend is false again"),),
     SUCCEEDED: (),
@@ -24,8 +26,16 @@ STEPS: dict[str, tuple[tuple[str, str], ...]] = {
 }
 
 _FROM_ANY = ((FAILED, "a failure that a restart would not mend"), (SUSPENDED, "suspend is true"))
+_WITH_RANKS = (
+    (RESTARTING, "a rank or a replica was lost"),
+    (RESIZING, "the number of workers was changed"),
+    (SUCCEEDED, "all workers finished"),
+)
 
 
 def next_phases(phase: str) -> tuple[tuple[str, str], ...]:
     """All phases that may follow, each with its reason."""
-    return () if phase in TERMINAL else STEPS[phase] + tuple(step for step in _FROM_ANY if step[0] != phase)
+    if phase in TERMINAL:
+        return ()
+    ranks = () if phase in (PENDING, SUSPENDED) else _WITH_RANKS
+    return tuple(step for step in STEPS[phase] + ranks + _FROM_ANY if step[0] != phase)

@@ -1,14 +1,14 @@
 """The status that people see: phase, conditions, progress, newest checkpoint, what a restart cost.
 
-A report on what was last observed. What changes at every step (progress, counts) is refreshed at most every
-REFRESH_SECONDS, so that a thousand running jobs do not keep the API server busy; what matters is written at once.
+A report on what was last observed. What changes at every step or with every agent that calls in (progress, counts,
+who is waited for) is refreshed at most every REFRESH_SECONDS, so that a thousand jobs do not keep the API server
+busy; what matters is written at once. After the end nothing is reported any more.
 """
 
-from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
-from trainmaster.api.status import CheckpointStatus, Progress, ReplicaStatus, TrainingJobStatus
-from trainmaster.core import conditions, phases
+from trainmaster.api.status import Progress, ReplicaStatus, TrainingJobStatus
+from trainmaster.core import conditions, figures, ledger, phases
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.wire import messages, names
 
@@ -16,47 +16,63 @@ REFRESH_SECONDS = 5
 
 
 def describe(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
-    """`status` with everything in it that follows from the facts."""
+    """`status` with everything in it that follows from the facts, as it will be read back."""
     phase = _phase(facts, status)
-    described = status.model_copy(
+    update = {
+        "phase": phase,
+        "observed_generation": facts.job.generation,
+        "conditions": conditions.of(facts, status, phase),
+        "restarts": ledger.resumed(status.restarts, facts.now) if phase == phases.RUNNING else status.restarts,
+        **_start(facts, status, phase),
+    }
+    described = _stored(facts, status.model_copy(update=update))
+    if facts.status.finished:
+        return described
+    refreshed = described.model_copy(
         update={
-            "phase": phase,
-            "observed_generation": facts.job.generation,
-            "conditions": conditions.of(facts, status, phase),
-            "restarts": _with_cost(facts, status, phase),
-            "message": _message(facts, status, phase),
-            **_running_time(facts, status, phase),
+            "progress": progress(facts, described),
+            "checkpoint": facts.checkpoint,
+            "replicas": _replicas(facts, described),
+            "message": _waiting(facts, described) or described.message,
         }
     )
-    fresh = {"progress": _progress(facts, described), "checkpoint": _checkpoint(facts), "replicas": _replicas(facts)}
-    return described.model_copy(update=fresh) if _due(facts, described, fresh) else described
+    return _stored(facts, refreshed) if _due(facts, described, refreshed) else described
 
 
-def next_progress(facts: Facts) -> datetime | None:
-    """When the slow part of the status may be written again, for a job that trains."""
-    progress = facts.status.progress
-    if facts.status.finished or progress is None or progress.time is None:
+def next_refresh(facts: Facts, status: TrainingJobStatus) -> datetime | None:
+    """When to look again for what agents tell without ringing: their steps, and what was held back."""
+    if status.finished or status.progress is None or status.progress.time is None:
         return None
-    return max(progress.time + timedelta(seconds=REFRESH_SECONDS), facts.now + timedelta(seconds=1))
+    due = figures.later(status.progress.time, REFRESH_SECONDS)
+    if due > facts.now:
+        return due
+    idle = status.phase in (phases.PENDING, phases.SUSPENDED)
+    return None if idle else figures.later(facts.now, REFRESH_SECONDS)
+
+
+def _stored(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
+    """As it comes back once it is written: clipped and rounded, so that what is unchanged is equal."""
+    return status if status == facts.status else TrainingJobStatus.read(status.to_dict())
 
 
 def _phase(facts: Facts, status: TrainingJobStatus) -> str:
-    """The forward steps that need no memory; the others are the rules' affair."""
+    """The forward steps, one at a time; the others are the rules' affair.
+
+    Starting is written before the first order to run is given, so a job that is Pending has no ranks.
+    """
+    if status.phase != facts.status.phase or status.attempt != facts.status.attempt:
+        return status.phase
     if status.phase == phases.PENDING and facts.complete:
         return phases.STARTING
-    if status.phase == phases.STARTING and not facts.complete and not facts.attempt_began:
-        return phases.PENDING
-    if status.phase in (phases.STARTING, phases.RESTARTING, phases.RESIZING) and _all_train(facts, status):
+    if status.phase in (phases.STARTING, phases.RESTARTING, phases.RESIZING) and _all_train(facts):
         return phases.RUNNING
     return status.phase
 
 
-def _all_train(facts: Facts, status: TrainingJobStatus) -> bool:
-    """Every agent runs the present attempt, and no rank still loads. A script does not tell: running is enough."""
-    if status.attempt != facts.status.attempt:
-        return False
+def _all_train(facts: Facts) -> bool:
+    """Every agent trains the present attempt, or is through, and no rank still loads. A script does not tell."""
     running = facts.at_attempt(messages.RUNNING)
-    if len(running) < len(facts.slots):
+    if not running or len(running) + len(facts.at_attempt(messages.FINISHED)) < len(facts.slots):
         return False
     if facts.job.spec.training.command:
         return True
@@ -67,29 +83,20 @@ def _ranks(slot: Slot) -> tuple[messages.RankProgress, ...]:
     return slot.heartbeat.ranks if slot.heartbeat else ()
 
 
-def _message(facts: Facts, status: TrainingJobStatus, phase: str) -> str | None:
-    if phase == phases.RUNNING and facts.status.phase != phases.RUNNING:
-        return f"Attempt {status.attempt} trains on {len(facts.slots)} replicas."
-    if phase == phases.PENDING and status.phase == phases.PENDING and facts.status.attempt:
-        return conditions.waiting_for(facts) or status.message
-    return status.message
+def _start(facts: Facts, status: TrainingJobStatus, phase: str) -> dict[str, object]:
+    """What is said once, when training begins or goes on."""
+    if phase != phases.RUNNING or facts.status.phase == phases.RUNNING:
+        return {}
+    return {"running_time": facts.now, "message": f"Attempt {status.attempt} trains on {len(facts.slots)} replicas."}
 
 
-def _running_time(facts: Facts, status: TrainingJobStatus, phase: str) -> dict[str, datetime]:
-    started = phase == phases.RUNNING and facts.status.phase != phases.RUNNING
-    return {"running_time": facts.now} if started else {}
+def _waiting(facts: Facts, status: TrainingJobStatus) -> str:
+    waits = status.phase == phases.PENDING and facts.status.phase == phases.PENDING and facts.status.attempt
+    return conditions.waiting_for(facts) if waits else ""
 
 
-def _with_cost(facts: Facts, status: TrainingJobStatus, phase: str) -> tuple[object, ...]:
-    """The newest ledger line learns its seconds when training goes on."""
-    if phase != phases.RUNNING or not status.restarts or status.restarts[-1].seconds_lost is not None:
-        return status.restarts
-    last = status.restarts[-1]
-    seconds = (facts.now - last.time).total_seconds()
-    return (*status.restarts[:-1], last.model_copy(update={"seconds_lost": max(0.0, seconds)}))
-
-
-def _progress(facts: Facts, status: TrainingJobStatus) -> Progress:
+def progress(facts: Facts, status: TrainingJobStatus) -> Progress:
+    """How far the workers are now. Also asked by the live view of `trainmaster run`."""
     total = facts.job.spec.training.steps
     ranks = sorted(
         (rank for slot in _speaking(facts) for rank in _ranks(slot) if slot.role == names.WORKER),
@@ -98,7 +105,7 @@ def _progress(facts: Facts, status: TrainingJobStatus) -> Progress:
     before = facts.status.progress or Progress()
     if not ranks or ranks[0].phase == "load":
         return before.model_copy(update={"total_steps": total, "eta": None, "time": facts.now})
-    step = min(rank.step for rank in ranks)
+    step = figures.count(min(rank.step for rank in ranks))
     return Progress(
         step=step,
         total_steps=total,
@@ -116,52 +123,26 @@ def _speaking(facts: Facts) -> tuple[Slot, ...]:
 def _eta(total: int | None, step: int, step_seconds: float | None) -> str | None:
     if total is None or step_seconds is None:
         return None
-    return duration((total - step) * step_seconds)
+    return figures.duration((total - step) * step_seconds) or None
 
 
-def duration(seconds: float) -> str:
-    """1h20m, 3m05s or 12s: two units are enough."""
-    whole = max(0, round(seconds))
-    hours, minutes, rest = whole // 3600, whole % 3600 // 60, whole % 60
-    if hours:
-        return f"{hours}h{minutes:02d}m"
-    return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
-
-
-def _checkpoint(facts: Facts) -> CheckpointStatus | None:
-    told = [beat.checkpoint for beat in facts.heartbeats() if beat.checkpoint]
-    if not told:
-        return facts.status.checkpoint
-    newest = max(told, key=lambda record: record.step)
-    if facts.status.checkpoint and facts.status.checkpoint.step > newest.step:
-        return facts.status.checkpoint
-    return CheckpointStatus(step=newest.step, time=_time(newest.time), sha256=newest.sha256)
-
-
-def _time(seconds: float) -> datetime | None:
-    try:
-        return datetime.fromtimestamp(seconds, UTC)
-    except (OverflowError, OSError, ValueError):
-        return None  # an agent's clock, or a lie: the checkpoint itself still counts
-
-
-def _replicas(facts: Facts) -> ReplicaStatus:
+def _replicas(facts: Facts, status: TrainingJobStatus) -> ReplicaStatus:
     workers = [slot for slot in facts.slots if slot.role == names.WORKER]
-    ready = 0 if facts.status.finished else sum(1 for slot in workers if slot.heartbeat)
+    ready = 0 if status.finished else sum(1 for slot in workers if slot.ready)
     selector = f"{names.LABEL_JOB}={facts.job.name},{names.LABEL_ROLE}={names.WORKER}"
     return ReplicaStatus(ready=ready, desired=len(workers), selector=selector)
 
 
-def _due(facts: Facts, described: TrainingJobStatus, fresh: Mapping[str, object]) -> bool:
+def _due(facts: Facts, described: TrainingJobStatus, refreshed: TrainingJobStatus) -> bool:
     """Whether the slow part is to be written now: with any other change, or after a while if it changed."""
     old = facts.status
-    if old.progress is None or old.progress.time is None or described.phase != old.phase:
+    if old.progress is None or old.progress.time is None or described != old:
         return True
-    if facts.now < old.progress.time + timedelta(seconds=REFRESH_SECONDS):
+    if facts.now < figures.later(old.progress.time, REFRESH_SECONDS):
         return False
-    timeless = old.model_copy(update={**fresh, "progress": _without_time(fresh["progress"])})
-    return timeless != old.model_copy(update={"progress": _without_time(old.progress)})
+    return _timeless(_stored(facts, refreshed)) != _timeless(old)
 
 
-def _without_time(progress: object) -> object:
-    return progress.model_copy(update={"time": None}) if isinstance(progress, Progress) else progress
+def _timeless(status: TrainingJobStatus) -> TrainingJobStatus:
+    progress = status.progress.model_copy(update={"time": None}) if status.progress else None
+    return status.model_copy(update={"progress": progress})

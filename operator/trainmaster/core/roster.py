@@ -4,8 +4,8 @@ The roster of an attempt is a pure function of the replicas and of what the firs
 operator that was killed in mid-start derives the same one again.
 """
 
-from trainmaster.core.facts import Facts, Slot
-from trainmaster.wire.messages import RUNNING, Heartbeat, Member, Rendezvous, Roster
+from trainmaster.core.facts import Facts, Slot, began
+from trainmaster.wire.messages import Heartbeat, Member, Rendezvous, Roster
 
 
 def roster(facts: Facts) -> Roster | None:
@@ -30,9 +30,10 @@ def _address(slot: Slot) -> str:
 
 
 def _rendezvous(heartbeat: Heartbeat | None, attempt: int) -> Rendezvous | None:
-    """Where `attempt` meets: the place already in use if it runs there, else the agent's offer."""
+    """Where `attempt` meets: the place in use if it has begun, else the agent's offer.
+
+    The first worker may have finished before the others: its offer is for the attempt after this one.
+    """
     if heartbeat is None:
         return None
-    if heartbeat.attempt == attempt and heartbeat.state == RUNNING:
-        return heartbeat.rendezvous
-    return heartbeat.offer
+    return heartbeat.rendezvous if began(heartbeat, attempt) else heartbeat.offer

@@ -1,8 +1,6 @@
 """`spec.activeDeadlineSeconds`: the time that the whole job may take, waiting included."""
 
-from datetime import timedelta
-
-from trainmaster.core import ending
+from trainmaster.core import ending, figures
 from trainmaster.core.facts import Facts
 from trainmaster.core.verdict import NOTHING, Verdict
 
@@ -12,7 +10,7 @@ def expire(facts: Facts) -> Verdict:
     seconds, started = facts.job.spec.active_deadline_seconds, facts.status.start_time
     if seconds is None or started is None:
         return NOTHING
-    end = started + timedelta(seconds=seconds)
+    end = figures.later(started, seconds)
     if facts.now < end:
         return Verdict(wake_at=end)
     message = f"Not done within spec.activeDeadlineSeconds ({seconds} s). Raise it, or train fewer steps."

@@ -3,9 +3,9 @@
 Terminal is terminal: nothing here can bring a job back, whatever happens to its replicas.
 """
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from trainmaster.core import phases
+from trainmaster.core import figures, phases
 from trainmaster.core.actions import Action, DeleteJob, DeleteReplica, GiveOrders
 from trainmaster.core.facts import Facts
 from trainmaster.core.observed import RUNNING, Replica
@@ -14,6 +14,8 @@ from trainmaster.wire.messages import EXIT, Orders
 
 # A replica that is still up this long after the end has an agent that does not hear us.
 GOODBYE_SECONDS = 30
+# What was asked for is seen to be done, or asked for again, after this.
+AGAIN_SECONDS = 5
 
 
 def finish(facts: Facts) -> Verdict:
@@ -23,7 +25,7 @@ def finish(facts: Facts) -> Verdict:
     if facts.status.phase not in phases.TERMINAL:
         return NOTHING
     alive = [replica for replica in facts.observed.replicas if replica.alive]
-    late = facts.now >= _ended_at(facts) + timedelta(seconds=GOODBYE_SECONDS)
+    late = facts.now >= figures.later(_ended_at(facts), GOODBYE_SECONDS)
     deaf = [replica for replica in alive if late or replica.phase != RUNNING]
     actions: list[Action] = [GiveOrders(tuple((replica.uid, _goodbye(facts)) for replica in alive))] if alive else []
     actions += [DeleteReplica(replica.name, replica.uid) for replica in deaf]
@@ -44,10 +46,11 @@ def _ended_at(facts: Facts) -> datetime:
 
 def _expiry(facts: Facts) -> datetime | None:
     seconds = facts.job.spec.ttl_seconds_after_finished
-    return None if seconds is None else _ended_at(facts) + timedelta(seconds=seconds)
+    return None if seconds is None else figures.later(_ended_at(facts), seconds)
 
 
 def _next_look(facts: Facts, alive: list[Replica], expiry: datetime | None) -> datetime | None:
-    if alive:
-        return min(filter(None, (_ended_at(facts) + timedelta(seconds=GOODBYE_SECONDS), expiry)))
-    return expiry
+    moments = [expiry] if expiry else []
+    moments += [figures.later(_ended_at(facts), GOODBYE_SECONDS)] if alive else []
+    soonest = figures.later(facts.now, AGAIN_SECONDS)
+    return min((moment if moment > facts.now else soonest for moment in moments), default=None)

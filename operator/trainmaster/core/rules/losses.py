@@ -4,47 +4,55 @@ It is not waited for: a pod that is stuck in Terminating has an older number in 
 others keep their pods and wait, warm, for the next attempt.
 """
 
-from trainmaster.core import failures, phases
+from trainmaster.api.status import TrainingJobStatus
+from trainmaster.core import failures, ledger, phases
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.failures import Failure
-from trainmaster.core.rules.restarts import after_failure
 from trainmaster.core.verdict import NOTHING, Verdict
 
 
 def replace_lost(facts: Facts) -> Verdict:
-    """Write the new incarnations, and the new attempt where one had begun."""
+    """Write the new incarnations, and a new attempt where ranks of the present one may run."""
     lost = [slot for slot in facts.slots if _lost(facts, slot)]
     if not lost:
         return NOTHING
     incarnations = {**facts.status.incarnations, **{slot.key: slot.incarnation + 1 for slot in lost}}
     failure = _failure(facts, lost)
-    harmless = failure.failure_class in failures.FREE and not _began(facts)
-    if harmless:
-        update = {
-            "incarnations": incarnations,
-            "phase": phases.PENDING,
-            "message": f"{failure.evidence}. Replacing it.",
-        }
-        return Verdict(status=facts.status.model_copy(update=update))
-    return Verdict(status=after_failure(facts, failure, incarnations=incarnations))
+    if _harmless(facts, failure):
+        return Verdict(status=_replaced(facts, failure, incarnations))
+    return Verdict(status=ledger.after_failure(facts, failure, incarnations=incarnations))
 
 
 def _lost(facts: Facts, slot: Slot) -> bool:
-    """Absent counts only while running: before that it may not have been created yet."""
+    """Absent counts only where the group was complete before: else it may not have been created yet."""
     if slot.replica is None:
-        return facts.status.phase == phases.RUNNING
+        return facts.attempt_began or facts.status.phase in (phases.STARTING, phases.RUNNING)
     return not slot.replica.alive
 
 
-def _began(facts: Facts) -> bool:
-    return facts.attempt_began or facts.status.phase == phases.RUNNING
+def _harmless(facts: Facts, failure: Failure) -> bool:
+    """Nobody's fault, nothing trained yet, and not the cause of what the ledger could not explain."""
+    trained = facts.attempt_began or facts.status.phase == phases.RUNNING
+    return failure.failure_class in failures.FREE and not trained and not ledger.unexplained(facts.status)
+
+
+def _replaced(facts: Facts, failure: Failure, incarnations: dict[str, int]) -> TrainingJobStatus:
+    """While the job is Pending nobody was told to run. In every other phase somebody may run, unheard."""
+    may_run = facts.status.phase != phases.PENDING
+    update: dict[str, object] = {
+        "incarnations": incarnations,
+        "attempt": facts.status.attempt + (1 if may_run else 0),
+        "phase": phases.PENDING if facts.status.phase == phases.STARTING else facts.status.phase,
+        "message": f"{failure.evidence}. Replacing it.",
+    }
+    return facts.status.model_copy(update=update)
 
 
 def _failure(facts: Facts, lost: list[Slot]) -> Failure:
     """One failure for all that were lost at once, told by the first that the job itself caused, if any."""
-    step = facts.status.progress.step if facts.status.progress else 0
     found = [
-        failures.of_replica(slot.replica, step) if slot.replica else failures.vanished(slot, step) for slot in lost
+        failures.of_replica(slot.replica, facts.step) if slot.replica else failures.vanished(slot, facts.step)
+        for slot in lost
     ]
     found.sort(key=lambda failure: failure.failure_class in failures.FREE)
     return found[0]

@@ -1,9 +1,9 @@
 """What keeps replicas from starting. Some of it will not mend itself; the rest gets a fair time, then the job ends."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import ending
+from trainmaster.core import ending, figures
 from trainmaster.core.facts import Facts
 from trainmaster.core.observed import Obstacle
 from trainmaster.core.verdict import NOTHING, Verdict
@@ -45,8 +45,8 @@ def give_up(facts: Facts) -> Verdict:
     hopeless = [obstacle for obstacle, _ in found if obstacle.reason in HOPELESS]
     if hopeless:
         return Verdict(status=_failed(facts, hopeless[0]))
-    limit = timedelta(seconds=facts.job.spec.failure_policy.start_seconds)
-    waiting = [(since + limit, obstacle) for obstacle, since in found if obstacle.reason in NEEDS_HELP]
+    limit = facts.job.spec.failure_policy.start_seconds
+    waiting = [(figures.later(since, limit), obstacle) for obstacle, since in found if obstacle.reason in NEEDS_HELP]
     if not waiting:
         return NOTHING
     end, obstacle = min(waiting, key=lambda pair: pair[0])
@@ -55,13 +55,17 @@ def give_up(facts: Facts) -> Verdict:
 
 def obstacles(facts: Facts) -> list[tuple[Obstacle, datetime]]:
     """Everything that is in the way now, and since when."""
-    started = facts.status.start_time or facts.now
-    found = [(obstacle, started) for obstacle in facts.observed.refused]
+    found = [(obstacle, _since(obstacle, facts.incomplete_since)) for obstacle in facts.observed.refused]
     for slot in facts.slots:
         if slot.replica and slot.replica.obstacle and slot.replica.alive:
-            created = datetime.fromtimestamp(slot.replica.created, facts.now.tzinfo)
-            found.append((slot.replica.obstacle, created))
+            created = figures.moment(slot.replica.created) or facts.now
+            found.append((slot.replica.obstacle, _since(slot.replica.obstacle, created)))
     return found
+
+
+def _since(obstacle: Obstacle, otherwise: datetime) -> datetime:
+    told = None if obstacle.since is None else figures.moment(obstacle.since)
+    return told or otherwise
 
 
 def sentence(obstacle: Obstacle) -> str:

@@ -19,6 +19,6 @@ def give(facts: Facts) -> Verdict:
 def _orders(facts: Facts) -> Orders:
     attempt, members = facts.status.attempt, roster(facts)
     if members is None:
-        missing = [slot.key for slot in facts.slots if slot.heartbeat is None]
-        return Orders(WAIT, attempt, f"Waiting for {', '.join(missing[:8])}.")
+        # One sentence for the whole wait: naming the missing would wake every agent whenever one calls in.
+        return Orders(WAIT, attempt, f"Attempt {attempt}: waiting until all {len(facts.slots)} replicas are here.")
     return Orders(RUN, attempt, f"Attempt {attempt}: all {len(facts.slots)} replicas are here.", members)

@@ -1,0 +1,39 @@
+"""Numbers from outside, made fit to be written down: an agent's word or an edited status must not stop a decision."""
+
+import math
+from datetime import UTC, datetime, timedelta
+
+_LARGEST = 2**53
+_END_OF_TIME = datetime.max.replace(tzinfo=UTC)
+
+
+def count(value: int) -> int:
+    """A step or a number of things: never negative, never larger than JSON can say."""
+    return min(max(value, 0), _LARGEST)
+
+
+def moment(seconds: float) -> datetime | None:
+    """A time from seconds since the epoch; None where there is no such time."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, OSError, ValueError):
+        return None
+
+
+def later(time: datetime, seconds: float) -> datetime:
+    """So many seconds after `time`; the end of all time where that is nearer."""
+    try:
+        return time + timedelta(seconds=seconds)
+    except OverflowError:
+        return _END_OF_TIME
+
+
+def duration(seconds: float) -> str:
+    """1h20m, 3m05s or 12s: two units are enough. Empty for what is no length of time."""
+    if not math.isfinite(seconds):
+        return ""
+    whole = max(0, round(seconds))
+    hours, minutes, rest = whole // 3600, whole % 3600 // 60, whole % 60
+    if hours:
+        return f"{hours}h{minutes:02d}m"
+    return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"

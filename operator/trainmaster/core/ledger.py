@@ -1,0 +1,121 @@
+"""The restart ledger: what a failure means after all that happened before, and its line in `status.restarts`.
+
+The budget is read off the ledger, so nothing is counted that is not also told. Used by the rules about failures.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from trainmaster.api.job import TrainingJob
+from trainmaster.api.status import MAX_RESTARTS_KEPT, RestartRecord, TrainingJobStatus
+from trainmaster.core import ending, failures, phases
+from trainmaster.core.facts import Facts
+from trainmaster.core.failures import Failure
+
+Lines = tuple[RestartRecord, ...]
+
+# Progress of this many checkpoint intervals past a failure shows that it did no lasting harm: it leaves the budget.
+REFILL_INTERVALS = 10
+
+
+def after_failure(facts: Facts, failure: Failure, **more: object) -> TrainingJobStatus:
+    """The status after `failure`: the next attempt, or the end. `more` are further fields to update with it."""
+    status = judged(facts, failure, **more)
+    if status.phase in phases.TERMINAL:
+        return status
+    return status.model_copy(update={"attempt": facts.status.attempt + 1, "phase": phases.RESTARTING})
+
+
+def judged(facts: Facts, failure: Failure, **more: object) -> TrainingJobStatus:
+    """The status with `failure` in its ledger, once: the cause takes the line that its first symptom opened."""
+    symptom = unexplained(facts.status)
+    before = facts.status.restarts[:-1] if symptom else _closed(facts.status.restarts, facts.now)
+    why_stop = reason_to_stop(facts.job, before, failure)
+    line = _line(facts, failure, why_stop, symptom)
+    update: dict[str, object] = {
+        "restarts": _kept((*before, line)),
+        "restart_count": facts.status.restart_count + (0 if why_stop or symptom else 1),
+        "message": f"{failure.replica}: {failure.evidence}. {line.why}",
+        **more,
+    }
+    counted = facts.status.model_copy(update=update)
+    if not why_stop:
+        return counted
+    reason = "BadConfiguration" if failure.failure_class == failures.CONFIGURATION else "RestartsExhausted"
+    return ending.failed(counted, reason, f"{failure.evidence}. {why_stop}", facts.now)
+
+
+def unexplained(status: TrainingJobStatus) -> RestartRecord | None:
+    """The newest line, while it knows but a survivor's error and training has not gone on since."""
+    last = status.restarts[-1] if status.restarts else None
+    return last if last and last.failure_class == failures.PEER_LOST and last.seconds_lost is None else None
+
+
+def resumed(lines: Lines, now: datetime) -> Lines:
+    """The lines when training goes on: the newest one learns what it cost."""
+    return _closed(lines, now)
+
+
+def reason_to_stop(job: TrainingJob, before: Sequence[RestartRecord], failure: Failure) -> str:
+    """Why a restart would be no use; empty: restart."""
+    if failure.failure_class in failures.FREE:
+        return ""
+    if failure.failure_class == failures.CONFIGURATION:
+        return "A restart would not mend this; correct the job and apply it again."
+    counted = [line for line in before if line.failure_class not in failures.FREE]
+    if counted and _repeated(counted[-1], failure):
+        return f"The same error came twice at step {failure.step} without progress between; a restart would repeat it."
+    limit = min(job.spec.failure_policy.max_restarts, MAX_RESTARTS_KEPT)
+    if budget_used(job, before, failure.step) >= limit:
+        return f"The budget of {limit} restarts (spec.failurePolicy.maxRestarts) is used up."
+    return ""
+
+
+def budget_used(job: TrainingJob, before: Sequence[RestartRecord], step: int) -> int:
+    """Restarts that count: the job's own failures since it last went REFILL_INTERVALS checkpoints past one."""
+    horizon = REFILL_INTERVALS * job.spec.checkpoint.every_steps
+    counted = (line for line in before if line.failure_class not in failures.FREE)
+    return sum(1 for line in counted if step - line.step < horizon)
+
+
+def _repeated(last: RestartRecord, failure: Failure) -> bool:
+    """Python errors repeat for a reason; a signal at the same step may come from outside."""
+    same = last.fingerprint == failure.fingerprint and failure.step <= last.step
+    return same and failure.failure_class == failures.PYTHON_ERROR
+
+
+def _line(facts: Facts, failure: Failure, why_stop: str, symptom: RestartRecord | None) -> RestartRecord:
+    resumes_at = facts.checkpoint.step if facts.checkpoint else 0
+    free = " It costs no restart budget." if failure.failure_class in failures.FREE else ""
+    step = symptom.step if symptom else failure.step
+    return RestartRecord(
+        attempt=symptom.attempt if symptom else facts.status.attempt,
+        time=symptom.time if symptom else facts.now,
+        failure_class=failure.failure_class,
+        replica=failure.replica,
+        node=failure.node,
+        exit=failure.exit,
+        evidence=failure.evidence,
+        step=step,
+        steps_lost=max(0, step - resumes_at),
+        fingerprint=failure.fingerprint,
+        decision="Stop" if why_stop else "Restart",
+        why=why_stop or f"Restarting from step {resumes_at}.{free}",
+    )
+
+
+def _closed(lines: Lines, now: datetime) -> Lines:
+    """The newest line's time without training ends now, if it has not ended yet."""
+    if not lines or lines[-1].seconds_lost is not None:
+        return lines
+    seconds = max(0.0, (now - lines[-1].time).total_seconds())
+    return (*lines[:-1], lines[-1].model_copy(update={"seconds_lost": seconds}))
+
+
+def _kept(lines: Lines) -> Lines:
+    """At most MAX_RESTARTS_KEPT lines. Those that count against the budget are the last to be forgotten."""
+    kept = list(lines)
+    while len(kept) > MAX_RESTARTS_KEPT:
+        free = (index for index, line in enumerate(kept[:-1]) if line.failure_class in failures.FREE)
+        del kept[next(free, 0)]
+    return tuple(kept)

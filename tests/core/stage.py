@@ -1,0 +1,186 @@
+"""A stage for one job: a world without delay or fault, in which a test plays the cluster and the agents.
+
+What is decided is written (as JSON, and read back) and done at once; agents do something only when the test says so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+
+from trainmaster.api.job import TrainingJob
+from trainmaster.api.status import TrainingJobStatus
+from trainmaster.core import actions, observed
+from trainmaster.core.decide import Decision, decide
+from trainmaster.core.observed import Observed, Obstacle, Replica
+from trainmaster.wire import messages, names
+from trainmaster.wire.messages import ExitReport, Heartbeat, Orders
+
+from tests.builders import NOON, JobBuilder, a_heartbeat, a_replica, failed, finished, running, saying, written
+
+MAX_TURNS = 25
+
+
+class Stage:
+    """The job, its replicas, what their agents were told, and all that was decided."""
+
+    def __init__(self, job: JobBuilder | TrainingJob, now: datetime = NOON) -> None:
+        self.job = job if isinstance(job, TrainingJob) else job.build()
+        self.now = now
+        self.replicas: dict[str, Replica] = {}
+        self.service = False
+        self.refused: tuple[Obstacle, ...] = ()
+        self.orders: dict[str, Orders] = {}
+        self.events: list[actions.PostEvent] = []
+        self.writes: list[TrainingJobStatus] = []
+        self.created: list[str] = []
+        self.job_deleted = False
+        self.wake_at: datetime | None = None
+
+    @property
+    def status(self) -> TrainingJobStatus:
+        """As it stands written."""
+        return self.job.status
+
+    def decide(self) -> Decision:
+        """What would be decided now; nothing is done."""
+        return decide(self.job, Observed(tuple(self.replicas.values()), self.service, self.refused), self.now)
+
+    def turn(self) -> Decision:
+        """One pass of the loop."""
+        decision = self.decide()
+        if decision.status != self.status:
+            self.writes.append(decision.status)
+            self.job = self.job.model_copy(update={"status": written(decision.status)})
+        self.events += decision.events
+        for action in decision.actions:
+            self._do(action)
+        self.wake_at = decision.wake_at
+        return decision
+
+    def settle(self) -> Stage:
+        """Turns until nothing is left to do now."""
+        for _ in range(MAX_TURNS):
+            before = (self.job, dict(self.replicas), dict(self.orders))
+            again = self.turn().again
+            if not again and before == (self.job, self.replicas, self.orders):
+                return self
+        raise AssertionError(f"no end after {MAX_TURNS} turns: {self.status}")
+
+    def wait(self, seconds: float) -> Stage:
+        """Let time pass, then settle."""
+        self.now += timedelta(seconds=seconds)
+        return self.settle()
+
+    # What the cluster does.
+
+    def change(self, key: str, how: Callable[[Replica], Replica]) -> Stage:
+        """Something happens to a replica; settle."""
+        replica = self.replica(key)
+        self.replicas[replica.name] = how(replica)
+        return self.settle()
+
+    def vanish(self, key: str) -> Stage:
+        """A replica is simply gone."""
+        del self.replicas[self.replica(key).name]
+        return self.settle()
+
+    def respec(self, **spec: object) -> Stage:
+        """The user edits the spec (snake_case), settle."""
+        update = {"spec": self.job.spec.model_copy(update=spec)}
+        metadata = self.job.metadata.model_copy(update={"generation": self.job.generation + 1})
+        self.job = self.job.model_copy(update={**update, "metadata": metadata})
+        return self.settle()
+
+    def scale(self, workers: int) -> Stage:
+        """The user changes the number of workers, settle."""
+        return self.respec(workers=self.job.spec.workers.model_copy(update={"replicas": workers}))
+
+    def replica(self, key: str) -> Replica:
+        """The newest incarnation of `worker-0`."""
+        found = [r for r in self.replicas.values() if names.replica_key(r.role, r.index) == key]
+        return max(found, key=lambda replica: replica.incarnation)
+
+    # What the agents do.
+
+    def call_in(self, *keys: str) -> Stage:
+        """These agents (all living ones) start and wait for orders; settle."""
+        for replica in self._chosen(keys):
+            if replica.heartbeat is None:
+                started = dataclasses.replace(replica, phase=observed.RUNNING, obstacle=None)
+                self.replicas[replica.name] = saying(started, a_heartbeat(40000 + 100 * replica.index))
+        return self.settle()
+
+    def obey(self, *keys: str, step: int = 1, phase: str = "train") -> Stage:
+        """These agents (all) that are told to run do so, and stand at `step`; settle."""
+        for replica in self._chosen(keys):
+            orders = self.orders.get(replica.uid)
+            if orders and orders.verb == messages.RUN and orders.roster and replica.heartbeat:
+                beat = running(replica.heartbeat, orders.roster, step, phase, rank=replica.index)
+                self.replicas[replica.name] = saying(replica, beat)
+        return self.settle()
+
+    def say(self, key: str, change: Callable[[Heartbeat], Heartbeat]) -> Stage:
+        """An agent says something; settle."""
+        return self.change(key, lambda replica: saying(replica, change(_beat(replica))))
+
+    def finish(self, *keys: str) -> Stage:
+        """The ranks of these agents (of all) end well; settle."""
+        for replica in self._chosen(keys):
+            self.replicas[replica.name] = saying(replica, finished(_beat(replica)))
+        return self.settle()
+
+    def rank_dies(self, key: str, report: ExitReport) -> Stage:
+        """A rank of this agent dies; settle."""
+        return self.say(key, lambda beat: failed(beat, report))
+
+    def train(self, step: int = 1) -> Stage:
+        """From wherever it is to Running."""
+        return self.settle().call_in().obey(step=step)
+
+    def operator_restarts(self) -> Stage:
+        """All memory but the status is lost; nobody has called in again yet."""
+        self.orders.clear()
+        for name, replica in self.replicas.items():
+            self.replicas[name] = dataclasses.replace(replica, heartbeat=None)
+        return self.settle()
+
+    def _chosen(self, keys: Iterable[str]) -> list[Replica]:
+        wanted = set(keys)
+        living = [replica for replica in self.replicas.values() if replica.alive]
+        return [r for r in living if not wanted or names.replica_key(r.role, r.index) in wanted]
+
+    def _do(self, action: actions.Action) -> None:
+        match action:
+            case actions.CreateReplica(role, index, incarnation):
+                made = dataclasses.replace(a_replica(index, incarnation, role), phase=observed.PENDING)
+                if made.name not in self.replicas:
+                    self.replicas[made.name] = dataclasses.replace(made, created=self.now.timestamp())
+                    self.created.append(made.name)
+            case actions.DeleteReplica(name, uid):
+                if name in self.replicas and self.replicas[name].uid == uid:
+                    del self.replicas[name]
+            case actions.GiveOrders(orders):
+                self.orders.update(orders)
+            case actions.CreateService():
+                self.service = True
+            case actions.DeleteJob():
+                self.job_deleted = True
+            case actions.PostEvent():
+                raise AssertionError("events are not among the actions")
+
+
+def _beat(replica: Replica) -> Heartbeat:
+    assert replica.heartbeat is not None
+    return replica.heartbeat
+
+
+def a_stage(workers: int = 2, **spec: object) -> Stage:
+    """A new job of so many workers, nothing done yet."""
+    return Stage(JobBuilder().where(**spec).with_workers(workers))
+
+
+def a_running_group(workers: int = 2, step: int = 1, **spec: object) -> Stage:
+    """A job whose workers all train."""
+    return a_stage(workers, **spec).train(step)

@@ -1,0 +1,111 @@
+"""The life of a job that nothing disturbs, phase by phase."""
+
+import dataclasses
+
+from trainmaster.core import phases
+from trainmaster.core.actions import CreateReplica, CreateService
+from trainmaster.wire import messages
+
+from tests.builders import a_job
+from tests.core.stage import Stage, a_running_group, a_stage
+
+
+def test_a_new_job_is_written_down_before_anything_is_made() -> None:
+    stage = a_stage()
+    decision = stage.turn()
+    assert (decision.status.phase, decision.status.attempt) == (phases.PENDING, 1)
+    assert decision.again
+    assert not decision.actions
+
+
+def test_then_its_service_and_replicas_are_created() -> None:
+    stage = a_stage(workers=2)
+    stage.turn()
+    assert stage.turn().actions == (
+        CreateService(),
+        CreateReplica("worker", 0, 0),
+        CreateReplica("worker", 1, 0),
+    )
+
+
+def test_it_waits_until_every_agent_has_called() -> None:
+    stage = a_stage(workers=2).settle().call_in("worker-0")
+    assert stage.status.phase == phases.PENDING
+    assert {orders.verb for orders in stage.orders.values()} == {messages.WAIT}
+
+
+def test_it_is_starting_before_the_first_order_to_run_is_given() -> None:
+    stage = a_stage(workers=2).settle()
+    stage.call_in("worker-0")
+    stage.call_in("worker-1")
+    starting = next(index for index, status in enumerate(stage.writes) if status.phase == phases.STARTING)
+    assert starting == len(stage.writes) - 1
+    assert {orders.verb for orders in stage.orders.values()} == {messages.RUN}
+
+
+def test_everybody_gets_the_same_roster_with_ranks_in_order() -> None:
+    stage = a_stage(workers=2, failurePolicy={}).settle().call_in()
+    first, second = stage.orders.values()
+    assert first == second
+    assert first.roster
+    assert [(member.index, member.first_rank, member.ranks) for member in first.roster.members] == [
+        (0, 0, 1),
+        (1, 1, 1),
+    ]
+    assert first.roster.rendezvous_address == stage.replica("worker-0").address
+
+
+def test_it_runs_when_no_rank_loads_any_more() -> None:
+    stage = a_stage(workers=2).settle().call_in()
+    assert stage.obey(phase="load").status.phase == phases.STARTING
+    assert stage.obey("worker-0", phase="train").status.phase == phases.STARTING
+    assert stage.obey("worker-1", phase="train").status.phase == phases.RUNNING
+    assert stage.status.running_time == stage.now
+    assert stage.status.message == "Attempt 1 trains on 2 replicas."
+
+
+def test_a_script_does_not_tell_its_phase_so_running_is_enough() -> None:
+    stage = a_stage(workers=1, training={"command": ["python", "train.py"]}).settle().call_in()
+    assert stage.obey(phase="load").status.phase == phases.RUNNING
+
+
+def test_it_has_succeeded_when_all_workers_finished() -> None:
+    stage = a_running_group(workers=2)
+    assert stage.finish("worker-0").status.phase == phases.RUNNING
+    assert stage.finish("worker-1").status.phase == phases.SUCCEEDED
+    assert stage.status.reason == "AllWorkersFinished"
+    assert stage.status.completion_time == stage.now
+
+
+def test_the_first_worker_may_finish_before_the_others_have_left_their_start() -> None:
+    stage = a_stage(workers=2).settle().call_in().obey("worker-0").obey("worker-1", phase="load")
+    stage.finish("worker-0")
+    assert stage.status.phase == phases.STARTING
+    assert stage.obey("worker-1").status.phase == phases.RUNNING
+    assert stage.status.attempt == 1, "the first worker's next offer must not count as a new roster"
+    assert stage.finish("worker-1").status.phase == phases.SUCCEEDED
+
+
+def test_agents_are_sent_home_with_the_job_s_exit_code() -> None:
+    stage = a_running_group(workers=1).finish()
+    (orders,) = stage.orders.values()
+    assert (orders.verb, orders.exit_code) == (messages.EXIT, 0)
+
+
+def test_an_agent_that_is_leaving_is_not_told_to_run() -> None:
+    stage = a_stage(workers=2).settle().call_in("worker-0")
+    stage.say("worker-0", lambda beat: dataclasses.replace(beat, state=messages.LEAVING))
+    stage.call_in("worker-1")
+    assert stage.status.phase == phases.PENDING
+    assert {orders.verb for orders in stage.orders.values()} == {messages.WAIT}
+
+
+def test_a_replica_that_its_peers_cannot_reach_is_waited_for() -> None:
+    stage = a_stage(workers=1).settle()
+    stage.change("worker-0", lambda replica: dataclasses.replace(replica, address=""))
+    assert stage.call_in().status.phase == phases.PENDING
+
+
+def test_a_job_that_is_being_deleted_is_left_alone() -> None:
+    stage = Stage(a_job().with_metadata(deletionTimestamp="2026-03-01T12:00:00Z"))
+    assert not stage.turn().actions
