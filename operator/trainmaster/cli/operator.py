@@ -1,0 +1,57 @@
+"""`trainmaster operator`: run the operator, in a cluster or beside one (KUBECONFIG).
+
+What agents call and which image they run comes from the environment, because Kubernetes knows it best:
+
+    TRAINMASTER_URL                      where agents call in; else the Service named trainmaster in our namespace
+    TRAINMASTER_SERVICE_HOST, _PORT      set by Kubernetes for that Service
+    TRAINMASTER_TRAINER_IMAGE            the image of replicas that name none
+    TRAINMASTER_TRAINER_PULL_POLICY      when to pull it
+    TRAINMASTER_LOG_LEVEL                DEBUG, INFO (default), WARNING, ...
+"""
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Mapping
+
+from trainmaster.cluster import operator
+from trainmaster.cluster.connection import bracketed
+from trainmaster.cluster.hand import Address, Options
+from trainmaster.cluster.manifests import PodSettings
+
+DEFAULT_TRAINER_IMAGE = "trainmaster/trainer:dev"
+
+
+def run(options: argparse.Namespace) -> int:
+    """Until it is told to stop."""
+    logging.basicConfig(
+        level=os.environ.get("TRAINMASTER_LOG_LEVEL", "INFO").upper(),
+        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    try:
+        listen, probes = Address.parse(options.listen), Address.parse(options.probes)
+    except ValueError as error:
+        print(f"trainmaster operator: {error}", file=sys.stderr)
+        return 2
+    settings = pod_settings(os.environ, listen)
+    return operator.run(Options(settings, tuple(options.namespace), listen, probes))
+
+
+def pod_settings(environment: Mapping[str, str], listen: Address) -> PodSettings:
+    """What all pods share, from the environment."""
+    return PodSettings(
+        operator_url=_url(environment, listen),
+        trainer_image=environment.get("TRAINMASTER_TRAINER_IMAGE") or DEFAULT_TRAINER_IMAGE,
+        pull_policy=environment.get("TRAINMASTER_TRAINER_PULL_POLICY") or None,
+    )
+
+
+def _url(environment: Mapping[str, str], listen: Address) -> str:
+    """The Service's address, so that agents need no DNS; on a developer's machine, where we listen ourselves."""
+    if environment.get("TRAINMASTER_URL"):
+        return environment["TRAINMASTER_URL"]
+    host = environment.get("TRAINMASTER_SERVICE_HOST") or listen.host
+    port = environment.get("TRAINMASTER_SERVICE_PORT") or listen.port
+    return f"http://{bracketed(host)}:{port}"

@@ -1,0 +1,16 @@
+"""The Kubernetes hand: the loop's `Platform` on a real cluster.
+
+    operator    the kopf shell: login, startup, cleanup, probes, signals
+    hand        puts the parts below together and runs them
+    platform    observe, write_status, apply
+    cache       what the API server said last, in slim frozen values
+    informer    list and watch: keeps a cache fresh
+    pods        a pod's JSON to core.observed.Replica
+    manifests   a job and a replica to a pod and a service; `overlay` merges the user's template
+    client      requests to the API server; `connection` who and where, `throttle` how many at once
+    refusals    what the API server refused, and when to ask again
+    reporting   Kubernetes events for people
+    tokens      who may speak for a replica
+
+Called by cli/operator.py and cli/render.py. The only package that imports kopf, kubernetes and jwt.
+"""

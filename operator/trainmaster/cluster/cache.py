@@ -1,0 +1,139 @@
+"""What the API server said last about one kind of object: the memory between `informer` and `platform`.
+
+An object is kept as whatever its `read` function makes of it (slim and frozen). Versions are compared as numbers:
+resourceVersion is etcd's revision, and since Kubernetes 1.35 its order is part of the API. So an answer to a write
+of our own, which is put in at once, is never replaced by an older event that is still on its way.
+"""
+
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+Document = dict[str, Any]
+Name = tuple[str, str]  # namespace, name
+
+
+@dataclass(frozen=True)
+class Entry(Generic[T]):
+    """One object."""
+
+    uid: str
+    version: int
+    value: T
+
+
+class Cache(Generic[T]):
+    """All objects of one kind. `on_change(old, new)` is told of every change that somebody else made."""
+
+    def __init__(
+        self,
+        read: Callable[[Document], T],
+        group: Callable[[T], Hashable],
+        on_change: Callable[[T | None, T | None], None],
+    ) -> None:
+        self._read = read
+        self._group = group
+        self._on_change = on_change
+        self._entries: dict[Name, Entry[T]] = {}
+        self._groups: dict[Hashable, dict[Name, None]] = {}
+        self._seen: dict[str, int] = {}  # how far each watch is, by namespace ("" is all)
+        self._ahead: set[Name] = set()  # written by ourselves since the last list began
+
+    def get(self, namespace: str, name: str) -> T | None:
+        """The object of this name."""
+        entry = self._entries.get((namespace, name))
+        return entry.value if entry else None
+
+    def group(self, key: Hashable) -> list[T]:
+        """All objects that belong together, in the order of their names."""
+        return [self._entries[name].value for name in sorted(self._groups.get(key, ()))]
+
+    def __iter__(self) -> Iterator[T]:
+        return iter([entry.value for entry in self._entries.values()])
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def begin_list(self, scope: str) -> None:
+        """From now on, what we write ourselves may be newer than the list that is being read."""
+        self._ahead = {name for name in self._ahead if scope not in ("", name[0])}
+
+    def replace(self, scope: str, documents: list[Document], version: int) -> None:
+        """A whole new list. What is not in it has gone, whether or not anybody told us."""
+        listed = {_name(document) for document in documents}
+        gone = [name for name in self._entries if name not in listed and scope in ("", name[0])]
+        for name in gone:
+            if name not in self._ahead:
+                self._tell(self._remove(name), None)
+        for document in documents:
+            old = self._entries.get(_name(document))
+            if not (old and _name(document) in self._ahead and old.version > version_of(document)):
+                self._tell(*self._put(document))
+        self._seen[scope] = version
+
+    def apply(self, scope: str, kind: str, document: Document) -> None:
+        """One event of a watch: ADDED, MODIFIED or DELETED."""
+        version = version_of(document)
+        self._seen[scope] = max(self._seen.get(scope, 0), version)
+        old = self._entries.get(_name(document))
+        if old and old.version >= version:
+            return
+        if kind == "DELETED":
+            self._tell(self._remove(_name(document)), None)
+        else:
+            self._tell(*self._put(document))
+
+    def learn(self, document: Document) -> None:
+        """The answer to a request of our own. Where the watch is past it already, the watch knows better."""
+        version = version_of(document)
+        name = _name(document)
+        if version <= max(self._seen.get(name[0], 0), self._seen.get("", 0)):
+            return
+        old = self._entries.get(name)
+        if old is None or old.version < version:
+            self._ahead.add(name)
+            self._put(document)
+
+    def unlearn(self, namespace: str, name: str, uid: str) -> None:
+        """A request of our own was answered with "not found"."""
+        entry = self._entries.get((namespace, name))
+        if entry and entry.uid == uid:
+            self._tell(self._remove((namespace, name)), None)
+
+    def _put(self, document: Document) -> tuple[Entry[T] | None, Entry[T]]:
+        """What was there before, and what is there now."""
+        name = _name(document)
+        old = self._remove(name)
+        new = Entry(document["metadata"]["uid"], version_of(document), self._read(document))
+        self._entries[name] = new
+        self._groups.setdefault(self._group(new.value), {})[name] = None
+        return old, new
+
+    def _remove(self, name: Name) -> Entry[T] | None:
+        entry = self._entries.pop(name, None)
+        if entry:
+            key = self._group(entry.value)
+            self._groups[key].pop(name)
+            if not self._groups[key]:
+                del self._groups[key]
+        return entry
+
+    def _tell(self, old: Entry[T] | None, new: Entry[T] | None) -> None:
+        if old and new and old.uid != new.uid:
+            self._tell(old, None)
+            old = None
+        before, after = old.value if old else None, new.value if new else None
+        if before != after:
+            self._on_change(before, after)
+
+
+def version_of(document: Document) -> int:
+    """The resourceVersion as a number; 0 where a server counts in another way."""
+    version = document["metadata"].get("resourceVersion", "")
+    return int(version) if version.isdecimal() else 0
+
+
+def _name(document: Document) -> Name:
+    metadata = document["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]

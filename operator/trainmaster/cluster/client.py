@@ -1,0 +1,189 @@
+"""Requests to the API server: plain JSON over one aiohttp session, many in flight, with typed errors.
+
+Called by `informer`, `platform`, `reporting` and `tokens`. Knows HTTP and Kubernetes' own error bodies, and nothing
+of TrainingJobs.
+"""
+
+import json
+import logging
+import random
+from collections.abc import AsyncIterator, Mapping
+from http import HTTPStatus
+from typing import Any
+
+import aiohttp
+
+from trainmaster.cluster.connection import Connection
+from trainmaster.cluster.throttle import Throttle
+from trainmaster.loop import UnavailableError
+
+log = logging.getLogger("trainmaster.client")
+
+Document = dict[str, Any]
+
+JSON = "application/json"
+JSON_PATCH = "application/json-patch+json"
+REQUEST_SECONDS = 30.0
+TRIES_WHEN_BUSY = 5
+LONGEST_PAUSE_SECONDS = 30.0
+# A watch is told something (a bookmark, if nothing else) about once a minute. Silence for longer is a dead line.
+SILENCE_SECONDS = 80.0
+_NOT_NOW = (HTTPStatus.UNAUTHORIZED, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
+
+
+class RefusalError(Exception):
+    """The API server understood the request and said no (4xx)."""
+
+    def __init__(self, status: int, reason: str, message: str, details: Mapping[str, Any] | None = None) -> None:
+        super().__init__(f"{status} {reason}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.details = details or {}
+
+
+class Client:
+    """One API server. `open` before use, `close` after it."""
+
+    def __init__(self, connection: Connection, agent: str = "trainmaster-operator") -> None:
+        self._connection = connection
+        self._agent = agent
+        self._session: aiohttp.ClientSession | None = None
+        self.throttle = Throttle()
+
+    async def open(self) -> None:
+        """Make the session; connects to nothing yet."""
+        connector = aiohttp.TCPConnector(limit=0, ssl=self._connection.ssl_context(), keepalive_timeout=60)
+        self._session = aiohttp.ClientSession(connector=connector, headers={"User-Agent": self._agent})
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        if self._session:
+            await self._session.close()
+
+    async def get(self, path: str, params: Mapping[str, str] | None = None) -> Document:
+        """Read one object or a list."""
+        return await self.request("GET", path, params=params)
+
+    async def post(self, path: str, body: Document) -> Document:
+        """Create an object."""
+        return await self.request("POST", path, body, {"fieldManager": "trainmaster"})
+
+    async def json_patch(self, path: str, operations: list[Document]) -> Document:
+        """Change an object by RFC 6902."""
+        return await self.request("PATCH", path, operations, {"fieldManager": "trainmaster"}, JSON_PATCH)
+
+    async def delete(self, path: str, uid: str, **options: Any) -> Document:
+        """Delete the object if it is still the one with this uid."""
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}, **options}
+        return await self.request("DELETE", path, body)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: Document | list[Document] | None = None,
+        params: Mapping[str, str] | None = None,
+        content_type: str = JSON,
+    ) -> Document:
+        """One request and its answer.
+
+        Raises:
+            RefusalError: the server said no.
+            UnavailableError: no answer, or not now.
+        """
+        data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+        for attempt in range(TRIES_WHEN_BUSY):
+            async with self.throttle.slot():
+                status, answer, pause = await self._exchange(method, path, data, params, content_type)
+            if status == HTTPStatus.TOO_MANY_REQUESTS:
+                self.throttle.too_many(pause)
+            elif status == HTTPStatus.UNAUTHORIZED and not attempt:
+                self._connection.refresh()
+            else:
+                self.throttle.went_well()
+                return _result(status, answer, f"{method} {path}")
+        raise UnavailableError(f"{method} {path}: {_message(answer) or status}")
+
+    async def watch(self, path: str, params: Mapping[str, str]) -> AsyncIterator[Document]:
+        """The events of a watch until the server ends it.
+
+        Raises:
+            RefusalError: the server said no, for example 410 for a version that is too old.
+            UnavailableError: the line broke, or was silent for too long.
+        """
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=REQUEST_SECONDS, sock_read=SILENCE_SECONDS)
+        try:
+            async with self._open_session().get(
+                self._connection.server + path, params=params, headers=self._connection.headers(), timeout=timeout
+            ) as response:
+                if response.status != HTTPStatus.OK:
+                    self._note_credentials(response.status)
+                    _result(response.status, _parse(await response.read()), f"WATCH {path}")
+                async for line in _lines(response.content):
+                    yield json.loads(line)
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            raise UnavailableError(f"watching {path}: {error or type(error).__name__}") from error
+
+    async def _exchange(
+        self, method: str, path: str, data: bytes | None, params: Mapping[str, str] | None, content_type: str
+    ) -> tuple[int, Document, float]:
+        headers = {**self._connection.headers(), "Content-Type": content_type, "Accept": JSON}
+        try:
+            async with self._open_session().request(
+                method,
+                self._connection.server + path,
+                data=data,
+                params=params,
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS),
+            ) as response:
+                return response.status, _parse(await response.read()), _pause(response.headers.get("Retry-After"))
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise UnavailableError(f"{method} {path}: {error or type(error).__name__}") from error
+
+    def _note_credentials(self, status: int) -> None:
+        if status == HTTPStatus.UNAUTHORIZED:
+            self._connection.refresh()
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            raise RuntimeError("the client is not open")
+        return self._session
+
+
+async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Lines of any length: aiohttp's own reading by lines has a limit, and pods can be large."""
+    rest = b""
+    async for chunk in stream.iter_any():
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if line:
+                yield line
+
+
+def _result(status: int, answer: Document, what: str) -> Document:
+    if status < HTTPStatus.BAD_REQUEST:
+        return answer
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _NOT_NOW:
+        raise UnavailableError(f"{what}: {status} {_message(answer)}")
+    raise RefusalError(status, str(answer.get("reason", "")), _message(answer), answer.get("details"))
+
+
+def _parse(content: bytes) -> Document:
+    """Every answer of an API server is an object; what is none came from something between."""
+    try:
+        plain = json.loads(content)
+    except ValueError:
+        plain = {"message": content[:300].decode(errors="replace")}
+    return plain if isinstance(plain, dict) else {"message": str(plain)[:300]}
+
+
+def _message(answer: Document) -> str:
+    return str(answer.get("message", ""))
+
+
+def _pause(retry_after: str | None) -> float:
+    """Seconds, never the same for two requests, so that they do not come back together."""
+    seconds = float(retry_after) if retry_after and retry_after.isdigit() else 1.0
+    return min(LONGEST_PAUSE_SECONDS, seconds) * random.uniform(0.8, 1.2)  # noqa: S311  not for secrets

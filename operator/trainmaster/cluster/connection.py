@@ -1,0 +1,86 @@
+"""Where the API server is and who we are there: from the pod's service account, or from a kubeconfig.
+
+Called by the kopf shell (its login) and by `client`. Reading a kubeconfig is kopf's work; only where it names a
+program to log in with (exec), the official client runs that.
+"""
+
+import logging
+import os
+import ssl
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import kopf
+
+log = logging.getLogger("trainmaster.connection")
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+# The kubelet replaces the token file long before the token expires.
+TOKEN_SECONDS = 60.0
+
+
+def login() -> kopf.ConnectionInfo:
+    """Credentials as kopf wants them.
+
+    Raises:
+        kopf.LoginError: neither in a pod, nor is there a usable kubeconfig.
+    """
+    if "KUBERNETES_SERVICE_HOST" in os.environ and (SERVICE_ACCOUNT / "token").exists():
+        return _from_service_account()
+    settings = kopf.OperatorSettings()
+    try:
+        info = kopf.login_with_kubeconfig(settings=settings)
+    except (OSError, KeyError) as error:
+        raise kopf.LoginError(f"the kubeconfig cannot be used: {error!r}") from error
+    if info is None:
+        raise kopf.LoginError("not in a pod, and no kubeconfig: set KUBECONFIG")
+    if info.token or info.username or info.certificate_data or info.certificate_path:
+        return info
+    return kopf.login_via_client(settings=settings, logger=log) or info
+
+
+def _from_service_account() -> kopf.ConnectionInfo:
+    """By address: no DNS is needed to reach the API server."""
+    host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    return kopf.ConnectionInfo(
+        server=f"https://{bracketed(host)}:{port}",
+        ca_path=str(SERVICE_ACCOUNT / "ca.crt"),
+        token=(SERVICE_ACCOUNT / "token").read_text().strip(),
+    )
+
+
+def bracketed(host: str) -> str:
+    """An IPv6 address as it stands in a URL."""
+    return f"[{host}]" if ":" in host else host
+
+
+@dataclass
+class Connection:
+    """Credentials that stay fresh."""
+
+    info: kopf.ConnectionInfo = field(default_factory=login)
+    _read: float = field(default_factory=time.monotonic)
+
+    @property
+    def server(self) -> str:
+        """The URL before the path."""
+        return self.info.server.rstrip("/")
+
+    def ssl_context(self) -> ssl.SSLContext | bool:
+        """For https; plain http (a proxy on this machine) needs none."""
+        return self.info.as_ssl_context() if self.server.startswith("https") else False
+
+    def headers(self) -> dict[str, str]:
+        """The authorization of this moment."""
+        if time.monotonic() - self._read > TOKEN_SECONDS:
+            self.refresh()
+        return self.info.as_http_headers()
+
+    def refresh(self) -> None:
+        """Read the credentials again; keep the old ones where that fails."""
+        self._read = time.monotonic()
+        try:
+            self.info = login()
+        except (kopf.LoginError, OSError) as error:
+            log.warning("the credentials cannot be read again: %s", error)

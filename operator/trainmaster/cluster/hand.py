@@ -1,0 +1,201 @@
+"""The parts of the Kubernetes hand, put together and run: caches, intake, loop, probes.
+
+Started and stopped by the kopf shell (`operator`). Nothing is decided before everything has been read once; agents
+are listened to from then on, also while the API server is away.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from aiohttp import web
+
+from trainmaster import loop
+from trainmaster.cluster import jobs, pods
+from trainmaster.cluster.cache import Cache, Document
+from trainmaster.cluster.client import Client
+from trainmaster.cluster.connection import Connection
+from trainmaster.cluster.informer import Informer
+from trainmaster.cluster.jobs import JobRecord
+from trainmaster.cluster.manifests import PodSettings
+from trainmaster.cluster.platform import Caches, ClusterPlatform, ServiceRecord
+from trainmaster.cluster.pods import PodRecord
+from trainmaster.cluster.reporting import Reporter
+from trainmaster.cluster.tokens import Keys, Verifier
+from trainmaster.intake import Intake
+from trainmaster.queueing import Key, WorkQueue
+from trainmaster.wire import names
+
+log = logging.getLogger("trainmaster.hand")
+
+# Every job is looked at this often, whether or not anything happened: a safety net, not a mechanism.
+SWEEP_SECONDS = 300.0
+# A loop that has work and has not finished any of it for so long is stuck.
+STUCK_SECONDS = 120.0
+GOODBYE_SECONDS = 0.3
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where to listen."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Address":
+        """`host:port`; an IPv6 host stands in brackets."""
+        host, _, port = text.rpartition(":")
+        if not port.isdecimal():
+            raise ValueError(f"{text!r} is not HOST:PORT")
+        return cls(host.strip("[]") or "0.0.0.0", int(port))  # noqa: S104  as `:8080` is read everywhere
+
+
+@dataclass(frozen=True)
+class Options:
+    """How an operator is set up."""
+
+    pods: PodSettings
+    namespaces: tuple[str, ...] = ()  # none is all
+    listen: Address = field(default_factory=lambda: Address("127.0.0.1", 8080))
+    probes: Address = field(default_factory=lambda: Address("127.0.0.1", 8081))
+
+
+class Hand:
+    """One operator. `failed` is done when something in it has ended that should not."""
+
+    def __init__(self, options: Options, connection: Connection) -> None:
+        self._options = options
+        self._client = Client(connection)
+        self._queue = WorkQueue()
+        self._caches = Caches(
+            jobs=Cache(jobs.read, lambda record: record.key, self._job_changed),
+            pods=Cache(pods.read, lambda record: record.job, self._pod_changed),
+            services=Cache(_read_service, lambda record: record.job, self._service_changed),
+            synced=lambda: all(informer.synced.is_set() for informer in self._informers),
+        )
+        self._informers = [*self._watch_all()]
+        self._reporter = Reporter(self._client)
+        self.intake = Intake(Verifier(Keys(self._client), self._caches.pods).verify, self._queue.add)
+        self._platform = ClusterPlatform(
+            self._client, self._caches, self.intake, self._reporter, options.pods, self._queue.add
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+        self._runners: list[web.AppRunner] = []
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def start(self) -> None:
+        """Begin; returns at once, while everything is being read."""
+        await self._client.open()
+        await self._listen(self._probe_application(), self._options.probes)
+        for informer in self._informers:
+            self._run(informer.run())
+        self._run(self._reporter.run())
+        self._run(self._serve())
+
+    async def stop(self) -> None:
+        """End, without a word to agents: they go on training."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for runner in self._runners:
+            await runner.cleanup()
+        await self._client.close()
+
+    def trouble(self) -> str:
+        """Why this process should be replaced; empty while all is well."""
+        if self.failed.done():
+            return "a part of the operator has ended"
+        if any(informer.hung for informer in self._informers):
+            return "a watch hangs"
+        if len(self._queue) and time.monotonic() - self._platform.turned > STUCK_SECONDS:
+            return "the loop is stuck"
+        return ""
+
+    @property
+    def ready(self) -> bool:
+        """Whether everything has been read, so that heartbeats are understood."""
+        return self._caches.synced()
+
+    async def _serve(self) -> None:
+        for informer in self._informers:
+            await informer.synced.wait()
+        log.info("read %d jobs and %d pods; at work", len(self._caches.jobs), len(self._caches.pods))
+        await self._listen(self.intake.application(), self._options.listen)
+        self._run(self._sweep())
+        await loop.run(loop.Reconciler(self._platform, lambda: datetime.now(UTC)), self._queue)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            for record in self._caches.jobs:
+                self._queue.add(record.key)
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        """In the background, and never ending: an end is a failure of the whole."""
+        task = asyncio.create_task(work)
+        task.add_done_callback(self._ended)
+        self._tasks.append(task)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or self.failed.done():
+            return
+        error = task.exception()
+        log.critical("a part of the operator has ended", exc_info=error)
+        self.failed.set_result(None)
+
+    async def _listen(self, application: web.Application, address: Address) -> None:
+        runner = web.AppRunner(application, access_log=None, shutdown_timeout=GOODBYE_SECONDS)
+        await runner.setup()
+        self._runners.append(runner)
+        await web.TCPSite(runner, address.host, address.port).start()
+
+    def _probe_application(self) -> web.Application:
+        application = web.Application()
+        application.router.add_get("/healthz", self._healthz)
+        application.router.add_get("/readyz", self._readyz)
+        return application
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        trouble = self.trouble()
+        return web.Response(status=503 if trouble else 200, text=trouble or "ok")
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        return web.Response(status=200 if self.ready else 503, text="ok" if self.ready else "reading")
+
+    def _watch_all(self) -> Iterator[Informer]:
+        """One watch per kind, and per namespace where the operator is bound to some."""
+        for scope in self._options.namespaces or ("",):
+            below = f"/namespaces/{scope}" if scope else ""
+            yield Informer(self._client, f"/apis/{names.API_VERSION}{below}/{names.PLURAL}", self._caches.jobs, scope)
+            yield Informer(self._client, f"/api/v1{below}/pods", self._caches.pods, scope, names.LABEL_JOB)
+            yield Informer(self._client, f"/api/v1{below}/services", self._caches.services, scope, names.LABEL_JOB)
+
+    def _job_changed(self, old: JobRecord | None, new: JobRecord | None) -> None:
+        record = new or old
+        if record:
+            self._queue.add(record.key)
+        if old and not new:
+            self._platform.forget(old.uid)
+
+    def _pod_changed(self, old: PodRecord | None, new: PodRecord | None) -> None:
+        for record in (old, new):
+            if record and record.job.name:
+                self._queue.add(record.job)
+        if old and not new:
+            self.intake.forget(old.replica.uid)
+
+    def _service_changed(self, old: ServiceRecord | None, new: ServiceRecord | None) -> None:
+        record = new or old
+        if record and record.job.name:
+            self._queue.add(record.job)
+
+
+def _read_service(document: Document) -> ServiceRecord:
+    metadata = document["metadata"]
+    name = (metadata.get("labels") or {}).get(names.LABEL_JOB, "")
+    return ServiceRecord(Key(metadata.get("namespace", ""), name), pods.owner_uid(document))

@@ -1,0 +1,132 @@
+"""List, then watch, for ever: keeps a `cache` equal to what the API server has.
+
+Started by `hand`, one per kind (and namespace). Nothing here gives up: whatever goes wrong, it tries again after a
+jittered pause, from where it was; when the server no longer knows that version (410), it lists anew, and what
+vanished meanwhile is told as deleted.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from http import HTTPStatus
+from typing import Any
+
+from trainmaster.cluster.cache import Cache, Document, version_of
+from trainmaster.cluster.client import Client, RefusalError
+from trainmaster.loop import UnavailableError
+
+log = logging.getLogger("trainmaster.informer")
+
+PAGE = "500"
+WATCH_SECONDS = 290
+FIRST_PAUSE_SECONDS = 0.2
+LONGEST_PAUSE_SECONDS = 8.0
+# A watch that the server ends at once, again and again, must not become a storm.
+SHORTEST_WATCH_SECONDS = 1.0
+# Longer than the longest silence of a watch and the longest pause together: then its task itself hangs.
+HUNG_SECONDS = 240.0
+
+
+class GoneError(Exception):
+    """The version to go on from is too old (410)."""
+
+
+class Informer:
+    """One kind of object in one namespace, or in all (scope "")."""
+
+    def __init__(self, client: Client, path: str, cache: Cache[Any], scope: str = "", selector: str = "") -> None:
+        self._client = client
+        self._path = path
+        self._cache = cache
+        self._scope = scope
+        self._selector = {"labelSelector": selector} if selector else {}
+        self._version = ""
+        self._failures = 0
+        self._pulse = time.monotonic()
+        self.synced = asyncio.Event()
+
+    @property
+    def hung(self) -> bool:
+        """Whether its task has not come round for too long, be it with good news or bad."""
+        return time.monotonic() - self._pulse > HUNG_SECONDS
+
+    async def run(self) -> None:
+        """Keep the cache fresh until cancelled."""
+        while True:
+            self._pulse = time.monotonic()
+            try:
+                await self._turn()
+            except GoneError:
+                log.info("%s: the version is too old; listing anew", self._path)
+                self._version = ""
+            except (UnavailableError, RefusalError) as error:
+                await self._recover(error)
+            except Exception:  # an object that nobody foresaw must not blind us to all the others for ever
+                log.exception("%s: listing anew", self._path)
+                self._version = ""
+                await self._pause()
+
+    async def _turn(self) -> None:
+        if not self._version:
+            await self._list()
+        began = time.monotonic()
+        await self._watch()
+        if time.monotonic() - began < SHORTEST_WATCH_SECONDS:
+            await self._pause()
+
+    async def _list(self) -> None:
+        self._cache.begin_list(self._scope)
+        documents: list[Document] = []
+        params = {**self._selector, "limit": PAGE}
+        while True:
+            page = await self._client.get(self._path, params)
+            documents += page.get("items") or []
+            more = page["metadata"].get("continue")
+            if not more:
+                break
+            params = {**self._selector, "limit": PAGE, "continue": more}
+        self._cache.replace(self._scope, documents, version_of(page))
+        self._version = page["metadata"]["resourceVersion"]
+        self._came_round()
+        self.synced.set()
+
+    async def _watch(self) -> None:
+        params = {
+            **self._selector,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": str(random.randint(WATCH_SECONDS // 2, WATCH_SECONDS)),  # noqa: S311  not for secrets
+        }
+        async for event in self._client.watch(self._path, params):
+            self._take(event["type"], event["object"])
+
+    def _take(self, kind: str, document: Document) -> None:
+        if kind == "ERROR":
+            if document.get("code") == HTTPStatus.GONE:
+                raise GoneError
+            raise UnavailableError(f"the watch of {self._path} failed: {document.get('message')}")
+        if kind != "BOOKMARK":
+            self._cache.apply(self._scope, kind, document)
+        self._version = document["metadata"]["resourceVersion"]
+        self._came_round()
+
+    def _came_round(self) -> None:
+        self._failures = 0
+        self._pulse = time.monotonic()
+
+    async def _recover(self, error: UnavailableError | RefusalError) -> None:
+        if isinstance(error, RefusalError):
+            self._version = ""
+            if error.status == HTTPStatus.GONE:
+                return
+        if self._failures == 0:
+            log.warning("%s; trying again", error)
+        await self._pause()
+
+    async def _pause(self) -> None:
+        """Longer each time, never the same for two."""
+        self._failures += 1
+        longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(self._failures, 10))
+        await asyncio.sleep(longest * random.uniform(0.5, 1.0))  # noqa: S311  not for secrets

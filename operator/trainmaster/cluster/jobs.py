@@ -1,0 +1,93 @@
+"""A TrainingJob as the API server tells it: parsed once per version, and a status for what cannot be parsed.
+
+The CRD keeps most nonsense out; what gets past it (a CRD that is older or newer than this operator, an edit by hand)
+must cost nobody but its author anything. Called by `hand` and `platform`.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any
+
+from pydantic import ValidationError
+
+from trainmaster.api.job import TrainingJob
+from trainmaster.api.status import Condition, TrainingJobStatus
+from trainmaster.core.actions import PostEvent
+from trainmaster.queueing import Key
+
+Document = dict[str, Any]
+
+INVALID_SPEC = "InvalidSpec"
+_MOST_PROBLEMS = 5
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """One TrainingJob at one version."""
+
+    document: Document
+
+    @property
+    def key(self) -> Key:
+        """Its name."""
+        return Key(self.document["metadata"].get("namespace", ""), self.document["metadata"]["name"])
+
+    @property
+    def uid(self) -> str:
+        """Which of all jobs of that name."""
+        return str(self.document["metadata"]["uid"])
+
+    @cached_property
+    def parsed(self) -> TrainingJob | ValidationError:
+        """The job, or what is wrong with it."""
+        try:
+            return TrainingJob.parse(self.document)
+        except ValidationError as error:
+            return error
+
+    @cached_property
+    def stand_in(self) -> TrainingJob:
+        """For a job that cannot be parsed: its metadata and status, and a spec that means nothing."""
+        kept = {key: value for key, value in self.document.items() if key in ("metadata", "status")}
+        return TrainingJob.parse(
+            {**kept, "spec": {"strategy": {"type": "OneDevice"}, "training": {"task": "none:None"}}}
+        )
+
+
+def read(document: Document) -> JobRecord:
+    """Without what only the API server needs."""
+    metadata = {key: value for key, value in document["metadata"].items() if key != "managedFields"}
+    return JobRecord({**document, "metadata": metadata})
+
+
+def invalid(record: JobRecord, error: ValidationError) -> tuple[TrainingJobStatus, PostEvent] | None:
+    """What to say about a job that cannot be parsed; None if it has been said of this generation.
+
+    Nothing else changes: where the job trains already, it trains on.
+    """
+    job = record.stand_in
+    said = (c for c in job.status.conditions if c.type == INVALID_SPEC)
+    if any(condition.observed_generation == job.generation for condition in said):
+        return None
+    message = f"This version of Trainmaster cannot read the spec, so it leaves the job alone. {_problems(error)}"
+    condition = Condition(
+        type=INVALID_SPEC,
+        status="True",
+        reason="UnknownOrWrongFields",
+        message=message,
+        last_transition_time=datetime.now(UTC),
+        observed_generation=job.generation,
+    )
+    others = tuple(c for c in job.status.conditions if c.type != INVALID_SPEC)
+    update = {"conditions": (*others, condition), "message": message}
+    return job.status.model_copy(update=update), PostEvent("Warning", INVALID_SPEC, message)
+
+
+def _problems(error: ValidationError) -> str:
+    found = [
+        f"{'.'.join(str(part) for part in detail['loc'])}: {detail['msg']}."
+        for detail in error.errors(include_url=False, include_context=False, include_input=False)
+    ]
+    more = f" And {len(found) - _MOST_PROBLEMS} more." if len(found) > _MOST_PROBLEMS else ""
+    return " ".join(found[:_MOST_PROBLEMS]) + more

@@ -1,0 +1,79 @@
+"""The kopf shell around the Kubernetes hand: login, startup, cleanup, signals.
+
+Called by cli/operator.py. kopf's own watching is not used (docs/decisions/0004): one informer serves jobs, pods and
+services alike, and survives what would end kopf's.
+"""
+
+import asyncio
+import logging
+from typing import Any
+
+import kopf
+
+from trainmaster.cluster.connection import Connection, login
+from trainmaster.cluster.hand import Hand, Options
+
+log = logging.getLogger("trainmaster.operator")
+
+# Away for this long at the start: the process ends, and Kubernetes starts it again.
+PATIENCE = (1, 1, 2, 3, 5, *[8] * 100)
+EXIT_SECONDS = 10.0
+
+
+def run(options: Options) -> int:
+    """Until a signal comes, or a part of it fails. The answer is the exit code."""
+    return asyncio.run(_run(options))
+
+
+async def _run(options: Options) -> int:
+    shell = _Shell(options)
+    registry = kopf.OperatorRegistry()
+    kopf.on.login(registry=registry)(shell.login)  # type: ignore[arg-type]
+    kopf.on.startup(registry=registry)(shell.startup)  # type: ignore[arg-type]
+    kopf.on.cleanup(registry=registry)(shell.cleanup)  # type: ignore[arg-type]
+    await kopf.operator(
+        registry=registry,
+        settings=_settings(),
+        standalone=True,
+        clusterwide=not options.namespaces,
+        namespaces=options.namespaces,
+        stop_flag=shell.stop,
+    )
+    return 1 if shell.failed else 0
+
+
+def _settings() -> kopf.OperatorSettings:
+    """Nothing of kopf's that writes, and nothing that needs a right."""
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.peering.standalone = True
+    settings.scanning.disabled = True
+    settings.networking.error_backoffs = PATIENCE
+    settings.process.ultimate_exiting_timeout = EXIT_SECONDS
+    return settings
+
+
+class _Shell:
+    """kopf's handlers."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._hand: Hand | None = None
+        self.stop = asyncio.Event()
+        self.failed = False
+
+    async def login(self, **_: Any) -> kopf.ConnectionInfo:
+        return login()
+
+    async def startup(self, **_: Any) -> None:
+        self._hand = Hand(self._options, Connection())
+        self._hand.failed.add_done_callback(self._fail)
+        await self._hand.start()
+
+    async def cleanup(self, **_: Any) -> None:
+        if self._hand:
+            await self._hand.stop()
+
+    def _fail(self, _: object) -> None:
+        self.failed = True
+        self.stop.set()

@@ -1,0 +1,226 @@
+"""ClusterPlatform: the loop's `Platform` on Kubernetes. Sees through caches, acts through the client.
+
+Called by the loop only; built by `hand`. Decides nothing: what should be done comes from the core.
+"""
+
+import asyncio
+import dataclasses
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from trainmaster.api.job import TrainingJob
+from trainmaster.api.status import TrainingJobStatus
+from trainmaster.cluster import jobs, manifests
+from trainmaster.cluster.cache import Cache
+from trainmaster.cluster.client import Client, Document, RefusalError
+from trainmaster.cluster.jobs import JobRecord
+from trainmaster.cluster.manifests import PodSettings
+from trainmaster.cluster.pods import PodRecord, owner_uid
+from trainmaster.cluster.refusals import NAME_TAKEN, Refusals, obstacle_of
+from trainmaster.cluster.reporting import Reporter
+from trainmaster.core import actions
+from trainmaster.core.observed import Observed, Obstacle
+from trainmaster.intake import Intake
+from trainmaster.loop import ConflictError, UnavailableError
+from trainmaster.queueing import Key
+from trainmaster.wire import names
+
+log = logging.getLogger("trainmaster.platform")
+
+_STATUS = "the status"
+
+
+@dataclass(frozen=True)
+class ServiceRecord:
+    """A headless Service, and whose it is."""
+
+    job: Key
+    job_uid: str
+
+
+@dataclass(frozen=True)
+class Caches:
+    """What the platform sees through."""
+
+    jobs: Cache[JobRecord]
+    pods: Cache[PodRecord]
+    services: Cache[ServiceRecord]
+    synced: Callable[[], bool]
+
+
+class ClusterPlatform:
+    """`wake(key)` has the loop look at a job."""
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        intake: Intake,
+        reporter: Reporter,
+        settings: PodSettings,
+        wake: Callable[[Key], None],
+    ) -> None:
+        self._client = client
+        self._caches = caches
+        self._intake = intake
+        self._reporter = reporter
+        self._settings = settings
+        self._wake = wake
+        self._refusals = Refusals()
+        self.turned = time.monotonic()  # when the loop looked last
+
+    async def observe(self, key: Key) -> tuple[TrainingJob, Observed] | None:
+        """The job and what exists of it, from memory.
+
+        Raises:
+            UnavailableError: not everything has been read yet.
+        """
+        self.turned = time.monotonic()
+        if not self._caches.synced():
+            raise UnavailableError("not everything has been read from the API server yet")
+        record = self._caches.jobs.get(*key)
+        if record is None:
+            return None
+        if isinstance(record.parsed, TrainingJob):
+            return record.parsed, self._observed(key, record.uid)
+        report = jobs.invalid(record, record.parsed)
+        if report is not None:
+            await self.write_status(record.stand_in, report[0])
+            self._reporter.post(record.stand_in, report[1])
+        return None
+
+    async def write_status(self, job: TrainingJob, status: TrainingJobStatus) -> None:
+        """Replace the whole status, if the job is still at the version that was observed."""
+        if self._refusals.rests(job.uid, _STATUS):
+            raise UnavailableError("the API server refused the last status; waiting before the next try")
+        operations: list[Document] = [
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": job.metadata.resource_version},
+            # Read back first: texts are clipped on the way in, and what we compare with later is what was stored.
+            {"op": "add", "path": "/status", "value": TrainingJobStatus.read(status.to_dict()).to_dict()},
+        ]
+        try:
+            written = await self._client.json_patch(f"{job_path(job)}/status", operations)
+        except RefusalError as error:
+            await self._status_refused(job, error)
+            raise ConflictError(str(error)) from error
+        self._refusals.granted(job.uid, _STATUS)
+        self._caches.jobs.learn(written)
+
+    async def apply(self, job: TrainingJob, action: actions.Action) -> None:
+        """Carry out one action."""
+        match action:
+            case actions.GiveOrders(orders=orders):
+                for uid, order in orders:
+                    self._intake.give_orders(uid, order)
+            case actions.PostEvent():
+                self._reporter.post(job, action)
+            case actions.CreateReplica(role=role, index=index, incarnation=incarnation):
+                pod = manifests.pod(job, role, index, incarnation, self._settings)
+                await self._create(job, "pods", pod, self._caches.pods)
+            case actions.CreateService():
+                await self._create(job, "services", manifests.service(job), self._caches.services)
+            case actions.DeleteReplica(name=name, uid=uid):
+                await self._delete_pod(job, name, uid)
+            case actions.DeleteJob():
+                await self._delete_job(job)
+
+    def forget(self, job_uid: str) -> None:
+        """The job has gone."""
+        self._refusals.forget(job_uid)
+
+    def _observed(self, key: Key, uid: str) -> Observed:
+        replicas = (record.replica for record in self._caches.pods.group(key) if record.job_uid == uid)
+        seen = tuple(
+            dataclasses.replace(replica, heartbeat=self._intake.heartbeat(replica.uid)) for replica in replicas
+        )
+        service = any(record.job_uid == uid for record in self._caches.services.group(key))
+        return Observed(seen, service, self._refusals.of(uid))
+
+    async def _status_refused(self, job: TrainingJob, error: RefusalError) -> None:
+        """Bring the cache up to date, so that the next look is at what is really there."""
+        if error.status == HTTPStatus.CONFLICT:
+            try:
+                self._caches.jobs.learn(await self._client.get(job_path(job)))
+            except RefusalError as gone:
+                error = gone
+            else:
+                return
+        if error.status == HTTPStatus.NOT_FOUND:
+            self._caches.jobs.unlearn(job.namespace, job.name, job.uid)
+            return
+        self._refusals.remember(job.uid, _STATUS, obstacle_of(error))
+        log.error("%s/%s: the status cannot be written: %s", job.namespace, job.name, error)
+        raise UnavailableError(f"the status cannot be written: {error}") from error
+
+    async def _create(
+        self, job: TrainingJob, kind: str, body: Document, cache: Cache[PodRecord] | Cache[ServiceRecord]
+    ) -> None:
+        name = body["metadata"]["name"]
+        wish = f"{kind}/{name}"
+        if self._refusals.rests(job.uid, wish):
+            return
+        path = f"/api/v1/namespaces/{job.namespace}/{kind}"
+        try:
+            cache.learn(await self._client.post(path, body))
+        except RefusalError as error:
+            if error.reason == "Conflict":  # two writes met at a quota
+                raise UnavailableError(str(error)) from error
+            obstacle = await self._why_refused(job, f"{path}/{name}", cache, error)
+            if obstacle:
+                self._remember(job, wish, obstacle)
+                return
+        self._refusals.granted(job.uid, wish)
+
+    async def _why_refused(
+        self, job: TrainingJob, path: str, cache: Cache[PodRecord] | Cache[ServiceRecord], error: RefusalError
+    ) -> Obstacle | None:
+        """None if it is there already, and ours."""
+        if error.reason != "AlreadyExists":
+            return obstacle_of(error)
+        try:
+            existing = await self._client.get(path)
+        except RefusalError as gone:
+            raise UnavailableError(f"it came and went: {gone}") from gone
+        if owner_uid(existing) != job.uid:
+            return Obstacle(NAME_TAKEN, f"{error.message}, and it does not belong to this job")
+        cache.learn(existing)
+        return None
+
+    async def _delete_pod(self, job: TrainingJob, name: str, uid: str) -> None:
+        wish = f"delete {name}"
+        if self._refusals.rests(job.uid, wish):
+            return
+        try:
+            answer = await self._client.delete(f"/api/v1/namespaces/{job.namespace}/pods/{name}", uid)
+        except RefusalError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                self._caches.pods.unlearn(job.namespace, name, uid)
+            elif error.status != HTTPStatus.CONFLICT:  # another pod has that name by now: ours has gone
+                self._remember(job, wish, obstacle_of(error))
+                return
+        else:
+            if answer.get("kind") == "Pod" and "deletionTimestamp" in answer["metadata"]:
+                self._caches.pods.learn(answer)
+        self._refusals.granted(job.uid, wish)
+
+    async def _delete_job(self, job: TrainingJob) -> None:
+        try:
+            await self._client.delete(job_path(job), job.uid, propagationPolicy="Background")
+        except RefusalError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                self._caches.jobs.unlearn(job.namespace, job.name, job.uid)
+            elif error.status != HTTPStatus.CONFLICT:
+                raise UnavailableError(f"the job cannot be deleted: {error}") from error
+
+    def _remember(self, job: TrainingJob, wish: str, obstacle: Obstacle) -> None:
+        """And ask again later: nothing else may ever wake us for it."""
+        pause = self._refusals.remember(job.uid, wish, obstacle)
+        asyncio.get_running_loop().call_later(pause, self._wake, Key(job.namespace, job.name))
+
+
+def job_path(job: TrainingJob) -> str:
+    """Where the API server has this job."""
+    return f"/apis/{names.API_VERSION}/namespaces/{job.namespace}/{names.PLURAL}/{job.name}"

@@ -1,0 +1,148 @@
+"""A pod as the API server tells it, to what the core wants to know of it: pure.
+
+Called by `hand` for every pod that is listed or watched, so only what is needed is kept.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from trainmaster.core import observed
+from trainmaster.core.observed import Ending, Obstacle, Replica
+from trainmaster.queueing import Key
+from trainmaster.wire import names
+
+Document = dict[str, Any]
+
+# What every pod goes through, and no obstacle.
+_ON_ITS_WAY = frozenset({"", "ContainerCreating", "PodInitializing"})
+# The kubelet tells these two in turns, of one and the same thing.
+_ALIASES = {"ErrImagePull": "ImagePullBackOff"}
+_DISRUPTIONS = frozenset({"Evicted", "Preempting", "Preempted", "NodeLost", "NodeShutdown", "Shutdown", "Terminated"})
+# The node refused a pod that the scheduler had sent it: the two did not agree on what is free. Try elsewhere.
+_NODE_WAS_FULL = re.compile(r"OutOf[A-Za-z./-]+$")
+_VOLUME_MISSING = re.compile(
+    r'persistentvolumeclaim "[^"]*" (not found|bound to non-existent|is being deleted)|\blost\b'
+)
+_NUMBER = re.compile(r"\d{1,9}")
+
+
+@dataclass(frozen=True)
+class PodRecord:
+    """One pod of ours, and whose it is. `job_uid` is empty where no TrainingJob owns it."""
+
+    job: Key
+    job_uid: str
+    replica: Replica
+
+
+def read(pod: Document) -> PodRecord:
+    """What a pod says about itself. Never raises: labels can be edited by anybody."""
+    metadata, labels = pod["metadata"], pod["metadata"].get("labels") or {}
+    return PodRecord(
+        Key(metadata.get("namespace", ""), labels.get(names.LABEL_JOB, "")),
+        owner_uid(pod),
+        _replica(pod, labels),
+    )
+
+
+def owner_uid(document: Document) -> str:
+    """The uid of the TrainingJob that controls this object."""
+    for owner in document["metadata"].get("ownerReferences") or ():
+        if owner.get("controller") and owner.get("kind") == names.KIND:
+            return str(owner["uid"])
+    return ""
+
+
+def _replica(pod: Document, labels: dict[str, str]) -> Replica:
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    terminated = _terminated(status)
+    return Replica(
+        role=labels.get(names.LABEL_ROLE, ""),
+        index=_number(labels.get(names.LABEL_INDEX)),
+        incarnation=_number(labels.get(names.LABEL_INCARNATION)),
+        name=metadata["name"],
+        uid=metadata["uid"],
+        phase=_phase(status, terminated),
+        created=seconds(metadata.get("creationTimestamp")),
+        address=status.get("podIP") or "",
+        node=(pod.get("spec") or {}).get("nodeName") or "",
+        deleting="deletionTimestamp" in metadata,
+        disruption=_disruption(status),
+        ending=_ending(status, terminated),
+        obstacle=_obstacle(status),
+    )
+
+
+def seconds(timestamp: str | None) -> float:
+    """Seconds since the epoch of Kubernetes' own way to write a time."""
+    return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0
+
+
+def _number(label: str | None) -> int:
+    return int(label) if label and _NUMBER.fullmatch(label) else -1
+
+
+def _terminated(status: Document) -> Document | None:
+    """How the training container ended. Read by itself: a sidecar may keep the pod running."""
+    for container in status.get("containerStatuses") or ():
+        if container.get("name") == names.MAIN_CONTAINER:
+            ended: Document | None = (container.get("state") or {}).get("terminated")
+            return ended
+    return None
+
+
+def _phase(status: Document, terminated: Document | None) -> str:
+    phase = status.get("phase") or observed.PENDING
+    if terminated and phase in (observed.PENDING, observed.RUNNING):
+        return observed.FAILED if terminated.get("exitCode") else observed.SUCCEEDED
+    return observed.RUNNING if phase == "Unknown" else phase
+
+
+def _ending(status: Document, terminated: Document | None) -> Ending | None:
+    if terminated:
+        reason, message = terminated.get("reason") or "", terminated.get("message") or ""
+        return Ending(terminated.get("exitCode"), reason, message.strip())
+    if status.get("phase") in (observed.FAILED, observed.SUCCEEDED):
+        return _failed_before(status) or Ending(None, status.get("reason") or "", status.get("message") or "")
+    return None
+
+
+def _failed_before(status: Document) -> Ending | None:
+    """An init container failed, and the training container was never started."""
+    for container in status.get("initContainerStatuses") or ():
+        ended = (container.get("state") or {}).get("terminated") or {}
+        if ended.get("exitCode"):
+            said = f"init container {container['name']}: {ended.get('message') or ended.get('reason') or 'failed'}"
+            return Ending(ended["exitCode"], ended.get("reason") or "", said.strip())
+    return None
+
+
+def _disruption(status: Document) -> str:
+    """Why somebody other than the job ended it; empty: nobody did."""
+    condition = _condition(status, "DisruptionTarget")
+    if condition.get("status") == "True":
+        return condition.get("reason") or "DisruptionTarget"
+    reason = status.get("reason") or ""
+    return reason if reason in _DISRUPTIONS or _NODE_WAS_FULL.match(reason) else ""
+
+
+def _obstacle(status: Document) -> Obstacle | None:
+    """What keeps the pod from starting, in the words of whoever stops it."""
+    scheduled = _condition(status, "PodScheduled")
+    if scheduled.get("status") == "False" and scheduled.get("reason"):
+        message = scheduled.get("message") or ""
+        missing = _VOLUME_MISSING.search(message)
+        return Obstacle("VolumeMissing" if missing else scheduled["reason"], message)
+    for kind in ("initContainerStatuses", "containerStatuses"):
+        for container in status.get(kind) or ():
+            waiting = (container.get("state") or {}).get("waiting") or {}
+            if waiting.get("reason", "") not in _ON_ITS_WAY:
+                return Obstacle(_ALIASES.get(waiting["reason"], waiting["reason"]), waiting.get("message") or "")
+    return None
+
+
+def _condition(status: Document, kind: str) -> Document:
+    found: Document = next((c for c in status.get("conditions") or () if c.get("type") == kind), {})
+    return found

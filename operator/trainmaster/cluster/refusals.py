@@ -1,0 +1,63 @@
+"""What the API server refused, per job and wish, until it is granted: so that people see why, and nobody is pestered.
+
+Kept in memory by `platform`: after a restart the wish is simply tried again.
+"""
+
+import time
+from dataclasses import dataclass
+
+from trainmaster.cluster.client import RefusalError
+from trainmaster.core.observed import Obstacle
+
+FIRST_PAUSE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 60.0
+
+NAME_TAKEN = "NameTaken"
+# 403: a quota, Pod Security, a policy, or a right that we lack. 422 and 400: the object itself is wrong.
+_REASONS = {400: "Invalid", 403: "Forbidden", 422: "Invalid"}
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    obstacle: Obstacle
+    pause: float
+    until: float
+
+
+class Refusals:
+    """All refusals that stand."""
+
+    def __init__(self) -> None:
+        self._by_job: dict[str, dict[str, _Refusal]] = {}
+
+    def of(self, job_uid: str) -> tuple[Obstacle, ...]:
+        """What stands in the way of a job, each thing once."""
+        return tuple(dict.fromkeys(refusal.obstacle for refusal in self._by_job.get(job_uid, {}).values()))
+
+    def remember(self, job_uid: str, wish: str, obstacle: Obstacle) -> float:
+        """Note it; the answer is in how many seconds to ask again."""
+        wishes = self._by_job.setdefault(job_uid, {})
+        before = wishes.get(wish)
+        pause = min(LONGEST_PAUSE_SECONDS, before.pause * 2) if before else FIRST_PAUSE_SECONDS
+        wishes[wish] = _Refusal(obstacle, pause, time.monotonic() + pause)
+        return pause
+
+    def rests(self, job_uid: str, wish: str) -> bool:
+        """Whether it is too early to ask again."""
+        refusal = self._by_job.get(job_uid, {}).get(wish)
+        return refusal is not None and time.monotonic() < refusal.until
+
+    def granted(self, job_uid: str, wish: str) -> None:
+        """It went well this time."""
+        wishes = self._by_job.get(job_uid)
+        if wishes and wishes.pop(wish, None) and not wishes:
+            del self._by_job[job_uid]
+
+    def forget(self, job_uid: str) -> None:
+        """The job has gone."""
+        self._by_job.pop(job_uid, None)
+
+
+def obstacle_of(error: RefusalError) -> Obstacle:
+    """The API server's refusal in the core's words."""
+    return Obstacle(_REASONS.get(error.status, error.reason or "Refused"), error.message)

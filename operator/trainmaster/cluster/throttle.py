@@ -1,0 +1,57 @@
+"""How many requests may be under way: no fixed rate, but what the API server bears.
+
+Additive increase, multiplicative decrease, as TCP does it (Chiu and Jain, "Analysis of the Increase and Decrease
+Algorithms for Congestion Avoidance", 1989). Used by `client` for everything but watches.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+
+FIRST_WINDOW = 32.0
+LEAST_WINDOW = 1.0
+LARGEST_WINDOW = 256.0
+# After one decrease, the other answers of the same burst say nothing new.
+DECREASE_SECONDS = 1.0
+
+
+class Throttle:
+    """For one event loop."""
+
+    def __init__(self) -> None:
+        self.window = FIRST_WINDOW
+        self._under_way = 0
+        self._decreased = 0.0
+        self._resume = 0.0
+        self._room = asyncio.Condition()
+
+    @contextlib.asynccontextmanager
+    async def slot(self) -> AsyncIterator[None]:
+        """Wait for room, and for the end of a pause that the server asked for."""
+        async with self._room:
+            await self._room.wait_for(lambda: self._under_way < int(self.window))
+            self._under_way += 1
+        try:
+            await self._pause()
+            yield
+        finally:
+            async with self._room:
+                self._under_way -= 1
+                self._room.notify_all()
+
+    def went_well(self) -> None:
+        """One request more per window of requests that went well."""
+        self.window = min(LARGEST_WINDOW, self.window + 1 / self.window)
+
+    def too_many(self, pause_seconds: float) -> None:
+        """The server said 429: half as many from now on, and none for a while."""
+        now = time.monotonic()
+        self._resume = max(self._resume, now + pause_seconds)
+        if now - self._decreased > DECREASE_SECONDS:
+            self._decreased = now
+            self.window = max(LEAST_WINDOW, self.window / 2)
+
+    async def _pause(self) -> None:
+        while (left := self._resume - time.monotonic()) > 0:
+            await asyncio.sleep(left)

@@ -1,0 +1,154 @@
+"""Who may speak for a replica: whoever holds the token that Kubernetes put into that very pod.
+
+A projected service-account token is a JWT that the API server signs and binds to a pod. We check it ourselves against
+the cluster's public keys, which every service account may read: no right to ask for reviews, no request per agent.
+Called by the intake for every heartbeat; the cryptography is PyJWT's.
+"""
+
+import hashlib
+import logging
+import time
+from typing import Any
+
+import jwt
+
+from trainmaster.cluster.cache import Cache
+from trainmaster.cluster.client import Client, RefusalError
+from trainmaster.cluster.pods import PodRecord
+from trainmaster.intake import RefusedError
+from trainmaster.loop import UnavailableError
+from trainmaster.wire import names
+from trainmaster.wire.messages import Heartbeat
+
+log = logging.getLogger("trainmaster.tokens")
+
+# What API servers sign with; nothing symmetric, and not "none".
+ALGORITHMS = ["RS256", "RS384", "RS512", "ES256", "ES384", "ES512"]
+KEYS_PATH = "/openid/v1/jwks"
+ISSUER_PATH = "/.well-known/openid-configuration"
+# Keys are read again now and then, so that one that was withdrawn is trusted no longer; at an unknown key id too,
+# but not for every bad token that somebody sends.
+KEYS_SECONDS = 3600.0
+LEAST_SECONDS_BETWEEN = 5.0
+LEEWAY_SECONDS = 30.0
+MOST_REMEMBERED = 20_000
+
+Claims = dict[str, Any]
+
+
+class Keys:
+    """The cluster's issuer and public keys."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._keys: dict[str, jwt.PyJWK] = {}
+        self._read = float("-inf")
+        self.issuer = ""
+
+    async def key(self, key_id: str) -> jwt.PyJWK:
+        """The key of this id.
+
+        Raises:
+            RefusedError: there is none.
+            UnavailableError: no key could be read yet.
+        """
+        age = time.monotonic() - self._read
+        if age > KEYS_SECONDS or (key_id not in self._keys and age > LEAST_SECONDS_BETWEEN):
+            await self._refresh()
+        if key_id not in self._keys:
+            raise RefusedError("the token is signed with a key that is not this cluster's")
+        return self._keys[key_id]
+
+    async def _refresh(self) -> None:
+        """Old keys stay in use while the API server is away: training must not wait for it."""
+        self._read = time.monotonic()
+        try:
+            issuer = (await self._client.get(ISSUER_PATH))["issuer"]
+            found = jwt.PyJWKSet.from_dict(await self._client.get(KEYS_PATH)).keys
+        except (UnavailableError, RefusalError, jwt.PyJWTError, KeyError) as error:
+            log.warning("the cluster's public keys cannot be read: %r", error)
+            if not self._keys:
+                raise UnavailableError(f"the cluster's public keys cannot be read: {error}") from error
+            return
+        self.issuer, self._keys = issuer, {key.key_id: key for key in found if key.key_id}
+
+
+class Verifier:
+    """`verify` is the intake's guard."""
+
+    def __init__(self, keys: Keys, pods: Cache[PodRecord]) -> None:
+        self._keys = keys
+        self._pods = pods
+        self._known: dict[bytes, Claims] = {}
+
+    async def verify(self, token: str, heartbeat: Heartbeat) -> None:
+        """Believe `heartbeat`, or not.
+
+        Raises:
+            RefusedError: the token is no good, or belongs to somebody else.
+            UnavailableError: it cannot be checked now.
+        """
+        self._check_pod(await self._claims(token), heartbeat)
+
+    async def _claims(self, token: str) -> Claims:
+        """What the token says. A signature is checked once: agents send the same token for an hour."""
+        digest = hashlib.sha256(token.encode(errors="replace")).digest()
+        known = self._known.get(digest)
+        if known and time.time() < known["exp"]:
+            return known
+        claims = await self._decode(token)
+        self._known.pop(digest, None)
+        self._known[digest] = claims
+        if len(self._known) > MOST_REMEMBERED:
+            del self._known[next(iter(self._known))]
+        return claims
+
+    async def _decode(self, token: str) -> Claims:
+        try:
+            key = await self._keys.key(_key_id(token))
+            claims: Claims = jwt.decode(
+                token,
+                key,
+                algorithms=ALGORITHMS,
+                audience=names.TOKEN_AUDIENCE,
+                issuer=self._keys.issuer,
+                leeway=LEEWAY_SECONDS,
+                options={"require": ["exp", "iat", "iss", "aud", "sub"]},
+            )
+        except jwt.PyJWTError as error:
+            raise RefusedError(f"the token is not valid: {error}") from error
+        return claims
+
+    def _check_pod(self, claims: Claims, heartbeat: Heartbeat) -> None:
+        namespace, name, uid = _bound_to(claims)
+        record = self._pods.get(namespace, name)
+        if record is None or record.replica.uid != uid or not record.job_uid:
+            raise RefusedError(f"the token's pod {namespace}/{name} is not a replica of a TrainingJob")
+        replica = record.replica
+        truth = {
+            "job": str(record.job),
+            "job_uid": record.job_uid,
+            "pod_uid": uid,
+            "role": replica.role,
+            "index": replica.index,
+            "incarnation": replica.incarnation,
+        }
+        for member, value in truth.items():
+            if getattr(heartbeat, member) != value:
+                raise RefusedError(f"pod {namespace}/{name} may not speak for another {member}")
+
+
+def _key_id(token: str) -> str:
+    key_id = jwt.get_unverified_header(token).get("kid")
+    if not isinstance(key_id, str):
+        raise RefusedError("the token does not name its key")
+    return key_id
+
+
+def _bound_to(claims: Claims) -> tuple[str, str, str]:
+    """Namespace, name and uid of the pod that the token was made for."""
+    bound = claims.get("kubernetes.io")
+    pod = bound.get("pod") if isinstance(bound, dict) else None
+    if not isinstance(bound, dict) or not isinstance(pod, dict):
+        raise RefusedError("the token is not bound to a pod")
+    return str(bound.get("namespace")), str(pod.get("name")), str(pod.get("uid"))
