@@ -82,7 +82,12 @@ class Hand:
         self._reporter = Reporter(self._client)
         self.intake = Intake(Verifier(Keys(self._client), self._caches.pods).verify, self._queue.add)
         self._platform = ClusterPlatform(
-            self._client, self._caches, self.intake, self._reporter, options.pods, self._queue.add
+            self._client,
+            self._caches,
+            intake=self.intake,
+            reporter=self._reporter,
+            settings=options.pods,
+            wake=self._queue.add,
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._runners: list[web.AppRunner] = []

@@ -19,7 +19,7 @@ Document = dict[str, Any]
 CODE_IN_IMAGE = "/opt/trainmaster/lib"
 # Where a user's own image finds them.
 CODE_FOLDER = "/trainmaster"
-TOKEN_FOLDER = "/var/run/secrets/trainmaster"  # noqa: S108  a mount point
+TOKEN_FOLDER = "/var/run/secrets/trainmaster"
 TOKEN_SECONDS = 3600
 CHECKPOINT_FOLDER = "/checkpoints"
 SCRATCH_FOLDER = "/tmp/trainmaster"  # noqa: S108  a mount of the pod's own

@@ -28,9 +28,9 @@ def run(options: Options) -> int:
 async def _run(options: Options) -> int:
     shell = _Shell(options)
     registry = kopf.OperatorRegistry()
-    kopf.on.login(registry=registry)(shell.login)  # type: ignore[arg-type]
-    kopf.on.startup(registry=registry)(shell.startup)  # type: ignore[arg-type]
-    kopf.on.cleanup(registry=registry)(shell.cleanup)  # type: ignore[arg-type]
+    kopf.on.login(registry=registry)(shell.login)
+    kopf.on.startup(registry=registry)(shell.startup)
+    kopf.on.cleanup(registry=registry)(shell.cleanup)
     await kopf.operator(
         registry=registry,
         settings=_settings(),

@@ -51,6 +51,9 @@ class Caches:
     synced: Callable[[], bool]
 
 
+AnyCache = Cache[PodRecord] | Cache[ServiceRecord]
+
+
 class ClusterPlatform:
     """`wake(key)` has the loop look at a job."""
 
@@ -58,6 +61,7 @@ class ClusterPlatform:
         self,
         client: Client,
         caches: Caches,
+        *,
         intake: Intake,
         reporter: Reporter,
         settings: PodSettings,
@@ -155,9 +159,7 @@ class ClusterPlatform:
         log.error("%s/%s: the status cannot be written: %s", job.namespace, job.name, error)
         raise UnavailableError(f"the status cannot be written: {error}") from error
 
-    async def _create(
-        self, job: TrainingJob, kind: str, body: Document, cache: Cache[PodRecord] | Cache[ServiceRecord]
-    ) -> None:
+    async def _create(self, job: TrainingJob, kind: str, body: Document, cache: AnyCache) -> None:
         name = body["metadata"]["name"]
         wish = f"{kind}/{name}"
         if self._refusals.rests(job.uid, wish):
@@ -174,9 +176,7 @@ class ClusterPlatform:
                 return
         self._refusals.granted(job.uid, wish)
 
-    async def _why_refused(
-        self, job: TrainingJob, path: str, cache: Cache[PodRecord] | Cache[ServiceRecord], error: RefusalError
-    ) -> Obstacle | None:
+    async def _why_refused(self, job: TrainingJob, path: str, cache: AnyCache, error: RefusalError) -> Obstacle | None:
         """None if it is there already, and ours."""
         if error.reason != "AlreadyExists":
             return obstacle_of(error)

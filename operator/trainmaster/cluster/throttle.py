@@ -53,5 +53,7 @@ class Throttle:
             self.window = max(LEAST_WINDOW, self.window / 2)
 
     async def _pause(self) -> None:
-        while (left := self._resume - time.monotonic()) > 0:
+        left = self._resume - time.monotonic()
+        if left > 0:
             await asyncio.sleep(left)
+            await self._pause()  # somebody else may have been told to wait longer
