@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
@@ -18,7 +18,7 @@ from trainmaster.api.job import Metadata, TrainingJob
 from trainmaster.api.problem import Location, Problem
 from trainmaster.api.repair import Kept, has_member, keep_valid
 from trainmaster.api.rules import Violation, violations
-from trainmaster.api.wording import Words, closest, unknown_field, words_for
+from trainmaster.api.wording import Words, closest, missing, unknown_field, words_for
 from trainmaster.wire import names
 
 _METADATA = (
@@ -141,7 +141,9 @@ class _Check:
             return self._at(location, self._unknown(location))
         if error["type"] == "missing":
             return self._at(error["loc"], self._missing(error["loc"]))
-        if location != error["loc"]:  # the arms of int or text: one problem, not two
+        if error["type"] == "duplicate":
+            location = (*location, error["ctx"]["index"])
+        elif location != error["loc"]:  # the arms of int or text: one problem, not two
             if error["loc"][-1] == "str":
                 return None
             return self._at(location, words_for({**error, "type": "int_or_text"}, value))
@@ -164,19 +166,18 @@ class _Check:
         return unknown_field(str(location[-1]), known)
 
     def _missing(self, location: Location) -> Words:
-        name = str(location[-1])
-        meaning = _model_at(location[:-1]).model_fields
-        described = next((field.description for field in meaning.values() if field.alias == name), None) or ""
-        first = described.split(". ")[0].rstrip(".")
-        return Words(f"{name} is missing", f"Set {name}: {first[:1].lower()}{first[1:]}")
+        fields = _model_at(location[:-1]).model_fields.values()
+        field = next(field for field in fields if field.alias == location[-1])
+        choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+        return missing(str(location[-1]), field.description or "", choices)
 
     def _rules(self, kept: Kept[TrainingJob]) -> list[Problem]:
-        job, unsure = kept.model, kept.dropped | self._unsure
+        job, dropped = kept.model, kept.dropped
         if job is None:
-            job, more = self._with_stand_ins()
-            unsure |= more
+            job, dropped = self._with_stand_ins()
         if job is None:
             return []
+        unsure = dropped | self._unsure
         broken = [violation for violation in violations(job) if not _touches(violation, unsure)]
         return [self._at(violation.location, Words(violation.message, violation.cure)) for violation in broken]
 

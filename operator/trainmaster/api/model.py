@@ -82,12 +82,13 @@ class Keyed:
 
     def _all_different(self, items: tuple[BaseModel, ...]) -> tuple[BaseModel, ...]:
         seen = set()
-        for item in items:
+        for index, item in enumerate(items):
             value = next(
                 getattr(item, name) for name, field in type(item).model_fields.items() if field.alias == self.key
             )
             if value in seen:
-                raise PydanticCustomError("duplicate", "{key} {value} comes twice", {"key": self.key, "value": value})
+                context = {"key": self.key, "value": value, "index": index}
+                raise PydanticCustomError("duplicate", "{key} {value} comes twice", context)
             seen.add(value)
         return items
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import annotated_types
 import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Strict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, PlainSerializer, Strict
 from pydantic.fields import FieldInfo
 
 from trainmaster.api.job import TrainingJob, TrainingJobSpec
@@ -223,7 +223,7 @@ def _constrain(schema: Schema, constraint: Any, path: str) -> None:
         case Keyed(key=key):
             schema["x-kubernetes-list-type"] = "map"
             schema["x-kubernetes-list-map-keys"] = [key]
-        case BeforeValidator() | AfterValidator() | Strict():
+        case BeforeValidator() | AfterValidator() | PlainSerializer() | Strict():
             pass  # they say how Python reads a value, not what it may be
         case _:
             raise UnknownToKubernetesError(f"{path}: no structural schema for the constraint {constraint!r}")

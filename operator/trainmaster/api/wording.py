@@ -83,6 +83,14 @@ def _choice(context: dict[str, Any], value: Any) -> Words:
     return Words(f"is {found(value)}, which is none of the choices", cure)
 
 
+def missing(name: str, meaning: str, choices: tuple[str, ...]) -> Words:
+    """A field that must be there; `meaning` is its description."""
+    if choices:
+        return Words(f"{name} is missing", f"Write one of {', '.join(choices)}")
+    first = meaning.partition(". ")[0].rstrip(".")
+    return Words(f"{name} is missing", f"Set {name}: {first[:1].lower()}{first[1:]}")
+
+
 def _list(_context: dict[str, Any], value: Any) -> Words:
     if isinstance(value, str):
         return Words(f"must be a list, and is {found(value)}", f"Write [{', '.join(value.split())}]")
@@ -103,8 +111,10 @@ def _bound(key: str, word: str) -> Callable[[dict[str, Any], Any], Words]:
 def _size(key: str, word: str, unit: str) -> Callable[[dict[str, Any], Any], Words]:
     def wording(context: dict[str, Any], value: Any) -> Words:
         limit = context[key]
+        if len(value) == 0:
+            return Words("is empty", "Remove it, or fill it")
         message = f"must have {word} {limit} {unit}, and has {len(value)}"
-        return Words(message, "Write at least one" if word == "at least" else "Make it shorter")
+        return Words(message, "Make it longer" if word == "at least" else "Make it shorter")
 
     return wording
 

@@ -118,7 +118,7 @@ _CHECKPOINTS = (
         "claimName",
         _SUBDOMAIN,
         message="claimName is not a name that Kubernetes allows",
-        cure="Use lower-case letters, digits, - and .",
+        cure="Use lower-case letters, digits, dashes and dots",
     ),
 )
 
@@ -153,7 +153,7 @@ _SCHEDULING = (
         "queue",
         _SUBDOMAIN,
         message="queue is not a name that Kubernetes allows",
-        cure="Use lower-case letters, digits, - and .",
+        cure="Use lower-case letters, digits, dashes and dots",
     ),
 )
 

@@ -82,7 +82,7 @@ _AMOUNTS = (
             name,
             _SUBDOMAIN,
             message=f"{name} is not a name that Kubernetes allows",
-            cure="Use lower-case letters, digits, - and .",
+            cure="Use lower-case letters, digits, dashes and dots",
         )
         for name in ("priorityClassName", "serviceAccountName")
     ),

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 Location = tuple[str | int, ...]
 
+_FIGURE = re.compile(r"{(\w+)}")
 _READ = re.compile(r"\bself((?:\.\w+)+)(\(?)")
 
 
@@ -42,13 +43,14 @@ class Rule:
     @property
     def plain_text(self) -> str:
         """The text where no figures can be shown."""
-        return re.sub(r" *\(\{[^)]*\)", "", f"{self.message}. {self.cure}")
+        return _FIGURE.sub("N", f"{self.message}. {self.cure}")
 
     @property
     def cel_text(self) -> str:
         """The text with its figures, in CEL. By `format`: the cost of adding strings up is without bound for CEL."""
-        names = re.findall(r"{(\w+)}", self.message + self.cure)
-        text = re.sub(r"{\w+}", "%d", f"{self.message}. {self.cure}".replace("%", "%%"))
+        text = f"{self.message}. {self.cure}"
+        names = _FIGURE.findall(text)
+        text = _FIGURE.sub("%d", text.replace("%", "%%"))
         return f"{json.dumps(text)}.format([{', '.join(self.figures[name].cel for name in names)}])"
 
     def reads(self) -> tuple[tuple[str, ...], ...]:
@@ -93,7 +95,11 @@ def _ask(rule: Rule, place: Location, value: Any, old: Any) -> Violation | None:
     elif rule.holds(value):
         return None
     figures = {name: figure.value(value) for name, figure in rule.figures.items()}
-    return Violation(rule, place, rule.message.format(**figures), rule.cure.format(**figures))
+    return Violation(rule, place, _filled(rule.message, figures), _filled(rule.cure, figures))
+
+
+def _filled(text: str, figures: Mapping[str, int]) -> str:
+    return _FIGURE.sub(lambda match: str(figures[match[1]]), text)
 
 
 def _places(root: Any, where: str) -> Iterator[tuple[Location, Any]]:

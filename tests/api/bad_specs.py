@@ -1,0 +1,344 @@
+"""Specs that must be refused: by `trainmaster check` and by a real API server, naming the field and the cure.
+
+Used by tests/api/test_bad_specs.py and tests/cluster/test_crd_refuses_bad_specs.py. Each changes a good job in one
+place. `words` must be in what both say; where the API server answers with a sentence of its own, that is in `server`.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import re
+from dataclasses import dataclass
+from typing import Any
+
+GONE: Any = ...
+"""In a change: the field is taken away."""
+
+_NO_INTEGER = "must be of type integer"
+_NO_TEXT = "must be of type string"
+_NO_CHOICE = "Unsupported value"
+_MISSING = "Required value"
+_UNKNOWN = "unknown field"
+_AT_LEAST_0 = "should be greater than or equal to 0"
+_AT_LEAST_1 = "should be greater than or equal to 1"
+
+
+@dataclass(frozen=True)
+class BadSpec:
+    """`changes` maps dotted paths to values; `field` is the path that the check must name."""
+
+    name: str
+    changes: dict[str, Any]
+    field: str
+    words: str
+    server: str
+
+    def job(self) -> dict[str, Any]:
+        """The bad job."""
+        return changed(good_job(), self.changes)
+
+
+def good_job() -> dict[str, Any]:
+    """A small job that everybody accepts."""
+    return {
+        "apiVersion": "trainmaster.dev/v1",
+        "kind": "TrainingJob",
+        "metadata": {"name": "digits"},
+        "spec": {
+            "strategy": {"type": "AllReduce"},
+            "training": {"task": "trainmaster_trainer.tasks.digits:Digits", "steps": 500, "globalBatchSize": 256},
+            "workers": {"replicas": 4},
+        },
+    }
+
+
+def changed(job: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """`job` with each dotted path (workers.env.0.name) set, or taken away."""
+    job = copy.deepcopy(job)
+    for path, value in changes.items():
+        holder: Any = job
+        parts: list[Any] = [int(part) if part.isdigit() else part for part in path.split(".")]
+        for part, following in itertools.pairwise(parts):
+            empty: Any = [] if isinstance(following, int) else {}
+            holder = _member(holder, part, empty)
+        if value is GONE:
+            holder.pop(parts[-1], None)
+        elif isinstance(holder, list):
+            holder.append(value)
+        else:
+            holder[parts[-1]] = value
+    return job
+
+
+def _member(holder: Any, part: Any, empty: Any) -> Any:
+    if isinstance(holder, list):
+        if part == len(holder):
+            holder.append(empty)
+        return holder[part]
+    return holder.setdefault(part, empty)
+
+
+def _bad(name: str, path: str, value: Any, words: str, server: str = "", *, at: str = "", **also: Any) -> BadSpec:
+    """A job with `value` at `path`. `also` is set first, with __ for a dot; `at` is the field named, if another."""
+    changes = {_full(way.replace("__", ".")): one for way, one in also.items()} | {_full(path): value}
+    field = re.sub(r"\.(\d+)", r"[\1]", _full(at or path))
+    return BadSpec(name, changes, field, words, server or words)
+
+
+def _full(path: str) -> str:
+    return path if path == "spec" or path.startswith("metadata") else f"spec.{path}"
+
+
+_PS: dict[str, Any] = {"strategy__type": "ParameterServer", "parameterServers__replicas": 2}
+_MESH = {"type": "Mesh", "mesh": {"data": 4}}
+
+NAMES = (
+    _bad("name too long", "metadata.name", "a" * 41, "Choose a shorter name"),
+    _bad("name with a dot", "metadata.name", "a.b", "Use lower-case letters"),
+    _bad("name begins with a digit", "metadata.name", "1a", "with a letter first"),
+    _bad("name ends with a dash", "metadata.name", "a-", "no - at the end", "must consist of lower case"),
+    _bad("capital in the name", "metadata.name", "Digits", "Use lower-case", "lower case"),
+    _bad("no name", "metadata.name", GONE, "no name", "name or generateName is required"),
+    _bad("generated name too long", "metadata", {"generateName": "a" * 38}, "a shorter name", at="metadata.name"),
+    _bad("unknown metadata", "metadata.nam", "x", "Did you mean name", 'unknown field "metadata.nam"'),
+    _bad(
+        "number as label", "metadata.labels.a", 1, "quotes", "cannot unmarshal number into Go struct field ObjectMeta"
+    ),
+)
+
+SHAPES = (
+    _bad("no spec", "spec", GONE, "missing", _MISSING),
+    _bad("no strategy", "strategy", GONE, "missing", _MISSING),
+    _bad("no strategy type", "strategy.type", GONE, "type is missing. Write one of OneDevice", _MISSING),
+    _bad("no training", "training", GONE, "missing", _MISSING),
+    _bad("strategy is a word", "strategy", "AllReduce", "must be an object", "of type object"),
+    _bad("misspelt strategy", "strategy.type", "Allreduce", "Did you mean AllReduce", _NO_CHOICE),
+    _bad("foreign strategy", "strategy.type", "Horovod", "Write one of OneDevice", _NO_CHOICE),
+    _bad("misspelt field", "training.stesp", 3, "Did you mean steps", _UNKNOWN),
+    _bad("snake case", "training.global_batch_size", 3, "Did you mean globalBatchSize", _UNKNOWN),
+    _bad("field of a pod", "workers.hostNetwork", True, "there is no field hostNetwork", _UNKNOWN),
+    _bad("worker in place of workers", "worker", {}, "Did you mean workers", _UNKNOWN),
+    _bad("unknown option", "strategy.localSGD.evry", 4, "Did you mean every", _UNKNOWN, strategy__type="LocalSGD"),
+    _bad("steps in quotes", "training.steps", "500", "Remove the quotes", _NO_INTEGER),
+    _bad("half a step", "training.steps", 0.5, "whole number", _NO_INTEGER),
+    _bad("true workers", "workers.replicas", True, "whole number", _NO_INTEGER),
+    _bad("suspend is a word", "suspend", "true", "true or false", "must be of type boolean"),
+    _bad("no steps at all", "training.steps", 0, "at least 1", _AT_LEAST_1),
+    _bad("no workers", "workers.replicas", 0, "at least 1", _AT_LEAST_1),
+    _bad("too many workers", "workers.replicas", 10001, "at most 10000", "less than or equal to 10000"),
+    _bad("negative gpus", "workers.gpus", -1, "at least 0", _AT_LEAST_0),
+    _bad("negative seed", "training.seed", -1, "at least 0", _AT_LEAST_0),
+    _bad("command is a text", "training.command", "python a.py", "Write [python, a.py]", "must be of type array"),
+    _bad("number in command", "training.command", ["a", 1], "quotes", _NO_TEXT, at="training.command.1"),
+    _bad("keep nothing", "checkpoint.keep", 0, "at least 1", _AT_LEAST_1),
+    _bad("no checkpoints", "checkpoint.everySteps", 0, "at least 1", _AT_LEAST_1),
+    _bad("empty image", "workers.image", "", "is empty", "at least 1 chars"),
+    _bad("pull policy", "workers.imagePullPolicy", "always", "Did you mean Always", _NO_CHOICE),
+    _bad("negative restarts", "failurePolicy.maxRestarts", -1, "at least 0", _AT_LEAST_0),
+    _bad("no time to start", "failurePolicy.startSeconds", 0, "at least 1", _AT_LEAST_1),
+    _bad("no deadline", "activeDeadlineSeconds", 0, "at least 1", _AT_LEAST_1),
+    _bad("half a core", "workers.cpu", 0.5, 'Write "0.5" in quotes', "must be of type integer,string"),
+    _bad("label is a number", "workers.nodeSelector.a", 1, "quotes", _NO_TEXT),
+    _bad("elasticity without bound", "elasticity.maxReplicas", GONE, "maxReplicas is missing", _MISSING),
+    _bad("no claim", "checkpoint.storage.persistentVolumeClaim.claimName", GONE, "claimName is missing", _MISSING),
+)
+
+TRAINING = (
+    _bad("nothing to train", "training", {}, "Set task to module:Class, or command"),
+    _bad("task and command", "training.command", ["a"], "Remove one of them"),
+    _bad("task is a file", "training.task", "train.py", "Write module:Class"),
+    _bad("task without class", "training.task", "tasks.digits:", "Write module:Class"),
+    _bad("empty program", "training.command", [""], "[python, train.py]", training={}),
+    _bad("empty command", "training.command", [], "is empty", "at least 1 items", training={}),
+    _bad(
+        "arguments of a command",
+        "training.arguments.a",
+        1,
+        "Put them into command",
+        at="training.arguments",
+        training={"command": ["a"]},
+    ),
+    _bad("task without steps", "training.steps", GONE, "Set steps"),
+    _bad("task without batch", "training.globalBatchSize", GONE, "Set globalBatchSize"),
+    _bad("batch smaller than ranks", "training.globalBatchSize", 3, "is 3, but the batch is shared among 4 ranks"),
+    _bad("batch smaller than gpus", "workers.gpus", 100, "among 400 ranks", at="training.globalBatchSize"),
+)
+
+STRATEGY = (
+    _bad("mirrored elsewhere", "strategy.mirrored", {}, "Remove mirrored, or set type to Mirrored"),
+    _bad("allReduce elsewhere", "strategy.allReduce", {}, "set type to AllReduce", strategy__type="LocalSGD"),
+    _bad("parameterServer elsewhere", "strategy.parameterServer", {}, "set type to ParameterServer"),
+    _bad("gossip elsewhere", "strategy.gossip", {}, "Remove gossip, or set type to Gossip"),
+    _bad("localSGD elsewhere", "strategy.localSGD", {}, "Remove localSGD, or set type to LocalSGD"),
+    _bad("pipeline elsewhere", "strategy.pipeline", {}, "Remove pipeline, or set type to Pipeline"),
+    _bad("mesh elsewhere", "strategy.mesh", {}, "Remove mesh, or set type to Mesh"),
+    _bad("compression", "strategy.compression", "BF16", "Remove compression", strategy__type="FullySharded"),
+    _bad("OneDevice on four", "strategy.type", "OneDevice", "is 4. Set workers.replicas to 1", at="workers.replicas"),
+    _bad(
+        "OneDevice with two",
+        "workers",
+        {"gpus": 2},
+        "is 2. Set workers.gpus to 1",
+        at="workers.gpus",
+        strategy__type="OneDevice",
+    ),
+    _bad("Mirrored on four", "strategy.type", "Mirrored", "Set workers.replicas to 1", at="workers.replicas"),
+    _bad("CentralStorage on four", "strategy.type", "CentralStorage", "train on one machine", at="workers.replicas"),
+    _bad("Pipeline of one", "workers.replicas", 1, "at least 2 ranks", strategy__type="Pipeline"),
+    _bad("Tensor of one", "workers.replicas", 1, "at least 2 ranks", strategy__type="Tensor"),
+    _bad("Gossip of one", "workers.replicas", 1, "at least 2 ranks", strategy__type="Gossip"),
+    _bad("gossip with all", "strategy.gossip.peers", 4, "number of ranks, which is 4", strategy__type="Gossip"),
+    _bad("Mesh without mesh", "strategy.type", "Mesh", "Set mesh, for example {data: 2", at="strategy.mesh"),
+    _bad("Mesh too small", "strategy.mesh", {"data": 2}, "mesh asks for 2 ranks", strategy__type="Mesh"),
+    _bad(
+        "Mesh too large",
+        "strategy.mesh",
+        {"data": 2, "tensor": 8},
+        "asks for 16 ranks (the product of its members), but workers.replicas times workers.gpus is 8",
+        strategy__type="Mesh",
+        workers__gpus=2,
+    ),
+    _bad("servers missing", "strategy.type", "ParameterServer", "Set parameterServers", at="parameterServers"),
+    _bad("servers for nothing", "parameterServers", {}, "Remove parameterServers"),
+    _bad(
+        "stale and sync",
+        "strategy.parameterServer.maxStaleness",
+        1,
+        "Remove maxStaleness",
+        strategy__parameterServer__update="Sync",
+        **_PS,
+    ),
+    _bad("backup and async", "strategy.parameterServer.backupWorkers", 1, "set update to Sync", **_PS),
+    _bad(
+        "backup for all",
+        "strategy.parameterServer.backupWorkers",
+        4,
+        "Lower backupWorkers",
+        strategy__parameterServer__update="Sync",
+        **_PS,
+    ),
+    _bad(
+        "too many micro-batches",
+        "strategy.pipeline.microBatches",
+        257,
+        "a batch of 256 samples",
+        strategy__type="Pipeline",
+    ),
+    _bad(
+        "unknown schedule",
+        "strategy.pipeline.schedule",
+        "1f1b",
+        "Did you mean 1F1B",
+        _NO_CHOICE,
+        strategy__type="Pipeline",
+    ),
+)
+
+PODS = (
+    _bad("cpu in words", "workers.cpu", "four", "500m"),
+    _bad("no cpu", "workers.cpu", 0, "500m"),
+    _bad("memory in GB", "workers.memory", "16GB", "Write for example 16Gi"),
+    _bad("memory without unit", "workers.memory", 16, "without a unit it counts bytes"),
+    _bad("milli bytes", "parameterServers.memory", "512m", "512Mi", **_PS),
+    _bad("gpu without vendor", "workers.gpuResource", "gpu", "nvidia.com/gpu"),
+    _bad("blank in image", "workers.image", "a b", "has a blank"),
+    _bad("env name", "workers.env.0.name", "A B", "Use letters, digits and _"),
+    _bad("env taken", "workers.env.0.name", "TRAINMASTER_X", "Rename the variable"),
+    _bad("env of torchrun", "workers.env.0.name", "RANK", "Remove it"),
+    _bad(
+        "env value is a number", "workers.env.0", {"name": "A", "value": 1}, '"1"', _NO_TEXT, at="workers.env.0.value"
+    ),
+    _bad(
+        "env twice", "workers.env", [{"name": "A"}, {"name": "A"}], "second time", "Duplicate value", at="workers.env.1"
+    ),
+    _bad(
+        "env from two",
+        "workers.env.0",
+        {"name": "A", "value": "1", "valueFrom": {"fieldRef": {}}},
+        "Remove one of them",
+        at="workers.env.0.valueFrom",
+    ),
+    _bad("envFrom nothing", "workers.envFrom.0", {"prefix": "A"}, "Set exactly one of configMapRef and secretRef"),
+    _bad(
+        "mount of nothing",
+        "workers.volumeMounts.0",
+        {"name": "d", "mountPath": "/d"},
+        "Add it to volumes",
+        at="workers.volumeMounts",
+    ),
+    _bad(
+        "relative mount",
+        "workers.volumeMounts.0",
+        {"name": "d", "mountPath": "d"},
+        "Begin it with /",
+        at="workers.volumeMounts.0.mountPath",
+        workers__volumes=[{"name": "d", "emptyDir": {}}],
+    ),
+    _bad("volume name", "workers.volumes.0.name", "D_1", "lower-case letters"),
+    _bad(
+        "toleration value",
+        "workers.tolerations.0",
+        {"key": "a", "operator": "Exists", "value": "b"},
+        "Remove value",
+        at="workers.tolerations.0.value",
+    ),
+    _bad("toleration of all", "workers.tolerations.0", {"value": "b"}, "Set key", at="workers.tolerations.0.operator"),
+    _bad("priority class", "workers.priorityClassName", "High!", "lower-case letters"),
+    _bad("service account", "workers.serviceAccountName", "My_SA", "lower-case letters"),
+    _bad("restart policy", "workers.template.spec.restartPolicy", "OnFailure", "spec.failurePolicy says"),
+    _bad("host network", "workers.template.spec.hostNetwork", True, "Remove it"),
+    _bad("host PID", "workers.template.spec.hostPID", True, "process 1"),
+    _bad("host IPC", "workers.template.spec.hostIPC", True, "shared memory"),
+    _bad("shared processes", "workers.template.spec.shareProcessNamespace", True, "process 1"),
+    _bad("pod deadline", "workers.template.spec.activeDeadlineSeconds", 5, "set spec.activeDeadlineSeconds"),
+    _bad(
+        "template command",
+        "workers.template.spec.containers.0",
+        {"name": "trainer", "command": ["sh"]},
+        "write spec.training.command",
+        at="workers.template.spec.containers.0.command",
+    ),
+    _bad(
+        "template arguments",
+        "workers.template.spec.containers.0",
+        {"name": "trainer", "args": ["sh"]},
+        "write spec.training.command",
+        at="workers.template.spec.containers.0.args",
+    ),
+)
+
+LIFECYCLE = (
+    _bad(
+        "elasticity upside down",
+        "elasticity",
+        {"minReplicas": 5, "maxReplicas": 4},
+        "Lower minReplicas",
+        at="elasticity.minReplicas",
+    ),
+    _bad(
+        "replicas outside",
+        "elasticity",
+        {"minReplicas": 5, "maxReplicas": 8},
+        "is 4, outside of elasticity.minReplicas 5 and maxReplicas 8",
+        at="workers.replicas",
+    ),
+    _bad("elastic mesh", "elasticity", {"maxReplicas": 8}, "Remove elasticity", strategy=_MESH),
+    _bad("batch for the most", "elasticity.maxReplicas", 300, "300 ranks may share", at="training.globalBatchSize"),
+    _bad(
+        "two storages", "checkpoint.storage", {"persistentVolumeClaim": {"claimName": "a"}, "path": "/a"}, "exactly one"
+    ),
+    _bad("no storage", "checkpoint.storage", {}, "exactly one of persistentVolumeClaim and path"),
+    _bad("relative storage", "checkpoint.storage.path", "a", "Begin it with /"),
+    _bad("claim name", "checkpoint.storage.persistentVolumeClaim.claimName", "A", "lower-case letters"),
+    _bad("resume from nowhere", "checkpoint.resumeFrom", {"step": 3}, "exactly one of job and path"),
+    _bad("resume from two", "checkpoint.resumeFrom", {"job": "a", "path": "/a"}, "exactly one of job and path"),
+    _bad("resume from a relative", "checkpoint.resumeFrom.path", "a", "Begin it with /"),
+    _bad("resume from itself", "checkpoint.resumeFrom.job", "digits", "Name another job"),
+    _bad("hang now and then", "failurePolicy.hangSeconds", "sometimes", "Write auto"),
+    _bad("hang at once", "failurePolicy.hangSeconds", 0, "Write auto"),
+    _bad("queue without gang", "scheduling.queue", "team", "Set gang, for example to Kueue"),
+    _bad("queue name", "scheduling.queue", "My Team", "lower-case letters", scheduling__gang="Kueue"),
+)
+
+BAD_SPECS = (*NAMES, *SHAPES, *TRAINING, *STRATEGY, *PODS, *LIFECYCLE)

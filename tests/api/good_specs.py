@@ -1,0 +1,111 @@
+"""Jobs that everybody must accept: the check, the models, and a real API server.
+
+Used by tests/api/test_good_specs.py and tests/cluster/test_crd_accepts_good_specs.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.api.bad_specs import GONE, changed, good_job
+
+_SERVERS = {"spec.strategy.type": "ParameterServer", "spec.parameterServers.replicas": 2}
+_EVERYTHING_OF_A_POD: dict[str, Any] = {
+    "replicas": 2,
+    "gpus": 4,
+    "gpuResource": "amd.com/gpu",
+    "accelerator": "NVIDIA-H200",
+    "cpu": "500m",
+    "memory": "16Gi",
+    "image": "localhost:5000/team/trainer:1.2@sha256:abc",
+    "imagePullPolicy": "IfNotPresent",
+    "imagePullSecrets": [{"name": "registry"}],
+    "env": [
+        {"name": "A", "value": "1"},
+        {"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+        {"name": "C"},
+    ],
+    "envFrom": [{"prefix": "P_", "configMapRef": {"name": "c", "optional": True}}, {"secretRef": {"name": "s"}}],
+    "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data", "readOnly": True}}],
+    "volumeMounts": [
+        {"name": "data", "mountPath": "/data", "subPath": "a", "readOnly": True},
+        {"name": "beneath", "mountPath": "/beneath"},
+    ],
+    "nodeSelector": {"gpu": "true"},
+    "tolerations": [{"operator": "Exists"}, {"key": "a", "value": "b", "effect": "NoExecute", "tolerationSeconds": 5}],
+    "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
+    "priorityClassName": "high",
+    "serviceAccountName": "trainer",
+    "template": {
+        "metadata": {"labels": {"team": "vision"}},
+        "spec": {
+            "restartPolicy": "Never",
+            "hostNetwork": False,
+            "terminationGracePeriodSeconds": 5,
+            "volumes": [{"name": "beneath", "emptyDir": {"medium": "Memory"}}],
+            "containers": [
+                {"name": "trainer", "securityContext": {"runAsUser": 1000}},
+                {"name": "sidecar", "image": "a", "command": ["sh"]},
+            ],
+        },
+    },
+}
+
+_CHANGES: dict[str, dict[str, Any]] = {
+    "four workers": {},
+    "one worker by default": {"spec.workers": GONE},
+    "empty objects": {"spec.workers": {}, "spec.checkpoint": {}, "spec.failurePolicy": {}, "spec.scheduling": {}},
+    "nulls": {"spec.workers": None, "spec.checkpoint": None, "spec.elasticity": None, "spec.training.seed": None},
+    "longest name": {"metadata.name": "a" * 40},
+    "generated name": {"metadata": {"generateName": "digits-"}},
+    "labels": {"metadata.labels": {"team": "vision"}, "metadata.annotations": {"a": "b"}},
+    "a command": {"spec.training": {"command": ["python", "train.py", ""], "workingDirectory": "/work"}},
+    "a command with steps": {"spec.training": {"command": ["a"], "steps": 5, "globalBatchSize": 8, "seed": 4294967295}},
+    "arguments": {"spec.training.arguments": {"a": 1, "b": [0.5, "x", True], "c": {"d": {}}}},
+    "whole numbers written as 4.0": {"spec.training.steps": 500.0},
+    "OneDevice": {"spec.strategy.type": "OneDevice", "spec.workers": {"gpus": 1}},
+    "Mirrored": {
+        "spec.strategy": {"type": "Mirrored", "mirrored": {"reduction": "OneDevice"}},
+        "spec.workers": {"gpus": 8},
+    },
+    "AllReduce": {"spec.strategy": {"type": "AllReduce", "allReduce": {"algorithm": "Ring"}, "compression": "INT8"}},
+    "AllReduce with its defaults": {"spec.strategy.allReduce": {}},
+    "CentralStorage": {"spec.strategy.type": "CentralStorage", "spec.workers": {"gpus": 2}},
+    "ParameterServer": _SERVERS,
+    "ParameterServer, one server": {"spec.strategy.type": "ParameterServer", "spec.parameterServers": {}},
+    "ParameterServer Async": {**_SERVERS, "spec.strategy.parameterServer": {"update": "Async", "maxStaleness": 8}},
+    "ParameterServer Sync": {**_SERVERS, "spec.strategy.parameterServer": {"update": "Sync", "backupWorkers": 1}},
+    "Gossip": {"spec.strategy": {"type": "Gossip", "gossip": {"peers": 3, "topKPercent": 10}}},
+    "LocalSGD": {"spec.strategy": {"type": "LocalSGD", "localSGD": {"every": 50, "outer": "Nesterov"}}},
+    "FullySharded": {"spec.strategy.type": "FullySharded", "spec.workers.gpus": 8},
+    "Pipeline": {"spec.strategy": {"type": "Pipeline", "pipeline": {"schedule": "GPipe", "microBatches": 8}}},
+    "Pipeline with a small batch": {"spec.strategy.type": "Pipeline", "spec.training.globalBatchSize": 1},
+    "Tensor": {"spec.strategy.type": "Tensor", "spec.workers": {"gpus": 2}},
+    "Mesh": {
+        "spec.strategy": {"type": "Mesh", "mesh": {"data": 2, "sharded": 2, "pipeline": 2, "tensor": 2}},
+        "spec.workers.gpus": 4,
+        "spec.training.globalBatchSize": 4,
+    },
+    "all of a pod": {"spec.workers": _EVERYTHING_OF_A_POD},
+    "all of a server's pod": {**_SERVERS, "spec.parameterServers": _EVERYTHING_OF_A_POD},
+    "whole cores and bytes": {"spec.workers.cpu": 4, "spec.workers.memory": 1073741824},
+    "amounts as texts": {"spec.workers.cpu": "0.5", "spec.workers.memory": "1.5G"},
+    "elasticity": {"spec.elasticity": {"minReplicas": 2, "maxReplicas": 8}},
+    "elasticity from one": {"spec.elasticity": {"maxReplicas": 4}},
+    "a claim": {
+        "spec.checkpoint": {"everySteps": 10, "keep": 1, "storage": {"persistentVolumeClaim": {"claimName": "a"}}}
+    },
+    "a path": {"spec.checkpoint.storage": {"path": "/mnt/checkpoints"}},
+    "resume from a job": {"spec.checkpoint.resumeFrom": {"job": "yesterday", "step": 0}},
+    "resume from a path": {"spec.checkpoint.resumeFrom": {"path": "/mnt/a"}},
+    "failure policy": {"spec.failurePolicy": {"maxRestarts": 0, "hangSeconds": 300, "nodeLostSeconds": 0}},
+    "scheduling": {"spec.scheduling": {"gang": "Kueue", "queue": "team-a", "spares": 1}},
+    "the rest": {
+        "spec.suspend": True,
+        "spec.reproducible": True,
+        "spec.activeDeadlineSeconds": 3600,
+        "spec.ttlSecondsAfterFinished": 0,
+    },
+}
+
+GOOD_SPECS: dict[str, dict[str, Any]] = {name: changed(good_job(), changes) for name, changes in _CHANGES.items()}

@@ -1,0 +1,81 @@
+"""`trainmaster check` and `trainmaster crd`: what is printed, and the exit code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from trainmaster.api.schema import crd as the_crd
+from trainmaster.cli.check import check, load_or_report
+from trainmaster.cli.crd import crd
+
+from tests.api.bad_specs import changed, good_job
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    file = tmp_path / "good.yaml"
+    file.write_text(yaml.safe_dump(good_job()))
+    return file
+
+
+@pytest.fixture
+def bad(tmp_path: Path) -> Path:
+    file = tmp_path / "bad.yaml"
+    file.write_text(yaml.safe_dump(changed(good_job(), {"spec.workers.memory": "16GB"})))
+    return file
+
+
+def test_good(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """0, and a word of comfort."""
+    assert check([str(good)], "text") == 0
+    assert capsys.readouterr().out == f"{good}: TrainingJob digits is good\n"
+
+
+def test_bad(good: Path, bad: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """2, and file:line: path: message. cure."""
+    assert check([str(good), str(bad)], "text") == 2
+    expected = f"{bad}:13: spec.workers.memory: memory is not an amount of memory for training; without a unit"
+    assert expected in capsys.readouterr().out
+
+
+def test_what_comes_later_is_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The file is good; this version cannot do all of it."""
+    file = tmp_path / "later.yaml"
+    file.write_text(yaml.safe_dump(changed(good_job(), {"spec.strategy.type": "FullySharded"})))
+
+    assert check([str(file)], "text") == 0
+    assert f"{file}: note: spec.strategy.type: this version of Trainmaster" in capsys.readouterr().out
+
+
+def test_json(good: Path, bad: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """For editors and CI."""
+    assert check([str(good), str(bad)], "json") == 2
+    first, second = json.loads(capsys.readouterr().out)["files"]
+    assert first == {"file": str(good), "good": True, "problems": [], "notes": []}
+    assert second["problems"][0]["line"] == 13
+    assert second["problems"][0]["path"] == "spec.workers.memory"
+
+
+@pytest.mark.parametrize(("name", "words"), [("none.yaml", "no such file"), (".", "is a directory")])
+def test_not_a_file(tmp_path: Path, name: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """2, and no traceback."""
+    assert check([str(tmp_path / name)], "text") == 2
+    assert words in capsys.readouterr().out
+
+
+def test_load_or_report(good: Path, bad: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What `trainmaster run` does first."""
+    loaded = load_or_report(good)
+    assert loaded is not None
+    assert loaded.name == "digits"
+    assert load_or_report(bad) is None
+    assert "spec.workers.memory" in capsys.readouterr().err
+
+
+def test_crd(capsys: pytest.CaptureFixture[str]) -> None:
+    """YAML that kubectl takes."""
+    assert crd() == 0
+    assert yaml.safe_load(capsys.readouterr().out) == the_crd()

@@ -1,0 +1,64 @@
+"""What may change while a job runs, and how rules are written down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from trainmaster.api.job import TrainingJob
+from trainmaster.api.rules import RULES, violations
+
+from tests.api.bad_specs import changed, good_job
+
+CLAIM = {"persistentVolumeClaim": {"claimName": "a"}}
+REFUSED: dict[str, dict[str, Any]] = {
+    "strategy": {"spec.strategy.type": "LocalSGD"},
+    "training": {"spec.training.steps": 501},
+    "checkpoint.storage": {"spec.checkpoint.storage": CLAIM},
+}
+ALLOWED: dict[str, dict[str, Any]] = {
+    "workers": {"spec.workers.replicas": 3},
+    "suspend": {"spec.suspend": True},
+    "image": {"spec.workers.image": "a:2"},
+    "restarts": {"spec.failurePolicy.maxRestarts": 3},
+    "checkpoint interval": {"spec.checkpoint.everySteps": 3},
+}
+
+
+@pytest.mark.parametrize(("field", "change"), REFUSED.items(), ids=REFUSED.keys())
+def test_fixed_while_it_runs(field: str, change: dict[str, Any]) -> None:
+    """Another model or another place for checkpoints is another run."""
+    old, new = TrainingJob.parse(good_job()), TrainingJob.parse(changed(good_job(), change))
+    (violation,) = violations(new, old)
+
+    assert violation.location == ("spec", *field.split("."))
+    assert "Set suspend to true first" in violation.cure
+
+
+@pytest.mark.parametrize("change", [*REFUSED.values(), *ALLOWED.values()], ids=[*REFUSED, *ALLOWED])
+def test_free_while_suspended(change: dict[str, Any]) -> None:
+    """Nothing runs, so nothing can be torn."""
+    suspended = changed(good_job(), {"spec.suspend": True})
+
+    assert violations(TrainingJob.parse(changed(suspended, change)), TrainingJob.parse(suspended)) == ()
+
+
+@pytest.mark.parametrize("change", ALLOWED.values(), ids=ALLOWED.keys())
+def test_free_while_it_runs(change: dict[str, Any]) -> None:
+    """The number of workers, and how to treat failures."""
+    assert violations(TrainingJob.parse(changed(good_job(), change)), TrainingJob.parse(good_job())) == ()
+
+
+def test_names_differ() -> None:
+    """A rule is spoken of by its name."""
+    assert len({rule.name for rule in RULES}) == len(RULES)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_texts_fit_each_other(rule: Any) -> None:
+    """One sentence says what is wrong, another what to type; figures have their values; `reads` finds something."""
+    assert not rule.message.endswith(".")
+    assert not rule.cure.endswith(".")
+    assert rule.cure[0].isupper()
+    assert rule.reads()
+    assert rule.cel_text.count("%d") == len(rule.figures)

@@ -1,0 +1,16 @@
+"""Generated files are what their generator makes of the models today."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from trainmaster.api.generate import ROOT, generated
+
+FILES = generated()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_generated_file_is_up_to_date(path: Path) -> None:
+    """`make generate` writes them; nobody edits them."""
+    assert path.read_text() == FILES[path], "run `make generate`"
