@@ -32,7 +32,9 @@ _HOST_ATTACKS = (
 )
 
 _IDENTITY_ATTACKS = (
-    Attack("foreign service account", spec(serviceAccountName="powerful"), "service account powerful is not among"),
+    Attack(
+        "foreign service account", spec(serviceAccountName="powerful"), "is not among admissionPolicy.serviceAccounts"
+    ),
     Attack("automount", spec(automountServiceAccountToken=True), "automountServiceAccountToken must be false"),
     Attack("automount by default", without("automountServiceAccountToken"), "automountServiceAccountToken"),
     Attack("token for the API server", volume(projected={"sources": [API_TOKEN]}), "audience trainmaster"),

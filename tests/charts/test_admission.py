@@ -12,7 +12,7 @@ from .client import Client, Reply
 from .conftest import Plane
 from .podspecs import Attack, good_pod, good_service, metadata
 from .test_install import JOB
-from .tools import NAMESPACE, Object
+from .tools import NAMESPACE, Object, of_kind, render
 
 TEAM = "/api/v1/namespaces/team-a"
 JOBS = "/apis/trainmaster.dev/v1/namespaces/team-a/trainingjobs"
@@ -51,6 +51,16 @@ def _refused_by_policy(reply: Reply, policy: str, reason: str) -> None:
     assert reply.status in (403, 422), reply
     assert f"ValidatingAdmissionPolicy '{policy}'" in reply.message
     assert reason in reply.message
+
+
+@pytest.mark.parametrize(("policy", "attacks"), [("pods", POD_ATTACKS), ("services", SERVICE_ATTACKS)])
+def test_every_rule_of_the_policies_has_an_attack(policy: str, attacks: tuple[Attack, ...]) -> None:
+    """So a rule that is taken out is missed."""
+    rendered = of_kind(render(), "ValidatingAdmissionPolicy")
+    (rules,) = [one["spec"]["validations"] for one in rendered if one["metadata"]["name"] == f"trainmaster-{policy}"]
+    words = [rule.get("message") or rule["messageExpression"] for rule in rules]
+    bare = [text for text in words if not any(attack.refusal in text for attack in attacks)]
+    assert [text for text in bare if "no TrainingJob may run in namespace" not in text] == []
 
 
 def test_the_operators_own_work_is_allowed(thief: Client) -> None:

@@ -25,6 +25,8 @@ FORBIDDEN = [
     *((verb, "", "serviceaccounts", "") for verb in ("get", "create", "impersonate")),
     ("create", "", "serviceaccounts", "token"),
     *(("impersonate", "", what, "") for what in ("users", "groups")),
+    *((verb, group, "events", "") for verb in ("get", "list", "patch") for group in ("", "events.k8s.io")),
+    ("create", "", "events", ""),
     *((verb, "", "persistentvolumes", "") for verb in ("get", "create")),
     *((verb, "", "persistentvolumeclaims", "") for verb in ("get", "create", "delete")),
     *((verb, "trainmaster.dev", "trainingjobs", "") for verb in ("create", "update", "patch", "deletecollection")),

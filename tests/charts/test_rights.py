@@ -2,13 +2,12 @@
 
 from .tools import NAMESPACE, Object, of_kind, render, the
 
-# (API group, resource, verb): every right of the operator. README.md and docs/security.md refer to this list.
+# (API group, resource, verb): every right of the operator. docs/security.md refers to this list.
 RIGHTS = {
     *(("trainmaster.dev", "trainingjobs", verb) for verb in ("get", "list", "watch", "delete")),
     ("trainmaster.dev", "trainingjobs/status", "patch"),
     *(("", "pods", verb) for verb in ("get", "list", "watch", "create", "delete")),
     *(("", "services", verb) for verb in ("list", "watch", "create")),
-    ("", "events", "create"),
     ("events.k8s.io", "events", "create"),
 }
 CLUSTER_SCOPED = {

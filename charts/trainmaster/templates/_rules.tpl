@@ -12,7 +12,7 @@
 - apiGroups: [""]
   resources: [services]
   verbs: [list, watch, create]
-- apiGroups: ["", events.k8s.io]
+- apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create]
 {{- end -}}

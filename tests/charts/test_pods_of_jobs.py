@@ -1,0 +1,86 @@
+"""What the operator really makes for a job gets through: its own fence, and a namespace that enforces `restricted`.
+
+A user's template that goes beyond is stopped by the fence in every namespace, since it judges the finished pod.
+"""
+
+import pytest
+from trainmaster.api.job import TrainingJob
+from trainmaster.cluster import manifests
+
+from .client import Client
+from .conftest import Plane
+from .test_admission import _await_policies, _try
+from .test_install import JOB
+from .tools import NAMESPACE, Object
+
+SETTINGS = manifests.PodSettings("http://10.96.0.9:8080", "trainmaster/trainer:dev", "IfNotPresent")
+SERVERS: Object = {"strategy": {"type": "ParameterServer"}, "parameterServers": {"replicas": 1}}
+CLAIM: Object = {"storage": {"persistentVolumeClaim": {"claimName": "data"}}}
+GPU: Object = {"workers": {"gpus": 1, "cpu": 4, "memory": "8Gi", "nodeSelector": {"a": "b"}}}
+
+
+@pytest.fixture(scope="module")
+def operator(plane: Plane) -> Client:
+    plane.install()
+    plane.admin.make_namespace("team-a")
+    plane.admin.make_namespace("strict", {"pod-security.kubernetes.io/enforce": "restricted"})
+    client = plane.admin.as_service_account(NAMESPACE, "trainmaster")
+    _await_policies(client)
+    return client
+
+
+def _job(changes: Object, namespace: str) -> TrainingJob:
+    metadata = {"name": "digits", "namespace": namespace, "uid": "6f1d3c1e-0000-4000-8000-000000000001"}
+    return TrainingJob.model_validate({**JOB, "metadata": metadata, "spec": {**JOB["spec"], **changes}})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, SERVERS, {"workers": {"image": "my/torch:1"}}, {"checkpoint": CLAIM}, GPU],
+    ids=["smallest", "parameter servers", "own image", "claim", "gpu"],
+)
+def test_what_the_operator_makes_is_admitted(operator: Client, changes: Object) -> None:
+    job = _job(changes, "strict")
+    reply = _try(operator, "services", manifests.service(job), "/api/v1/namespaces/strict")
+    assert reply.ok, reply.message
+    for role in job.spec.roles:
+        reply = _try(operator, "pods", manifests.pod(job, role, 0, 0, SETTINGS), "/api/v1/namespaces/strict")
+        assert reply.ok, reply.message
+
+
+HOST: Object = {"volumes": [{"name": "root", "hostPath": {"path": "/"}}]}
+PRIVILEGED: Object = {
+    "containers": [{"name": "trainer", "securityContext": {"privileged": True, "allowPrivilegeEscalation": True}}]
+}
+ROOT: Object = {"securityContext": {"runAsUser": 0, "runAsNonRoot": False}}
+SIDECAR: Object = {"containers": [{"name": "beside", "image": "x"}]}
+TOKEN: Object = {"volumes": [{"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}]}
+
+
+@pytest.mark.parametrize(
+    ("workers", "refusal"),
+    [
+        (HOST, "volumes must be of type"),
+        ({"template": {"spec": PRIVILEGED}}, "must not be privileged"),
+        ({"template": {"spec": ROOT}}, "runAsNonRoot"),
+        ({"template": {"spec": SIDECAR}}, "allowPrivilegeEscalation"),
+        ({"template": {"spec": {"automountServiceAccountToken": True}}}, "automountServiceAccountToken"),
+        ({"template": {"spec": {"nodeName": "control-plane"}}}, "nodeName"),
+        ({"template": {"spec": {"hostUsers": True, "hostAliases": []}}}, None),
+        (TOKEN, "audience trainmaster"),
+        ({"serviceAccountName": "powerful"}, "service account powerful is not among"),
+        ({"priorityClassName": "system-node-critical"}, "priority classes"),
+    ],
+)
+def test_a_job_cannot_ask_for_more_than_its_author_has(
+    plane: Plane, operator: Client, workers: Object, refusal: str | None
+) -> None:
+    """The confused deputy: somebody who may only create TrainingJobs lets the operator make the pod."""
+    plane.admin.call("POST", "/api/v1/namespaces/team-a/serviceaccounts", {"metadata": {"name": "powerful"}})
+    pod = manifests.pod(_job({"workers": workers}, "team-a"), "worker", 0, 0, SETTINGS)
+    reply = _try(operator, "pods", pod)
+    if refusal is None:
+        assert reply.ok, reply.message
+    else:
+        assert not reply.ok
+        assert refusal in reply.message
