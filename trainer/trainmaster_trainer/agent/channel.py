@@ -9,6 +9,7 @@ from __future__ import annotations
 import array
 import json
 import os
+import select
 import socket
 from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
@@ -44,7 +45,8 @@ class Channel:
         """
         data = json.dumps({**message, "descriptors": len(descriptors)}).encode() + b"\n"
         sent = socket.send_fds(self._socket, [data], list(descriptors)) if descriptors else 0
-        self._socket.sendall(data[sent:])
+        if sent < len(data):  # even a send of nothing fails where the other end has read and gone
+            self._socket.sendall(data[sent:])
 
     def receive(self) -> List[Received]:
         """All messages that are there by now, without waiting.
@@ -58,6 +60,11 @@ class Channel:
         if closed and not lines:
             raise EOFError
         return [self._take(line) for line in lines]
+
+    def wait(self) -> List[Received]:
+        """Like `receive`, but wait until something has come. For a process with nothing else to do."""
+        select.select([self._socket], [], [])
+        return self.receive()
 
     def close(self) -> None:
         """Close this end and what came and was not taken."""

@@ -1,4 +1,4 @@
-"""How a rank came to its end: error files, and the kernel's count of out-of-memory kills.
+"""How a rank came to its end: exit status, error files, and the kernel's count of out-of-memory kills.
 
 Called by `ranks` when a rank has ended.
 """
@@ -6,19 +6,75 @@ Called by `ranks` when a rank has ended.
 from __future__ import annotations
 
 import json
-import os
-from typing import Any, Dict, Iterable, List, Optional
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from trainmaster.wire import codec
 from trainmaster.wire.messages import ErrorReport
 from trainmaster_trainer.agent import errors
+from trainmaster_trainer.agent.supervise import RankEnded
+
+_GROUPS = Path("/sys/fs/cgroup")
 
 
-def read_error(path: str) -> Optional[ErrorReport]:
+@dataclass(frozen=True)
+class Death:
+    """What is known of an ended rank without looking further."""
+
+    attempt: int
+    rank: int
+    step: int
+    end: Dict[str, Any]  # the warm parent's word: code, signal or failure
+    signalled: Optional[float]  # when the agent told it to end
+    kills_before: int  # `out_of_memory_kills` when the attempt began
+
+
+def judge(death: Death, error_files: Dict[int, Path]) -> RankEnded:
+    """The event for the supervisor. `error_files` are those of all local ranks."""
+    own = read_error(error_files[death.rank])
+    ours = death.signalled is not None and (own is None or own.time >= death.signalled)
+    cause, error = _first_error(death.rank, own, error_files)
+    killed = death.end.get("signal") == "SIGKILL" and not ours
+    return RankEnded(
+        attempt=death.attempt,
+        rank=death.rank,
+        step=death.step,
+        exit_code=death.end.get("code"),
+        signal=death.end.get("signal"),
+        out_of_memory=killed and out_of_memory_kills() > death.kills_before,
+        error=_failure(death.end) or error,
+        ours=ours,
+        cause=cause,
+    )
+
+
+def _first_error(
+    rank: int, own: Optional[ErrorReport], error_files: Dict[int, Path]
+) -> Tuple[int, Optional[ErrorReport]]:
+    """The rank that erred first, and its error. A rank that died without a word has caused the others' errors."""
+    if own is None:
+        return rank, None
+    found = [(other, read_error(path)) for other, path in error_files.items()]
+    return min(
+        ((other, error) for other, error in found if error is not None),
+        key=lambda one: one[1].time,
+        default=(rank, own),
+    )
+
+
+def _failure(end: Dict[str, Any]) -> Optional[ErrorReport]:
+    """A process that never came to be, or whose end nobody saw."""
+    if not end.get("failure"):
+        return None
+    return ErrorReport(type=end.get("type", "StartFailed"), message=end["failure"], time=time.time())
+
+
+def read_error(path: Path) -> Optional[ErrorReport]:
     """The error file of a rank, ours or one that torch's `@record` wrote; None where there is none."""
     try:
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file)
+        content = json.loads(path.read_text(encoding="utf-8"))
         if errors.MEMBER in content:
             return codec.from_plain(ErrorReport, content[errors.MEMBER])
         return _torch_error(content)
@@ -40,40 +96,39 @@ def _torch_error(content: Dict[str, Any]) -> ErrorReport:
     )
 
 
-def first_error(paths: Iterable[str]) -> Optional[ErrorReport]:
-    """The earliest error of several ranks: what came later is mostly its consequence."""
-    found: List[ErrorReport] = [error for error in map(read_error, paths) if error is not None]
-    return min(found, key=lambda error: error.time, default=None)
-
-
 def out_of_memory_kills() -> int:
     """How often the kernel killed a process of this container (cgroup v2 or v1) for want of memory."""
     for path in _counters():
-        try:
-            with open(path, encoding="ascii") as file:
-                for line in file:
-                    if line.startswith("oom_kill "):
-                        return int(line.split()[1])
-        except (OSError, ValueError):
-            continue
+        count = _count(path)
+        if count is not None:
+            return count
     return 0
 
 
-def _counters() -> Iterable[str]:
+def _count(path: Path) -> Optional[int]:
+    try:
+        for line in path.read_text(encoding="ascii").splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def _counters() -> Iterator[Path]:
     """Where the counter may be: below the process's own group, or at the mount where a container sees it as root."""
     for line in _own_groups():
-        _, controllers, group = line.rstrip("\n").split(":", 2)
-        if controllers == "":
-            yield os.path.join("/sys/fs/cgroup", group.lstrip("/"), "memory.events")
-            yield "/sys/fs/cgroup/memory.events"
+        _, controllers, group = line.split(":", 2)
+        if not controllers:
+            yield _GROUPS / group.lstrip("/") / "memory.events"
+            yield _GROUPS / "memory.events"
         elif "memory" in controllers.split(","):
-            yield os.path.join("/sys/fs/cgroup/memory", group.lstrip("/"), "memory.oom_control")
-            yield "/sys/fs/cgroup/memory/memory.oom_control"
+            yield _GROUPS / "memory" / group.lstrip("/") / "memory.oom_control"
+            yield _GROUPS / "memory" / "memory.oom_control"
 
 
 def _own_groups() -> List[str]:
     try:
-        with open("/proc/self/cgroup", encoding="ascii") as file:
-            return file.readlines()
+        return Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
         return []

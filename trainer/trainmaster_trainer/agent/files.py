@@ -5,11 +5,11 @@ Written by `ranks`; the pages are read by `board` from other threads, hence the 
 
 from __future__ import annotations
 
-import os
+import contextlib
 import threading
-from typing import Dict, List
+from pathlib import Path
+from typing import Dict
 
-from trainmaster.wire.messages import Member
 from trainmaster.wire.progress import ProgressFile, ProgressPage
 from trainmaster_trainer.agent.settings import Settings
 
@@ -18,45 +18,48 @@ class Files:
     """Only the newest attempt's files are kept."""
 
     def __init__(self, settings: Settings) -> None:
-        name = f"{settings.role}-{settings.index}-{settings.incarnation}"
-        self._folder = os.path.join(settings.scratch, name)
-        self._attempt_folder = self._folder
+        self._home = Path(settings.scratch) / f"{settings.role}-{settings.index}-{settings.incarnation}"
+        self._folder = self._home / "attempt-0"
         self._pages: Dict[int, ProgressFile] = {}
         self._lock = threading.Lock()
 
     @property
-    def roster(self) -> str:
+    def roster(self) -> Path:
         """Where ranks find the roster."""
-        return os.path.join(self._attempt_folder, "roster.json")
+        return self._folder / "roster.json"
 
-    def progress(self, rank: int) -> str:
+    def progress(self, rank: int) -> Path:
         """Where `rank` writes its progress."""
-        return os.path.join(self._attempt_folder, f"rank-{rank}.progress")
+        return self._folder / f"rank-{rank}.progress"
 
-    def error(self, rank: int) -> str:
+    def error(self, rank: int) -> Path:
         """Where `rank` writes its last words."""
-        return os.path.join(self._attempt_folder, f"rank-{rank}.error.json")
+        return self._folder / f"rank-{rank}.error.json"
 
-    def begin(self, attempt: int, member: Member, roster: bytes) -> List[ProgressFile]:
-        """Make the files of an attempt anew; the answer is a page per local rank."""
+    def begin(self, attempt: int, numbers: range, roster: bytes) -> None:
+        """Make the files of an attempt anew."""
         with self._lock:
             for page in self._pages.values():
                 page.close()
-            _remove_files(self._attempt_folder)
-            self._attempt_folder = os.path.join(self._folder, f"attempt-{attempt}")
-            os.makedirs(self._attempt_folder, exist_ok=True)
-            _remove_files(self._attempt_folder, keep_folder=True)
-            numbers = range(member.first_rank, member.first_rank + member.ranks)
-            self._pages = {rank: ProgressFile(self.progress(rank), create=True) for rank in numbers}
+            self._pages = {}
+            _remove(self._folder)
+            self._folder = self._home / f"attempt-{attempt}"
+            _remove(self._folder)
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._pages = {rank: ProgressFile(str(self.progress(rank)), create=True) for rank in numbers}
         self.write_roster(roster)
-        return [*self._pages.values()]
 
     def write_roster(self, roster: bytes) -> None:
         """Whole or not at all: a rank may read at any moment."""
-        temporary = f"{self.roster}.new"
-        with open(temporary, "wb") as file:
-            file.write(roster)
-        os.replace(temporary, self.roster)
+        temporary = self.roster.with_suffix(".new")
+        temporary.write_bytes(roster)
+        temporary.replace(self.roster)
+
+    def step(self, rank: int) -> int:
+        """The step that `rank` of the newest attempt reached."""
+        with self._lock:
+            page = self._pages.get(rank)
+            return page.read().step if page is not None else 0
 
     def read_pages(self) -> Dict[int, ProgressPage]:
         """What the ranks of the newest attempt wrote last; a rank that has written nothing is left out."""
@@ -65,13 +68,11 @@ class Files:
         return {rank: page for rank, page in pages.items() if page.updated > 0}
 
 
-def _remove_files(folder: str, keep_folder: bool = False) -> None:
-    try:
-        for entry in os.listdir(folder):
-            path = os.path.join(folder, entry)
-            if os.path.isfile(path):
-                os.unlink(path)
-        if not keep_folder:
-            os.rmdir(folder)
-    except OSError:
-        pass  # nothing there, or something that is not ours
+def _remove(folder: Path) -> None:
+    """Remove our files, and the folder if nothing else lies in it."""
+    if not folder.is_dir():
+        return
+    for path in folder.glob("r*"):
+        path.unlink()
+    with contextlib.suppress(OSError):
+        folder.rmdir()

@@ -3,6 +3,7 @@
 Called by `ranks`. What goes over the line (JSON, see `channel`):
     {"start": "rank", "id", "environment"}  + stdout, stderr           agent to parent
     {"start": "store", "id", "host", "port", "world_size"}  + listener
+    {"prepare": count}                                                 how many children should stand by
     {"ready": true, "stores", "pid"}                                   parent to agent
     {"started": id, "pid"}   {"ended": id, "code" | "signal" | "failure"}
 """
@@ -46,12 +47,13 @@ class Listener:
 class Parent:
     """A warm parent that is there as soon and as long as can be."""
 
-    def __init__(self, reactor: Reactor, listener: Listener, shared: Optional[str], log: Log) -> None:
+    def __init__(self, reactor: Reactor, listener: Listener, shared: Optional[str], prepare: int, log: Log) -> None:
         self.ready = False
         self.stores = False
         self._reactor = reactor
         self._listener = listener
         self._shared = shared
+        self._prepare = prepare
         self._log = log
         self._channel: Optional[Channel] = None
         self._failures = 0
@@ -124,6 +126,7 @@ class Parent:
     def _handle(self, message: Dict[str, Any]) -> None:
         if "ready" in message:
             self.ready, self.stores, self._failures = True, message["stores"], 0
+            self.start({"prepare": self._prepare}, [])
             self._listener.parent_ready()
         elif "started" in message:
             self._listener.started(message["started"], message["pid"])

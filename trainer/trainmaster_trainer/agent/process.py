@@ -5,12 +5,18 @@ Called by `warm` and `rank`.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import gc
+import io
 import os
 import signal
-from typing import Collection
+import sys
+import threading
+from typing import Any, Collection, NoReturn
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
 # Loaded at import: a forked child should not have to look for the C library.
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -20,6 +26,11 @@ def die_with_parent(parent: int) -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it ended before the call
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def rename(name: str) -> None:
+    """What `top` and `ps -o comm` show: all forked children have the same command line."""
+    _LIBC.prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
 def threads() -> int:
@@ -64,6 +75,31 @@ def _kill(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
     except ProcessLookupError:
+        pass
+
+
+def leave(exit_code: int) -> NoReturn:
+    """End this process as Python would, but for taking every module apart: with torch that takes 0.3 to 1 s.
+
+    So long a dead rank's sockets would stay open, and its peers wait. Threads are joined, exit functions run, files
+    written; `multiprocessing` ends its forked children in much the same way.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for thing in gc.get_objects():  # the parent's are frozen, and not among them
+        if issubclass(type(thing), io.IOBase):
+            _flush(thing)
+    for stream in (sys.stdout, sys.stderr):
+        _flush(stream)
+    _LIBC.fflush(None)
+    os._exit(exit_code)
+
+
+def _flush(file: Any) -> None:
+    try:
+        if not file.closed:
+            file.flush()
+    except Exception:  # noqa: BLE001, S110 a broken file of the user's must not keep the others from being written
         pass
 
 

@@ -16,7 +16,7 @@ import sys
 import time
 import types
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, NoReturn, Optional
 
 from trainmaster.wire import codec, names
 from trainmaster.wire.training import TrainingPlan
@@ -37,19 +37,25 @@ class BadConfiguration(Exception):
 # --- Ways in ---------------------------------------------------------------------------------------------------
 
 
-def entered(message: Dict[str, Any], descriptors: List[int], parent: int) -> Callable[[], int]:
-    """In a freshly forked child: become a process of its own; the answer is what it then does."""
+def detach(parent: int) -> None:
+    """In a freshly forked child: become a process of its own, that ends with its parent."""
     os.setsid()
     process.die_with_parent(parent)
     process.default_signals()
+
+
+def become(message: Dict[str, Any], descriptors: List[int]) -> Callable[[], int]:
+    """Become what the request asks for; the answer is what is then to be done, up to the exit code."""
     if message["start"] == "store":
         (listener,) = descriptors
         process.close_descriptors(keep=[listener])
+        process.rename("tm-store")
         return partial(serve_store, message["host"], message["port"], message["world_size"], listener)
     _redirect(*descriptors)
     process.close_descriptors(keep=())
     os.environ.clear()
     os.environ.update(message["environment"])
+    process.rename(f"tm-rank-{os.environ.get('RANK', '')}")
     _as_if_started_afresh()
     return run
 
@@ -66,11 +72,11 @@ def spawn(message: Dict[str, Any], descriptors: List[int]) -> int:
     return os.posix_spawn(sys.executable, arguments, message["environment"], file_actions=actions, setsid=True)
 
 
-def main() -> int:
+def main() -> NoReturn:
     """A rank in an interpreter of its own."""
     process.die_with_parent(int(sys.argv[1]))
     process.default_signals()
-    return run()
+    process.leave(run())
 
 
 def serve_store(host: str, port: int, world_size: int, listener: int) -> int:
@@ -232,4 +238,4 @@ def _last_words(error: BaseException) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -44,7 +44,7 @@ class OrdersArrived:
 
 @dataclass(frozen=True)
 class RankEnded:
-    """A rank's process has ended. `ours`: because the agent ended it."""
+    """A rank's process has ended. `ours`: because the agent ended it. `cause`: the local rank whose error came first."""
 
     attempt: int
     rank: int
@@ -54,6 +54,7 @@ class RankEnded:
     out_of_memory: bool = False
     error: Optional[ErrorReport] = None
     ours: bool = False
+    cause: Optional[int] = None
 
 
 @dataclass(frozen=True)
@@ -212,7 +213,7 @@ def _rank_died(agent: Agent, event: RankEnded) -> Step:
         return agent, ()
     report = ExitReport(
         attempt=event.attempt,
-        rank=event.rank,
+        rank=event.rank if event.cause is None else event.cause,
         step=event.step,
         exit_code=event.exit_code,
         signal=event.signal,

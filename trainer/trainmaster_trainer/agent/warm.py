@@ -1,7 +1,7 @@
 """The warm parent: imports torch once and forks ranks from itself, so that a first step takes milliseconds.
 
 Started by the agent (`--descriptor`, one agent) or by the local hand (`--socket`, shared by many agents):
-`python -m trainmaster_trainer.agent.warm`. What agents and it say to one another is in `parent.py`.
+`python -m trainmaster_trainer.agent.warm`. What agents and it say to one another is in `parent`.
 It only imports: no tensor, no CUDA context, no thread. Where a thread came up nevertheless, it spawns.
 """
 
@@ -16,13 +16,15 @@ import signal
 import socket
 import sys
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, NoReturn, Optional, Sequence
 
 from trainmaster.wire import names
 from trainmaster_trainer.agent import process, rank
 from trainmaster_trainer.agent.channel import Channel, Received
+from trainmaster_trainer.agent.children import Children, End, Rest
 
-# Measured on torch 2.15: all that a script imports later than `import torch` up to its second DDP step.
+# On torch 2.15 a DDP script imports nothing more than this up to its second step. Each entry has been measured:
+# torch._dynamo alone, which the first optimizer imports, takes as long as torch itself.
 PRELOADED = (
     "torch",
     "torch.distributed",
@@ -33,15 +35,22 @@ PRELOADED = (
     "numpy",
     "trainmaster_trainer.rank",
 )
-_Rest = Callable[[], int]  # what a forked child goes on with, after the loop has been left
 
 
 @dataclass
-class Child:
-    """A process that was started for an agent."""
+class Client:
+    """An agent, and how many children it wants to stand by."""
 
     channel: Channel
-    id: int
+    wanted: int = 0
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a child does, and for whom."""
+
+    client: Client
+    identity: int
 
 
 class WarmParent:
@@ -50,27 +59,33 @@ class WarmParent:
     def __init__(self, listener: Optional[socket.socket], connection: Optional[socket.socket]) -> None:
         self._listener = listener
         self._selector = selectors.DefaultSelector()
-        self._children: Dict[int, Child] = {}
+        self._children = Children()
+        self._work: Dict[int, Work] = {}  # by pid
+        self._clients: List[Client] = []
         self._stores = False
         self._ending = False
-        self._channels: List[Channel] = []
+        self._pid = os.getpid()
         self._watch_signals()
         if listener is not None:
             self._selector.register(listener, selectors.EVENT_READ, self._accept)
         if connection is not None:
             self._add(connection)
 
-    def serve(self, stores: bool) -> Optional[_Rest]:
+    def serve(self, stores: bool) -> Optional[Rest]:
         """Serve until nobody needs this process any more. In a forked child: what the child is to do."""
         self._stores = stores
-        for channel in self._channels:
-            self._greet(channel)
+        for client in self._clients:
+            self._greet(client)
         while not self._ending:
-            for key, _ in self._selector.select():
-                rest: Optional[_Rest] = key.data()
+            ready = self._selector.select(self._children.patience())
+            for key, _ in ready:
+                rest: Optional[Rest] = key.data()
                 if rest is not None:
                     return rest
-        self._end_children([*self._children])
+            rest = None if ready else self._children.replenish()
+            if rest is not None:
+                return rest
+        self._kill([*self._work])
         return None
 
     def watch_process(self, pid: int) -> None:
@@ -80,150 +95,143 @@ class WarmParent:
         except ProcessLookupError:
             self._ending = True
 
-    # --- connections ---
+    # --- clients ---
 
     def _accept(self) -> None:
-        assert self._listener is not None
-        self._greet(self._add(self._listener.accept()[0]))
+        if self._listener is not None:
+            self._greet(self._add(self._listener.accept()[0]))
 
-    def _add(self, connection: socket.socket) -> Channel:
-        channel = Channel(connection)
-        self._channels.append(channel)
-        self._selector.register(channel, selectors.EVENT_READ, lambda: self._read(channel))
-        return channel
+    def _add(self, connection: socket.socket) -> Client:
+        client = Client(Channel(connection))
+        self._clients.append(client)
+        self._selector.register(client.channel, selectors.EVENT_READ, lambda: self._read(client))
+        return client
 
-    def _greet(self, channel: Channel) -> None:
-        self._say(channel, {"ready": True, "stores": self._stores, "pid": os.getpid()})
+    def _greet(self, client: Client) -> None:
+        _say(client, {"ready": True, "stores": self._stores, "pid": self._pid})
 
-    def _say(self, channel: Channel, message: Dict[str, Any]) -> None:
+    def _read(self, client: Client) -> Optional[Rest]:
         try:
-            channel.send(message)
-        except OSError:
-            pass  # its end of file is seen by the loop
-
-    def _read(self, channel: Channel) -> Optional[_Rest]:
-        try:
-            requests = channel.receive()
+            requests = client.channel.receive()
         except EOFError:
-            self._lose(channel)
+            self._lose(client)
             return None
         for request in requests:
-            rest = self._start(channel, request)
+            rest = self._handle(client, request)
             if rest is not None:
                 return rest
         return None
 
-    def _lose(self, channel: Channel) -> None:
+    def _lose(self, client: Client) -> None:
         """An agent has gone: so do its ranks."""
-        self._selector.unregister(channel)
-        self._channels.remove(channel)
-        self._end_children([pid for pid, child in self._children.items() if child.channel is channel])
-        channel.close()
+        self._selector.unregister(client.channel)
+        self._clients.remove(client)
+        self._count_wanted()
+        self._kill([pid for pid, work in self._work.items() if work.client is client])
+        client.channel.close()
         if self._listener is None:
             self._ending = True
 
-    # --- children ---
+    # --- requests ---
 
-    def _start(self, channel: Channel, request: Received) -> Optional[_Rest]:
-        message, descriptors = request
-        try:
-            pid, rest = self._fork_or_spawn(message, descriptors)
-        except OSError as error:
-            self._say(channel, {"ended": message["id"], "failure": f"the process could not be started: {error}"})
+    def _handle(self, client: Client, request: Received) -> Optional[Rest]:
+        if "prepare" in request.message:
+            client.wanted = request.message["prepare"]
+            self._count_wanted()
             return None
-        finally:
-            if os.getpid() == self._pid:
-                for descriptor in descriptors:
-                    os.close(descriptor)
-        if rest is None:
-            self._children[pid] = Child(channel, message["id"])
-            self._say(channel, {"started": message["id"], "pid": pid})
-        return rest
+        return self._start(client, request)
 
-    def _fork_or_spawn(self, message: Dict[str, Any], descriptors: List[int]) -> Tuple[int, Optional[_Rest]]:
-        if process.threads() > 1:
-            return rank.spawn(message, descriptors), None
-        pid = process.fork()
-        if pid == 0:
-            return 0, rank.entered(message, descriptors, self._pid)
-        return pid, None
+    def _count_wanted(self) -> None:
+        self._children.wanted = sum(client.wanted for client in self._clients)
 
-    def _reap(self) -> None:
-        """SIGCHLD came: tell the agents of all children that have ended."""
-        self._drain()
-        while self._children:
-            end = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            if end is None:
-                return
-            if end.si_code != os.CLD_EXITED or end.si_status != 0:
-                # What it had started must not hold its sockets open. Not yet reaped, so the number is still its own.
-                process.kill_group(end.si_pid, signal.SIGKILL)
-            os.waitpid(end.si_pid, 0)
-            self._tell(end)
+    def _start(self, client: Client, request: Received) -> Optional[Rest]:
+        identity = request.message["id"]
+        try:
+            pid, rest = self._children.start(request.message, request.descriptors)
+        except OSError as error:
+            _close(request.descriptors)
+            _say(client, {"ended": identity, "failure": f"the process could not be started: {error}"})
+            return None
+        if rest is not None:
+            return rest
+        _close(request.descriptors)
+        self._work[pid] = Work(client, identity)
+        _say(client, {"started": identity, "pid": pid})
+        return None
 
-    def _tell(self, end: os.waitid_result) -> None:
-        child = self._children.pop(end.si_pid, None)
-        if child is None or child.channel not in self._channels:
-            return
-        if end.si_code == os.CLD_EXITED:
-            self._say(child.channel, {"ended": child.id, "code": end.si_status})
-        else:
-            self._say(child.channel, {"ended": child.id, "signal": signal.Signals(end.si_status).name})
-
-    def _end_children(self, pids: List[int]) -> None:
-        for pid in pids:
-            process.kill_group(pid, signal.SIGKILL)
-
-    # --- signals ---
+    # --- signals and ends ---
 
     def _watch_signals(self) -> None:
-        self._pid = os.getpid()
-        self._wake, wake = socket.socketpair()
-        self._wake.setblocking(False)
-        wake.setblocking(False)
-        self._waker = wake  # kept: the descriptor lives as long as the object
-        signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+        self._wake, self._waker = socket.socketpair()
+        for end in (self._wake, self._waker):
+            end.setblocking(False)
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, lambda *_: self._end())
         # Ctrl-C in a terminal goes to the whole foreground group; the agents decide what it means.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         self._selector.register(self._wake, selectors.EVENT_READ, self._reap)
 
-    def _drain(self) -> None:
+    def _reap(self) -> None:
+        """SIGCHLD came: tell the agents of all children that have ended."""
         try:
             while self._wake.recv(4096):
                 pass
         except BlockingIOError:
             pass
+        for end in self._children.reap():
+            self._tell(end)
+
+    def _tell(self, end: End) -> None:
+        work = self._work.pop(end.pid)
+        if work.client in self._clients:
+            _say(work.client, {"ended": work.identity, "code": end.code, "signal": end.signal})
+
+    def _kill(self, pids: List[int]) -> None:
+        for pid in pids:
+            process.kill_group(pid, signal.SIGKILL)
 
     def _end(self) -> None:
         self._ending = True
 
 
-def preload(modules: List[str]) -> None:
+def _say(client: Client, message: Dict[str, Any]) -> None:
+    try:
+        client.channel.send(message)
+    except OSError:
+        pass  # its end of file is seen by the loop
+
+
+def _close(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def preload(modules: Sequence[str]) -> None:
     """Import what is there of `modules`. What is missing or broken is the rank's affair, with the rank's message."""
     for module in modules:
         try:
             importlib.import_module(module)
-        except BaseException as error:  # an import may even call sys.exit
-            if not isinstance(error, ModuleNotFoundError):
-                print(f"trainmaster: {module} was not preloaded: {type(error).__name__}: {error}", file=sys.stderr)
+        except ModuleNotFoundError:
+            pass
+        except BaseException as error:  # noqa: BLE001 an import may even call sys.exit
+            print(f"trainmaster: {module} was not preloaded: {type(error).__name__}: {error}", file=sys.stderr)
 
 
 def can_serve_stores() -> bool:
     """Whether a forked child can open torch's TCPStore on a socket that it was given."""
-    distributed = sys.modules.get("torch.distributed")
-    store = getattr(distributed, "TCPStore", None)
-    return process.threads() == 1 and "master_listen_fd" in (getattr(store.__init__, "__doc__", None) or "")
+    store = getattr(sys.modules.get("torch.distributed"), "TCPStore", None)
+    initializer = getattr(store, "__init__", None)
+    return process.threads() == 1 and "master_listen_fd" in (getattr(initializer, "__doc__", None) or "")
 
 
-def main() -> int:
-    """Serve until nobody needs this process. Returns an exit code, in a forked child that of the rank."""
+def main() -> NoReturn:
+    """Serve until nobody needs this process. A forked child ends here as what it was forked for."""
     options = _options()
     if options.descriptor is not None:
         process.die_with_parent(os.getppid())
     # Set before any import: a library's thread pool would make every fork unsafe.
-    os.environ.update({name: "1" for name in rank.THREAD_LIMITS})
+    os.environ.update(dict.fromkeys(rank.THREAD_LIMITS, "1"))
     parent = _open(options)
     if os.environ.get(names.ENV_PARENT_PID) and options.socket:
         parent.watch_process(int(os.environ[names.ENV_PARENT_PID]))
@@ -233,7 +241,7 @@ def main() -> int:
     gc.collect()
     gc.freeze()
     rest = parent.serve(stores=can_serve_stores())
-    return rest() if rest is not None else 0
+    process.leave(rest() if rest is not None else 0)
 
 
 def _options() -> argparse.Namespace:
@@ -255,4 +263,4 @@ def _open(options: argparse.Namespace) -> WarmParent:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
