@@ -1,0 +1,174 @@
+"""The one-machine cluster as a thing to bring up, take down, and break: what the command line and the tests use.
+
+    cluster = Cluster()
+    cluster.up()
+    cluster.kubectl("get", "nodes")
+    cluster.stop("kube-apiserver"); cluster.start("kube-apiserver")
+    cluster.node("node-2").kill(); cluster.node("node-2").start()
+    cluster.down()
+
+All its memory is in files, so any process may manage a cluster that another one started.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.onebox import (
+    binaries,
+    cgroups,
+    chart,
+    controlplane,
+    images,
+    network,
+    node,
+    packages,
+    processes,
+    store,
+    volumes,
+)
+from tests.onebox.leftovers import clean, leftovers
+from tests.onebox.paths import AUDIT_LOG, CACHE, KUBECONFIG, NODE_NAMES, OPERATOR_IMAGE, OWNER, STATE
+from tests.onebox.shell import OneboxError, lock, run, step
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node, to be lost and found."""
+
+    name: str
+
+    def kill(self) -> None:
+        """Cut its power: kubelet, containerd and every pod end at once."""
+        node.kill(self.name)
+
+    def start(self) -> None:
+        """Switch it on again, with the disk that it had."""
+        node.start(self.name)
+
+    def stop(self) -> None:
+        """Stop kubelet and containerd alone: the cluster loses sight of the node, its pods run on."""
+        for daemon in reversed(node.daemons(self.name)):
+            processes.stop(daemon.name)
+
+    def is_ready(self) -> bool:
+        """Say what the API server believes of it."""
+        answer = Cluster().kubectl("get", "node", self.name, "--ignore-not-found", "--output=json")
+        conditions = json.loads(answer)["status"].get("conditions", []) if answer else []
+        return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The machine's one cluster; making this object starts nothing."""
+
+    kubeconfig: Path = KUBECONFIG
+    audit_log: Path = AUDIT_LOG
+
+    def up(self) -> None:
+        """Go from nothing to a cluster with our images and, when the chart exists, our operator."""
+        _require_root()
+        binaries.ensure()
+        self.load_images()
+        with step("Starting the cluster"):
+            self.start_all()
+        if OPERATOR_IMAGE in self._refresh_nodes():
+            chart.restart(self.kubectl)
+        chart.install(self.kubectl)
+
+    def load_images(self) -> None:
+        """Build the images and put them where nodes take them from; nodes that run get them at once."""
+        _require_root()
+        packages.ensure()
+        images.build()
+        store.fill()
+        if self.is_up():
+            self._refresh_nodes()
+
+    def start_all(self) -> None:
+        """Start whatever does not run; leftovers of a crash or a reboot are cleaned away before."""
+        with _machine():
+            if not any(processes.alive(name) for name in processes.names()):
+                self._clean()
+            OWNER.write_text(str(STATE))
+            network.up()
+            controlplane.start()
+            for name in NODE_NAMES:
+                node.start(name)
+            processes.wait(self._is_ready, "both nodes are ready", 60)
+            volumes.provide(self.kubectl)
+
+    def down(self) -> None:
+        """End the cluster and leave nothing of it but its logs."""
+        _require_root()
+        with _machine(), step("Taking the cluster down"):
+            self._clean()
+        if left := leftovers():
+            raise OneboxError("left behind:\n" + "\n".join(left))
+
+    def start(self, name: str) -> None:
+        """Start one daemon again, such as `kube-apiserver` or `kubelet-node-2`."""
+        processes.start_again(name)
+        if name == "kube-apiserver":
+            controlplane.wait_until_ready()
+
+    def stop(self, name: str, sign: signal.Signals = signal.SIGTERM) -> None:
+        """Stop one daemon; with SIGKILL it has no time for a goodbye."""
+        if name not in processes.names():
+            raise OneboxError(f"no daemon is called {name}; there are: {', '.join(processes.names())}")
+        processes.stop(name, sign)
+
+    def node(self, name: str) -> Node:
+        """Look up a node by its name."""
+        if name not in NODE_NAMES:
+            raise OneboxError(f"no node is called {name}; there are: {', '.join(NODE_NAMES)}")
+        return Node(name)
+
+    def kubectl(self, *words: str, stdin: str | None = None) -> str:
+        """Run kubectl as the administrator and return what it printed."""
+        return run(binaries.path("kubectl"), f"--kubeconfig={self.kubeconfig}", *words, stdin=stdin)
+
+    def is_up(self) -> bool:
+        """Say whether every daemon of this checkout's cluster runs and the API server answers."""
+        wanted = [*controlplane.NAMES, *(daemon.name for name in NODE_NAMES for daemon in node.daemons(name))]
+        return self.kubeconfig.exists() and all(map(processes.alive, wanted)) and controlplane.is_ready()
+
+    def status(self) -> str:
+        """Describe daemons and nodes, line by line."""
+        lines = [f"{name:<26} {processes.pid(name) or 'stopped'}" for name in processes.names()]
+        if lines and controlplane.is_ready():
+            lines.append(self.kubectl("get", "nodes", "--output=wide").rstrip())
+        return "\n".join(lines) or "no cluster of this checkout"
+
+    def _is_ready(self) -> bool:
+        processes.require(*processes.names())
+        return all(Node(name).is_ready() for name in NODE_NAMES)
+
+    def _refresh_nodes(self) -> set[str]:
+        return set().union(*(node.refresh(name) for name in NODE_NAMES))
+
+    def _clean(self) -> None:
+        clean()
+        for entry in STATE.iterdir() if STATE.exists() else ():
+            if entry.name != "logs":
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+
+@contextlib.contextmanager
+def _machine() -> Iterator[None]:
+    """Let one process change the machine's cluster, and only the checkout that it belongs to."""
+    with lock(CACHE / "cluster.lock"):
+        owner = Path(OWNER.read_text()) if OWNER.exists() else STATE
+        if owner != STATE and owner.exists() and cgroups.members():
+            raise OneboxError(f"another checkout's cluster is up: run `make cluster-down` in {owner.parent}")
+        yield
+
+
+def _require_root() -> None:
+    if os.geteuid() != 0:
+        raise OneboxError("nodes need root (mounts, control groups, a bridge): run it with sudo")

@@ -1,0 +1,73 @@
+"""Finds, and removes, whatever a cluster may leave behind on the machine.
+
+`Cluster.down` cleans by it and the tests' teardown asserts by it. It looks at the kernel and the file system, not at
+our records: so it is right after a crash, a reboot, or a checkout that was deleted while its cluster ran.
+"""
+
+import contextlib
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.onebox import cgroups, mounts, network, node
+from tests.onebox.paths import CACHE, NAME, NODE_NAMES, NODES, OWNER, RUN, STATE
+
+# Two folders that are fixed in kubelet and in the network plugins' library.
+LOG_LINKS = Path("/var/log/containers")
+NETWORK_RESULTS = Path("/var/lib/cni/results")
+
+
+def leftovers() -> list[str]:
+    """Describe everything of a cluster that is on the machine; empty after `down`."""
+    return [
+        *(f"process {pid}: {_command(pid)}" for pid in sorted(cgroups.members())),
+        *(f"control group {folder}" for folder in cgroups.existing()),
+        *(f"mount {point}" for point in mounts.below(CACHE, RUN, STATE)),
+        *(f"interface {name}" for name in network.interfaces()),
+        *(f"packet filter table {family} {table}" for family, table in network.tables()),
+        *(f"file {file}" for file in _files()),
+    ]
+
+
+def clean() -> None:
+    """Remove all of it: processes first, then what they held."""
+    sockets = list(_shim_sockets())
+    for name in NODE_NAMES:
+        node.remove(name)
+    cgroups.kill()
+    mounts.unmount_below(CACHE, RUN, STATE)
+    network.down()
+    cgroups.remove()
+    for file in (*sockets, *_files()):
+        _delete(file)
+
+
+def _files() -> list[Path]:
+    """List files outside the checkout; a log link is ours if it leads to a pod log of ours, or did."""
+    links = [link for link in LOG_LINKS.glob("*.log") if link.is_symlink() and _is_ours(link.readlink())]
+    results = list(NETWORK_RESULTS.glob(f"{NAME}-*"))
+    return [file for file in (*links, *results, RUN, NODES, OWNER) if file.is_symlink() or file.exists()]
+
+
+def _is_ours(target: Path) -> bool:
+    return target.is_relative_to(STATE) or (not target.exists() and ".cluster" in target.parts)
+
+
+def _shim_sockets() -> Iterable[Path]:
+    """Find the sockets of container shims: they lie in a shared folder, and each container's bundle names its own."""
+    for file in RUN.glob("*/state/io.containerd.runtime.v2.task/*/*/address"):
+        with contextlib.suppress(OSError):
+            yield Path(file.read_text().strip().removeprefix("unix://"))
+
+
+def _delete(file: Path) -> None:
+    if file.is_dir() and not file.is_symlink():
+        shutil.rmtree(file, ignore_errors=True)
+    else:
+        file.unlink(missing_ok=True)
+
+
+def _command(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:120]
+    return "(ended meanwhile)"
