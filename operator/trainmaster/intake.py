@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
+from trainmaster.loop import UnavailableError
 from trainmaster.queueing import Key
 from trainmaster.wire import codec, names
 from trainmaster.wire.messages import Heartbeat, Orders
@@ -78,6 +79,8 @@ class Intake:
         except RefusedError as error:
             log.warning("heartbeat of %s %s/%d refused: %s", *_who(heartbeat), error)
             return web.Response(status=403, text=str(error))
+        except UnavailableError as error:  # neither believed nor refused: the agent asks again
+            return web.Response(status=503, text=str(error))
         orders = await self._answer(heartbeat)
         if orders is None:
             return web.Response(status=204)
