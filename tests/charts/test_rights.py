@@ -7,7 +7,7 @@ RIGHTS = {
     *(("trainmaster.dev", "trainingjobs", verb) for verb in ("get", "list", "watch", "delete")),
     ("trainmaster.dev", "trainingjobs/status", "patch"),
     *(("", "pods", verb) for verb in ("get", "list", "watch", "create", "delete")),
-    *(("", "services", verb) for verb in ("list", "watch", "create")),
+    *(("", "services", verb) for verb in ("get", "list", "watch", "create")),
     ("events.k8s.io", "events", "create"),
 }
 CLUSTER_SCOPED = {

@@ -11,7 +11,7 @@
   verbs: [get, list, watch, create, delete]
 - apiGroups: [""]
   resources: [services]
-  verbs: [list, watch, create]
+  verbs: [get, list, watch, create]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create]
