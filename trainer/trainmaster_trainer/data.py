@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple, Tuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,13 +29,14 @@ from trainmaster_trainer.task import Samples
 Indices = NDArray[np.int64]
 
 
-class Share(NamedTuple):
+@dataclass(frozen=True)
+class Share:
     """Part `index` of `of` equal parts of every global batch. Ranks that work on the same samples have the same."""
 
     index: int
     of: int
 
-    def bounds(self, size: int) -> Tuple[int, int]:
+    def bounds(self, size: int) -> tuple[int, int]:
         """First and last-plus-one of this part of `size` things. Parts differ by at most one, the first are bigger."""
         small, bigger = divmod(size, self.of)
         first = self.index * small + min(self.index, bigger)
@@ -102,8 +103,10 @@ class Batches:
         self._steps = steps
         self._device = device
 
-    def take(self, step: int, share: Share) -> Batch:
+    def take(self, step: int, share: Share | None) -> Batch:
         """The samples of `share` in the global batch of `step`, on the device."""
+        if share is None:
+            return Batch(None, None, 0, self._order.batch_size, step / self._steps)
         indices = self._order.share(step, share)
         inputs, targets = self._collate(indices)
         return Batch(
@@ -114,7 +117,7 @@ class Batches:
             fraction_done=step / self._steps,
         )
 
-    def _collate(self, indices: Indices) -> Tuple[Any, Any]:
+    def _collate(self, indices: Indices) -> tuple[Any, Any]:
         dataset = self._dataset
         if isinstance(dataset, TensorDataset):
             inputs, targets = dataset[torch.from_numpy(indices)]

@@ -7,7 +7,7 @@ turn it into exit code 78 and show its message alone.
 from __future__ import annotations
 
 import difflib
-from typing import Iterable
+from collections.abc import Iterable
 
 
 class ConfigurationError(Exception):

@@ -8,28 +8,34 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Iterator, List
+from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
 
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.settings import Settings
 
+RESULT_TIMEOUT = timedelta(days=1)
+
 
 @dataclass(frozen=True)
 class Group:
-    """This rank among its peers. `store` is a key-value store that all of them reach, fresh for this try."""
+    """A rank among its peers. `store` is a key-value store that all of them reach, fresh for this try."""
 
     rank: int
     world_size: int
     local_rank: int
     local_world_size: int
     device: torch.device
-    store: dist.Store
+    store: Store
 
     @property
     def is_first(self) -> bool:
@@ -42,7 +48,7 @@ class Group:
             dist.all_reduce(values)
         return values
 
-    def gather(self, value: Any) -> List[Any]:
+    def gather(self, value: Any) -> list[Any]:
         """The JSON values of all ranks, in the order of ranks, on every rank."""
         data = _to_bytes(value)
         if self.world_size == 1:
@@ -73,6 +79,18 @@ class Group:
             # As bytes: gloo does not know every dtype that a checkpoint does.
             dist.broadcast(tensor.reshape(-1).view(torch.uint8), source)
 
+    def share_result(self, value: dict[str, float]) -> dict[str, float]:
+        """Rank 0's value on every rank, however long it works on it: no collective times out meanwhile."""
+        if self.world_size == 1:
+            return value
+        store = self.store.clone()
+        store.set_timeout(RESULT_TIMEOUT)
+        if self.is_first:
+            store.set("result", json.dumps(value))
+        result: dict[str, float] = json.loads(store.get("result"))
+        dist.barrier()  # nobody leaves, and takes the store along, before all have read it
+        return result
+
 
 def _to_bytes(value: Any) -> Tensor:
     return torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)
@@ -83,7 +101,7 @@ def _from_bytes(data: Tensor) -> Any:
 
 
 def choose_device(settings: Settings) -> torch.device:
-    """This rank's GPU where there are any, else the CPU. (`is_nccl_available` is true on machines without a GPU.)"""
+    """The rank's GPU where there are any, else the CPU. (`is_nccl_available` is true on machines without a GPU.)."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     if settings.local_rank >= torch.cuda.device_count():
@@ -103,18 +121,16 @@ def join(settings: Settings) -> Iterator[Group]:
     store = _store(settings)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=settings.rank, world_size=settings.world_size)
-    try:
-        own = dist.PrefixStore(f"trainmaster/{settings.run_key}", store)
-        yield Group(
-            settings.rank, settings.world_size, settings.local_rank, settings.local_world_size, device, own
-        )
-    finally:
-        dist.destroy_process_group()
+    own = PrefixStore(f"trainmaster/{settings.run_key}", store)
+    yield Group(settings.rank, settings.world_size, settings.local_rank, settings.local_world_size, device, own)
+    # Not after an error: NCCL would wait for peers that may be gone, and the end of the process closes it all.
+    dist.destroy_process_group()
 
 
-def _store(settings: Settings) -> dist.Store:
+def _store(settings: Settings) -> Store:
     """The store that the agent (or torchrun, or rank 0) serves; alone and by hand, one in this process."""
     if settings.world_size == 1 and "MASTER_ADDR" not in os.environ:
-        return dist.HashStore()
-    store, _, _ = next(dist.rendezvous("env://", rank=settings.rank, world_size=settings.world_size))
+        return dist.HashStore()  # type: ignore[attr-defined]
+    store: Store
+    store, _, _ = next(rendezvous("env://", rank=settings.rank, world_size=settings.world_size))
     return store

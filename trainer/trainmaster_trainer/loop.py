@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import signal
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Callable, Iterator, Optional
 
 from trainmaster_trainer import randomness
 from trainmaster_trainer.checkpoint.resume import resume
@@ -20,7 +20,8 @@ from trainmaster_trainer.group import Group
 from trainmaster_trainer.progress import Progress
 from trainmaster_trainer.report import Report
 from trainmaster_trainer.settings import Settings
-from trainmaster_trainer.strategies import Strategy, find_strategy
+from trainmaster_trainer.strategies import find_strategy
+from trainmaster_trainer.strategies.strategy import Strategy
 from trainmaster_trainer.task import Task, load_task
 
 log = logging.getLogger(__name__)
@@ -40,27 +41,31 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
 
     with stop_signal() as stop_asked:
         for step in range(done + 1, plan.steps + 1):
-            batch = batches.take(step, strategy.share) if strategy.share else None
+            batch = batches.take(step, strategy.share)
             loss = strategy.step(batch)
             report.stepped(step, loss, batch, saver.committed_step)
 
-            save_due = step % plan.checkpoint_every == 0 or step == plan.steps
-            stopping = (save_due or report.due) and report.agree(stop_asked())
-            if save_due or stopping:
-                report.saving()
-                saver.save(step, strategy.state())
-                report.saved()
+            stopping = (saver.due(step) or report.due) and report.agree(stop_asked())
+            if saver.due(step) or stopping:
+                progress.enter("save")
+                saver.save(step, strategy.state(), before_commit=report.sync)
+                progress.enter("train")
             if stopping and step < plan.steps:
-                saver.wait()
+                saver.wait(needed=False)
                 log.info("Asked to stop: saved and left at step %d.", step)
                 return EXIT_STOPPED
 
     saver.wait()
-    report.evaluating(saver.committed_step)
-    figures = strategy.evaluate()
-    report.finish(plan.steps, figures)
+    progress.enter("evaluate", saver.committed_step)
+    report.finish(plan.steps, evaluate(strategy, group))
     strategy.close()
     return 0
+
+
+def evaluate(strategy: Strategy, group: Group) -> dict[str, float]:
+    """The task's figures, known to all ranks; they end together."""
+    figures = strategy.evaluate()
+    return group.share_result(figures)
 
 
 def make_strategy(settings: Settings, group: Group, task: Task) -> Strategy:
@@ -79,7 +84,7 @@ def stop_signal() -> Iterator[Callable[[], bool]]:
     """Let SIGTERM set a flag instead of ending the process: the loop saves first."""
     asked = False
 
-    def remember(_signal: int, _frame: Optional[FrameType]) -> None:
+    def remember(_signal: int, _frame: FrameType | None) -> None:
         nonlocal asked
         asked = True
 

@@ -9,7 +9,7 @@ Used by `loop.py`.
 
 from __future__ import annotations
 
-from typing import List, NamedTuple, Optional
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ class StepLoss(NamedTuple):
 class Agreement(NamedTuple):
     """What all ranks know after a flush."""
 
-    losses: List[StepLoss]
+    losses: list[StepLoss]
     stop: bool
 
 
@@ -44,12 +44,12 @@ class Losses:
         self._clear()
 
     def _clear(self) -> None:
-        self._steps: List[int] = []
-        self._local: List[Tensor] = []
-        self._sizes: List[int] = []
-        self._seconds: List[float] = []
+        self._steps: list[int] = []
+        self._local: list[Tensor] = []
+        self._sizes: list[int] = []
+        self._seconds: list[float] = []
 
-    def add(self, step: int, loss: Optional[Tensor], size: int, seconds: float) -> None:
+    def add(self, step: int, loss: Tensor | None, size: int, seconds: float) -> None:
         """Remember a step's mean loss over `size` samples; None for a rank that does not see one."""
         zero = torch.zeros((), device=self._group.device)
         self._steps.append(step)

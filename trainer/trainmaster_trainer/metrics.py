@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Dict, Mapping
+from typing import Any
 
 from trainmaster_trainer.checkpoint.layout import write_all, write_file
 
@@ -37,17 +38,20 @@ class Metrics:
         line = {"step": step, **values, "attempt": self._attempt, "time": round(time.time(), 3)}
         self._lines.append(json.dumps(line) + "\n")
 
-    def flush(self, to_disk: bool) -> None:
-        """Write the lines; `to_disk` before a checkpoint, so that no crash of the node loses them."""
+    def flush(self) -> None:
+        """Write the lines: a kill of this process loses none of them from here on."""
         write_all(self._descriptor, memoryview("".join(self._lines).encode()))
         self._lines.clear()
-        if to_disk:
-            os.fsync(self._descriptor)
+
+    def sync(self) -> None:
+        """Bring what is written to the disk: not even a crash of the node loses it."""
+        os.fsync(self._descriptor)
 
     def finish(self, step: int, figures: Mapping[str, float]) -> None:
         """The evaluation's line, and the result."""
         self.add(step, evaluation=dict(figures))
-        self.flush(to_disk=True)
+        self.flush()
+        self.sync()
         result = json.dumps({"step": step, "metrics": dict(figures)}, indent=1)
         write_file(self._folder / RESULT, result.encode() + b"\n")
 
@@ -69,7 +73,7 @@ def _length_up_to(path: Path, step: int) -> int:
 
 def _belongs(line: bytes, step: int) -> bool:
     try:
-        values: Dict[str, Any] = json.loads(line)
+        values: dict[str, Any] = json.loads(line)
         return int(values["step"]) <= step and "loss" in values
     except (ValueError, KeyError, TypeError):
         return False

@@ -5,12 +5,10 @@ Used by `loop.py`. Without an agent there is no page, and the speeds still go in
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from pathlib import Path
 from statistics import median
-from typing import Deque, Optional
 
 from trainmaster.wire.progress import ProgressFile, ProgressPage
 
@@ -18,14 +16,14 @@ WINDOW = 50  # steps over which speeds are taken
 
 
 class Progress:
-    """This rank's step, phase and speed."""
+    """Step, phase and speed of this rank."""
 
-    def __init__(self, path: Optional[Path], global_batch_size: int) -> None:
+    def __init__(self, path: Path | None, global_batch_size: int) -> None:
         # The agent has made the file; by hand there may be none yet.
-        self._file = ProgressFile(str(path), create=not os.path.exists(path)) if path else None
+        self._file = ProgressFile(str(path), create=not path.exists()) if path else None
         self._batch_size = global_batch_size
-        self._ends: Deque[float] = deque(maxlen=WINDOW + 1)
-        self._seconds: Deque[float] = deque(maxlen=WINDOW)
+        self._ends: deque[float] = deque(maxlen=WINDOW + 1)
+        self._seconds: deque[float] = deque(maxlen=WINDOW)
         self._last = time.monotonic()
         self.step = 0
         self.loss = float("nan")
@@ -33,9 +31,10 @@ class Progress:
         self.phase = "load"
         self.write()
 
-    def enter(self, phase: str) -> None:
+    def enter(self, phase: str, checkpoint_step: int = 0) -> None:
         """Say what is going on: load, train, save, evaluate or done."""
         self.phase = phase
+        self.checkpoint_step = max(self.checkpoint_step, checkpoint_step)
         self._last = time.monotonic()
         self.write()
 
@@ -45,8 +44,9 @@ class Progress:
         self.enter("train")
         self._ends.append(self._last)
 
-    def stepped(self, step: int) -> float:
+    def stepped(self, step: int, checkpoint_step: int) -> float:
         """A step is done; how long it took."""
+        self.checkpoint_step = max(self.checkpoint_step, checkpoint_step)
         now = time.monotonic()
         seconds = now - self._last
         self._last = now

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import random
-from typing import Dict
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,16 +28,16 @@ def seed_rank(seed: int, rank: int, step: int) -> None:
 
 def _seed(seed: int) -> None:
     torch.manual_seed(seed)  # all devices
-    np.random.seed(seed % (1 << 32))
+    np.random.seed(seed % (1 << 32))  # noqa: NPY002 (tasks may draw from it)
     random.seed(seed)
 
 
-def capture() -> Dict[str, Tensor]:
+def capture() -> dict[str, Tensor]:
     """The state of the generators, as byte tensors."""
-    numpy_state = np.random.get_state(legacy=False)
+    name, key, *rest = np.random.get_state()  # noqa: NPY002 (tasks may draw from it, so it is ours to keep)
     states = {
         "torch": torch.get_rng_state(),
-        "numpy": _pack([numpy_state["state"]["key"].tolist(), *_numpy_rest(numpy_state)]),
+        "numpy": _pack([name, np.asarray(key).tolist(), *rest]),
         "python": _pack(random.getstate()),
     }
     if torch.cuda.is_available():
@@ -45,21 +45,15 @@ def capture() -> Dict[str, Tensor]:
     return states
 
 
-def restore(states: Dict[str, Tensor]) -> None:
+def restore(states: dict[str, Tensor]) -> None:
     """Put the generators where `capture` found them."""
     torch.set_rng_state(states["torch"])
-    key, position, has_gauss, gauss = _unpack(states["numpy"])
-    np.random.set_state(("MT19937", np.array(key, dtype=np.uint32), position, has_gauss, gauss))
+    name, key, position, has_gauss, gauss = _unpack(states["numpy"])
+    np.random.set_state((name, np.array(key, dtype=np.uint32), position, has_gauss, gauss))  # noqa: NPY002 (likewise)
     version, numbers, gauss_next = _unpack(states["python"])
     random.setstate((version, tuple(numbers), gauss_next))
     if "cuda" in states and torch.cuda.is_available():
         torch.cuda.set_rng_state(states["cuda"])
-
-
-def _numpy_rest(state: Dict[str, object]) -> list[object]:
-    inner = state["state"]
-    assert isinstance(inner, dict)
-    return [int(inner["pos"]), state["has_gauss"], state["gauss"]]
 
 
 def _pack(value: object) -> Tensor:
@@ -67,5 +61,5 @@ def _pack(value: object) -> Tensor:
     return torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
 
 
-def _unpack(data: Tensor) -> list[object]:  # type: ignore[type-arg]
-    return json.loads(data.numpy().tobytes())  # type: ignore[no-any-return]
+def _unpack(data: Tensor) -> list[Any]:
+    return list(json.loads(data.numpy().tobytes()))

@@ -11,10 +11,9 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import Optional
+from pathlib import Path
 
 import torch
-
 from trainmaster.wire.names import EXIT_BAD_CONFIGURATION
 
 from trainmaster_trainer.errors import ConfigurationError
@@ -46,14 +45,14 @@ def _start_logging(settings: Settings) -> None:
     logging.basicConfig(level=logging.INFO, format=form, stream=sys.stderr, force=True)
 
 
-def _go_to(folder: Optional[str]) -> None:
+def _go_to(folder: str | None) -> None:
     """Make the user's modules importable from where the user is."""
     if folder:
         try:
             os.chdir(folder)
         except OSError as error:
             raise ConfigurationError(f"spec.training.workingDirectory: {folder}: {error.strerror}.") from None
-    here = os.getcwd()
+    here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
 
@@ -61,8 +60,7 @@ def _go_to(folder: Optional[str]) -> None:
 def _main_without_agent() -> int:
     try:
         return main()
-    except ConfigurationError as error:
-        print(error, file=sys.stderr)
+    except ConfigurationError:
         return EXIT_BAD_CONFIGURATION
 
 

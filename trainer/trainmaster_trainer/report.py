@@ -5,8 +5,6 @@ Used by `loop.py` alone, to keep bookkeeping out of it.
 
 from __future__ import annotations
 
-from typing import Dict, Optional
-
 from torch import Tensor
 
 from trainmaster_trainer.data import Batch
@@ -18,21 +16,20 @@ from trainmaster_trainer.settings import Settings
 
 
 class Report:
-    """This rank's bookkeeping. Only rank 0 has a metrics file."""
+    """A rank's bookkeeping. Only rank 0 has a metrics file."""
 
     def __init__(self, settings: Settings, group: Group, progress: Progress, resumed_step: int) -> None:
         self._progress = progress
         self._losses = Losses(group)
-        self._metrics: Optional[Metrics] = None
+        self._metrics: Metrics | None = None
         if group.is_first:
             self._metrics = Metrics(settings.checkpoints, settings.attempt, resumed_step)
         progress.start(resumed_step)
 
-    def stepped(self, step: int, loss: Optional[Tensor], batch: Optional[Batch], checkpoint_step: int) -> None:
+    def stepped(self, step: int, loss: Tensor | None, batch: Batch, checkpoint_step: int) -> None:
         """A step is done."""
-        self._progress.checkpoint_step = max(self._progress.checkpoint_step, checkpoint_step)
-        seconds = self._progress.stepped(step)
-        self._losses.add(step, loss, batch.size if batch else 0, seconds)
+        seconds = self._progress.stepped(step, checkpoint_step)
+        self._losses.add(step, loss, batch.size, seconds)
 
     @property
     def due(self) -> bool:
@@ -48,25 +45,15 @@ class Report:
             for step, loss, seconds in agreement.losses:
                 speed = self._progress.samples_per_second
                 self._metrics.add(step, loss=loss, samples_per_second=round(speed, 1), step_seconds=round(seconds, 6))
-            self._metrics.flush(to_disk=False)
+            self._metrics.flush()
         return agreement.stop
 
-    def saving(self) -> None:
-        """A checkpoint of this step comes next: what was said so far must not be lost."""
-        self._progress.enter("save")
+    def sync(self) -> None:
+        """Bring what was said so far to the disk: a checkpoint of this step is about to become visible."""
         if self._metrics:
-            self._metrics.flush(to_disk=True)
+            self._metrics.sync()
 
-    def saved(self) -> None:
-        """The copy is taken, training goes on."""
-        self._progress.enter("train")
-
-    def evaluating(self, checkpoint_step: int) -> None:
-        """The last checkpoint is complete."""
-        self._progress.checkpoint_step = max(self._progress.checkpoint_step, checkpoint_step)
-        self._progress.enter("evaluate")
-
-    def finish(self, step: int, figures: Dict[str, float]) -> None:
+    def finish(self, step: int, figures: dict[str, float]) -> None:
         """The training is over."""
         if self._metrics:
             self._metrics.finish(step, figures)

@@ -6,9 +6,9 @@ so that a rank runs the same under the agent, under bare `torchrun -m trainmaste
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Mapping, Optional
 
 from trainmaster.wire import codec, names
 from trainmaster.wire.training import TrainingPlan
@@ -30,8 +30,8 @@ class Settings:
     restart: int = 0
     job_uid: str = ""
     role: str = names.WORKER
-    progress_file: Optional[Path] = None
-    threads: Optional[int] = None
+    progress_file: Path | None = None
+    threads: int | None = None
 
     @property
     def run_key(self) -> str:
@@ -75,7 +75,9 @@ def _needed(environment: Mapping[str, str], name: str) -> str:
     try:
         return environment[name]
     except KeyError:
-        raise ConfigurationError(f"The variable {name} is not set; `trainmaster run` sets it, torchrun does not.") from None
+        raise ConfigurationError(
+            f"The variable {name} is not set; `trainmaster run` sets it, torchrun does not."
+        ) from None
 
 
 def _number(environment: Mapping[str, str], name: str, default: int) -> int:

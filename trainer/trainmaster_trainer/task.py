@@ -37,7 +37,8 @@ from __future__ import annotations
 import importlib
 import inspect
 from abc import ABC, abstractmethod
-from typing import Any, Dict, List, Mapping, Tuple, Union
+from collections.abc import Mapping
+from typing import Any, Union
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -46,7 +47,7 @@ from torch.utils.data import Dataset
 from trainmaster_trainer.errors import ConfigurationError, near
 
 # Inputs and targets, sample by sample: two tensors of equal length, or a map-style Dataset of such pairs.
-Samples = Union[Tuple[Tensor, Tensor], "Dataset[Tuple[Any, Any]]"]
+Samples = Union[tuple[Tensor, Tensor], "Dataset[tuple[Any, Any]]"]
 
 
 class Task(ABC):
@@ -65,14 +66,14 @@ class Task(ABC):
         """The mean of the samples' losses. It must be a mean: the strategies weigh shares of a batch by their size."""
 
     @abstractmethod
-    def optimizer(self, parameters: List[nn.Parameter]) -> Optimizer:
+    def optimizer(self, parameters: list[nn.Parameter]) -> Optimizer:
         """An optimizer for these parameters, which may be all of the model's or one shard of them."""
 
-    def learning_rate_factor(self, fraction: float) -> float:
+    def learning_rate_factor(self, fraction: float) -> float:  # noqa: ARG002 (for those who override it)
         """What the optimizer's learning rate is multiplied by when this fraction of all steps is done."""
         return 1.0
 
-    def evaluate(self, model: nn.Module) -> Dict[str, float]:
+    def evaluate(self, model: nn.Module) -> dict[str, float]:  # noqa: ARG002 (likewise)
         """Figures of merit after the last step, such as accuracy. The model is in eval mode, without gradients."""
         return {}
 
@@ -147,4 +148,6 @@ def _check_arguments(reference: str, signature: inspect.Signature, arguments: Ma
     for parameter in parameters:
         named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
         if named and parameter.default is parameter.empty and parameter.name not in arguments:
-            raise ConfigurationError(f"spec.training.arguments.{parameter.name}: {reference} needs it; it takes {signature}.")
+            raise ConfigurationError(
+                f"spec.training.arguments.{parameter.name}: {reference} needs it; it takes {signature}."
+            )

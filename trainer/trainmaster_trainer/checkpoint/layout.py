@@ -4,7 +4,7 @@
                            shard-00000-of-00004.safetensors
     <folder>/.saving-00000100-attempt-2-restart-0/              being written; dead once a later attempt has begun
     <folder>/.replaced-…                                        on its way out
-    <folder>/attempt                                            the newest attempt that has begun: the fence
+    <folder>/attempt.json                                       the newest attempt that has begun: the fence
 
 A folder gets its final name by one rename after everything in it has reached the disk, so a kill at any moment
 leaves what was there before. Used by `save.py`, `load.py` and `loop.py`.
@@ -12,18 +12,18 @@ leaves what was there before. Used by `save.py`, `load.py` and `loop.py`.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import uuid
 from pathlib import Path
-from typing import List
 
 MANIFEST = "manifest.json"
 _STEP = re.compile(r"step-(\d{8,})")
 _SAVING = ".saving-"
 _REPLACED = ".replaced-"
-_FENCE = "attempt"
+_FENCE = "attempt.json"
 
 
 def step_folder(folder: Path, step: int) -> Path:
@@ -41,11 +41,11 @@ def shard_name(rank: int, world_size: int) -> str:
     return f"shard-{rank:05d}-of-{world_size:05d}.safetensors"
 
 
-def saved_steps(folder: Path) -> List[int]:
+def saved_steps(folder: Path) -> list[int]:
     """The steps that have a folder, good or not, newest first."""
     if not folder.is_dir():
         return []
-    found = (_STEP.fullmatch(name) for name in os.listdir(folder))
+    found = (_STEP.fullmatch(name) for name in os.listdir(folder))  # noqa: PTH208 (names are what is asked for)
     return sorted((int(match[1]) for match in found if match), reverse=True)
 
 
@@ -58,7 +58,7 @@ def write_file(path: Path, data: bytes) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    os.rename(temporary, path)
+    temporary.rename(path)
     sync_folder(path.parent)
 
 
@@ -81,14 +81,14 @@ def publish(temporary: Path, final: Path) -> None:
     """Give a complete folder its final name, moving away what has it."""
     if final.exists() or final.is_symlink():
         remove(final)
-    os.rename(temporary, final)
+    temporary.rename(final)
     sync_folder(final.parent)
 
 
 def remove(path: Path) -> None:
     """Delete a folder so that no half of it is ever seen under its old name."""
     away = path.with_name(f"{_REPLACED}{path.name}-{uuid.uuid4().hex[:8]}")
-    os.rename(path, away)
+    path.rename(away)
     _delete(away)
 
 
@@ -106,15 +106,36 @@ def _delete(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def raise_fence(folder: Path, attempt: int) -> None:
-    """Say that `attempt` has begun: from here on, older attempts may not publish."""
-    if fence(folder) < attempt:
-        write_file(folder / _FENCE, str(attempt).encode())
+def keep_newest(folder: Path, keep: int, safe: int) -> None:
+    """Delete all but the newest checkpoints, and never that of step `safe`, which is known to be good."""
+    for step in saved_steps(folder)[keep:]:
+        if step != safe:
+            remove(step_folder(folder, step))
 
 
-def fence(folder: Path) -> int:
-    """The newest attempt that has begun here; 0 before the first."""
-    try:
-        return int((folder / _FENCE).read_bytes())
-    except (FileNotFoundError, ValueError):
-        return 0
+class Fence:
+    """Keeps a process that should be dead from publishing: the newest attempt that began is written in the folder.
+
+    An attempt that begins writes itself down; before a checkpoint becomes visible, its writer looks whether a later
+    attempt, or another job, has begun since.
+    """
+
+    def __init__(self, folder: Path, job_uid: str, attempt: int) -> None:
+        self._path = folder / _FENCE
+        self._job_uid = job_uid
+        self._attempt = attempt
+
+    def close(self) -> None:
+        """The attempt begins: older ones may not publish from here on."""
+        write_file(self._path, json.dumps({"job": self._job_uid, "attempt": self._attempt}).encode())
+
+    def newer(self) -> str:
+        """Who has begun since; nothing if nobody has."""
+        try:
+            written = json.loads(self._path.read_bytes())
+            job, attempt = str(written["job"]), int(written["attempt"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return ""
+        if job != self._job_uid:
+            return f"another job ({job or 'without uid'})"
+        return f"attempt {attempt}" if attempt > self._attempt else ""

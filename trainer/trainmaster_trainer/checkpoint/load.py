@@ -8,14 +8,13 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, List, Optional, Tuple
 
 import torch
 from torch import Tensor
 
 from trainmaster_trainer.checkpoint.layout import saved_steps, step_folder
 from trainmaster_trainer.checkpoint.manifest import Manifest, read_manifest, whole
-from trainmaster_trainer.checkpoint.shard import BadCheckpoint, TensorRecord, read_shard
+from trainmaster_trainer.checkpoint.shard import BadCheckpointError, TensorRecord, read_shard
 from trainmaster_trainer.checkpoint.state import Shapes, State, check_same_model
 
 log = logging.getLogger(__name__)
@@ -27,7 +26,7 @@ class Loaded:
     """A verified checkpoint in memory."""
 
     manifest: Manifest
-    tensors: Dict[str, Tensor]
+    tensors: dict[str, Tensor]
 
     @property
     def state(self) -> State:
@@ -35,13 +34,13 @@ class Loaded:
         tensors = {name: tensor for name, tensor in self.tensors.items() if not name.startswith(RNG)}
         return State(tensors, self.manifest.scalars)
 
-    def rng(self, rank: int) -> Dict[str, Tensor]:
+    def rng(self, rank: int) -> dict[str, Tensor]:
         """The generators of one rank."""
         prefix = f"{RNG}{rank}/"
         return {name[len(prefix) :]: tensor for name, tensor in self.tensors.items() if name.startswith(prefix)}
 
 
-def newest(folder: Path, expected: Shapes, below: Optional[int] = None) -> Optional[Loaded]:
+def newest(folder: Path, expected: Shapes, below: int | None = None) -> Loaded | None:
     """The newest good checkpoint in a folder (older than step `below`), or None.
 
     Raises:
@@ -52,36 +51,36 @@ def newest(folder: Path, expected: Shapes, below: Optional[int] = None) -> Optio
             continue
         try:
             return read(folder, step, expected)
-        except BadCheckpoint as bad:
+        except BadCheckpointError as bad:
             log.warning("Checkpoint of step %d is bad, trying the one before: %s.", step, bad)
     return None
 
 
-def read(folder: Path, step: int, expected: Optional[Shapes] = None) -> Loaded:
+def read(folder: Path, step: int, expected: Shapes | None = None) -> Loaded:
     """One checkpoint, verified to the last byte.
 
     Raises:
-        BadCheckpoint: it cannot be trusted.
+        BadCheckpointError: it cannot be trusted.
         ConfigurationError: it is another model's.
     """
     path = step_folder(folder, step)
     if path.is_symlink() or not path.is_dir():
-        raise BadCheckpoint(f"{path.name} is not a folder")
+        raise BadCheckpointError(f"{path.name} is not a folder")
     manifest = read_manifest(path, step)
     if expected is not None:
         check_same_model(manifest.model_shapes(), expected, str(path))
     return Loaded(manifest, _read_tensors(path, manifest))
 
 
-def _read_tensors(path: Path, manifest: Manifest) -> Dict[str, Tensor]:
-    pieces: Dict[str, List[Tuple[TensorRecord, Tensor]]] = {}
+def _read_tensors(path: Path, manifest: Manifest) -> dict[str, Tensor]:
+    pieces: dict[str, list[tuple[TensorRecord, Tensor]]] = {}
     for shard in manifest.shards:
         for name, tensor in read_shard(path, shard).items():
             pieces.setdefault(name, []).append((shard.tensors[name], tensor))
     return {name: _join(found) for name, found in pieces.items()}
 
 
-def _join(pieces: List[Tuple[TensorRecord, Tensor]]) -> Tensor:
+def _join(pieces: list[tuple[TensorRecord, Tensor]]) -> Tensor:
     if len(pieces) == 1:
         return pieces[0][1]
     _, shape = whole(record for record, _ in pieces)

@@ -10,14 +10,15 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Tuple
+from typing import Any
 
 from trainmaster.wire import codec
 
 from trainmaster_trainer.checkpoint.layout import MANIFEST
-from trainmaster_trainer.checkpoint.shard import BadCheckpoint, ShardRecord, TensorRecord
+from trainmaster_trainer.checkpoint.shard import BadCheckpointError, ShardRecord, TensorRecord
 from trainmaster_trainer.checkpoint.state import MODEL, Shapes
 
 FORMAT = 1
@@ -46,9 +47,9 @@ class Manifest:
     cursor: Cursor
     time: float  # seconds since the epoch, when it was complete
     model_sha256: str
-    shards: Tuple[ShardRecord, ...]
-    scalars: Dict[str, Any] = field(default_factory=dict)
-    rng_ranks: Tuple[int, ...] = ()  # whose generators are in the shards, as rng/<rank>/<generator>
+    shards: tuple[ShardRecord, ...]
+    scalars: dict[str, Any] = field(default_factory=dict)
+    rng_ranks: tuple[int, ...] = ()  # whose generators are in the shards, as rng/<rank>/<generator>
     job: str = ""
     format: int = FORMAT
     digest: str = ""
@@ -63,23 +64,23 @@ class Manifest:
         """Dtype and whole shape of each tensor of the model."""
         return {name: whole(pieces) for name, pieces in self.pieces().items() if name.startswith(MODEL)}
 
-    def pieces(self) -> Dict[str, List[TensorRecord]]:
+    def pieces(self) -> dict[str, list[TensorRecord]]:
         """The records of every tensor, over all shards."""
-        found: Dict[str, List[TensorRecord]] = {}
+        found: dict[str, list[TensorRecord]] = {}
         for shard in self.shards:
             for name, record in shard.tensors.items():
                 found.setdefault(name, []).append(record)
         return found
 
 
-def whole(pieces: Iterable[TensorRecord]) -> Tuple[str, Tuple[int, ...]]:
+def whole(pieces: Iterable[TensorRecord]) -> tuple[str, tuple[int, ...]]:
     """Dtype and shape of the tensor that these pieces make."""
     records = list(pieces)
     ends = zip(*(tuple(o + s for o, s in zip(r.offset, r.shape, strict=True)) for r in records), strict=True)
     return records[0].dtype, tuple(max(end) for end in ends)
 
 
-def model_sha256(tensors: Dict[str, TensorRecord]) -> str:
+def model_sha256(tensors: dict[str, TensorRecord]) -> str:
     """One hash for the full model: name, dtype, shape and the hash of its bytes, in the order of names.
 
     It says nothing of ranks or shards, so equal weights have equal hashes at any world size.
@@ -95,47 +96,47 @@ def read_manifest(folder: Path, step: int) -> Manifest:
     """The manifest in a checkpoint's folder, if it is whole and says nothing that cannot be.
 
     Raises:
-        BadCheckpoint: says what is wrong.
+        BadCheckpointError: says what is wrong.
     """
     path = folder / MANIFEST
     try:
         if path.is_symlink() or path.stat().st_size > MAX_MANIFEST:
-            raise BadCheckpoint(f"{MANIFEST} is a link, or larger than any manifest")
+            raise BadCheckpointError(f"{MANIFEST} is a link, or larger than any manifest")
         plain = json.loads(path.read_bytes())
         claimed = plain.pop("digest")
         if claimed != _digest(plain):
-            raise BadCheckpoint(f"{MANIFEST} does not have the SHA-256 that it names: its content has changed")
+            raise BadCheckpointError(f"{MANIFEST} does not have the SHA-256 that it names: its content has changed")
         manifest = codec.from_plain(Manifest, plain)
     except OSError as error:
-        raise BadCheckpoint(f"{MANIFEST} cannot be read: {error.strerror}") from None
+        raise BadCheckpointError(f"{MANIFEST} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
-        raise BadCheckpoint(f"{MANIFEST} is not a manifest: {error}") from None
+        raise BadCheckpointError(f"{MANIFEST} is not a manifest: {error}") from None
     _verify(manifest, step)
     return manifest
 
 
 def _verify(manifest: Manifest, step: int) -> None:
     if manifest.format != FORMAT:
-        raise BadCheckpoint(f"{MANIFEST} has format {manifest.format}; this version reads {FORMAT}")
+        raise BadCheckpointError(f"{MANIFEST} has format {manifest.format}; this version reads {FORMAT}")
     if manifest.step != step or manifest.cursor.step != step:
-        raise BadCheckpoint(f"{MANIFEST} is of step {manifest.step} in the folder of step {step}")
+        raise BadCheckpointError(f"{MANIFEST} is of step {manifest.step} in the folder of step {step}")
     for shard in manifest.shards:
         if not _SHARD_FILE.fullmatch(shard.file):
-            raise BadCheckpoint(f"{MANIFEST} names the shard {shard.file!r}, which is no name of a shard")
+            raise BadCheckpointError(f"{MANIFEST} names the shard {shard.file!r}, which is no name of a shard")
     for name, pieces in manifest.pieces().items():
         _verify_pieces(name, pieces)
 
 
-def _verify_pieces(name: str, pieces: List[TensorRecord]) -> None:
+def _verify_pieces(name: str, pieces: list[TensorRecord]) -> None:
     for piece in pieces:
         if len(piece.offset) != len(piece.shape) or min((*piece.offset, *piece.shape), default=0) < 0:
-            raise BadCheckpoint(f"{MANIFEST}: {name} has a piece that cannot be: {piece.shape} at {piece.offset}")
+            raise BadCheckpointError(f"{MANIFEST}: {name} has a piece that cannot be: {piece.shape} at {piece.offset}")
     dtype, shape = whole(pieces)
     if any(piece.dtype != dtype for piece in pieces):
-        raise BadCheckpoint(f"{MANIFEST}: the pieces of {name} have different dtypes")
+        raise BadCheckpointError(f"{MANIFEST}: the pieces of {name} have different dtypes")
     if sum(math.prod(piece.shape) for piece in pieces) != math.prod(shape):
-        raise BadCheckpoint(f"{MANIFEST}: the pieces of {name} do not make one tensor of shape {list(shape)}")
+        raise BadCheckpointError(f"{MANIFEST}: the pieces of {name} do not make one tensor of shape {list(shape)}")
 
 
-def _digest(plain: Dict[str, Any]) -> str:
+def _digest(plain: dict[str, Any]) -> str:
     return hashlib.sha256(codec.encode({key: plain[key] for key in plain if key != "digest"})).hexdigest()

@@ -12,17 +12,15 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Dict, Optional
 
 import torch
 from torch import Tensor
-
 from trainmaster.wire import codec
 
 from trainmaster_trainer import randomness
-from trainmaster_trainer.checkpoint.load import RNG, Loaded, newest, read
+from trainmaster_trainer.checkpoint.load import Loaded, newest, read
 from trainmaster_trainer.checkpoint.manifest import Manifest, whole
-from trainmaster_trainer.checkpoint.shard import BadCheckpoint
+from trainmaster_trainer.checkpoint.shard import BadCheckpointError
 from trainmaster_trainer.checkpoint.state import Shapes
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
@@ -57,10 +55,10 @@ def resume(settings: Settings, group: Group, strategy: Strategy) -> int:
     return step
 
 
-def _find_shared(folder: Path, group: Group, expected: Shapes) -> Optional[Loaded]:
-    below: Optional[int] = None
+def _find_shared(folder: Path, group: Group, expected: Shapes) -> Loaded | None:
+    below: int | None = None
     while True:
-        chosen = _first_rank(lambda: newest(folder, expected, below), group)
+        chosen = _look_from_first_rank(folder, group, expected, below)
         step = group.broadcast(chosen.manifest.step if chosen else None)
         if step is None:
             return None
@@ -68,17 +66,19 @@ def _find_shared(folder: Path, group: Group, expected: Shapes) -> Optional[Loade
         bad = int(group.sum(torch.tensor([int(loaded is None)])))
         if not bad:
             return loaded
-        log.warning("Checkpoint of step %d is bad for %d of %d ranks, trying the one before.", step, bad, group.world_size)
+        log.warning(
+            "Checkpoint of step %d is bad for %d of %d ranks, trying the one before.", step, bad, group.world_size
+        )
         below = step
 
 
-def _first_rank(look, group: Group) -> Optional[Loaded]:  # type: ignore[no-untyped-def]
-    """Let rank 0 look; a configuration error of its is one on all ranks."""
-    found: Optional[Loaded] = None
+def _look_from_first_rank(folder: Path, group: Group, expected: Shapes, below: int | None) -> Loaded | None:
+    """What rank 0 finds, on rank 0; a configuration error of its is one on all ranks."""
+    found: Loaded | None = None
     problem = ""
     if group.is_first:
         try:
-            found = look()
+            found = newest(folder, expected, below)
         except ConfigurationError as error:
             problem = str(error)
     problem = group.broadcast(problem)
@@ -87,28 +87,32 @@ def _first_rank(look, group: Group) -> Optional[Loaded]:  # type: ignore[no-unty
     return found
 
 
-def _read(folder: Path, step: int, expected: Shapes) -> Optional[Loaded]:
+def _read(folder: Path, step: int, expected: Shapes) -> Loaded | None:
     try:
         return read(folder, step, expected)
-    except BadCheckpoint as bad:
+    except BadCheckpointError as bad:
         log.warning("Checkpoint of step %d: %s.", step, bad)
         return None
 
 
-def _find_elsewhere(folder: Path, step: Optional[int], group: Group, expected: Shapes) -> Loaded:
+def _find_elsewhere(folder: Path, step: int | None, group: Group, expected: Shapes) -> Loaded:
     field = "spec.checkpoint.resumeFrom"
     if step is None:
         loaded = _find_shared(folder, group, expected)
         if loaded is None:
-            raise ConfigurationError(f"{field}: there is no good checkpoint in {folder}. Correct the path or take it out.")
+            raise ConfigurationError(
+                f"{field}: there is no good checkpoint in {folder}. Correct the path or take it out."
+            )
         return loaded
     try:
         return read(folder, step, expected)
-    except BadCheckpoint as bad:
-        raise ConfigurationError(f"{field}: step {step} in {folder} cannot be used: {bad}. Name another step.") from None
+    except BadCheckpointError as bad:
+        raise ConfigurationError(
+            f"{field}: step {step} in {folder} cannot be used: {bad}. Name another step."
+        ) from None
 
 
-def _find_private(folder: Path, group: Group, expected: Shapes) -> Optional[Loaded]:
+def _find_private(folder: Path, group: Group, expected: Shapes) -> Loaded | None:
     looks = group.local_rank == 0
     found = newest(folder, expected) if looks else None
     steps = group.gather(found.manifest.step if found else -1)
@@ -119,16 +123,13 @@ def _find_private(folder: Path, group: Group, expected: Shapes) -> Optional[Load
     return _send(found if group.rank == source else None, source, group)
 
 
-def _send(loaded: Optional[Loaded], source: int, group: Group) -> Loaded:
+def _send(loaded: Loaded | None, source: int, group: Group) -> Loaded:
     plain = group.broadcast(codec.to_plain(loaded.manifest) if loaded else None, source)
     manifest = codec.from_plain(Manifest, plain)
-    tensors: Dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for name, pieces in sorted(manifest.pieces().items()):
         dtype, shape = whole(pieces)
         tensor = loaded.tensors[name].contiguous() if loaded else torch.empty(shape, dtype=getattr(torch, dtype))
         group.broadcast_tensor(tensor, source)
         tensors[name] = tensor
     return Loaded(manifest, tensors)
-
-
-__all__ = ["RNG", "resume"]

@@ -12,9 +12,10 @@ import json
 import mmap
 import os
 import stat
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Mapping, Tuple
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -41,10 +42,11 @@ _CODES = {
     torch.float8_e5m2: "F8_E5M2",
     torch.complex64: "C64",
 }
+HEADER_LENGTH = 8  # bytes of the number before the header
 MAX_HEADER = 100_000_000  # the library's own limit
 
 
-class BadCheckpoint(Exception):
+class BadCheckpointError(Exception):
     """A checkpoint that cannot be trusted. The text names what is wrong with it."""
 
 
@@ -57,8 +59,8 @@ class TensorRecord:
     """
 
     dtype: str
-    shape: Tuple[int, ...]
-    offset: Tuple[int, ...]
+    shape: tuple[int, ...]
+    offset: tuple[int, ...]
     sha256: str = ""
 
 
@@ -69,7 +71,7 @@ class ShardRecord:
     file: str
     length: int
     sha256: str
-    tensors: Dict[str, TensorRecord]
+    tensors: dict[str, TensorRecord]
 
 
 def write_shard(path: Path, tensors: Mapping[str, Tensor]) -> ShardRecord:
@@ -100,7 +102,9 @@ def record_of(name: str, tensor: Tensor, data: memoryview) -> TensorRecord:
 
 def memory(tensor: Tensor) -> memoryview:
     """The bytes of a contiguous CPU tensor, not copied."""
-    return memoryview(tensor.reshape(-1).view(torch.uint8).numpy()) if tensor.numel() else memoryview(b"")
+    if not tensor.numel():
+        return memoryview(b"")
+    return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]  # arrays are buffers
 
 
 def _put(descriptor: int, data: memoryview, digest: Any) -> int:
@@ -110,7 +114,7 @@ def _put(descriptor: int, data: memoryview, digest: Any) -> int:
 
 
 def _header(tensors: Mapping[str, Tensor]) -> bytes:
-    entries: Dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     position = 0
     for name, tensor in tensors.items():
         end = position + tensor.numel() * tensor.element_size()
@@ -121,23 +125,23 @@ def _header(tensors: Mapping[str, Tensor]) -> bytes:
         }
         position = end
     text = json.dumps(entries, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
+    text += b" " * (-len(text) % HEADER_LENGTH)  # keeps the tensors aligned
+    return len(text).to_bytes(HEADER_LENGTH, "little") + text
 
 
-def read_shard(folder: Path, record: ShardRecord) -> Dict[str, Tensor]:
+def read_shard(folder: Path, record: ShardRecord) -> dict[str, Tensor]:
     """All tensors of a shard, if every byte and every shape is as recorded.
 
     Raises:
-        BadCheckpoint: says what is not.
+        BadCheckpointError: says what is not.
     """
     path = folder / record.file
     _verify_bytes(path, record)
     try:
         with safe_open(path, framework="pt") as opened:
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a dict)
-    except Exception as error:
-        raise BadCheckpoint(f"{record.file} is not a safetensors file: {error}") from None
+    except Exception as error:  # noqa: BLE001 (the library has a few kinds, and any of them means this)
+        raise BadCheckpointError(f"{record.file} is not a safetensors file: {error}") from None
     _verify_tensors(record, tensors)
     return tensors
 
@@ -146,7 +150,7 @@ def _verify_bytes(path: Path, record: ShardRecord) -> None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     except OSError as error:
-        raise BadCheckpoint(f"{record.file} cannot be opened: {error.strerror}") from None
+        raise BadCheckpointError(f"{record.file} cannot be opened: {error.strerror}") from None
     try:
         _verify_open_file(descriptor, record)
     finally:
@@ -156,24 +160,26 @@ def _verify_bytes(path: Path, record: ShardRecord) -> None:
 def _verify_open_file(descriptor: int, record: ShardRecord) -> None:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
-        raise BadCheckpoint(f"{record.file} is not a regular file")
+        raise BadCheckpointError(f"{record.file} is not a regular file")
     if status.st_size != record.length:
-        raise BadCheckpoint(f"{record.file} has {status.st_size} bytes instead of {record.length}")
-    if record.length < 8:
-        raise BadCheckpoint(f"{record.file} is too short for a safetensors file")
+        raise BadCheckpointError(f"{record.file} has {status.st_size} bytes instead of {record.length}")
+    if record.length < HEADER_LENGTH:
+        raise BadCheckpointError(f"{record.file} is too short for a safetensors file")
     with mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) as data:
-        header = int.from_bytes(data[:8], "little")
-        if header > min(MAX_HEADER, record.length - 8):
-            raise BadCheckpoint(f"{record.file} claims a header of {header} bytes")
+        header = int.from_bytes(data[:HEADER_LENGTH], "little")
+        if header > min(MAX_HEADER, record.length - HEADER_LENGTH):
+            raise BadCheckpointError(f"{record.file} claims a header of {header} bytes")
         if hashlib.sha256(data).hexdigest() != record.sha256:
-            raise BadCheckpoint(f"{record.file} does not have the SHA-256 of the manifest: its content has changed")
+            raise BadCheckpointError(
+                f"{record.file} does not have the SHA-256 of the manifest: its content has changed"
+            )
 
 
 def _verify_tensors(record: ShardRecord, tensors: Mapping[str, Tensor]) -> None:
     if tensors.keys() != record.tensors.keys():
-        odd = sorted(tensors.keys() ^ record.tensors.keys())[0]
-        raise BadCheckpoint(f"{record.file} and the manifest differ in having the tensor {odd}")
+        odd = min(tensors.keys() ^ record.tensors.keys())
+        raise BadCheckpointError(f"{record.file} and the manifest differ in having the tensor {odd}")
     for name, expected in record.tensors.items():
         found = (dtype_name(tensors[name].dtype), tuple(tensors[name].shape))
         if found != (expected.dtype, expected.shape):
-            raise BadCheckpoint(f"{record.file} holds {name} as {found}, not {(expected.dtype, expected.shape)}")
+            raise BadCheckpointError(f"{record.file} holds {name} as {found}, not {(expected.dtype, expected.shape)}")

@@ -10,8 +10,9 @@ Used by the strategies (`ModelState`) and, as plain data, by `save.py` and `load
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Tuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,15 +22,15 @@ from trainmaster_trainer.errors import ConfigurationError
 
 MODEL = "model/"
 OPTIMIZER = "optimizer/"
-Shapes = Dict[str, Tuple[str, Tuple[int, ...]]]  # name -> dtype, shape
+Shapes = dict[str, tuple[str, tuple[int, ...]]]  # name -> dtype, shape
 
 
 @dataclass
 class State:
     """What must outlive the process. `scalars` is JSON."""
 
-    tensors: Dict[str, Tensor] = field(default_factory=dict)
-    scalars: Dict[str, Any] = field(default_factory=dict)
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    scalars: dict[str, Any] = field(default_factory=dict)
 
     def model_shapes(self) -> Shapes:
         """What a checkpoint must hold to fit this model."""
@@ -46,15 +47,15 @@ class ModelState:
     def __init__(self, model: nn.Module, optimizer: Optimizer) -> None:
         self._model = model
         self._optimizer = optimizer
-        names = {parameter: name for name, parameter in model.named_parameters()}
-        self._groups = [[names[parameter] for parameter in group["params"]] for group in optimizer.param_groups]
+        self._names = {parameter: name for name, parameter in model.named_parameters()}
+        self._groups = [[self._names[parameter] for parameter in group["params"]] for group in optimizer.param_groups]
         self._initial = [_settings(group) for group in optimizer.param_groups]
 
     def capture(self) -> State:
         """The live tensors, not copies."""
         tensors = {MODEL + name: tensor.detach() for name, tensor in self._model.state_dict().items()}
-        others: Dict[str, Dict[str, Any]] = {}
-        for name, parameter in self._trained():
+        others: dict[str, dict[str, Any]] = {}
+        for parameter, name in self._names.items():
             for key, value in self._optimizer.state.get(parameter, {}).items():
                 if isinstance(value, Tensor):
                     tensors[f"{OPTIMIZER}{name}/{key}"] = value.detach()
@@ -73,23 +74,18 @@ class ModelState:
         saved = state.scalars["optimizer"]
         self._check_optimizer(saved)
         self._optimizer.state.clear()
-        for name, parameter in self._trained():
-            found = _optimizer_state(name, parameter, state.tensors, saved["others"])
-            if found:
-                self._optimizer.state[parameter] = found
+        by_parameter = _by_parameter(state.tensors, saved["others"])
         for index, group in enumerate(self._optimizer.param_groups):
+            for name, parameter in zip(self._groups[index], group["params"], strict=True):
+                if name in by_parameter:
+                    placed = {key: _place(key, value, parameter, group) for key, value in by_parameter[name].items()}
+                    self._optimizer.state[parameter] = placed
             _merge(group, self._initial[index], saved["groups"][index])
 
-    def _trained(self) -> List[Tuple[str, nn.Parameter]]:
-        groups = zip(self._groups, self._optimizer.param_groups, strict=True)
-        return [pair for names, group in groups for pair in zip(names, group["params"], strict=True)]
-
-    def _scalars(self, others: Dict[str, Dict[str, Any]]) -> Dict[str, Any]:
+    def _scalars(self, others: dict[str, dict[str, Any]]) -> dict[str, Any]:
         groups = [
             {"names": names, "initial": initial, "current": _settings(group)}
-            for names, initial, group in zip(
-                self._groups, self._initial, self._optimizer.param_groups, strict=True
-            )
+            for names, initial, group in zip(self._groups, self._initial, self._optimizer.param_groups, strict=True)
         ]
         return {"type": type(self._optimizer).__name__, "groups": groups, "others": others}
 
@@ -102,7 +98,7 @@ class ModelState:
             )
 
 
-def _settings(group: Mapping[str, Any]) -> Dict[str, Any]:
+def _settings(group: Mapping[str, Any]) -> dict[str, Any]:
     return {key: _plain(value) for key, value in group.items() if key != "params"}
 
 
@@ -112,7 +108,7 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else copy.deepcopy(value)
 
 
-def _merge(group: Dict[str, Any], initial: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
+def _merge(group: dict[str, Any], initial: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
     """Three ways: what the task has changed since (a new weight decay) counts, all else goes on from the checkpoint."""
     for key, value in saved["current"].items():
         if key in group and initial.get(key) == saved["initial"].get(key):
@@ -125,17 +121,22 @@ def _like(now: Any, value: Any) -> Any:
     return tuple(value) if isinstance(now, tuple) else value
 
 
-def _optimizer_state(
-    name: str, parameter: Tensor, tensors: Mapping[str, Tensor], others: Mapping[str, Mapping[str, Any]]
-) -> Dict[str, Any]:
-    prefix = f"{OPTIMIZER}{name}/"
-    found: Dict[str, Any] = dict(others.get(name, {}))
+def _by_parameter(tensors: Mapping[str, Tensor], others: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The optimizer's state of each parameter, by its name."""
+    found: dict[str, dict[str, Any]] = {name: dict(values) for name, values in others.items()}
     for full, tensor in tensors.items():
-        key = full[len(prefix) :]
-        if full.startswith(prefix) and "/" not in key:
-            # A step counter stays on the CPU, as torch's optimizers have it; moments live beside the parameter.
-            found[key] = tensor.clone() if tensor.dim() == 0 else tensor.to(parameter.device, copy=True)
+        if full.startswith(OPTIMIZER):
+            name, _, key = full.removeprefix(OPTIMIZER).rpartition("/")
+            found.setdefault(name, {})[key] = tensor
     return found
+
+
+def _place(key: str, value: Any, parameter: Tensor, group: Mapping[str, Any]) -> Any:
+    """Moments live beside the parameter; the step counter only where the optimizer wants it there, as in torch."""
+    if not isinstance(value, Tensor):
+        return value
+    on_cpu = key == "step" and not (group.get("capturable") or group.get("fused"))
+    return value.to("cpu" if on_cpu else parameter.device, copy=True)
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -158,5 +159,5 @@ def check_same_model(found: Shapes, expected: Shapes, where: str) -> None:
             )
 
 
-def _describe(tensor: Tuple[str, Tuple[int, ...]] | None) -> str:
+def _describe(tensor: tuple[str, tuple[int, ...]] | None) -> str:
     return f"{tensor[0]}{list(tensor[1])}" if tensor else "absent"

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Dict, Type
-
 from trainmaster_trainer.errors import ConfigurationError, near
 from trainmaster_trainer.strategies.all_reduce import AllReduce
 from trainmaster_trainer.strategies.one_device import OneDevice
 from trainmaster_trainer.strategies.strategy import Strategy
 
-STRATEGIES: Dict[str, Type[Strategy]] = {
+STRATEGIES: dict[str, type[Strategy]] = {
     "OneDevice": OneDevice,
     "AllReduce": AllReduce,
 }
 
 # Names of the API that this version cannot train with yet.
-PLANNED = (
-    "Mirrored CentralStorage ParameterServer Gossip LocalSGD FullySharded Pipeline Tensor Mesh".split()
-)
+PLANNED = [
+    "Mirrored",
+    "CentralStorage",
+    "ParameterServer",
+    "Gossip",
+    "LocalSGD",
+    "FullySharded",
+    "Pipeline",
+    "Tensor",
+    "Mesh",
+]
 
 
-def find_strategy(name: str) -> Type[Strategy]:
+def find_strategy(name: str) -> type[Strategy]:
     """The class for `spec.strategy.type`.
 
     Raises:

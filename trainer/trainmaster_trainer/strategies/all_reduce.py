@@ -10,10 +10,12 @@ over all samples: the same loss as OneDevice, step by step, but for the order of
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional
+from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
+from typing_extensions import override
 
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
@@ -38,8 +40,8 @@ class AllReduce(WholeModel):
         self.build(task, group)
         self.replica = DistributedDataParallel(self.model)  # sends rank 0's weights to all
 
-    def step(self, batch: Optional[Batch]) -> Optional[Tensor]:
-        assert batch is not None
+    @override
+    def step(self, batch: Batch) -> Tensor | None:
         loss = self.task.loss(self.replica(batch.inputs), batch.targets)
         self.update(loss * batch.weight(self.group.world_size), batch.fraction_done)
         return loss.detach()

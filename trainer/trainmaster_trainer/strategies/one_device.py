@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional
+from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor
+from typing_extensions import override
 
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
@@ -26,8 +28,8 @@ class OneDevice(WholeModel):
         self.share = Share(0, 1)
         self.build(task, group)
 
-    def step(self, batch: Optional[Batch]) -> Optional[Tensor]:
-        assert batch is not None
+    @override
+    def step(self, batch: Batch) -> Tensor | None:
         loss = self.task.loss(self.model(batch.inputs), batch.targets)
         self.update(loss, batch.fraction_done)
         return loss.detach()

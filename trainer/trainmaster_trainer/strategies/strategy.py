@@ -21,11 +21,13 @@ To add a strategy: one file here, one line in `__init__.py`, one row in `tests/t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Dict, Mapping, Optional
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from typing_extensions import override
 
 from trainmaster_trainer.checkpoint.state import ModelState, State
 from trainmaster_trainer.data import Batch, Share
@@ -37,7 +39,7 @@ from trainmaster_trainer.task import Task
 class Strategy(ABC):
     """One way for the ranks of a group to train one model."""
 
-    share: Optional[Share]
+    share: Share | None
 
     @abstractmethod
     def __init__(self, task: Task, group: Group, options: Mapping[str, Any]) -> None:
@@ -48,8 +50,8 @@ class Strategy(ABC):
         """
 
     @abstractmethod
-    def step(self, batch: Optional[Batch]) -> Optional[Tensor]:
-        """Take one step; the mean loss over this rank's share, still on the device. No share: no batch, no loss."""
+    def step(self, batch: Batch) -> Tensor | None:
+        """Take one step; the mean loss over this rank's share, still on the device. Without a share there is none."""
 
     @abstractmethod
     def state(self) -> State:
@@ -60,7 +62,7 @@ class Strategy(ABC):
         """Go on from a state that some strategy, perhaps another one, gave."""
 
     @abstractmethod
-    def evaluate(self) -> Dict[str, float]:
+    def evaluate(self) -> dict[str, float]:
         """What the task says of the model. Every rank calls; rank 0's answer counts."""
 
     def close(self) -> None:
@@ -90,16 +92,19 @@ class WholeModel(Strategy):
         for group, rate in zip(self.optimizer.param_groups, self._base_rates, strict=True):
             group["lr"] = rate * factor
         self.optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
 
+    @override
     def state(self) -> State:
         return self._state.capture()
 
+    @override
     def restore(self, state: State) -> None:
         self._state.restore(state)
 
-    def evaluate(self) -> Dict[str, float]:
+    @override
+    def evaluate(self) -> dict[str, float]:
         if not self.group.is_first:
             return {}
         self.model.eval()
@@ -118,6 +123,8 @@ def check_options(strategy: str, options: Mapping[str, Any], known: Mapping[str,
     field = f"spec.strategy.{strategy[0].lower()}{strategy[1:]}"
     for name, value in options.items():
         if name not in known:
-            raise ConfigurationError(f"{field}.{name}: {strategy} has no such option; it has {sorted(known) or 'none'}.")
+            raise ConfigurationError(
+                f"{field}.{name}: {strategy} has no such option; it has {sorted(known) or 'none'}."
+            )
         if known[name] and value not in known[name]:
             raise ConfigurationError(f"{field}.{name}: {value!r} is not one of {', '.join(known[name])}.")
