@@ -22,6 +22,7 @@ log = logging.getLogger("trainmaster.client")
 Document = dict[str, Any]
 
 JSON = "application/json"
+ACCEPT = f"{JSON}, */*"  # the key set has a media type of its own
 JSON_PATCH = "application/json-patch+json"
 REQUEST_SECONDS = 30.0
 TRIES_WHEN_BUSY = 5
@@ -128,7 +129,7 @@ class Client:
     async def _exchange(
         self, method: str, path: str, data: bytes | None, params: Mapping[str, str] | None, content_type: str
     ) -> tuple[int, Document, float]:
-        headers = {**self._connection.headers(), "Content-Type": content_type, "Accept": JSON}
+        headers = {**self._connection.headers(), "Content-Type": content_type, "Accept": ACCEPT}
         try:
             async with self._open_session().request(
                 method,

@@ -55,6 +55,8 @@ class Keys:
         age = time.monotonic() - self._read
         if age > KEYS_SECONDS or (key_id not in self._keys and age > LEAST_SECONDS_BETWEEN):
             await self._refresh()
+        if not self._keys:
+            raise UnavailableError("the cluster's public keys could not be read yet")
         if key_id not in self._keys:
             raise RefusedError("the token is signed with a key that is not this cluster's")
         return self._keys[key_id]
@@ -67,8 +69,6 @@ class Keys:
             found = jwt.PyJWKSet.from_dict(await self._client.get(KEYS_PATH)).keys
         except (UnavailableError, RefusalError, jwt.PyJWTError, KeyError) as error:
             log.warning("the cluster's public keys cannot be read: %r", error)
-            if not self._keys:
-                raise UnavailableError(f"the cluster's public keys cannot be read: {error}") from error
             return
         self.issuer, self._keys = issuer, {key.key_id: key for key in found if key.key_id}
 

@@ -1,0 +1,86 @@
+"""Fixtures of the Kubernetes hand: a private API server, the operator as a process, a namespace per test."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.onebox import binaries
+
+from .apiserver import ApiServer
+from .lab import Lab
+from .operator_process import OperatorProcess
+
+CRD = Path(__file__).parents[2] / "crds" / "trainmaster.dev_trainingjobs.yaml"
+SYSTEM = "trainmaster-system"
+
+# Everything that the operator may do: its tests run without a right more.
+RULES = [
+    {"apiGroups": ["trainmaster.dev"], "resources": ["trainingjobs"], "verbs": ["get", "list", "watch", "delete"]},
+    {"apiGroups": ["trainmaster.dev"], "resources": ["trainingjobs/status"], "verbs": ["patch"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
+    {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "list", "watch", "create"]},
+    {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]},
+]
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    """A private API server with the CRD and the operator's rights in it."""
+    binaries.ensure()
+    server = ApiServer(tmp_path_factory.mktemp("apiserver"))
+    try:
+        server.start()
+        _install(server)
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def process(server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
+    """The operator, with its own service account's token and rights."""
+    folder = tmp_path_factory.mktemp("operator")
+    process = OperatorProcess(folder, server.kubeconfig(folder / "kubeconfig", operator_token(server)))
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def operator(process: OperatorProcess) -> OperatorProcess:
+    """Running and ready, whatever the test before did to it."""
+    process.ensure()
+    return process
+
+
+@pytest.fixture
+def lab(server: ApiServer, operator: OperatorProcess) -> Lab:
+    """A namespace for this test."""
+    return Lab(server, operator, f"lab-{next(_numbers)}")
+
+
+def operator_token(server: ApiServer) -> str:
+    """For the operator's service account."""
+    path = f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/trainmaster/token"
+    return str(server.call("POST", path, {"spec": {"expirationSeconds": 36000}})["status"]["token"])
+
+
+def _install(server: ApiServer) -> None:
+    crd = yaml.safe_load(CRD.read_text())
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    server.call("POST", path, crd)
+    server.await_served("/apis/trainmaster.dev/v1/trainingjobs")
+    server.call("POST", "/api/v1/namespaces", {"metadata": {"name": SYSTEM}})
+    server.call("POST", f"/api/v1/namespaces/{SYSTEM}/serviceaccounts", {"metadata": {"name": "trainmaster"}})
+    rights = "/apis/rbac.authorization.k8s.io/v1"
+    server.call("POST", f"{rights}/clusterroles", {"metadata": {"name": "trainmaster"}, "rules": RULES})
+    binding = {
+        "metadata": {"name": "trainmaster"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "trainmaster"},
+        "subjects": [{"kind": "ServiceAccount", "name": "trainmaster", "namespace": SYSTEM}],
+    }
+    server.call("POST", f"{rights}/clusterrolebindings", binding)

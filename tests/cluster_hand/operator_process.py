@@ -1,0 +1,85 @@
+"""The operator as a process of its own, which tests may stop, kill and start again; it keeps its ports."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from .apiserver import free_port
+
+READY_SECONDS = 60.0
+
+
+class OperatorProcess:
+    """`trainmaster operator` with a kubeconfig."""
+
+    def __init__(self, folder: Path, kubeconfig: Path, *namespaces: str) -> None:
+        self.log = folder / "operator.log"
+        self._kubeconfig = kubeconfig
+        self._namespaces = namespaces
+        self._port, self._probe_port = free_port(), free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where agents call in."""
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def ensure(self) -> None:
+        """Running and ready."""
+        if not self.alive:
+            self.start()
+        self.await_ready()
+
+    def start(self) -> None:
+        """Start; does not wait."""
+        command = [sys.executable, "-m", "trainmaster", "operator", f"--listen=127.0.0.1:{self._port}"]
+        command += [f"--probes=127.0.0.1:{self._probe_port}", *(f"--namespace={name}" for name in self._namespaces)]
+        environment = {**os.environ, "KUBECONFIG": str(self._kubeconfig), "TRAINMASTER_TRAINER_IMAGE": "trainer:test"}
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+
+    def await_ready(self, seconds: float = READY_SECONDS) -> None:
+        """Until it says that it is ready."""
+        deadline = time.monotonic() + seconds
+        while self.probe("readyz") != 200:
+            assert self.alive, f"the operator has ended:\n{self.log.read_text()[-3000:]}"
+            assert time.monotonic() < deadline, f"the operator is not ready:\n{self.log.read_text()[-3000:]}"
+            time.sleep(0.05)  # the process tells nobody else when it is ready
+
+    def probe(self, path: str) -> int:
+        """The status of a probe; 0 while nobody answers."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._probe_port}/{path}", timeout=5) as response:
+                return int(response.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+        except OSError:
+            return 0
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        assert self._process
+        self._process.kill()
+        self._process.wait(10)
+
+    def terminate(self) -> tuple[int, float]:
+        """SIGTERM: the exit code, and the seconds that it took."""
+        assert self._process
+        began = time.monotonic()
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(30), time.monotonic() - began
+
+    def stop(self) -> None:
+        """At the end of the tests."""
+        if self.alive:
+            self.kill()
