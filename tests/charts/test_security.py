@@ -1,0 +1,73 @@
+"""docs/security.md tells the truth: its tests exist, its rights are the chart's; and nothing read back can run.
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .test_rights import RIGHTS
+from .tools import ROOT
+
+PAGE = (ROOT / "docs" / "security.md").read_text()
+SOURCES = sorted(path for part in ("operator", "trainer") for path in (ROOT / part).rglob("*.py"))
+DANGEROUS_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
+DANGEROUS_CALLS = {
+    "eval",
+    "exec",
+    "compile",
+    "torch.load",
+    "numpy.load",
+    "np.load",
+    "os.system",
+    "os.popen",
+    "yaml.load",
+}
+
+# Runs the user's own script, as `python script.py` would: that is what a job is for.
+ALLOWED = {("trainer/trainmaster_trainer/agent/rank.py", call) for call in ("exec", "compile")}
+
+
+def _rows(title: str) -> list[list[str]]:
+    """The cells of the table under a heading."""
+    section = PAGE.split(f"## {title}\n")[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")][2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+@pytest.mark.parametrize("row", _rows("Threats"), ids=lambda row: row[0][:40])
+def test_every_threat_has_a_test_that_exists(row: list[str]) -> None:
+    named = re.findall(r"`([^`]+)`", row[2])
+    assert named, f"no test for: {row[0]}"
+    for name in named:
+        path, _, function = name.partition("::")
+        assert (ROOT / path).exists(), name
+        assert not function or f"def {function}(" in (ROOT / path).read_text(), name
+
+
+def test_the_page_lists_the_rights_of_the_chart() -> None:
+    listed = {
+        ("" if group == "core" else group, resource, verb)
+        for group, resource, verbs in _rows("What the operator may do")
+        for verb in verbs.split(", ")
+    }
+    assert listed == RIGHTS
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_nothing_is_read_that_can_run(path: Path) -> None:
+    """No code comes in by a checkpoint, a message or a file: by import of what could, or by call of it."""
+    place = str(path.relative_to(ROOT))
+    assert {(place, danger) for danger in _dangers(ast.parse(path.read_text()))} - ALLOWED == set()
+
+
+def _dangers(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ({alias.name.split(".", 1)[0] for alias in node.names} & DANGEROUS_MODULES)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ({(node.module or "").split(".", 1)[0]} & DANGEROUS_MODULES)
+        elif isinstance(node, ast.Call):
+            yield from ({ast.unparse(node.func)} & DANGEROUS_CALLS)
+            yield from ("shell=True" for word in node.keywords if word.arg == "shell")
