@@ -1,4 +1,4 @@
-"""docs/security.md tells the truth: its tests exist, its rights are the chart's; and nothing read back can run.
+"""docs/security.md tells the truth: its tests exist, its rights are the chart's; and nothing read back can run."""
 
 import ast
 import re

@@ -8,15 +8,16 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import yaml
 
+from tests.cluster.flavours import Flavour
+
 pytestmark = pytest.mark.cluster
 
-NAMESPACE = "rights"
 OPERATOR = "system:serviceaccount:trainmaster-system:trainmaster"
 # What every service account may read, by Kubernetes' own roles: the keys that tokens are checked with, and discovery.
 OPEN_TO_ALL = ("/openid/v1/jwks", "/.well-known/openid-configuration", "/version", "/api", "/apis", "/healthz")
@@ -25,7 +26,7 @@ Right = tuple[str, str, str]
 JOB: dict[str, Any] = {
     "apiVersion": "trainmaster.dev/v1",
     "kind": "TrainingJob",
-    "metadata": {"name": "digits", "namespace": NAMESPACE},
+    "metadata": {"name": "digits"},
     "spec": {
         "strategy": {"type": "OneDevice"},
         "training": {
@@ -36,6 +37,12 @@ JOB: dict[str, Any] = {
         "ttlSecondsAfterFinished": 0,
     },
 }
+SQUATTER: dict[str, Any] = {
+    "name": "squatter",
+    "image": "nowhere.invalid/nothing",
+    "imagePullPolicy": "Never",
+    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+}
 SQUATTERS: list[dict[str, Any]] = [
     {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "digits"}, "spec": {"ports": [{"port": 1}]}},
     {
@@ -43,66 +50,72 @@ SQUATTERS: list[dict[str, Any]] = [
         "kind": "Pod",
         "metadata": {"name": "digits-worker-0-0"},
         "spec": {
-            "containers": [{"name": "squatter", "image": "nowhere.invalid/nothing", "imagePullPolicy": "Never"}],
+            "containers": [SQUATTER],
             "terminationGracePeriodSeconds": 0,
+            "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         },
     },
 ]
 
 
-class Cluster(Protocol):
-    """What this test needs of the fixture `cluster`."""
+@dataclass(frozen=True)
+class Here:
+    """A namespace of a cluster."""
 
-    audit_log: Path
+    cluster: Flavour
+    namespace: str
 
     def kubectl(self, *words: str, stdin: str | None = None) -> str:
-        """Run kubectl as the administrator."""
+        """Run kubectl in it."""
+        return self.cluster.kubectl(f"--namespace={self.namespace}", *words, stdin=stdin)
+
+    def patch(self, change: dict[str, Any]) -> None:
+        """Change the job."""
+        self.kubectl("patch", "trainingjob/digits", "--type=merge", f"--patch={json.dumps(change)}")
+
+    def wait(self, what: str, condition: str) -> None:
+        """Until a condition holds."""
+        self.kubectl("wait", what, f"--for={condition}", "--timeout=120s")
 
 
-@pytest.mark.timeout(600)
-def test_rights_equal_use(cluster: Cluster) -> None:
-    _live(cluster)
-    granted = _granted(cluster)
-    used = {right for right, _ in _asked(cluster)}
+@pytest.mark.timeout(900)
+def test_rights_equal_use(cluster: Flavour, namespace: str) -> None:
+    _live(Here(cluster, namespace))
+    granted, used = _granted(cluster), {right for right, _ in _asked(cluster)}
     assert granted - used == set(), "granted and not used: take it out of the chart"
     assert used - granted == set(), "used and not granted: the operator asked for what it may not"
     assert [right for right, allowed in _asked(cluster) if not allowed] == []
 
 
-def test_nothing_else_is_read(cluster: Cluster) -> None:
+def test_nothing_else_is_read(cluster: Flavour) -> None:
     """Requests that are for no resource go only where every service account may."""
     paths = {event["requestURI"].partition("?")[0] for event in _events(cluster) if "objectRef" not in event}
     assert {path for path in paths if path not in OPEN_TO_ALL} == set()
 
 
-def _live(cluster: Cluster) -> None:
+def _live(here: Here) -> None:
     """A job's life in which the operator has a use for each of its rights."""
-    cluster.kubectl("create", "namespace", NAMESPACE)
-    try:
-        _try_names_that_are_taken(cluster)
-        _kubectl(cluster, "wait", "trainingjob/digits", "--for=jsonpath={.status.phase}=Running", "--timeout=120s")
-        _edit_until_writes_collide(cluster)
-        _patch(cluster, {"spec": {"suspend": True}})
-        _kubectl(cluster, "wait", "trainingjob/digits", "--for=jsonpath={.status.phase}=Suspended", "--timeout=60s")
-        _kubectl(cluster, "wait", "pods", "--all", "--for=delete", "--timeout=120s")
-        _patch(cluster, {"spec": {"suspend": False, "activeDeadlineSeconds": 1}})
-        _kubectl(cluster, "wait", "trainingjob/digits", "--for=delete", "--timeout=120s")
-        _await(lambda: ("trainmaster.dev", "trainingjobs", "delete") in _used(cluster), "the job is deleted")
-    finally:
-        cluster.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
+    _try_names_that_are_taken(here)
+    here.wait("trainingjob/digits", "jsonpath={.status.phase}=Running")
+    _edit_until_writes_collide(here)
+    here.patch({"spec": {"suspend": True}})
+    here.wait("trainingjob/digits", "jsonpath={.status.phase}=Suspended")
+    here.kubectl("wait", "pods", "--all", "--for=delete", "--timeout=120s")
+    here.patch({"spec": {"suspend": False, "activeDeadlineSeconds": 1}})
+    here.wait("trainingjob/digits", "delete")
 
 
-def _try_names_that_are_taken(cluster: Cluster) -> None:
+def _try_names_that_are_taken(here: Here) -> None:
     """Somebody else's pod and Service have the names: the operator looks whose they are, waits, and takes over."""
     for squatter in SQUATTERS:
-        _kubectl(cluster, "create", "-f", "-", stdin=json.dumps(squatter))
-    _kubectl(cluster, "create", "-f", "-", stdin=json.dumps(JOB))
+        here.kubectl("create", "-f", "-", stdin=json.dumps(squatter))
+    here.kubectl("create", "-f", "-", stdin=json.dumps(JOB))
     wanted = {("", "services", "get"), ("", "pods", "get")}
-    _await(lambda: wanted <= _used(cluster), "the operator looks whose the names are")
-    _kubectl(cluster, "delete", "service/digits", "pod/digits-worker-0-0")
+    _await(lambda: wanted <= _used(here.cluster), "the operator looks whose the names are")
+    here.kubectl("delete", "service/digits", "pod/digits-worker-0-0")
 
 
-def _edit_until_writes_collide(cluster: Cluster) -> None:
+def _edit_until_writes_collide(here: Here) -> None:
     """A user edits the job without pause, until one of the operator's status writes meets a newer version."""
     stop = threading.Event()
 
@@ -110,25 +123,19 @@ def _edit_until_writes_collide(cluster: Cluster) -> None:
         number = 0
         while not stop.is_set():
             number += 1
-            _patch(cluster, {"metadata": {"annotations": {"example.org/edit": str(number)}}})
+            here.patch({"metadata": {"annotations": {"example.org/edit": str(number)}}})
 
     editors = [threading.Thread(target=edit, daemon=True) for _ in range(4)]
     for editor in editors:
         editor.start()
     try:
-        _await(lambda: ("trainmaster.dev", "trainingjobs", "get") in _used(cluster), "a status write collides", 240)
+        _await(
+            lambda: ("trainmaster.dev", "trainingjobs", "get") in _used(here.cluster), "a status write collides", 240
+        )
     finally:
         stop.set()
         for editor in editors:
             editor.join()
-
-
-def _kubectl(cluster: Cluster, *words: str, stdin: str | None = None) -> str:
-    return cluster.kubectl(f"--namespace={NAMESPACE}", *words, stdin=stdin)
-
-
-def _patch(cluster: Cluster, change: dict[str, Any]) -> None:
-    _kubectl(cluster, "patch", "trainingjob/digits", "--type=merge", f"--patch={json.dumps(change)}")
 
 
 def _await(true: Callable[[], bool], what: str, seconds: float = 90) -> None:
@@ -138,7 +145,7 @@ def _await(true: Callable[[], bool], what: str, seconds: float = 90) -> None:
         time.sleep(0.5)  # the audit log is a file: nobody calls when it grows
 
 
-def _granted(cluster: Cluster) -> set[Right]:
+def _granted(cluster: Flavour) -> set[Right]:
     role = yaml.safe_load(cluster.kubectl("get", "clusterrole", "trainmaster", "--output=yaml"))
     return {
         (group, resource, verb)
@@ -149,7 +156,7 @@ def _granted(cluster: Cluster) -> set[Right]:
     }
 
 
-def _events(cluster: Cluster) -> Iterator[dict[str, Any]]:
+def _events(cluster: Flavour) -> Iterator[dict[str, Any]]:
     """What the operator asked the API server for, ever."""
     with cluster.audit_log.open() as lines:
         for line in lines:
@@ -159,7 +166,7 @@ def _events(cluster: Cluster) -> Iterator[dict[str, Any]]:
                     yield event
 
 
-def _asked(cluster: Cluster) -> Iterator[tuple[Right, bool]]:
+def _asked(cluster: Flavour) -> Iterator[tuple[Right, bool]]:
     """Each request for a resource, and whether it was authorized."""
     for event in _events(cluster):
         if "objectRef" in event:
@@ -169,5 +176,5 @@ def _asked(cluster: Cluster) -> Iterator[tuple[Right, bool]]:
             yield (what.get("apiGroup", ""), resource, event["verb"]), allowed
 
 
-def _used(cluster: Cluster) -> set[Right]:
+def _used(cluster: Flavour) -> set[Right]:
     return {right for right, allowed in _asked(cluster) if allowed}
