@@ -123,6 +123,10 @@ class Cluster:
             raise OneboxError(f"no daemon is called {name}; there are: {', '.join(processes.names())}")
         processes.stop(name, sign)
 
+    def heal(self) -> None:
+        """Start whatever does not run, and wait until both nodes are ready."""
+        self.start_all()
+
     def node(self, name: str) -> Node:
         """Look up a node by its name."""
         if name not in NODE_NAMES:

@@ -64,7 +64,7 @@ def start_again(name: str) -> None:
     start(Daemon(record.name, record.command, record.group))
 
 
-def stop(name: str, sign: signal.Signals = signal.SIGTERM, seconds: float = 10.0) -> None:
+def stop(name: str, sign: signal.Signals = signal.SIGTERM, seconds: float = 5.0) -> None:
     """Stop a daemon and wait until it is gone; what does not listen is killed."""
     record = _read(name)
     if record is None or not _lives(record):
