@@ -62,7 +62,6 @@ _CHANGES: dict[str, dict[str, Any]] = {
     "a command": {"spec.training": {"command": ["python", "train.py", ""], "workingDirectory": "/work"}},
     "a command with steps": {"spec.training": {"command": ["a"], "steps": 5, "globalBatchSize": 8, "seed": 4294967295}},
     "arguments": {"spec.training.arguments": {"a": 1, "b": [0.5, "x", True], "c": {"d": {}}}},
-    "whole numbers written as 4.0": {"spec.training.steps": 500.0},
     "OneDevice": {"spec.strategy.type": "OneDevice", "spec.workers": {"gpus": 1}},
     "Mirrored": {
         "spec.strategy": {"type": "Mirrored", "mirrored": {"reduction": "OneDevice"}},

@@ -40,6 +40,7 @@ AS_KUBECTL: dict[str, Any] = {
     "null": None,
     "nullable": "nullable",
     "'1'": "1",
+    '"\\ud83d\\ude00"': "\U0001f600",
     '"yes"': "yes",
     "!!str 12": "12",
     "!!float 3": 3,
@@ -119,6 +120,8 @@ LAUGHS = "\n".join(
         (b"kind: TrainingJob\n<<: 3\n", 2, "<< takes an object"),
         (b"a" * (text.MAX_BYTES + 1), 1, "larger than 256 KiB"),
         (b"--- a\n" * 30_000, 1, "not an object"),
+        (b'kind: TrainingJob\na: "\\ud800"\n', 2, "half a character"),
+        (b'kind: TrainingJob\n"\\x1b[31m": 1\n', 2, "there is no field \\x1b[31m here"),
         (b"a: " + b"9" * 200_000, 1, "kind is missing"),
     ],
 )
@@ -145,7 +148,10 @@ def test_no_bytes_make_it_fall(content: bytes) -> None:
     load(content)
 
 
-@given(st.text(alphabet="abk:&*!-[]{}<>|\"'#\n\t ?,1.e~_", max_size=120))
+@given(st.text(alphabet="abk:&*!-[]{}<>|\"'#\n\t ?,1.e~_\\x\xa0", max_size=120))
 def test_no_text_makes_it_fall(content: str) -> None:
-    """Nearer to YAML than random bytes."""
-    load("kind: TrainingJob\n" + content)
+    """Nearer to YAML than random bytes; and what is said of it may be printed."""
+    loaded = load("kind: TrainingJob\n" + content)
+
+    assert isinstance(loaded, list)
+    assert all(str(problem).isprintable() for problem in loaded)

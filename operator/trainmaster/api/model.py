@@ -94,7 +94,7 @@ class Keyed:
 
 
 def _whole(value: Any) -> Any:
-    """4.0 is a whole number for the API server, so it is one here."""
+    """The API server stores 4.0 where no rule looks, so it is a whole number here too."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

@@ -193,13 +193,21 @@ class _Builder:
 
     def _scalar(self, node: yaml.ScalarNode, location: Location) -> Any:
         if node.tag == f"{_TAG}str":
-            return node.value
+            return self._text(node, location)
         value = plain_value(node.value)
         if isinstance(value, float) and not math.isfinite(value):
             self._problem(node, location, f"{node.value} is a number that JSON cannot hold", "Put it in quotes")
         if node.tag != _PLAIN and not isinstance(value, _KINDS.get(node.tag, ())):
             self._check_tag(node, location, _PLAIN)
         return value
+
+    def _text(self, node: yaml.ScalarNode, location: Location) -> str:
+        """A text in quotes, where JSON writes an emoji as two escapes."""
+        try:
+            return str(node.value).encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            self._problem(node, location, "this text holds half a character", "Remove the \\u escape")
+            return ""
 
     def _check_tag(self, node: yaml.Node, location: Location, expected: str) -> None:
         if node.tag != expected:
