@@ -1,0 +1,88 @@
+"""Echoes and causes: survivors' errors arrive first, and the ledger must name what really died."""
+
+import dataclasses
+
+from trainmaster.core import phases
+from trainmaster.wire.messages import ExitReport
+
+from tests.builders import a_death, an_error, ended, evicted
+from tests.core.stage import a_running_group
+from tests.core.test_restarts import fail_and_go_on
+
+
+def an_echo(attempt: int = 1, step: int = 10) -> ExitReport:
+    """What a survivor raises when its peer dies."""
+    return an_error("Connection closed by peer [10.0.0.2]:1234", attempt, step, kind="RuntimeError")
+
+
+def test_of_two_reports_at_once_the_cause_is_named() -> None:
+    stage = a_running_group(workers=2)
+    for key, report in (("worker-0", an_echo()), ("worker-1", an_error("out of ideas"))):
+        name = stage.replica(key).name
+        beat = stage.replicas[name].heartbeat
+        assert beat
+        told = dataclasses.replace(beat, state="Failed", exit=report)
+        stage.replicas[name] = dataclasses.replace(stage.replicas[name], heartbeat=told)
+    stage.settle()
+    assert stage.status.restarts[-1].evidence == "ValueError: out of ideas (train.py:12 in step)"
+
+
+def test_a_cause_that_is_told_later_takes_the_echo_s_line() -> None:
+    stage = a_running_group(workers=2)
+    stage.rank_dies("worker-0", an_echo())
+    assert stage.status.restarts[-1].failure_class == "PeerLost"
+    stage.rank_dies("worker-1", an_error("out of ideas"))
+    (line,) = stage.status.restarts
+    assert (line.failure_class, line.attempt, stage.status.restart_count) == ("PythonError", 1, 1)
+    assert stage.status.attempt == 2, "the restart under way goes on"
+
+
+def test_a_cause_that_would_repeat_itself_stops_the_restart_under_way() -> None:
+    stage = a_running_group(workers=2)
+    fail_and_go_on(stage, an_error("out of ideas", step=10), key="worker-1")
+    stage.rank_dies("worker-0", an_echo(attempt=2, step=10))
+    assert stage.status.phase == phases.RESTARTING
+    stage.rank_dies("worker-1", an_error("out of ideas", attempt=2, step=10))
+    assert stage.status.phase == phases.FAILED
+
+
+def test_a_lost_node_costs_no_budget_though_its_peers_cried_first() -> None:
+    stage = a_running_group(workers=2, failurePolicy={"maxRestarts": 1})
+    for _ in range(3):
+        stage.rank_dies("worker-0", an_echo(attempt=stage.status.attempt))
+        stage.change("worker-1", evicted)
+        stage.wait(60).call_in().obey(step=10)
+    assert stage.status.phase == phases.RUNNING
+    assert [line.failure_class for line in stage.status.restarts] == ["Disruption"] * 3
+    assert stage.status.restart_count == 3
+
+
+def test_a_container_that_was_killed_is_counted_once_though_its_peers_cried_first() -> None:
+    stage = a_running_group(workers=2, failurePolicy={"maxRestarts": 1})
+    stage.rank_dies("worker-0", an_echo())
+    stage.obey("worker-0", phase="load")  # the others try already
+    stage.change("worker-1", lambda replica: ended(replica, 137, "OOMKilled"))
+    stage.wait(60).call_in().obey(step=10)
+    assert [line.failure_class for line in stage.status.restarts] == ["OutOfMemory"]
+    assert (stage.status.phase, stage.status.restart_count) == (phases.RUNNING, 1)
+
+
+def test_an_echo_without_a_cause_counts() -> None:
+    stage = a_running_group(workers=2, failurePolicy={"maxRestarts": 1})
+    fail_and_go_on(stage, an_echo())
+    assert fail_and_go_on(stage, an_echo()).status.phase == phases.FAILED
+
+
+def test_once_training_has_gone_on_the_line_stands() -> None:
+    stage = a_running_group(workers=2)
+    fail_and_go_on(stage, an_echo())
+    stage.vanish("worker-1")
+    assert [line.failure_class for line in stage.status.restarts] == ["PeerLost", "ReplicaDeleted"]
+
+
+def test_a_line_that_never_saw_training_again_still_tells_its_seconds() -> None:
+    stage = a_running_group(workers=1)
+    stage.rank_dies("worker-0", a_death(attempt=1)).wait(3)
+    stage.obey(phase="load").rank_dies("worker-0", a_death(attempt=2)).wait(5)
+    stage.obey()
+    assert [line.seconds_lost for line in stage.status.restarts] == [3.0, 5.0]

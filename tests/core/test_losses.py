@@ -1,0 +1,127 @@
+"""Replicas that are lost are replaced by a new incarnation; what it costs depends on what had begun."""
+
+from collections.abc import Callable
+
+import pytest
+from trainmaster.core import phases
+from trainmaster.core.observed import Replica
+from trainmaster.wire import messages
+
+from tests.builders import a_death, deleting, ended, evicted
+from tests.core.stage import a_running_group, a_stage
+
+
+def test_a_lost_replica_is_replaced_under_a_new_name() -> None:
+    stage = a_running_group(workers=2).change("worker-1", evicted)
+    assert stage.status.incarnations == {"worker-1": 1}
+    assert stage.created[-1] == "digits-worker-1-1"
+    assert (stage.status.phase, stage.status.attempt) == (phases.RESTARTING, 2)
+
+
+def test_a_pod_that_is_stuck_in_terminating_is_not_waited_for() -> None:
+    stage = a_running_group(workers=2).change("worker-1", deleting)
+    assert "digits-worker-1-0" in stage.replicas
+    assert stage.call_in().obey(step=5).status.phase == phases.RUNNING
+
+
+def test_the_others_keep_their_pods_and_wait() -> None:
+    stage = a_running_group(workers=3).vanish("worker-1")
+    survivor = stage.replica("worker-0")
+    assert survivor.incarnation == 0
+    assert (stage.orders[survivor.uid].verb, stage.orders[survivor.uid].attempt) == (messages.WAIT, 2)
+
+
+@pytest.mark.parametrize(
+    ("how", "failure_class", "counted"),
+    [
+        (evicted, "Disruption", False),
+        (deleting, "ReplicaDeleted", False),
+        (lambda replica: ended(replica, 1), "ReplicaEnded", True),
+        (lambda replica: ended(replica, 0), "ReplicaEnded", True),
+        (lambda replica: ended(replica, 137, "OOMKilled"), "OutOfMemory", True),
+    ],
+)
+def test_a_loss_is_classed_and_counted(how: Callable[[Replica], Replica], failure_class: str, counted: bool) -> None:
+    stage = a_running_group(workers=2, failurePolicy={"maxRestarts": 0})
+    stage.change("worker-1", how)
+    assert stage.status.restarts[-1].failure_class == failure_class
+    assert (stage.status.phase == phases.FAILED) is counted
+
+
+def test_two_losses_at_once_are_one_restart() -> None:
+    stage = a_running_group(workers=3)
+    for key in ("worker-0", "worker-2"):
+        stage.replicas[stage.replica(key).name] = evicted(stage.replica(key))
+    stage.settle()
+    assert (stage.status.attempt, stage.status.restart_count) == (2, 1)
+    assert stage.status.incarnations == {"worker-0": 1, "worker-2": 1}
+
+
+def test_before_the_group_is_complete_a_loss_costs_nothing() -> None:
+    stage = a_stage(workers=2).settle().call_in("worker-0").vanish("worker-0")
+    assert stage.created.count("digits-worker-0-0") == 2, "nothing had begun: the same incarnation again"
+    stage.change("worker-0", deleting)
+    assert (stage.status.attempt, stage.status.restart_count, stage.status.restarts) == (1, 0, ())
+    assert stage.status.incarnations == {"worker-0": 1}
+
+
+def test_once_orders_to_run_may_be_out_a_loss_is_a_new_attempt() -> None:
+    stage = a_stage(workers=2).settle().call_in()
+    assert stage.status.phase == phases.STARTING
+    stage.vanish("worker-1")
+    assert (stage.status.phase, stage.status.attempt, stage.status.restart_count) == (phases.PENDING, 2, 0)
+    assert stage.status.incarnations == {"worker-1": 1}
+
+
+def test_an_operator_that_restarts_in_mid_start_does_not_forget_that_orders_are_out() -> None:
+    stage = a_stage(workers=1).settle().call_in().operator_restarts()
+    assert stage.status.phase == phases.STARTING
+    stage.change("worker-0", deleting)
+    assert stage.status.attempt == 2
+
+
+def test_a_second_loss_before_training_goes_on_is_not_a_second_restart() -> None:
+    stage = a_running_group(workers=2).vanish("worker-0").call_in()
+    stage.change("worker-0", evicted)
+    assert (stage.status.attempt, stage.status.restart_count) == (3, 1)
+    assert stage.call_in().obey().status.phase == phases.RUNNING
+
+
+def test_an_agent_that_ends_at_once_uses_the_budget_up() -> None:
+    stage = a_stage(workers=1, failurePolicy={"maxRestarts": 3}).settle()
+    while not stage.status.finished:
+        stage.change("worker-0", lambda replica: ended(replica, 1, "Error", "no such module"))
+    assert (stage.status.reason, len(stage.created)) == ("RestartsExhausted", 4)
+    assert "no such module" in (stage.status.message or "")
+
+
+def test_an_agent_that_refuses_its_configuration_ends_the_job() -> None:
+    stage = a_stage(workers=1).settle()
+    stage.change("worker-0", lambda replica: ended(replica, 78, "Error", "no TRAINMASTER_JOB"))
+    assert (stage.status.phase, stage.status.reason) == (phases.FAILED, "BadConfiguration")
+
+
+def test_extra_replicas_and_old_incarnations_are_deleted() -> None:
+    stage = a_running_group(workers=1)
+    stage.scale(3).call_in().obey()
+    stage.scale(1)
+    assert set(stage.replicas) == {"digits-worker-0-0"}
+
+
+def test_what_has_ended_is_left_for_people_to_read() -> None:
+    stage = a_running_group(workers=2)
+    stage.change("worker-1", ended)
+    assert "digits-worker-1-0" in stage.replicas
+
+
+def test_a_loss_explains_the_errors_of_its_peers() -> None:
+    stage = a_running_group(workers=2)
+    lost = evicted(stage.replica("worker-1"))
+    stage.replicas[lost.name] = lost
+    stage.rank_dies("worker-0", a_death())
+    assert stage.status.restarts[-1].failure_class == "Disruption"
+
+
+def test_a_job_of_one_worker_survives_its_loss() -> None:
+    stage = a_running_group(workers=1).vanish("worker-0").call_in().obey()
+    assert (stage.status.phase, stage.status.attempt) == (phases.RUNNING, 2)

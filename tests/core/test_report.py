@@ -1,0 +1,186 @@
+"""What people see: conditions, progress, the newest checkpoint, and how often that is written."""
+
+import dataclasses
+from datetime import timedelta
+
+import pytest
+from trainmaster.api.status import Condition
+from trainmaster.core import figures, phases
+from trainmaster.wire.messages import CheckpointRecord, RankProgress
+
+from tests.builders import NOON
+from tests.core.stage import Stage, a_running_group, a_stage
+
+
+def condition(stage: Stage, kind: str) -> Condition:
+    """The condition of this type."""
+    (found,) = [c for c in stage.status.conditions if c.type == kind]
+    return found
+
+
+def at_step(stage: Stage, step: int, **more: object) -> None:
+    """All ranks reach this step; nobody rings."""
+    for name, replica in stage.replicas.items():
+        assert replica.heartbeat
+        rank = RankProgress(replica.index, step, step_seconds=0.5, loss=1 / step)
+        beat = dataclasses.replace(replica.heartbeat, ranks=(dataclasses.replace(rank, **more),))  # type: ignore[arg-type]
+        stage.replicas[name] = dataclasses.replace(replica, heartbeat=beat)
+
+
+# Conditions.
+
+
+def test_conditions_say_what_holds_and_why() -> None:
+    stage = a_stage(workers=2).settle().call_in("worker-0")
+    ready = condition(stage, "ReplicasReady")
+    assert (ready.status, ready.reason) == ("False", "WaitingForReplicas")
+    assert condition(stage, "Training").status == "False"
+    stage.call_in().obey()
+    assert (condition(stage, "ReplicasReady").status, condition(stage, "Training").status) == ("True", "True")
+
+
+def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
+    stage = a_stage(workers=1).settle().wait(100).call_in()
+    assert condition(stage, "ReplicasReady").last_transition_time == NOON + timedelta(seconds=100)
+    assert condition(stage, "Training").last_transition_time == NOON
+    stage.wait(10).obey().wait(50)
+    assert condition(stage, "ReplicasReady").last_transition_time == NOON + timedelta(seconds=100)
+    assert condition(stage, "Training").last_transition_time == NOON + timedelta(seconds=110)
+
+
+def test_the_end_is_a_condition_too() -> None:
+    stage = a_running_group(workers=1).finish()
+    assert condition(stage, "Succeeded").status == "True"
+    assert condition(stage, "ReplicasReady").reason == "JobEnded"
+    assert condition(stage, "Training").status == "False"
+
+
+def test_suspension_leaves_its_trace() -> None:
+    stage = a_running_group(workers=1).respec(suspend=True)
+    assert condition(stage, "Suspended").status == "True"
+    stage.respec(suspend=False)
+    assert (condition(stage, "Suspended").status, condition(stage, "Suspended").reason) == ("False", "Resumed")
+
+
+def test_who_is_missing_is_named_but_not_by_the_hundred() -> None:
+    stage = a_stage(workers=100).settle().wait(5)
+    assert stage.status.message == "Waiting for worker-0, worker-1, worker-2, worker-3 and 96 more."
+
+
+def test_the_generation_that_the_status_speaks_of() -> None:
+    stage = a_running_group(workers=1).respec(ttl_seconds_after_finished=10)
+    assert stage.status.observed_generation == stage.job.generation == 2
+    assert {c.observed_generation for c in stage.status.conditions} == {2}
+
+
+# Progress.
+
+
+def test_progress_is_the_slowest_rank_s_step_and_the_first_rank_s_loss() -> None:
+    stage = a_running_group(workers=2)
+    at_step(stage, 40)
+    stage.say("worker-1", lambda beat: dataclasses.replace(beat, ranks=(RankProgress(1, 38, loss=9.0),)))
+    stage.wait(5)
+    progress = stage.status.progress
+    assert progress
+    assert (progress.step, progress.total_steps, progress.loss, progress.eta) == (38, 1000, 0.025, "8m01s")
+
+
+def test_loading_ranks_do_not_throw_progress_back() -> None:
+    stage = a_running_group(workers=1, step=40).wait(5)
+    at_step(stage, 1, phase="load")
+    stage.wait(5)
+    assert stage.status.progress
+    assert (stage.status.progress.step, stage.status.progress.eta) == (40, None)
+
+
+def test_ten_minutes_of_training_cost_a_write_every_five_seconds() -> None:
+    stage = a_running_group(workers=2)
+    before = len(stage.writes)
+    for step in range(2, 2 + 600):
+        at_step(stage, step)
+        stage.now += timedelta(seconds=1)
+        stage.turn()
+    assert 600 / 5 - 1 <= len(stage.writes) - before <= 600 / 5 + 1
+
+
+def test_ten_minutes_without_a_step_cost_no_write_and_few_looks() -> None:
+    stage = a_running_group(workers=4).wait(5)
+    before, looks, end = len(stage.writes), 0, stage.now + timedelta(seconds=600)
+    while stage.wake_at and stage.wake_at <= end:
+        stage.now = stage.wake_at
+        stage.settle()
+        looks += 1
+    assert len(stage.writes) == before
+    assert looks <= 600 / 5 + 1
+
+
+def test_a_thousand_agents_that_call_in_one_by_one_cost_a_few_writes() -> None:
+    stage = a_stage(workers=100).settle()
+    before = len(stage.writes)
+    for index in range(100):
+        stage.now += timedelta(milliseconds=100)
+        stage.call_in(f"worker-{index}")
+    assert stage.status.phase == phases.STARTING
+    assert len(stage.writes) - before <= 4
+
+
+def test_what_waits_without_news_is_not_looked_at_again() -> None:
+    assert a_stage(workers=2).settle().wait(6).wait(6).wake_at is None
+    assert a_running_group(workers=2).respec(suspend=True).wait(6).wait(6).wake_at is None
+
+
+def test_what_matters_is_written_at_once_and_takes_the_rest_along() -> None:
+    stage = a_running_group(workers=2)
+    stage.now += timedelta(seconds=1)
+    at_step(stage, 7)
+    assert stage.finish().status.phase == phases.SUCCEEDED
+    assert stage.status.progress
+    assert stage.status.progress.step == 7
+
+
+def test_after_the_end_nothing_is_reported_any_more() -> None:
+    stage = a_running_group(workers=1).finish()
+    end = stage.status
+    at_step(stage, 999)
+    assert stage.wait(20).status == end
+
+
+# Checkpoints.
+
+
+def test_the_newest_checkpoint_that_anybody_told_of() -> None:
+    stage = a_running_group(workers=2)
+    for key, step in (("worker-0", 50), ("worker-1", 100), ("worker-0", 50)):
+        record = CheckpointRecord(step, NOON.timestamp(), f"sha-{step}")
+        stage.say(key, lambda beat, record=record: dataclasses.replace(beat, checkpoint=record))  # type: ignore[misc]
+        stage.wait(5)
+    checkpoint = stage.status.checkpoint
+    assert checkpoint
+    assert (checkpoint.step, checkpoint.time, checkpoint.sha256) == (100, NOON, "sha-100")
+
+
+def test_a_checkpoint_outlives_the_agent_that_told_of_it() -> None:
+    stage = a_running_group(workers=1)
+    record = CheckpointRecord(50, NOON.timestamp(), "abc")
+    stage.say("worker-0", lambda beat: dataclasses.replace(beat, checkpoint=record)).wait(5).vanish("worker-0")
+    assert stage.status.checkpoint
+    assert stage.status.restarts[-1].why == "Restarting from step 50. It costs no restart budget."
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"),
+        (59.4, "59s"),
+        (60, "1m00s"),
+        (3599, "59m59s"),
+        (3600, "1h00m"),
+        (90061, "25h01m"),
+        (-5, "0s"),
+        (float("nan"), ""),
+        (float("inf"), ""),
+    ],
+)
+def test_a_length_of_time_in_two_units(seconds: float, text: str) -> None:
+    assert figures.duration(seconds) == text

@@ -1,0 +1,41 @@
+"""The number of workers changes while the job runs: a new attempt of the new size, and no restart."""
+
+import pytest
+from trainmaster.core import phases
+
+from tests.core.stage import a_running_group, a_stage
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 4), (4, 2), (1, 2), (2, 1)])
+def test_the_group_goes_on_in_its_new_size(before: int, after: int) -> None:
+    stage = a_running_group(workers=before).scale(after)
+    assert (stage.status.phase, stage.status.attempt) == (phases.RESIZING, 2)
+    assert stage.call_in().obey().status.phase == phases.RUNNING
+    assert len(stage.replicas) == after
+    assert (stage.status.restart_count, stage.status.restarts, stage.status.incarnations) == (0, (), {})
+
+
+def test_it_is_told() -> None:
+    stage = a_running_group(workers=2).scale(3)
+    assert stage.status.message == "Resizing from 2 to 3 workers."
+    assert stage.events[-1].reason == "Resizing"
+
+
+def test_a_change_of_mind_in_between_is_one_more_attempt() -> None:
+    stage = a_running_group(workers=2).scale(4).scale(3).call_in().obey()
+    assert (stage.status.phase, stage.status.attempt, len(stage.replicas)) == (phases.RUNNING, 3, 3)
+
+
+def test_a_group_that_has_not_started_simply_waits_for_more() -> None:
+    stage = a_stage(workers=2).settle().scale(3).train()
+    assert (stage.status.attempt, len(stage.replicas)) == (1, 3)
+
+
+def test_while_suspended_a_new_size_is_merely_noted() -> None:
+    stage = a_running_group(workers=2).respec(suspend=True).scale(3).respec(suspend=False).train()
+    assert (stage.status.attempt, len(stage.replicas)) == (2, 3)
+
+
+def test_who_is_left_may_have_finished_already() -> None:
+    stage = a_running_group(workers=2).finish("worker-0").scale(1)
+    assert stage.status.phase == phases.SUCCEEDED

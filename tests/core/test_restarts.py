@@ -1,0 +1,158 @@
+"""A rank dies: the next attempt in the same pods, until the budget or the evidence says stop."""
+
+import dataclasses
+
+import pytest
+from trainmaster.core import phases
+from trainmaster.wire import messages
+from trainmaster.wire.messages import CheckpointRecord, ExitReport
+
+from tests.builders import NOON, a_death, a_job, an_error
+from tests.core.stage import Stage, a_running_group
+
+
+def fail_and_go_on(stage: Stage, report: ExitReport, key: str = "worker-0") -> Stage:
+    """A rank dies; if the job goes on, everybody trains again."""
+    stage.rank_dies(key, dataclasses.replace(report, attempt=stage.status.attempt))
+    return stage if stage.status.finished else stage.wait(60).obey(step=report.step)
+
+
+def test_a_dead_rank_raises_the_attempt_and_keeps_the_pods() -> None:
+    stage = a_running_group(workers=2, step=10)
+    pods = set(stage.replicas)
+    stage.rank_dies("worker-1", a_death(step=10))
+    assert (stage.status.phase, stage.status.attempt, stage.status.restart_count) == (phases.RESTARTING, 2, 1)
+    assert set(stage.replicas) == pods
+    assert {(orders.verb, orders.attempt) for orders in stage.orders.values()} == {(messages.RUN, 2)}
+
+
+def test_the_new_attempt_is_written_before_it_is_ordered() -> None:
+    stage = a_running_group(workers=1)
+    stage.orders.clear()
+    beat = stage.replica("worker-0").heartbeat
+    assert beat
+    dying = dataclasses.replace(beat, state=messages.FAILED, exit=a_death())
+    stage.replicas = {name: dataclasses.replace(r, heartbeat=dying) for name, r in stage.replicas.items()}
+    decision = stage.turn()
+    assert decision.status.attempt == 2
+    assert not decision.actions
+    assert not stage.orders
+
+
+def test_the_new_attempt_meets_elsewhere() -> None:
+    stage = a_running_group(workers=2)
+    before = stage.orders[stage.replica("worker-0").uid].roster
+    stage.rank_dies("worker-1", a_death())
+    after = stage.orders[stage.replica("worker-0").uid].roster
+    assert before
+    assert after
+    assert before.rendezvous != after.rendezvous
+
+
+def test_the_ledger_tells_what_died_and_what_it_cost() -> None:
+    stage = a_running_group(workers=2, step=72)
+    record = CheckpointRecord(50, 0.0, "abc")
+    stage.say("worker-0", lambda beat: dataclasses.replace(beat, checkpoint=record))
+    stage.rank_dies("worker-1", a_death(step=73, rank=1))
+    stage.wait(4).obey(step=51)
+    (line,) = stage.status.restarts
+    assert (line.attempt, line.failure_class, line.replica, line.node) == (1, "Signal", "worker-1 rank 1", "node-1")
+    assert (line.exit, line.step, line.steps_lost, line.seconds_lost) == ("SIGKILL", 73, 23, 4.0)
+    assert (line.decision, line.why) == ("Restart", "Restarting from step 50.")
+
+
+def test_a_failure_is_counted_once_however_often_it_is_told() -> None:
+    stage = a_running_group(workers=2)
+    stage.rank_dies("worker-0", a_death(attempt=1))
+    stage.rank_dies("worker-1", a_death(attempt=1, rank=1))
+    assert (stage.status.attempt, stage.status.restart_count, len(stage.status.restarts)) == (2, 1, 1)
+
+
+def test_an_agent_that_cannot_say_how_its_rank_died_is_believed() -> None:
+    stage = a_running_group(workers=1)
+    stage.say("worker-0", lambda beat: dataclasses.replace(beat, state=messages.FAILED))
+    assert stage.status.attempt == 2
+    assert stage.status.restarts[-1].failure_class == "ProcessExit"
+
+
+def test_the_budget_ends_the_job() -> None:
+    stage = a_running_group(workers=2, failurePolicy={"maxRestarts": 2})
+    for _ in range(3):
+        fail_and_go_on(stage, a_death(step=10))
+    assert (stage.status.phase, stage.status.reason) == (phases.FAILED, "RestartsExhausted")
+    assert (stage.status.restart_count, stage.status.attempt) == (2, 3)
+    assert stage.status.restarts[-1].decision == "Stop"
+    assert "maxRestarts" in (stage.status.message or "")
+
+
+def test_no_budget_means_no_restart() -> None:
+    stage = a_running_group(workers=1, failurePolicy={"maxRestarts": 0})
+    assert fail_and_go_on(stage, a_death()).status.phase == phases.FAILED
+
+
+def test_progress_fills_the_budget_up_again() -> None:
+    stage = a_running_group(workers=1, failurePolicy={"maxRestarts": 1}, checkpoint={"everySteps": 10})
+    for step in (5, 105, 205, 305):
+        fail_and_go_on(stage, a_death(step=step))
+    assert (stage.status.phase, stage.status.restart_count) == (phases.RUNNING, 4)
+    assert fail_and_go_on(stage, a_death(step=306)).status.phase == phases.FAILED
+
+
+def a_full_ledger(failure_class: str) -> Stage:
+    """A job that trains after one counted failure and fifty more of this class, all at step 10."""
+    line = {"attempt": 1, "time": NOON.isoformat(), "class": failure_class, "step": 10, "secondsLost": 1.0}
+    lines = [{**line, "class": "Signal"}, *[line] * 49]
+    job = a_job().with_failure_policy(maxRestarts=1 if failure_class == "Disruption" else 1000)
+    return Stage(job.at(phases.PENDING, attempt=51, restarts=lines, restartCount=50)).train(step=10)
+
+
+def test_disruptions_never_crowd_counted_failures_out_of_the_ledger() -> None:
+    stage = a_full_ledger("Disruption")
+    for _ in range(3):
+        stage.vanish("worker-0").call_in().obey(step=10)
+    assert stage.status.phase == phases.RUNNING
+    assert (len(stage.status.restarts), stage.status.restarts[0].failure_class) == (50, "Signal")
+    assert fail_and_go_on(stage, a_death(step=10)).status.reason == "RestartsExhausted"
+
+
+def test_a_budget_beyond_the_ledger_s_length_still_ends() -> None:
+    assert fail_and_go_on(a_full_ledger("Signal"), a_death(step=10)).status.reason == "RestartsExhausted"
+
+
+def test_the_same_error_twice_without_progress_stops_the_job() -> None:
+    stage = a_running_group(workers=2)
+    fail_and_go_on(stage, an_error("bad batch 7 at 0xdead", step=73))
+    fail_and_go_on(stage, an_error("bad batch 9 at 0xbeef", step=73))
+    assert (stage.status.phase, stage.status.restart_count) == (phases.FAILED, 1)
+    assert "came twice at step 73" in (stage.status.message or "")
+
+
+def test_a_disruption_between_does_not_hide_that_it_was_the_same() -> None:
+    stage = a_running_group(workers=1)
+    fail_and_go_on(stage, an_error(step=73))
+    stage.vanish("worker-0").wait(60).call_in().obey(step=73)
+    assert fail_and_go_on(stage, an_error(step=73)).status.phase == phases.FAILED
+
+
+@pytest.mark.parametrize(
+    "second",
+    [an_error("bad batch 7", step=74), an_error("another", step=73), a_death(step=73)],
+    ids=["it came further", "another error", "a signal"],
+)
+def test_what_is_not_the_same_again_is_tried_again(second: ExitReport) -> None:
+    stage = a_running_group(workers=1)
+    fail_and_go_on(stage, an_error("bad batch 7", step=73))
+    assert fail_and_go_on(stage, second).status.phase == phases.RUNNING
+
+
+def test_a_configuration_that_cannot_work_is_not_tried_twice() -> None:
+    stage = a_running_group(workers=1)
+    fail_and_go_on(stage, ExitReport(attempt=1, rank=0, step=0, exit_code=78))
+    assert (stage.status.phase, stage.status.reason, stage.status.attempt) == (phases.FAILED, "BadConfiguration", 1)
+
+
+def test_an_old_report_is_history() -> None:
+    stage = a_running_group(workers=2)
+    fail_and_go_on(stage, a_death(attempt=1))
+    stage.say("worker-0", lambda beat: dataclasses.replace(beat, exit=a_death(attempt=1)))
+    assert (stage.status.phase, stage.status.attempt) == (phases.RUNNING, 2)

@@ -1,0 +1,195 @@
+"""What the clock decides: deadline, goodbye, TTL, the time that an obstacle is given."""
+
+import dataclasses
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from trainmaster.core import phases
+from trainmaster.core.actions import DeleteJob, DeleteReplica
+from trainmaster.core.observed import Obstacle, Replica
+
+from tests.builders import NOON, a_job, pending
+from tests.core.stage import Stage, a_running_group, a_stage
+
+
+def blocked(reason: str, since: float | None = None) -> Callable[[Replica], Replica]:
+    """The replica cannot start for this reason."""
+    return lambda replica: pending(replica, reason, since=since)
+
+
+# The deadline.
+
+
+def test_a_job_that_is_not_done_by_its_deadline_fails() -> None:
+    stage = a_running_group(workers=1, activeDeadlineSeconds=60)
+    assert stage.wait(59).status.phase == phases.RUNNING
+    assert stage.wake_at == NOON + timedelta(seconds=60)
+    assert stage.wait(1).status.reason == "DeadlineExceeded"
+
+
+def test_waiting_counts_too() -> None:
+    stage = a_stage(workers=1, activeDeadlineSeconds=60).settle()
+    assert stage.wake_at == NOON + timedelta(seconds=5)
+    assert stage.wait(60).status.reason == "DeadlineExceeded"
+
+
+def test_who_finished_in_time_has_finished() -> None:
+    stage = a_running_group(workers=1, activeDeadlineSeconds=60)
+    stage.now += timedelta(seconds=61)
+    assert stage.finish().status.phase == phases.SUCCEEDED
+
+
+def test_suspension_stops_the_deadline_and_resuming_begins_it_anew() -> None:
+    stage = a_running_group(workers=1, activeDeadlineSeconds=60)
+    stage.respec(suspend=True).wait(1000)
+    assert stage.status.phase == phases.SUSPENDED
+    assert stage.respec(suspend=False).train().wait(59).status.phase == phases.RUNNING
+    assert stage.wait(1).status.reason == "DeadlineExceeded"
+
+
+# After the end.
+
+
+def test_agents_get_time_to_leave_and_the_deaf_are_deleted() -> None:
+    stage = a_running_group(workers=2).finish()
+    assert stage.wait(29).replicas
+    assert stage.wake_at == NOON + timedelta(seconds=30)
+    assert not stage.wait(1).replicas
+
+
+def test_replicas_that_never_started_are_deleted_at_once() -> None:
+    stage = a_stage(workers=2, activeDeadlineSeconds=60).settle().call_in("worker-0").wait(60)
+    assert set(stage.replicas) == {"digits-worker-0-0"}
+
+
+def test_the_job_goes_after_its_ttl() -> None:
+    stage = a_running_group(workers=1, ttlSecondsAfterFinished=100).finish().wait(30)
+    assert stage.wake_at == NOON + timedelta(seconds=100)
+    assert not stage.job_deleted
+    assert stage.wait(70).job_deleted
+
+
+def test_without_a_ttl_it_stays_and_nobody_looks_again() -> None:
+    stage = a_running_group(workers=1).finish().wait(31)
+    assert not stage.wait(10**8).job_deleted
+    assert stage.wake_at is None
+
+
+@pytest.mark.parametrize("after", [31, 10_000])
+def test_what_the_world_is_slow_to_do_is_asked_for_again_but_not_in_a_hurry(after: int) -> None:
+    stage = a_running_group(workers=1, ttlSecondsAfterFinished=40).finish()
+    stage.now += timedelta(seconds=after)
+    decision = stage.decide()
+    assert any(isinstance(action, DeleteReplica) for action in decision.actions)
+    assert (DeleteJob() in decision.actions) == (after > 40)
+    assert decision.wake_at
+    assert decision.wake_at - stage.now >= timedelta(seconds=5)
+
+
+# Obstacles.
+
+
+@pytest.mark.parametrize("reason", ["InvalidImageName", "ErrImageNeverPull", "Invalid"])
+def test_what_is_hopeless_ends_the_job_at_once(reason: str) -> None:
+    stage = a_stage(workers=2).settle().change("worker-1", blocked(reason))
+    assert (stage.status.phase, stage.status.reason) == (phases.FAILED, reason)
+
+
+@pytest.mark.parametrize("reason", ["ImagePullBackOff", "VolumeMissing", "CreateContainerConfigError"])
+def test_what_needs_help_is_given_its_time(reason: str) -> None:
+    stage = a_stage(workers=2, failurePolicy={"startSeconds": 300}).settle().change("worker-1", blocked(reason))
+    assert stage.wait(299).status.phase == phases.PENDING
+    assert stage.wake_at == NOON + timedelta(seconds=300)
+    assert stage.wait(1).status.reason == reason
+
+
+def test_help_that_comes_in_time_helps() -> None:
+    stage = a_stage(workers=2).settle().change("worker-1", blocked("ImagePullBackOff")).wait(500)
+    assert stage.train().wait(1000).status.phase == phases.RUNNING
+
+
+def test_a_full_cluster_is_waited_for_without_end() -> None:
+    stage = a_stage(workers=2).settle().change("worker-1", blocked("Unschedulable"))
+    assert stage.wait(10**7).status.phase == phases.PENDING
+    assert stage.wake_at is None
+
+
+def test_after_a_long_wait_for_room_an_image_gets_its_full_time() -> None:
+    stage = a_stage(workers=1).settle().change("worker-0", blocked("Unschedulable")).wait(10_000)
+    stage.change("worker-0", blocked("ErrImagePull", since=stage.now.timestamp()))
+    assert stage.wait(599).status.phase == phases.PENDING
+    assert stage.wait(1).status.reason == "ErrImagePull"
+
+
+def test_a_refusal_on_the_second_day_is_timed_from_then() -> None:
+    stage = a_running_group(workers=2).wait(100_000).vanish("worker-1")
+    stage.replicas.pop("digits-worker-1-1")
+    stage.refused = (Obstacle("Forbidden", "exceeded quota"),)
+    stage.created.clear()
+    decision = stage.decide()
+    assert decision.status.phase == phases.RESTARTING
+    stage.now += timedelta(seconds=600)
+    assert stage.decide().status.reason == "Forbidden"
+
+
+def test_the_message_names_cause_and_cure() -> None:
+    stage = a_stage(workers=1).settle()
+    stage.change("worker-0", lambda replica: pending(replica, "VolumeMissing", 'claim "data" not found')).wait(5)
+    assert stage.status.message == (
+        'claim "data" not found. Create the claim, or correct spec.checkpoint.storage or spec.workers.volumes.'
+    )
+
+
+# Suspension.
+
+
+def test_a_suspended_job_has_no_replicas_and_keeps_what_it_has() -> None:
+    stage = a_running_group(workers=2, step=70).respec(suspend=True)
+    assert (stage.status.phase, stage.replicas) == (phases.SUSPENDED, {})
+    assert stage.status.progress
+    assert stage.status.progress.step == 70
+
+
+def test_a_job_may_be_born_suspended() -> None:
+    stage = a_stage(workers=2, suspend=True).settle()
+    assert (stage.status.phase, stage.created) == (phases.SUSPENDED, [])
+    assert stage.respec(suspend=False).train().status.phase == phases.RUNNING
+
+
+def test_resuming_is_an_attempt_of_its_own_but_no_restart() -> None:
+    stage = a_running_group(workers=2).respec(suspend=True).respec(suspend=False).train()
+    assert (stage.status.attempt, stage.status.restart_count, stage.status.restarts) == (2, 0, ())
+
+
+def test_ranks_that_may_have_started_unheard_make_it_an_attempt_of_its_own_too() -> None:
+    stage = a_stage(workers=1).settle().call_in().respec(suspend=True)
+    assert stage.status.attempt == 2
+
+
+def test_old_replicas_that_are_still_going_are_not_taken_for_new_ones() -> None:
+    stage = a_running_group(workers=1)
+    old = dataclasses.replace(stage.replica("worker-0"), deleting=True)
+    stage.respec(suspend=True)
+    stage.replicas[old.name] = old
+    stage.respec(suspend=False)
+    assert stage.created[-1] == "digits-worker-0-1"
+
+
+def test_an_ended_job_is_neither_suspended_nor_resumed() -> None:
+    stage = a_running_group(workers=1).finish().respec(suspend=True)
+    assert stage.status.phase == phases.SUCCEEDED
+
+
+def test_a_job_that_cannot_be_trained_yet_says_so_and_fails() -> None:
+    stage = Stage(a_job().where(strategy={"type": "Gossip"})).settle()
+    assert (stage.status.phase, stage.status.reason, stage.created) == (phases.FAILED, "NotYetSupported", [])
+    assert "spec.strategy.type" in (stage.status.message or "")
+
+
+def test_other_wishes_that_come_later_are_named_in_a_condition() -> None:
+    stage = Stage(a_job().where(elasticity={"maxReplicas": 4})).train()
+    assert stage.status.phase == phases.RUNNING
+    (condition,) = [c for c in stage.status.conditions if c.type == "NotYetSupported"]
+    assert "spec.elasticity" in condition.message
+    assert [event.reason for event in stage.events].count("NotYetSupported") == 1
