@@ -23,7 +23,7 @@ def control_plane(folder: pathlib.Path) -> Iterator[Client]:
     """Start etcd and an API server in `folder`, and stop both at the end, by the processes that were started."""
     started: list[subprocess.Popen[bytes]] = []
     try:
-        etcd_port, peer_port, port = _free_ports(3)
+        etcd_port, peer_port, port = free_ports(3)
         started.append(_start_etcd(folder, etcd_port, peer_port))
         token = secrets.token_urlsafe(24)
         started.append(_start_apiserver(folder, port, etcd_port, token))
@@ -44,7 +44,8 @@ def _wait_or_kill(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Loopback ports that nobody uses now."""
     held = [socket.socket() for _ in range(count)]
     for one in held:
         one.bind(("127.0.0.1", 0))

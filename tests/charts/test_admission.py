@@ -28,22 +28,24 @@ def thief(plane: Plane) -> Client:
     for namespace in DENIED:
         plane.admin.make_service_account(namespace, "default")
     operator = plane.admin.as_service_account(NAMESPACE, "trainmaster")
-    _await_policies(operator)
+    await_policies(operator)
     return operator
 
 
-def _await_policies(operator: Client) -> None:
+def await_policies(operator: Client) -> None:
     """The API server takes up a new policy within a second or so, without telling when."""
     bad = {**good_pod(), "metadata": {"name": "bad"}}
     deadline = time.monotonic() + 30
     while (
-        _try(operator, "pods", bad).ok or _try(operator, "services", {**good_service(), "metadata": {"name": "b"}}).ok
+        attempt(operator, "pods", bad).ok
+        or attempt(operator, "services", {**good_service(), "metadata": {"name": "b"}}).ok
     ):
         assert time.monotonic() < deadline, "the policies did not come into force"
         time.sleep(0.1)
 
 
-def _try(who: Client, resource: str, thing: Object, path: str = TEAM) -> Reply:
+def attempt(who: Client, resource: str, thing: Object, path: str = TEAM) -> Reply:
+    """Make it, without keeping it."""
     return who.call("POST", f"{path}/{resource}?dryRun=All", thing)
 
 
@@ -66,30 +68,30 @@ def test_every_rule_of_the_policies_has_an_attack(policy: str, attacks: tuple[At
 
 def test_the_operators_own_work_is_allowed(thief: Client) -> None:
     for resource, thing in (("pods", good_pod()), ("services", good_service())):
-        reply = _try(thief, resource, thing)
+        reply = attempt(thief, resource, thing)
         assert reply.ok, reply.message
 
 
 @pytest.mark.parametrize("attack", POD_ATTACKS, ids=lambda attack: attack.name)
 def test_a_bad_pod_is_refused(plane: Plane, thief: Client, attack: Attack) -> None:
     pod = attack.on(good_pod())
-    _refused_by_policy(_try(thief, "pods", pod), "trainmaster-pods", attack.refusal)
-    allowed = _try(plane.admin, "pods", pod)
+    _refused_by_policy(attempt(thief, "pods", pod), "trainmaster-pods", attack.refusal)
+    allowed = attempt(plane.admin, "pods", pod)
     assert allowed.ok, allowed.message
 
 
 @pytest.mark.parametrize("attack", SERVICE_ATTACKS, ids=lambda attack: attack.name)
 def test_a_bad_service_is_refused(plane: Plane, thief: Client, attack: Attack) -> None:
     service = attack.on(good_service())
-    _refused_by_policy(_try(thief, "services", service), "trainmaster-services", attack.refusal)
-    allowed = _try(plane.admin, "services", service)
+    _refused_by_policy(attempt(thief, "services", service), "trainmaster-services", attack.refusal)
+    allowed = attempt(plane.admin, "services", service)
     assert allowed.ok, allowed.message
 
 
 @pytest.mark.parametrize("namespace", DENIED)
 def test_nothing_is_made_in_the_clusters_own_namespaces(thief: Client, namespace: str) -> None:
     for resource, thing in (("pods", good_pod()), ("services", good_service())):
-        reply = _try(thief, resource, thing, f"/api/v1/namespaces/{namespace}")
+        reply = attempt(thief, resource, thing, f"/api/v1/namespaces/{namespace}")
         _refused_by_policy(reply, f"trainmaster-{resource}", f"no TrainingJob may run in namespace {namespace}")
 
 

@@ -9,7 +9,7 @@ from trainmaster.cluster import manifests
 
 from .client import Client
 from .conftest import Plane
-from .test_admission import _await_policies, _try
+from .test_admission import attempt, await_policies
 from .test_install import JOB
 from .tools import NAMESPACE, Object
 
@@ -25,7 +25,7 @@ def operator(plane: Plane) -> Client:
     plane.admin.make_namespace("team-a")
     plane.admin.make_namespace("strict", {"pod-security.kubernetes.io/enforce": "restricted"})
     client = plane.admin.as_service_account(NAMESPACE, "trainmaster")
-    _await_policies(client)
+    await_policies(client)
     return client
 
 
@@ -41,10 +41,10 @@ def _job(changes: Object, namespace: str) -> TrainingJob:
 )
 def test_what_the_operator_makes_is_admitted(operator: Client, changes: Object) -> None:
     job = _job(changes, "strict")
-    reply = _try(operator, "services", manifests.service(job), "/api/v1/namespaces/strict")
+    reply = attempt(operator, "services", manifests.service(job), "/api/v1/namespaces/strict")
     assert reply.ok, reply.message
     for role in job.spec.roles:
-        reply = _try(operator, "pods", manifests.pod(job, role, 0, 0, SETTINGS), "/api/v1/namespaces/strict")
+        reply = attempt(operator, "pods", manifests.pod(job, role, 0, 0, SETTINGS), "/api/v1/namespaces/strict")
         assert reply.ok, reply.message
 
 
@@ -78,7 +78,7 @@ def test_a_job_cannot_ask_for_more_than_its_author_has(
     """The confused deputy: somebody who may only create TrainingJobs lets the operator make the pod."""
     plane.admin.call("POST", "/api/v1/namespaces/team-a/serviceaccounts", {"metadata": {"name": "powerful"}})
     pod = manifests.pod(_job({"workers": workers}, "team-a"), "worker", 0, 0, SETTINGS)
-    reply = _try(operator, "pods", pod)
+    reply = attempt(operator, "pods", pod)
     if refusal is None:
         assert reply.ok, reply.message
     else:
