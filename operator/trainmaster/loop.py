@@ -16,13 +16,19 @@ from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core.actions import Action
 from trainmaster.core.decide import Decision, decide
 from trainmaster.core.observed import Observed
-from trainmaster.queueing import Key, WorkQueue
+from trainmaster.queueing import Key, Pauses, WorkQueue
 
 log = logging.getLogger("trainmaster.loop")
 
 # Turns that change the memory follow one another at once; more than this in a row is a bug, not a plan.
 MAX_TURNS = 25
 RETRY_SECONDS = 1.0
+# What was observed was old; the platform may need a moment to see what is new.
+CONFLICT_SECONDS = 0.1
+# A platform that cannot be reached is asked again at least this often, so that all is well soon after its return.
+LONGEST_PAUSE_SECONDS = 5.0
+# A job whose own data makes a turn fail will fail again: seldom enough to cost nothing.
+LONGEST_PAUSE_AFTER_ERROR_SECONDS = 60.0
 
 
 class ConflictError(Exception):
@@ -43,7 +49,7 @@ class Platform(Protocol):
         """Write if the job is still what `job` is. From then on `observe` gives this status, or a later one.
 
         Raises:
-            ConflictError: somebody changed the job meanwhile.
+            ConflictError: somebody changed the job meanwhile; `observe` will see the change soon.
             UnavailableError: no answer.
         """
 
@@ -72,7 +78,7 @@ class Reconciler:
             try:
                 await self._carry_out(seen[0], decision)
             except ConflictError:
-                continue
+                return CONFLICT_SECONDS
             if not decision.again:
                 return self._seconds_until(decision.wake_at)
         log.error("%s: %d turns without an end; looking again later", key, MAX_TURNS)
@@ -100,25 +106,35 @@ async def _all(calls: Sequence[Awaitable[None]]) -> None:
 
 async def run(reconciler: Reconciler, queue: WorkQueue, workers: int = 8) -> None:
     """Serve the queue for ever. One job's error never stops another's."""
+    pauses = Pauses()
     async with asyncio.TaskGroup() as group:
         for _ in range(workers):
-            group.create_task(_work(reconciler, queue))
+            group.create_task(_work(reconciler, queue, pauses))
 
 
-async def _work(reconciler: Reconciler, queue: WorkQueue) -> None:
+async def _work(reconciler: Reconciler, queue: WorkQueue, pauses: Pauses) -> None:
     while True:
         key = await queue.get()
-        delay: float | None = RETRY_SECONDS
         try:
-            delay = await reconciler.reconcile(key)
-        except UnavailableError as error:
-            log.warning("%s: %s; trying again", key, error)
-        except Exception:
-            log.exception("%s: this job's turn failed; the others go on", key)
+            delay = await _one(reconciler, key, pauses)
         finally:
             queue.done(key)
         if delay is not None:
             queue.add_after(key, delay)
+
+
+async def _one(reconciler: Reconciler, key: Key, pauses: Pauses) -> float | None:
+    """Seconds until the key wants to be looked at again, if it does."""
+    try:
+        delay = await reconciler.reconcile(key)
+    except UnavailableError as error:
+        log.warning("%s: %s; trying again", key, error)
+        return pauses.longer(key, LONGEST_PAUSE_SECONDS)
+    except Exception:
+        log.exception("%s: this job's turn failed; the others go on", key)
+        return pauses.longer(key, LONGEST_PAUSE_AFTER_ERROR_SECONDS)
+    pauses.forget(key)
+    return delay
 
 
 @contextlib.asynccontextmanager

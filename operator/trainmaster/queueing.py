@@ -7,6 +7,8 @@ worked on is queued again when its worker is done, so no change is ever missed.
 import asyncio
 from typing import NamedTuple
 
+FIRST_PAUSE_SECONDS = 0.25
+
 
 class Key(NamedTuple):
     """Which job."""
@@ -40,13 +42,15 @@ class WorkQueue:
         self._ready.set()
 
     def add_after(self, key: Key, seconds: float) -> None:
-        """Have `key` worked on in a while, unless something adds it before."""
+        """Have `key` worked on in a while, unless something adds it before. Of two such wishes the earlier counts."""
         if key in self._waiting or key in self._dirty:
             return
-        old = self._timers.pop(key, None)
+        loop, old = asyncio.get_running_loop(), self._timers.get(key)
+        if old and old.when() <= loop.time() + seconds:
+            return
         if old:
             old.cancel()
-        self._timers[key] = asyncio.get_running_loop().call_later(seconds, self.add, key)
+        self._timers[key] = loop.call_later(seconds, self.add, key)
 
     async def get(self) -> Key:
         """The next key; `done` must follow."""
@@ -67,3 +71,20 @@ class WorkQueue:
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+
+class Pauses:
+    """How long to wait before a key is tried again: twice as long after each failure, up to a limit."""
+
+    def __init__(self) -> None:
+        self._next: dict[Key, float] = {}
+
+    def longer(self, key: Key, longest: float) -> float:
+        """It failed: seconds until the next try."""
+        pause = min(self._next.get(key, FIRST_PAUSE_SECONDS), longest)
+        self._next[key] = 2 * pause
+        return pause
+
+    def forget(self, key: Key) -> None:
+        """It went well."""
+        self._next.pop(key, None)
