@@ -1,6 +1,7 @@
 """An agent as a test plays it: heartbeats over real HTTP, with the pod's real token."""
 
 import json
+import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
@@ -18,7 +19,6 @@ class Answer:
 
     status: int
     text: str = ""
-    orders: Orders | None = None
 
 
 @dataclass
@@ -70,17 +70,30 @@ class Agent:
 
     def beat(self, *, hold: bool = False) -> Answer:
         """Say it."""
-        body = codec.encode(self.heartbeat(hold=hold))
+        answer = self.raw(codec.encode(self.heartbeat(hold=hold)))
+        if answer.status == 200:
+            self.orders = codec.decode(Orders, answer.text)
+        return answer
+
+    def raw(self, body: bytes) -> Answer:
+        """Say anything."""
         request = urllib.request.Request(self.url + names.HEARTBEAT_PATH, body, method="POST")  # noqa: S310
-        request.add_header("Authorization", f"Bearer {self.token}")
+        if self.token:
+            request.add_header("Authorization", f"Bearer {self.token}")
         try:
             with urllib.request.urlopen(request, timeout=20) as response:  # noqa: S310
-                text = response.read().decode()
+                return Answer(response.status, response.read().decode())
         except urllib.error.HTTPError as error:
             return Answer(error.code, error.read().decode())
-        if text:
-            self.orders = codec.decode(Orders, text)
-        return Answer(response.status, text, self.orders)
+
+    def await_refusal(self, tries: int = 200) -> str:
+        """Until it is not believed any more: the operator learns of a pod's end a moment after it."""
+        for _ in range(tries):
+            answer = self.beat()
+            if answer.status == 403:
+                return answer.text
+            time.sleep(0.02)  # nobody tells an agent that it is not believed, but the next answer
+        raise AssertionError("it is still believed")
 
     def obey(self) -> None:
         """Do as the orders say."""

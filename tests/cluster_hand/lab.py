@@ -75,11 +75,17 @@ class Lab:
         return self.server.call("PATCH", f"{self.jobs}/{name}{sub}", patch, MERGE_PATCH)
 
     def run_pod(self, name: str) -> Agent:
-        """The kubelet starts the pod, and its agent is up."""
+        """A node takes the pod and starts it, and its agent is up."""
+        binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": "node-1"}}
+        self.server.call("POST", f"{self.core}/pods/{name}/binding", binding)
         address = f"10.244.0.{next(_addresses) % 250}"
         status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}
         pod = self.patch_pod(name, status)
         return Agent(self.operator.url, self.token(pod), pod)
+
+    def remove_pod(self, name: str) -> None:
+        """The kubelet has ended the pod that somebody deleted; or somebody deletes it by force."""
+        self.server.call("DELETE", f"{self.core}/pods/{name}", {"gracePeriodSeconds": 0})
 
     def token(self, pod: Document, audience: str = names.TOKEN_AUDIENCE, account: str = "default") -> str:
         """What the kubelet would project into the pod."""
@@ -97,6 +103,30 @@ class Lab:
         )
         return [self.pod(name) for name in expected]
 
+    def pods_of(self, job: str) -> list[Document]:
+        """All pods of one job."""
+        return [pod for pod in self.pods() if pod["metadata"].get("labels", {}).get(names.LABEL_JOB) == job]
+
+    def await_pods_of(self, job: str, *expected: str) -> None:
+        """Until exactly these pods of this job are there."""
+        self._await(
+            f"{self.core}/pods",
+            lambda items: (
+                set(expected)
+                == {n for n, p in items.items() if p["metadata"].get("labels", {}).get(names.LABEL_JOB) == job}
+            ),
+            f"pods {expected} of {job}",
+        )
+
+    def await_owned(self, *expected: str) -> list[Document]:
+        """Until these pods are there, and belong to a job."""
+        self._await(
+            f"{self.core}/pods",
+            lambda items: all("ownerReferences" in items.get(n, {"metadata": {}})["metadata"] for n in expected),
+            f"pods {expected} of a job",
+        )
+        return [self.pod(name) for name in expected]
+
     def await_job(self, what: Callable[[Document], bool], name: str = "digits", seconds: float = SECONDS) -> Document:
         """Until `what` holds of the job."""
         items = self._await(self.jobs, lambda items: name in items and what(items[name]), f"job {name}", seconds)
@@ -105,6 +135,10 @@ class Lab:
     def await_phase(self, phase: str, name: str = "digits", seconds: float = SECONDS) -> Document:
         """Until the job is in this phase."""
         return self.await_job(lambda job: job.get("status", {}).get("phase") == phase, name, seconds)
+
+    def await_gone(self, name: str = "digits") -> None:
+        """Until the job is no more."""
+        self._await(self.jobs, lambda items: name not in items, f"job {name} to go")
 
     def await_event(self, reason: str) -> Document:
         """Until people have been told of `reason`."""

@@ -50,10 +50,14 @@ class OperatorProcess:
 
     def await_ready(self, seconds: float = READY_SECONDS) -> None:
         """Until it says that it is ready."""
+        self.await_probe("readyz", 200, seconds)
+
+    def await_probe(self, path: str, status: int, seconds: float = READY_SECONDS) -> None:
+        """Until a probe says so."""
         deadline = time.monotonic() + seconds
-        while self.probe("readyz") != 200:
+        while self.probe(path) != status:
             assert self.alive, f"the operator has ended:\n{self.log.read_text()[-3000:]}"
-            assert time.monotonic() < deadline, f"the operator is not ready:\n{self.log.read_text()[-3000:]}"
+            assert time.monotonic() < deadline, f"{path} is not {status}:\n{self.log.read_text()[-3000:]}"
             time.sleep(0.05)  # the process tells nobody else when it is ready
 
     def probe(self, path: str) -> int:
@@ -71,6 +75,11 @@ class OperatorProcess:
         assert self._process
         self._process.kill()
         self._process.wait(10)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Any other."""
+        assert self._process
+        self._process.send_signal(number)
 
     def terminate(self) -> tuple[int, float]:
         """SIGTERM: the exit code, and the seconds that it took."""

@@ -1,28 +1,159 @@
 """A job's life on a real API server, from creation to the end, with agents that the test plays."""
 
-from trainmaster.wire.messages import CheckpointRecord
+import time
+from typing import Any
 
+from trainmaster.wire import names
+from trainmaster.wire.messages import CheckpointRecord, ErrorReport, ExitReport
+
+from .agents import Agent
 from .lab import Lab
+
+
+def finish(lab: Lab, agents: list[Agent], step: int = 100) -> dict[str, Any]:
+    """All ranks end well."""
+    for agent in agents:
+        agent.state, agent.step, agent.phase = "Finished", step, "done"
+        agent.checkpoint = CheckpointRecord(step, time.time(), "ab" * 32)
+        agent.beat()
+    return lab.await_phase("Succeeded")
 
 
 def test_a_job_lives_from_creation_to_success(lab: Lab) -> None:
     lab.submit(workers={"replicas": 2})
-    first, second = lab.await_pods("digits-worker-0-0", "digits-worker-1-0")
-    assert first["metadata"]["ownerReferences"][0]["controller"] is True
+    lab.await_pods("digits-worker-0-0", "digits-worker-1-0")
     agents = lab.start_training("digits-worker-0-0", "digits-worker-1-0")
-    members = agents[0].orders.roster.members  # type: ignore[union-attr]
-    assert [member.address for member in members] == [agent.pod["status"]["podIP"] for agent in agents]
+    roster = agents[0].orders.roster if agents[0].orders else None
+    assert roster
+    assert [member.address for member in roster.members] == [agent.pod["status"]["podIP"] for agent in agents]
     running = lab.await_phase("Running")
     assert running["status"]["replicas"]["summary"] == "2/2"
-    for agent in agents:
-        agent.state, agent.step = "Finished", 100
-        agent.checkpoint = CheckpointRecord(100, 1.0, "ab" * 32)
-        agent.beat()
-    done = lab.await_phase("Succeeded")
+    done = finish(lab, agents)
     assert done["status"]["progress"]["step"] == 100
     assert done["status"]["checkpoint"]["step"] == 100
     for agent in agents:
         assert agent.await_orders("Exit").exit_code == 0
         lab.patch_pod(agent.pod["metadata"]["name"], {"phase": "Succeeded"})
+    event = lab.await_event("AllWorkersFinished")
+    assert event["regarding"]["uid"] == done["metadata"]["uid"]
+    assert event["reportingController"] == "trainmaster.dev/operator"
+
+
+def test_what_a_job_of_four_workers_costs_the_api_server(lab: Lab) -> None:
+    """From creation to success: its objects, its phases, a few events, and nothing per heartbeat."""
+    lab.submit(workers={"replicas": 4})
+    pods = [f"digits-worker-{index}-0" for index in range(4)]
+    lab.await_pods(*pods)
+    agents = lab.start_training(*pods)
+    lab.await_phase("Running")
+    for agent in agents:
+        for step in range(1, 50):
+            agent.step = step
+            agent.beat()
+    finish(lab, agents)
     lab.await_event("AllWorkersFinished")
-    print(sum(lab.server.audit(lab.namespace).values()), lab.server.audit(lab.namespace))
+    asked = lab.server.audit(lab.namespace)
+    assert asked.pop("create pods") == 4
+    assert asked.pop("create services") == 1
+    assert asked.pop("patch trainingjobs/status") <= 8
+    assert asked.pop("create events") <= 4
+    assert not asked, "nothing else was asked for"
+
+
+def test_a_rank_that_dies_is_started_again_in_its_pod(lab: Lab) -> None:
+    lab.submit(workers={"replicas": 2})
+    lab.await_pods("digits-worker-0-0", "digits-worker-1-0")
+    agents = lab.start_training("digits-worker-0-0", "digits-worker-1-0")
+    lab.await_phase("Running")
+    agents[1].state, agents[1].step = "Failed", 7
+    agents[1].exit = ExitReport(1, 1, 7, signal="SIGKILL")
+    agents[1].beat()
+    lab.train(agents, attempt=2)
+    again = lab.await_job(lambda job: job["status"]["phase"] == "Running" and job["status"]["attempt"] == 2)
+    (entry,) = again["status"]["restarts"]
+    assert (entry["class"], entry["replica"], entry["exit"]) == ("Signal", "worker-1 rank 1", "SIGKILL")
+    assert [pod["metadata"]["name"] for pod in lab.pods()] == ["digits-worker-0-0", "digits-worker-1-0"]
+    lab.await_event("Restarting")
+
+
+def test_an_error_that_repeats_ends_the_job(lab: Lab) -> None:
+    lab.submit()
+    lab.await_pods("digits-worker-0-0")
+    (agent,) = lab.start_training("digits-worker-0-0")
+    for attempt in (1, 2):
+        agent.state = "Failed"
+        agent.exit = ExitReport(attempt, 0, 3, exit_code=1, error=ErrorReport("ValueError", "bad batch 17"))
+        agent.beat()
+        if attempt == 1:
+            lab.train([agent], attempt=2)
+    failed = lab.await_phase("Failed")
+    assert "bad batch" in failed["status"]["message"]
+    assert agent.await_orders("Exit").exit_code == 1
+
+
+def test_a_deleted_pod_is_replaced_and_the_others_stay(lab: Lab) -> None:
+    lab.submit(workers={"replicas": 2})
+    lab.await_pods("digits-worker-0-0", "digits-worker-1-0")
+    first, second = lab.start_training("digits-worker-0-0", "digits-worker-1-0")
+    lab.await_phase("Running")
+    lab.server.call("DELETE", f"{lab.core}/pods/digits-worker-1-0")
+    lab.await_pods("digits-worker-0-0", "digits-worker-1-1")
+    lab.train([first, lab.run_pod("digits-worker-1-1")], attempt=2)
+    again = lab.await_job(lambda job: job["status"]["phase"] == "Running" and job["status"]["attempt"] == 2)
+    assert again["status"]["incarnations"] == {"worker-1": 1}
+    assert again["status"]["restarts"][0]["class"] == "ReplicaDeleted"
+    lab.remove_pod("digits-worker-1-0")
+    second.await_refusal()  # who is gone has no say any more
+
+
+def test_an_evicted_pod_costs_no_budget(lab: Lab) -> None:
+    lab.submit(failurePolicy={"maxRestarts": 0})
+    lab.await_pods("digits-worker-0-0")
+    lab.start_training("digits-worker-0-0")
+    lab.await_phase("Running")
+    lab.patch_pod(
+        "digits-worker-0-0", {"phase": "Failed", "reason": "Evicted", "message": "The node was low on memory"}
+    )
+    lab.await_job(lambda job: job["status"]["attempt"] == 2)
+    entry = lab.job()["status"]["restarts"][0]
+    assert (entry["class"], entry["decision"]) == ("Disruption", "Restart")
+    assert "low on memory" in entry["evidence"]
+
+
+def test_suspend_takes_the_pods_away_and_resume_brings_new_ones(lab: Lab) -> None:
+    lab.submit()
+    lab.await_pods("digits-worker-0-0")
+    lab.start_training("digits-worker-0-0")
+    lab.await_phase("Running")
+    lab.patch_job({"spec": {"suspend": True}})
+    lab.await_phase("Suspended")
+    lab.await_pods()  # all are on their way out
+    lab.remove_pod("digits-worker-0-0")
+    lab.patch_job({"spec": {"suspend": False}})
+    (pod,) = lab.await_pods("digits-worker-0-0")
+    lab.train([lab.run_pod(pod["metadata"]["name"])], attempt=2)
+    lab.await_phase("Running")
+
+
+def test_a_finished_job_goes_after_its_time(lab: Lab) -> None:
+    lab.submit(ttlSecondsAfterFinished=1)
+    lab.await_pods("digits-worker-0-0")
+    finish(lab, lab.start_training("digits-worker-0-0"))
+    lab.await_gone()
+
+
+def test_parameter_servers_refused_for_now_say_so(lab: Lab) -> None:
+    lab.submit(strategy={"type": "Gossip"}, workers={"replicas": 2})
+    failed = lab.await_phase("Failed")
+    assert failed["status"]["reason"] == "NotYetSupported"
+    assert lab.pods() == []
+    assert "create pods" not in lab.server.audit(lab.namespace)
+
+
+def test_more_workers_by_kubectl_scale(lab: Lab) -> None:
+    """The scale subresource is served; pods follow the number."""
+    lab.submit(workers={"replicas": 1})
+    lab.await_pods("digits-worker-0-0")
+    lab.patch_job({"spec": {"replicas": 2}}, sub="/scale")
+    pods = lab.await_pods("digits-worker-0-0", "digits-worker-1-0")
+    assert {pod["metadata"]["labels"][names.LABEL_INDEX] for pod in pods} == {"0", "1"}

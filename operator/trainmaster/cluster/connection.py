@@ -8,7 +8,7 @@ import logging
 import os
 import ssl
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 
 import kopf
@@ -55,32 +55,33 @@ def bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-@dataclass
 class Connection:
     """Credentials that stay fresh."""
 
-    info: kopf.ConnectionInfo = field(default_factory=login)
-    _read: float = field(default_factory=time.monotonic)
+    def __init__(self, load: Callable[[], kopf.ConnectionInfo] = login) -> None:
+        self._load = load
+        self._info = load()
+        self._read = time.monotonic()
 
     @property
     def server(self) -> str:
         """The URL before the path."""
-        return self.info.server.rstrip("/")
+        return self._info.server.rstrip("/")
 
     def ssl_context(self) -> ssl.SSLContext | bool:
         """For https; plain http (a proxy on this machine) needs none."""
-        return self.info.as_ssl_context() if self.server.startswith("https") else False
+        return self._info.as_ssl_context() if self.server.startswith("https") else False
 
     def headers(self) -> dict[str, str]:
         """The authorization of this moment."""
         if time.monotonic() - self._read > TOKEN_SECONDS:
             self.refresh()
-        return self.info.as_http_headers()
+        return self._info.as_http_headers()
 
     def refresh(self) -> None:
         """Read the credentials again; keep the old ones where that fails."""
         self._read = time.monotonic()
         try:
-            self.info = login()
+            self._info = self._load()
         except (kopf.LoginError, OSError) as error:
             log.warning("the credentials cannot be read again: %s", error)

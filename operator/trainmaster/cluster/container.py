@@ -1,0 +1,183 @@
+"""The container that trains, what is mounted into it, and how the agent gets into a user's own image: pure.
+
+Called by `manifests`. The trainer image has everything in it. An image of the user's own needs only Python (and torch,
+to train): an init container brings the rest.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from trainmaster.api.job import TrainingJob
+from trainmaster.api.replicas import ReplicaSpec
+from trainmaster.core.environment import agent_environment
+from trainmaster.wire import names
+
+Document = dict[str, Any]
+
+# Where the trainer image has `trainmaster` and `trainmaster_trainer` (images/trainer/Dockerfile).
+CODE_IN_IMAGE = "/opt/trainmaster/lib"
+# Where a user's own image finds them.
+CODE_FOLDER = "/trainmaster"
+TOKEN_FOLDER = "/var/run/secrets/trainmaster"
+TOKEN_SECONDS = 3600
+CHECKPOINT_FOLDER = "/checkpoints"
+SCRATCH_FOLDER = "/tmp/trainmaster"  # noqa: S108  a mount of the pod's own
+
+# `python3 /trainmaster` runs this. Processes that the agent starts find the code by PYTHONPATH, ahead of the image's.
+_START = f"""import os, runpy
+path = os.environ.get("PYTHONPATH")
+os.environ["PYTHONPATH"] = "{CODE_FOLDER}" + (os.pathsep + path if path else "")
+runpy.run_module("trainmaster_trainer.agent", run_name="__main__", alter_sys=True)
+"""
+_INSTALL = f"""import pathlib, shutil, sys
+shutil.copytree("{CODE_IN_IMAGE}", "{CODE_FOLDER}", dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+pathlib.Path("{CODE_FOLDER}/__main__.py").write_text(sys.argv[1])
+"""
+
+
+@dataclass(frozen=True)
+class PodSettings:
+    """What all pods of an operator share."""
+
+    operator_url: str
+    trainer_image: str
+    pull_policy: str | None = None
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which replica of which job."""
+
+    job: TrainingJob
+    role: str
+    index: int
+    incarnation: int
+
+    @property
+    def spec(self) -> ReplicaSpec:
+        """What the job says about all replicas of this role."""
+        return self.job.spec.roles[self.role]
+
+    @property
+    def name(self) -> str:
+        """The pod's name."""
+        return names.replica_name(self.job.name, self.role, self.index, self.incarnation)
+
+    @property
+    def own_image(self) -> str | None:
+        """The user's image, if it is not ours."""
+        if self.spec.image or not (self.spec.template and self.spec.template.spec):
+            return self.spec.image
+        containers = self.spec.template.to_dict().get("spec", {}).get("containers", [])
+        return next((c.get("image") for c in containers if c["name"] == names.MAIN_CONTAINER), None)
+
+
+def folder(job: TrainingJob) -> str:
+    """Where the pods find this job's checkpoints. On a claim each job has a folder of its own."""
+    storage = job.spec.checkpoint.storage
+    if storage and storage.path:
+        return storage.path
+    if storage and storage.persistent_volume_claim:
+        return f"{CHECKPOINT_FOLDER}/{job.name}-{job.uid[:8]}"
+    return CHECKPOINT_FOLDER
+
+
+def trainer(place: Place, settings: PodSettings) -> Document:
+    """The container that trains: what the spec names, and what the agent cannot do without."""
+    named = place.spec.to_dict()
+    ours = {
+        **agent_environment(place.job, place.role, place.index, place.incarnation),
+        names.ENV_OPERATOR: settings.operator_url,
+        names.ENV_TOKEN_FILE: f"{TOKEN_FOLDER}/token",
+        names.ENV_CHECKPOINTS: folder(place.job),
+        names.ENV_SCRATCH: SCRATCH_FOLDER,
+    }
+    container: Document = {
+        "name": names.MAIN_CONTAINER,
+        "image": place.own_image or settings.trainer_image,
+        "command": ["python3", *([CODE_FOLDER] if place.own_image else ["-m", "trainmaster_trainer.agent"])],
+        # Ours first: the user's may refer to them as $(TRAINMASTER_INDEX).
+        "env": [*_downward(), *variables(ours), *(item for item in named.get("env", []) if item["name"] not in ours)],
+        "resources": resources(place.spec),
+        "volumeMounts": _mounts(place, named.get("volumeMounts", [])),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    pull_policy = place.spec.image_pull_policy or (None if place.own_image else settings.pull_policy)
+    more = {"imagePullPolicy": pull_policy, "envFrom": named.get("envFrom")}
+    return {**container, **{key: value for key, value in more.items() if value}}
+
+
+def installer(place: Place, settings: PodSettings) -> Document:
+    """The init container that brings the agent and the trainer into a user's image."""
+    amounts = {key: {k: v for k, v in kind.items() if k in ("cpu", "memory")} for key, kind in _amounts(place.spec)}
+    container: Document = {
+        "name": "trainmaster-code",
+        "image": settings.trainer_image,
+        "command": ["python3", "-c", _INSTALL, _START],
+        "resources": amounts,  # no more than the trainer's, so the pod as a whole asks for no more
+        "volumeMounts": [{"name": "trainmaster-code", "mountPath": CODE_FOLDER}],
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+    }
+    return {**container, "imagePullPolicy": settings.pull_policy} if settings.pull_policy else container
+
+
+def volumes(place: Place) -> list[Document]:
+    """What the container mounts."""
+    storage = place.job.spec.checkpoint.storage
+    token = {"audience": names.TOKEN_AUDIENCE, "expirationSeconds": TOKEN_SECONDS, "path": "token"}
+    made: list[Document] = [
+        # A container has 64 MB of shared memory by default: too little for data loaders and for NCCL.
+        {"name": "trainmaster-shm", "emptyDir": {"medium": "Memory"}},
+        {"name": "trainmaster-tmp", "emptyDir": {}},
+        {"name": "trainmaster-token", "projected": {"sources": [{"serviceAccountToken": token}]}},
+    ]
+    if storage and storage.persistent_volume_claim:
+        claim = {"claimName": storage.persistent_volume_claim.claim_name}
+        made.append({"name": "trainmaster-checkpoints", "persistentVolumeClaim": claim})
+    elif not (storage and storage.path):
+        made.append({"name": "trainmaster-checkpoints", "emptyDir": {}})
+    if place.own_image:
+        made.append({"name": "trainmaster-code", "emptyDir": {}})
+    return made
+
+
+def resources(replica: ReplicaSpec) -> Document:
+    """Memory is a hard limit. CPU is a share only: a limit would stall a rank for the rest of every 100 ms."""
+    return dict(_amounts(replica))
+
+
+def variables(values: dict[str, str]) -> list[Document]:
+    """As a container's `env`."""
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def _amounts(replica: ReplicaSpec) -> list[tuple[str, dict[str, str]]]:
+    asked = {name: str(amount) for name, amount in (("cpu", replica.cpu), ("memory", replica.memory)) if amount}
+    limits = {"memory": asked["memory"]} if "memory" in asked else {}
+    if replica.gpus:
+        limits[replica.gpu_resource] = str(replica.gpus)
+    return [(key, value) for key, value in (("requests", asked), ("limits", limits)) if value]
+
+
+def _downward() -> list[Document]:
+    """What only Kubernetes knows, and only once the pod is there."""
+    paths = {names.ENV_POD_UID: "metadata.uid", names.ENV_ADDRESS: "status.podIP"}
+    return [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in paths.items()]
+
+
+def _mounts(place: Place, given: list[Document]) -> list[Document]:
+    """The user's, and ours where the user has none: a large volume on /tmp, say, is for the user to choose."""
+    storage = place.job.spec.checkpoint.storage
+    usual = {"trainmaster-shm": "/dev/shm", "trainmaster-tmp": "/tmp"}  # noqa: S108
+    if not (storage and storage.path):
+        usual["trainmaster-checkpoints"] = CHECKPOINT_FOLDER
+    taken = {mount["mountPath"].rstrip("/") for mount in given}
+    mounts = [*given, *({"name": name, "mountPath": path} for name, path in usual.items() if path not in taken)]
+    mounts.append({"name": "trainmaster-token", "mountPath": TOKEN_FOLDER, "readOnly": True})
+    if place.own_image:
+        mounts.append({"name": "trainmaster-code", "mountPath": CODE_FOLDER, "readOnly": True})
+    return mounts

@@ -1,0 +1,171 @@
+"""List and watch against a server that forgets, lies low and talks nonsense."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+from trainmaster.cluster import client as client_module
+from trainmaster.cluster import informer as informer_module
+from trainmaster.cluster.cache import Cache
+from trainmaster.cluster.informer import Informer
+
+from .fake_server import Document, Watch, refusal, served
+
+GONE = ("ERROR", {"kind": "Status", "code": 410, "message": "too old resource version"})
+
+
+def thing(name: str, version: int) -> Document:
+    metadata = {"namespace": "lab", "name": name, "uid": name, "resourceVersion": str(version)}
+    return {"metadata": metadata}
+
+
+def listing(version: int, *items: Document) -> web.Response:
+    return web.json_response({"metadata": {"resourceVersion": str(version)}, "items": list(items)})
+
+
+class Stage:
+    """A cache that an informer keeps, and a condition on it to wait for."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str | None, str | None]] = []
+        self.cache: Cache[str] = Cache(lambda d: str(d["metadata"]["name"]), lambda name: name, self._note)
+        self._news = asyncio.Event()
+
+    def _note(self, old: str | None, new: str | None) -> None:
+        self.told.append((old, new))
+        self._news.set()
+
+    async def until(self, *expected: str) -> None:
+        """Until exactly these are there."""
+        while sorted(self.cache) != sorted(expected):
+            self._news.clear()
+            await asyncio.wait_for(self._news.wait(), 10)
+
+
+@asynccontextmanager
+async def informed(
+    on_list: Callable[[], Awaitable[web.StreamResponse]], on_watch: Callable[[Watch], Awaitable[web.StreamResponse]]
+) -> AsyncIterator[Stage]:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        return await (on_watch(Watch(request)) if "watch" in request.query else on_list())
+
+    stage = Stage()
+    async with served(handler) as client:
+        task = asyncio.create_task(Informer(client, "/things", stage.cache).run())
+        try:
+            yield stage
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(informer_module, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(informer_module, "LONGEST_PAUSE_SECONDS", 0.05)
+
+
+async def test_goes_on_from_where_it_was() -> None:
+    versions: list[str] = []
+
+    async def on_list() -> web.StreamResponse:
+        return listing(5, thing("a", 3))
+
+    async def on_watch(watch: Watch) -> web.StreamResponse:
+        versions.append(watch.version)
+        if len(versions) == 1:
+            return await watch.send(("ADDED", thing("b", 6)), ("BOOKMARK", thing("", 9)))
+        await watch.send(("DELETED", thing("a", 12)))
+        return await watch.silence()
+
+    async with informed(on_list, on_watch) as stage:
+        await stage.until("b")
+    assert versions == ["5", "9"]
+    assert stage.told == [(None, "a"), (None, "b"), ("a", None)]
+
+
+@pytest.mark.parametrize("how", ["event", "answer"])
+async def test_too_old_a_version_lists_anew_and_tells_what_has_gone(how: str) -> None:
+    lists = iter([listing(5, thing("a", 1), thing("b", 2)), listing(50, thing("b", 2), thing("c", 40))])
+    watches = 0
+
+    async def on_list() -> web.StreamResponse:
+        return next(lists)
+
+    async def on_watch(watch: Watch) -> web.StreamResponse:
+        nonlocal watches
+        watches += 1
+        if watches > 1:
+            return await watch.silence()
+        return await watch.send(GONE) if how == "event" else refusal(410, "Expired")
+
+    async with informed(on_list, on_watch) as stage:
+        await stage.until("b", "c")
+    assert stage.told == [(None, "a"), (None, "b"), ("a", None), (None, "c")]
+
+
+async def test_a_half_open_line_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "SILENCE_SECONDS", 0.2)
+    watches = 0
+
+    async def on_list() -> web.StreamResponse:
+        return listing(5)
+
+    async def on_watch(watch: Watch) -> web.StreamResponse:
+        nonlocal watches
+        watches += 1
+        if watches > 1:
+            await watch.send(("ADDED", thing("a", 6)))
+        return await watch.silence()
+
+    async with informed(on_list, on_watch) as stage:
+        await stage.until("a")
+    assert watches > 1
+
+
+async def test_a_server_in_trouble_is_asked_until_it_is_well() -> None:
+    answers: list[web.StreamResponse] = [listing(5, thing("a", 1)), *(refusal(500) for _ in range(4)), refusal(403)]
+
+    async def on_list() -> web.StreamResponse:
+        return answers.pop()
+
+    async with informed(on_list, Watch.silence) as stage:
+        await stage.until("a")
+    assert answers == []
+
+
+async def test_nonsense_does_not_blind_for_ever() -> None:
+    nonsense: Any = {"metadata": {"name": "bad"}}
+    watches = 0
+
+    async def on_list() -> web.StreamResponse:
+        return listing(5) if watches == 0 else listing(9, thing("a", 8))
+
+    async def on_watch(watch: Watch) -> web.StreamResponse:
+        nonlocal watches
+        watches += 1
+        return await watch.send(("ADDED", nonsense)) if watches == 1 else await watch.silence()
+
+    async with informed(on_list, on_watch) as stage:
+        await stage.until("a")
+
+
+async def test_long_lists_come_in_pages() -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if "watch" in request.query:
+            return await Watch(request).silence()
+        number = int(request.query.get("continue", "0"))
+        metadata = {"resourceVersion": "7", **({"continue": str(number + 1)} if number < 2 else {})}
+        return web.json_response({"metadata": metadata, "items": [thing(f"a{number}", number + 1)]})
+
+    stage = Stage()
+    async with served(handler) as client:
+        informer = Informer(client, "/things", stage.cache)
+        task = asyncio.create_task(informer.run())
+        await asyncio.wait_for(informer.synced.wait(), 10)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert sorted(stage.cache) == ["a0", "a1", "a2"]

@@ -1,0 +1,252 @@
+"""What the pods and the service of a job look like."""
+
+import json
+from typing import Any
+
+import pytest
+from trainmaster.api.job import TrainingJob
+from trainmaster.cluster import container, manifests
+from trainmaster.cluster.manifests import PodSettings
+from trainmaster.wire import codec, names
+from trainmaster.wire.training import TrainingPlan
+
+from tests.builders import JobBuilder, a_job
+
+SETTINGS = PodSettings("http://10.96.0.7:8080", "trainer:1", "IfNotPresent")
+Document = dict[str, Any]
+
+
+def the_pod(job: JobBuilder | TrainingJob, role: str = names.WORKER, index: int = 0) -> Document:
+    built = job if isinstance(job, TrainingJob) else job.build()
+    return manifests.pod(built, role, index, 0, SETTINGS)
+
+
+def the_trainer(pod: Document) -> Document:
+    (trainer,) = [c for c in pod["spec"]["containers"] if c["name"] == names.MAIN_CONTAINER]
+    return dict(trainer)
+
+
+def the_variables(pod: Document) -> dict[str, str]:
+    return {v["name"]: v.get("value", json.dumps(v.get("valueFrom"))) for v in the_trainer(pod)["env"]}
+
+
+def test_a_pod_is_named_labelled_and_owned() -> None:
+    metadata = manifests.pod(a_job().build(), names.WORKER, 3, 2, SETTINGS)["metadata"]
+    assert metadata["name"] == "digits-worker-3-2"
+    assert metadata["namespace"] == "lab"
+    assert metadata["labels"] == {
+        "app.kubernetes.io/managed-by": "trainmaster",
+        names.LABEL_JOB: "digits",
+        names.LABEL_ROLE: "worker",
+        names.LABEL_INDEX: "3",
+        names.LABEL_INCARNATION: "2",
+    }
+    (owner,) = metadata["ownerReferences"]
+    assert owner == {
+        "apiVersion": "trainmaster.dev/v1",
+        "kind": "TrainingJob",
+        "name": "digits",
+        "uid": "job-1",
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }
+
+
+def test_the_same_pod_twice_is_the_same() -> None:
+    job = a_job().with_workers(2, env=[{"name": "A", "value": "1"}], gpus=2)
+    assert json.dumps(the_pod(job)) == json.dumps(the_pod(job))
+
+
+def test_the_agent_learns_who_it_is() -> None:
+    pod = the_pod(a_job().with_workers(2), index=1)
+    variables = the_variables(pod)
+    assert variables[names.ENV_JOB] == "lab/digits"
+    assert variables[names.ENV_JOB_UID] == "job-1"
+    assert (variables[names.ENV_ROLE], variables[names.ENV_INDEX]) == ("worker", "1")
+    assert variables[names.ENV_OPERATOR] == "http://10.96.0.7:8080"
+    assert "metadata.uid" in variables[names.ENV_POD_UID]
+    assert "status.podIP" in variables[names.ENV_ADDRESS]
+    assert codec.decode(TrainingPlan, variables[names.ENV_TRAINING]).strategy == "AllReduce"
+    assert (pod["spec"]["hostname"], pod["spec"]["subdomain"]) == ("digits-worker-1-0", "digits")
+    assert pod["spec"]["restartPolicy"] == "Never"
+
+
+def test_the_token_is_for_us_alone() -> None:
+    pod = the_pod(a_job())
+    (volume,) = [v for v in pod["spec"]["volumes"] if "projected" in v]
+    source = volume["projected"]["sources"][0]["serviceAccountToken"]
+    assert source == {"audience": "trainmaster", "expirationSeconds": 3600, "path": "token"}
+    (mount,) = [m for m in the_trainer(pod)["volumeMounts"] if m["name"] == volume["name"]]
+    assert the_variables(pod)[names.ENV_TOKEN_FILE] == f"{mount['mountPath']}/token"
+    assert pod["spec"]["automountServiceAccountToken"] is False
+
+
+def test_the_restricted_profile_is_kept() -> None:
+    """Pod Security Standards, level restricted, as the API server checks it (and tests/charts against a real one)."""
+    pod = the_pod(a_job().with_workers(1, image="user/image:1"))
+    assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
+    assert pod["spec"]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for each in [*pod["spec"]["containers"], *pod["spec"]["initContainers"]]:
+        assert each["securityContext"]["allowPrivilegeEscalation"] is False
+        assert each["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_shared_memory_is_large_and_only_our_image_is_read_only() -> None:
+    ours, theirs = the_pod(a_job()), the_pod(a_job().with_workers(1, image="user/image:1"))
+    assert {"name": "trainmaster-shm", "emptyDir": {"medium": "Memory"}} in ours["spec"]["volumes"]
+    assert {"name": "trainmaster-shm", "mountPath": "/dev/shm"} in the_trainer(ours)["volumeMounts"]  # noqa: S108
+    assert the_trainer(ours)["securityContext"]["readOnlyRootFilesystem"] is True
+    assert "readOnlyRootFilesystem" not in the_trainer(theirs)["securityContext"]
+
+
+RESOURCES: list[tuple[Document, Document]] = [
+    ({}, {}),
+    ({"gpus": 2}, {"limits": {"nvidia.com/gpu": "2"}}),
+    ({"gpus": 1, "gpuResource": "amd.com/gpu"}, {"limits": {"amd.com/gpu": "1"}}),
+    ({"cpu": 4}, {"requests": {"cpu": "4"}}),
+    ({"memory": "8Gi"}, {"requests": {"memory": "8Gi"}, "limits": {"memory": "8Gi"}}),
+    (
+        {"gpus": 8, "cpu": "500m", "memory": "1Gi"},
+        {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "1Gi", "nvidia.com/gpu": "8"}},
+    ),
+]
+
+
+@pytest.mark.parametrize(("asked", "expected"), RESOURCES)
+def test_amounts(asked: Document, expected: Document) -> None:
+    assert the_trainer(the_pod(a_job().with_workers(1, **asked)))["resources"] == expected
+
+
+STORAGE: list[tuple[Document | None, str, Document | None]] = [
+    (None, "/checkpoints", {"emptyDir": {}}),
+    ({"path": "/mnt/shared/run"}, "/mnt/shared/run", None),
+    (
+        {"persistentVolumeClaim": {"claimName": "models"}},
+        "/checkpoints/digits-0123abcd",
+        {"persistentVolumeClaim": {"claimName": "models"}},
+    ),
+]
+
+
+@pytest.mark.parametrize(("storage", "expected", "source"), STORAGE)
+def test_checkpoints(storage: Document | None, expected: str, source: Document | None) -> None:
+    job = a_job().with_metadata(uid="0123abcd-4567").where(checkpoint={"storage": storage} if storage else {})
+    pod = the_pod(job)
+    assert the_variables(pod)[names.ENV_CHECKPOINTS] == expected
+    assert container.folder(job.build()) == expected
+    found = [v for v in pod["spec"]["volumes"] if v["name"] == "trainmaster-checkpoints"]
+    assert found == ([{"name": "trainmaster-checkpoints", **source}] if source else [])
+
+
+def test_an_image_of_the_users_own_gets_the_agent() -> None:
+    pod = the_pod(a_job().with_workers(1, image="user/image:1", imagePullPolicy="Always", memory="1Gi", gpus=1))
+    trainer, (installer,) = the_trainer(pod), pod["spec"]["initContainers"]
+    assert (trainer["image"], trainer["imagePullPolicy"]) == ("user/image:1", "Always")
+    assert trainer["command"] == ["python3", "/trainmaster"]
+    assert (installer["image"], installer["imagePullPolicy"]) == ("trainer:1", "IfNotPresent")
+    assert installer["resources"] == {"requests": {"memory": "1Gi"}, "limits": {"memory": "1Gi"}}
+    assert {"name": "trainmaster-code", "mountPath": "/trainmaster", "readOnly": True} in trainer["volumeMounts"]
+
+
+def test_our_image_needs_no_init_container() -> None:
+    pod = the_pod(a_job())
+    assert the_trainer(pod)["command"] == ["python3", "-m", "trainmaster_trainer.agent"]
+    assert the_trainer(pod)["image"] == "trainer:1"
+    assert "initContainers" not in pod["spec"]
+
+
+def test_what_the_spec_names_is_passed_on() -> None:
+    named: Document = {
+        "nodeSelector": {"pool": "a"},
+        "tolerations": [{"key": "gpu", "operator": "Exists"}],
+        "affinity": {"podAntiAffinity": {"x": [1]}},
+        "priorityClassName": "high",
+        "imagePullSecrets": [{"name": "registry"}],
+        "serviceAccountName": "trainer",
+        "volumes": [{"name": "data", "configMap": {"name": "data"}}],
+    }
+    mount = {"name": "data", "mountPath": "/data"}
+    source = {"configMapRef": {"name": "settings"}}
+    pod = the_pod(a_job().with_workers(1, **named, volumeMounts=[mount], envFrom=[source]))
+    for key, value in named.items():
+        if key != "volumes":
+            assert pod["spec"][key] == value
+    assert named["volumes"][0] in pod["spec"]["volumes"]
+    assert mount in the_trainer(pod)["volumeMounts"]
+    assert the_trainer(pod)["envFrom"] == [source]
+
+
+def test_a_users_own_volume_takes_the_place_of_ours() -> None:
+    mounts = [{"name": "scratch", "mountPath": "/tmp/"}]  # noqa: S108
+    volumes = [{"name": "scratch", "emptyDir": {"sizeLimit": "1Ti"}}]
+    pod = the_pod(a_job().with_workers(1, volumes=volumes, volumeMounts=mounts))
+    paths = [mount["mountPath"].rstrip("/") for mount in the_trainer(pod)["volumeMounts"]]
+    assert paths.count("/tmp") == 1  # noqa: S108
+
+
+def test_what_the_spec_names_wins_over_the_template() -> None:
+    template: Document = {
+        "metadata": {"labels": {"team": "a", names.LABEL_JOB: "stolen"}, "annotations": {"note": "x"}, "name": "no"},
+        "spec": {
+            "containers": [
+                {
+                    "name": "trainer",
+                    "env": [{"name": "A", "value": "template"}, {"name": names.ENV_JOB, "value": "stolen"}],
+                    "resources": {"limits": {"memory": "1Gi", "cpu": "2"}},
+                    "securityContext": {"readOnlyRootFilesystem": False},
+                },
+                {"name": "logs", "image": "shipper:1"},
+            ],
+            "terminationGracePeriodSeconds": 120,
+            "nodeSelector": {"pool": "template", "zone": "1"},
+            "runtimeClassName": "nvidia",
+        },
+    }
+    env = [{"name": "A", "value": "spec"}]
+    pod = the_pod(a_job().with_workers(1, env=env, memory="8Gi", nodeSelector={"pool": "spec"}, template=template))
+    trainer, variables = the_trainer(pod), the_variables(pod)
+    assert (variables["A"], variables[names.ENV_JOB]) == ("spec", "lab/digits")
+    assert trainer["resources"]["limits"] == {"memory": "8Gi", "cpu": "2"}
+    assert trainer["securityContext"]["readOnlyRootFilesystem"] is False
+    assert trainer["securityContext"]["allowPrivilegeEscalation"] is False
+    assert [c["name"] for c in pod["spec"]["containers"]] == ["trainer", "logs"]
+    assert pod["spec"]["terminationGracePeriodSeconds"] == 120
+    assert pod["spec"]["nodeSelector"] == {"pool": "spec", "zone": "1"}
+    assert pod["spec"]["runtimeClassName"] == "nvidia"
+    assert pod["metadata"]["name"] == "digits-worker-0-0"
+    assert pod["metadata"]["labels"][names.LABEL_JOB] == "digits"
+    assert pod["metadata"]["labels"]["team"] == "a"
+    assert pod["metadata"]["annotations"] == {"note": "x"}
+
+
+def test_an_image_in_the_template_is_the_users_own() -> None:
+    template = {"spec": {"containers": [{"name": "trainer", "image": "user/image:2"}]}}
+    pod = the_pod(a_job().with_workers(1, template=template))
+    assert the_trainer(pod)["image"] == "user/image:2"
+    assert the_trainer(pod)["command"] == ["python3", "/trainmaster"]
+
+
+def test_a_lost_node_is_waited_for_as_long_as_the_job_says() -> None:
+    pod = the_pod(a_job().with_failure_policy(nodeLostSeconds=20))
+    keys = {t["key"]: t["tolerationSeconds"] for t in pod["spec"]["tolerations"]}
+    assert keys == {"node.kubernetes.io/not-ready": 20, "node.kubernetes.io/unreachable": 20}
+    assert "tolerations" not in the_pod(a_job())["spec"]
+
+
+def test_parameter_servers_have_a_spec_of_their_own() -> None:
+    servers = {"replicas": 1, "memory": "2Gi"}
+    job = a_job().where(strategy={"type": "ParameterServer"}, parameterServers=servers)
+    pod = the_pod(job, names.PARAMETER_SERVER)
+    assert pod["metadata"]["name"] == "digits-parameterserver-0-0"
+    assert pod["metadata"]["labels"][names.LABEL_ROLE] == "parameterServer"
+    assert the_trainer(pod)["resources"]["limits"] == {"memory": "2Gi"}
+
+
+def test_the_service_names_every_replica_from_the_start() -> None:
+    service = manifests.service(a_job().build())
+    assert service["metadata"]["name"] == "digits"
+    assert service["spec"] == {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": {names.LABEL_JOB: "digits"},
+    }

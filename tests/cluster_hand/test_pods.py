@@ -1,0 +1,175 @@
+"""From a pod's JSON to what the core wants to know of it."""
+
+from typing import Any
+
+import pytest
+from trainmaster.cluster import pods
+from trainmaster.core.observed import Ending, Obstacle, Replica
+from trainmaster.queueing import Key
+from trainmaster.wire import names
+
+Document = dict[str, Any]
+
+LABELS = {
+    names.LABEL_JOB: "digits",
+    names.LABEL_ROLE: "worker",
+    names.LABEL_INDEX: "1",
+    names.LABEL_INCARNATION: "2",
+}
+OWNER = {"apiVersion": names.API_VERSION, "kind": names.KIND, "name": "digits", "uid": "job-1", "controller": True}
+
+
+def a_pod(status: Document | None = None, **metadata: Any) -> Document:
+    named = {
+        "name": "digits-worker-1-2",
+        "namespace": "lab",
+        "uid": "pod-1",
+        "resourceVersion": "7",
+        "creationTimestamp": "2026-03-01T12:00:00Z",
+        "labels": LABELS,
+        "ownerReferences": [OWNER],
+    }
+    return {"metadata": {**named, **metadata}, "spec": {"nodeName": "node-1"}, "status": status or {}}
+
+
+def replica(status: Document, **metadata: Any) -> Replica:
+    return pods.read(a_pod(status, **metadata)).replica
+
+
+def trainer(**state: Any) -> list[Document]:
+    return [{"name": "trainer", "state": state}]
+
+
+def test_who_it_is() -> None:
+    record = pods.read(a_pod({"phase": "Running", "podIP": "10.0.0.9"}))
+    assert (record.job, record.job_uid) == (Key("lab", "digits"), "job-1")
+    seen = record.replica
+    assert (seen.role, seen.index, seen.incarnation) == ("worker", 1, 2)
+    assert (seen.name, seen.uid, seen.node, seen.address) == ("digits-worker-1-2", "pod-1", "node-1", "10.0.0.9")
+    assert seen.created == 1772366400.0
+    assert seen.alive
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"labels": {names.LABEL_JOB: "digits", names.LABEL_INDEX: "x" * 63}},
+        {"labels": {names.LABEL_INDEX: "-1", names.LABEL_INCARNATION: "1" * 60}},
+        {"labels": None},
+        {"ownerReferences": None},
+        {"ownerReferences": [{**OWNER, "kind": "Job"}]},
+        {"ownerReferences": [{**OWNER, "controller": False}]},
+        {"creationTimestamp": None},
+    ],
+)
+def test_nonsense_is_nobodys_replica_and_no_error(metadata: Document) -> None:
+    record = pods.read(a_pod({}, **metadata))
+    assert record.replica.index in (-1, 1)
+
+
+ALIVE: list[tuple[Document, str, bool]] = [
+    ({"phase": "Pending"}, "Pending", True),
+    ({"phase": "Running"}, "Running", True),
+    ({"phase": "Unknown"}, "Running", True),
+    ({"phase": "Succeeded"}, "Succeeded", False),
+    ({"phase": "Failed", "reason": "Evicted"}, "Failed", False),
+    ({}, "Pending", True),
+    # A sidecar keeps the pod running; the trainer has ended all the same.
+    ({"phase": "Running", "containerStatuses": trainer(terminated={"exitCode": 0})}, "Succeeded", False),
+    ({"phase": "Running", "containerStatuses": trainer(terminated={"exitCode": 137})}, "Failed", False),
+]
+
+
+@pytest.mark.parametrize(("status", "phase", "alive"), ALIVE)
+def test_phase(status: Document, phase: str, alive: bool) -> None:
+    assert (replica(status).phase, replica(status).alive) == (phase, alive)
+
+
+def test_one_that_is_being_deleted_is_not_alive() -> None:
+    seen = replica({"phase": "Running"}, deletionTimestamp="2026-03-01T12:00:00Z")
+    assert seen.deleting
+    assert not seen.alive
+
+
+KILLED = {"exitCode": 137, "reason": "OOMKilled", "message": "line\n"}
+INIT_FAILED = [{"name": "trainmaster-code", "state": {"terminated": {"exitCode": 1, "message": "no space left"}}}]
+ENDINGS: list[tuple[Document, Ending | None]] = [
+    ({"phase": "Running"}, None),
+    ({"phase": "Failed", "containerStatuses": trainer(terminated=KILLED)}, Ending(137, "OOMKilled", "line")),
+    ({"phase": "Failed", "reason": "Evicted", "message": "low on memory"}, Ending(None, "Evicted", "low on memory")),
+    (
+        {"phase": "Failed", "initContainerStatuses": INIT_FAILED},
+        Ending(1, "", "init container trainmaster-code: no space left"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("status", "ending"), ENDINGS)
+def test_how_it_ended(status: Document, ending: Ending | None) -> None:
+    assert replica(status).ending == ending
+
+
+def condition(kind: str, value: str, reason: str, message: str = "") -> list[Document]:
+    return [{"type": kind, "status": value, "reason": reason, "message": message}]
+
+
+DISRUPTIONS: list[tuple[Document, str]] = [
+    ({"phase": "Running"}, ""),
+    (
+        {"phase": "Failed", "conditions": condition("DisruptionTarget", "True", "PreemptionByScheduler")},
+        "PreemptionByScheduler",
+    ),
+    ({"phase": "Running", "conditions": condition("DisruptionTarget", "False", "x")}, ""),
+    ({"phase": "Failed", "reason": "Evicted"}, "Evicted"),
+    ({"phase": "Failed", "reason": "NodeShutdown"}, "NodeShutdown"),
+    ({"phase": "Failed", "reason": "OutOfcpu"}, "OutOfcpu"),
+    ({"phase": "Failed", "reason": "OutOfnvidia.com/gpu"}, "OutOfnvidia.com/gpu"),
+    ({"phase": "Failed", "reason": "DeadlineExceeded"}, ""),
+    ({"phase": "Failed", "reason": "UnexpectedAdmissionError"}, ""),
+]
+
+
+@pytest.mark.parametrize(("status", "reason"), DISRUPTIONS)
+def test_whose_fault_it_was(status: Document, reason: str) -> None:
+    assert replica(status).disruption == reason
+
+
+def waiting(reason: str, message: str = "") -> list[Document]:
+    return trainer(waiting={"reason": reason, "message": message})
+
+
+CLAIM_MISSING = 'persistentvolumeclaim "models" not found'
+UNBOUND = "0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"
+OBSTACLES: list[tuple[Document, Obstacle | None]] = [
+    ({"phase": "Pending"}, None),
+    ({"containerStatuses": waiting("ContainerCreating")}, None),
+    ({"containerStatuses": waiting("PodInitializing")}, None),
+    ({"containerStatuses": waiting("ImagePullBackOff", "back-off")}, Obstacle("ImagePullBackOff", "back-off")),
+    ({"containerStatuses": waiting("ErrImagePull", "not found")}, Obstacle("ImagePullBackOff", "not found")),
+    ({"containerStatuses": waiting("InvalidImageName", "bad")}, Obstacle("InvalidImageName", "bad")),
+    ({"initContainerStatuses": waiting("ErrImageNeverPull")}, Obstacle("ErrImageNeverPull", "")),
+    ({"conditions": condition("PodScheduled", "False", "Unschedulable", "full")}, Obstacle("Unschedulable", "full")),
+    ({"conditions": condition("PodScheduled", "True", "")}, None),
+    (
+        {
+            "conditions": condition(
+                "PodScheduled", "False", "Unschedulable", f"0/2 nodes are available: {CLAIM_MISSING}."
+            )
+        },
+        Obstacle("VolumeMissing", f"0/2 nodes are available: {CLAIM_MISSING}."),
+    ),
+    (
+        {"conditions": condition("PodScheduled", "False", "Unschedulable", 'persistentvolumeclaim "m" is lost')},
+        Obstacle("VolumeMissing", 'persistentvolumeclaim "m" is lost'),
+    ),
+    ({"conditions": condition("PodScheduled", "False", "Unschedulable", UNBOUND)}, Obstacle("Unschedulable", UNBOUND)),
+    (
+        {"conditions": condition("PodScheduled", "False", "SchedulingGated", "gated")},
+        Obstacle("SchedulingGated", "gated"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("status", "obstacle"), OBSTACLES)
+def test_what_is_in_its_way(status: Document, obstacle: Obstacle | None) -> None:
+    assert replica(status).obstacle == obstacle
