@@ -4,7 +4,7 @@
 """
 
 from tests.onebox.cluster import Cluster, Node
-from tests.onebox.leftovers import leftovers
+from tests.onebox.remains import leftovers
 from tests.onebox.shell import OneboxError
 
 __all__ = ["Cluster", "Node", "OneboxError", "leftovers"]

@@ -1,6 +1,6 @@
 """Control groups of our own: every process of the cluster lives below `trainmaster/`, and so nothing gets lost.
 
-`processes.py` starts daemons inside them, `node.py` kills a node by them, `leftovers.py` looks for what remains.
+`processes.py` starts daemons inside them, `node.py` kills a node by them, `remains.py` looks for what remains.
 The groups lie in every hierarchy that is mounted (version 1), or in the one tree (version 2).
 """
 
@@ -20,7 +20,8 @@ def hierarchies() -> list[Path]:
     if (ROOT / "cgroup.controllers").exists():
         return [ROOT]
     mounts = (line.split() for line in Path("/proc/mounts").read_text().splitlines())
-    return sorted(Path(words[1]) for words in mounts if words[2] == "cgroup")
+    # Beside version 1, a version 2 tree without controllers may be mounted: runc makes groups there too.
+    return sorted(Path(words[1]) for words in mounts if words[2] in {"cgroup", "cgroup2"})
 
 
 def create(group: str) -> None:
@@ -41,12 +42,12 @@ def entering(group: str) -> tuple[str, ...]:
 
 
 def members(group: str = "") -> set[int]:
-    """Collect the processes of a group and of all groups below it."""
+    """Collect the living processes of a group and of all groups below it."""
     pids: set[int] = set()
     for folder in _folders(group):
         with contextlib.suppress(OSError):  # a group may vanish while we read
             pids.update(int(pid) for pid in (folder / "cgroup.procs").read_text().split())
-    return pids
+    return {pid for pid in pids if _lives(pid)}
 
 
 def existing() -> list[Path]:
@@ -61,8 +62,6 @@ def kill(group: str = "", seconds: float = 10.0) -> None:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, 9)
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)  # a child of this very process stays a member until it is reaped
         time.sleep(0.02)
 
 
@@ -71,6 +70,14 @@ def remove(group: str = "") -> None:
     for folder in sorted(_folders(group), key=lambda found: len(found.parts), reverse=True):
         with contextlib.suppress(OSError):
             folder.rmdir()
+
+
+def _lives(pid: int) -> bool:
+    """A zombie has ended, though it stays a member until its parent takes note."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def _folders(group: str) -> list[Path]:

@@ -32,8 +32,8 @@ from tests.onebox import (
     store,
     volumes,
 )
-from tests.onebox.leftovers import clean, leftovers
 from tests.onebox.paths import AUDIT_LOG, CACHE, KUBECONFIG, NODE_NAMES, OPERATOR_IMAGE, OWNER, STATE
+from tests.onebox.remains import clean, leftovers
 from tests.onebox.shell import OneboxError, lock, run, step
 
 
@@ -73,6 +73,7 @@ class Cluster:
     def up(self) -> None:
         """Go from nothing to a cluster with our images and, when the chart exists, our operator."""
         _require_root()
+        _require_ours()
         binaries.ensure()
         self.load_images()
         with step("Starting the cluster"):
@@ -167,10 +168,15 @@ class Cluster:
 def _machine() -> Iterator[None]:
     """Let one process change the machine's cluster, and only the checkout that it belongs to."""
     with lock(CACHE / "cluster.lock"):
-        owner = Path(OWNER.read_text()) if OWNER.exists() else STATE
-        if owner != STATE and owner.exists() and cgroups.members():
-            raise OneboxError(f"another checkout's cluster is up: run `make cluster-down` in {owner.parent}")
+        _require_ours()
         yield
+
+
+def _require_ours() -> None:
+    """Refuse to touch the cluster of another checkout; one whose checkout is gone is anybody's to clean up."""
+    owner = Path(OWNER.read_text()) if OWNER.exists() else STATE
+    if owner != STATE and owner.exists() and cgroups.members():
+        raise OneboxError(f"another checkout's cluster is up: run `make cluster-down` in {owner.parent}")
 
 
 def _require_root() -> None:

@@ -7,10 +7,10 @@ is changed but those that daemons of Kubernetes write by themselves; these are k
 import json
 from pathlib import Path
 
-from tests.onebox.paths import BRIDGE, GATEWAY, NAME, NETWORK, NODE_NAMES, STATE, node_address
+from tests.onebox.paths import BRIDGE, CACHE, GATEWAY, NAME, NETWORK, NODE_NAMES, node_address
 from tests.onebox.shell import OneboxError, run, succeeds
 
-KEPT = STATE / "sysctls.json"
+KEPT = CACHE / "sysctls.json"  # not in the checkout, which may go before its cluster does
 # kubelet sets the first five, the bridge plugin or kube-proxy the others.
 TOUCHED = (
     "vm/overcommit_memory",

@@ -29,8 +29,8 @@ from tests.onebox.shell import succeeds, write_if_changed
 
 def start(node: str) -> None:
     """Start a node; one that runs is left alone, one that was killed comes back with its old disk."""
-    if not _containerd_root(node).exists():
-        store.clone(_containerd_root(node))
+    if not (NODES / node).exists():
+        store.clone(node)
     _write_configuration(node)
     containerd, kubelet = daemons(node)
     processes.start(containerd)
@@ -48,25 +48,30 @@ def daemons(node: str) -> tuple[Daemon, Daemon]:
 
 def kill(node: str) -> None:
     """End everything on a node at once, daemons and pods alike, as a power cut would."""
+    sockets = _shim_sockets(node)
     cgroups.kill(node)
+    for socket in sockets:
+        socket.unlink(missing_ok=True)
 
 
 def refresh(node: str) -> set[str]:
     """Give a running node the images that were built meanwhile, and name those that were new to it."""
-    return store.deliver(containerd_socket(node), _containerd_root(node))
+    return store.deliver(containerd_socket(node), store.node_root(node))
 
 
 def remove(node: str) -> None:
-    """End a node for good: processes, mounts, folders."""
+    """End a node for good: processes, mounts, folders; its images stay in the cache for the next one."""
     kill(node)
-    mounts.unmount_below(NODES / node, RUN / node)
+    mounts.unmount_below(NODES / node, RUN / node, store.node_root(node))
     cgroups.remove(node)
     for folder in (NODES / node, RUN / node):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _containerd_root(node: str) -> Path:
-    return NODES / node / "containerd"
+def _shim_sockets(node: str) -> list[Path]:
+    """Find the sockets of container shims: they lie in a shared folder, and each container's bundle names its own."""
+    bundles = RUN.glob(f"{node}/state/io.containerd.runtime.v2.task/*/*/address")
+    return [Path(file.read_text().strip().removeprefix("unix://")) for file in bundles]
 
 
 def _write_configuration(node: str) -> None:
@@ -81,7 +86,7 @@ def _containerd_configuration(node: str) -> str:
     cri = 'plugins."io.containerd.grpc.v1.cri"'
     return f"""
 version = 2
-root = "{_containerd_root(node)}"
+root = "{store.node_root(node)}"
 state = "{RUN / node / "state"}"
 [grpc]
   address = "{containerd_socket(node)}"

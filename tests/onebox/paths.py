@@ -22,8 +22,8 @@ AUDIT_LOG = STATE / "audit.log"
 CACHE = Path(os.environ.get("TRAINMASTER_CACHE", "~/.cache/trainmaster")).expanduser()
 BUILDAH = CACHE / "buildah"
 LAYOUT = CACHE / "oci"  # the built images as an OCI layout: what the registry serves
-STORE = CACHE / "store"  # a containerd root that holds every image unpacked: what nodes are cloned from
-NODES = CACHE / "nodes"  # the running nodes' containerd roots and kubelet folders
+STORE = CACHE / "store"  # a containerd root with every image unpacked, and beside it a clone for each node
+NODES = CACHE / "nodes"  # the rest of what a running node keeps: kubelet's folder, addresses, volumes
 OWNER = CACHE / "cluster.owner"  # names the checkout whose cluster is up: there is one per machine
 
 # Socket paths may have 107 characters at most, and a checkout can lie deep: sockets get a short folder.

@@ -1,12 +1,13 @@
 """Gets images into nodes without copying gigabytes: one containerd root is filled, nodes are cloned from it.
 
-A containerd store never changes a blob or an unpacked layer in place, so a clone is hard links and a copy of the
-small databases: a second or two for ten gigabytes. `cluster.py` fills the store, `node.py` clones it, and
+A containerd never changes a blob or a finished snapshot in place, so a clone is hard links and a copy of the small
+databases; and what one clone linked, the next moves over. `cluster.py` fills the store, `node.py` clones it, and
 `deliver` brings a running node up to date.
 """
 
 import os
 import shutil
+import uuid
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -17,10 +18,13 @@ from tests.onebox.shell import OneboxError, lock, run, step, succeeds
 
 SOCKET = RUN / "store" / "containerd.sock"
 LOADED = STORE / "loaded"  # the digests that the store holds, so that a warm start need not ask
+ORIGINAL = STORE / "containerd"
+SNAPSHOTTER = "io.containerd.snapshotter.v1.overlayfs"
+SNAPSHOTS = Path(SNAPSHOTTER, "snapshots")  # one numbered folder per unpacked layer or container
 
 CONFIGURATION = f"""
 version = 2
-root = "{STORE}/containerd"
+root = "{ORIGINAL}"
 state = "{RUN}/store/state"
 disabled_plugins = ["io.containerd.grpc.v1.cri"]
 [grpc]
@@ -37,25 +41,33 @@ def fill() -> None:
             LOADED.unlink(missing_ok=True)
             _start()
             try:
-                deliver(SOCKET, STORE / "containerd")
+                deliver(SOCKET, ORIGINAL)
             finally:
                 processes.stop("image-store")
                 processes.forget("image-store")
             LOADED.write_text(_wanted())
 
 
-def clone(target: Path) -> None:
-    """Make a node's containerd root out of the store."""
+def node_root(node: str) -> Path:
+    """Name the containerd root of a node; it stays between clusters, so that the next clone is quick."""
+    return STORE / node
+
+
+def clone(node: str) -> None:
+    """Make a node's containerd root anew out of the store, without anything of the containers that ran on it."""
     with lock(CACHE / "store.lock"):
         if not LOADED.exists():
             raise OneboxError("no images are loaded: run `python -m tests.onebox images`")
-        shutil.rmtree(target, ignore_errors=True)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        run("cp", "--archive", "--link", STORE / "containerd", target)
-        for database in target.rglob("*.db"):  # written in place, so each node needs its own
-            private = database.with_suffix(".copy")
-            shutil.copy2(database, private)
-            private.replace(database)
+        old, new = node_root(node), STORE / f"{node}.new"
+        run("rm", "-rf", new)
+        (new / SNAPSHOTS).mkdir(parents=True)
+        for entry in (ORIGINAL / SNAPSHOTTER / "metadata.db", *ORIGINAL.iterdir()):
+            if entry.name != SNAPSHOTTER:
+                run("cp", "--archive", "--link", entry, new / entry.relative_to(ORIGINAL))
+        _take_snapshots(old, new)
+        _separate_databases(new)
+        run("rm", "-rf", old)
+        new.rename(old)
 
 
 def deliver(socket: Path, root: Path) -> set[str]:
@@ -68,6 +80,34 @@ def deliver(socket: Path, root: Path) -> set[str]:
     return missing
 
 
+def _take_snapshots(old: Path, new: Path) -> None:
+    """Move the snapshots that the old clone shares with the store, link the others."""
+    wanted = sorted(folder.name for folder in (ORIGINAL / SNAPSHOTS).iterdir())
+    shared = _shared(old)
+    for name in wanted:
+        if name in shared:
+            (old / SNAPSHOTS / name).rename(new / SNAPSHOTS / name)
+        else:
+            run("cp", "--archive", "--link", ORIGINAL / SNAPSHOTS / name, new / SNAPSHOTS / name)
+    (new / "cloned").write_text("\n".join(wanted))
+
+
+def _shared(old: Path) -> set[str]:
+    """Name the snapshots of a clone that came from this very store; other numbers are containers of its own."""
+    life = ORIGINAL / "life"  # differs when the store was made anew, and numbers began again
+    if not (old / "cloned").exists() or (old / "life").read_text() != life.read_text():
+        return set()
+    return {name for name in (old / "cloned").read_text().split() if (old / SNAPSHOTS / name).exists()}
+
+
+def _separate_databases(root: Path) -> None:
+    """Give a clone its own databases: they alone are written in place."""
+    for database in root.glob("*/*.db"):
+        private = database.with_suffix(".copy")
+        shutil.copy2(database, private)
+        private.replace(database)
+
+
 def _has(socket: Path, image: str) -> bool:
     """Say whether a containerd's image is the one that was built last."""
     digest = registry.manifest_digest(image)
@@ -76,9 +116,10 @@ def _has(socket: Path, image: str) -> bool:
 
 
 def _start() -> None:
-    (STORE / "containerd").mkdir(parents=True, exist_ok=True)
-    SOCKET.parent.mkdir(parents=True, exist_ok=True)
-    LOGS.mkdir(parents=True, exist_ok=True)
+    for folder in (ORIGINAL, SOCKET.parent, LOGS):
+        folder.mkdir(parents=True, exist_ok=True)
+    if not (ORIGINAL / "life").exists():
+        (ORIGINAL / "life").write_text(uuid.uuid4().hex)
     file = STORE / "containerd.toml"
     file.write_text(CONFIGURATION)
     processes.start(Daemon("image-store", ("/usr/bin/containerd", "--config", str(file)), "store"))

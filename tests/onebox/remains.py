@@ -6,11 +6,10 @@ our records: so it is right after a crash, a reboot, or a checkout that was dele
 
 import contextlib
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
 
 from tests.onebox import cgroups, mounts, network, node
-from tests.onebox.paths import CACHE, NAME, NODE_NAMES, NODES, OWNER, RUN, STATE
+from tests.onebox.paths import CACHE, NODE_NAMES, NODES, OWNER, RUN, STATE
 
 # Two folders that are fixed in kubelet and in the network plugins' library.
 LOG_LINKS = Path("/var/log/containers")
@@ -31,33 +30,25 @@ def leftovers() -> list[str]:
 
 def clean() -> None:
     """Remove all of it: processes first, then what they held."""
-    sockets = list(_shim_sockets())
     for name in NODE_NAMES:
         node.remove(name)
     cgroups.kill()
     mounts.unmount_below(CACHE, RUN, STATE)
     network.down()
     cgroups.remove()
-    for file in (*sockets, *_files()):
+    for file in _files():
         _delete(file)
 
 
 def _files() -> list[Path]:
     """List files outside the checkout; a log link is ours if it leads to a pod log of ours, or did."""
     links = [link for link in LOG_LINKS.glob("*.log") if link.is_symlink() and _is_ours(link.readlink())]
-    results = list(NETWORK_RESULTS.glob(f"{NAME}-*"))
+    results = [file for file in NETWORK_RESULTS.glob("*") if str(RUN) in file.read_text()]
     return [file for file in (*links, *results, RUN, NODES, OWNER) if file.is_symlink() or file.exists()]
 
 
 def _is_ours(target: Path) -> bool:
     return target.is_relative_to(STATE) or (not target.exists() and ".cluster" in target.parts)
-
-
-def _shim_sockets() -> Iterable[Path]:
-    """Find the sockets of container shims: they lie in a shared folder, and each container's bundle names its own."""
-    for file in RUN.glob("*/state/io.containerd.runtime.v2.task/*/*/address"):
-        with contextlib.suppress(OSError):
-            yield Path(file.read_text().strip().removeprefix("unix://"))
 
 
 def _delete(file: Path) -> None:
