@@ -37,7 +37,7 @@ quickstart: .venv/.ready  ## Train handwritten digits with 4 local workers
 check: .venv/.ready  ## Lint, types, layers and the fast tests (under a minute)
 	@.venv/bin/ruff format --check --quiet .
 	@.venv/bin/ruff check --quiet .
-	@.venv/bin/lint-imports --no-timing >/dev/null || .venv/bin/lint-imports
+	@.venv/bin/lint-imports > .venv/.layers 2>&1 || { cat .venv/.layers; exit 1; }
 	@.venv/bin/mypy --no-error-summary operator trainer tests bench
 	@$(PY) -m pytest -q $(FAST_TESTS)
 FAST_TESTS := tests/core tests/api tests/wire tests/house
@@ -51,6 +51,7 @@ simulate: .venv/.ready  ## Inject faults into the simulated world: make simulate
 
 generate: .venv/.ready  ## Write the CRD, its reference page and the chart's copy anew
 	@$(PY) -m trainmaster.api.generate
+	@$(PY) charts/generate.py
 
 images: .venv/.ready  ## Build both images and load them into the one-machine cluster
 	@$(PY) -m tests.onebox images

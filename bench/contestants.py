@@ -73,7 +73,7 @@ class Run:
 
 def torchrun_command(folder: Path, steps: int, width: int) -> list[str]:
     """torchrun as shipped, with restarts allowed."""
-    flags = [f"--nproc-per-node={RANKS}", "--max-restarts=3", "--master-addr=127.0.0.1", "--master-port=0"]
+    flags = ["--standalone", f"--nproc-per-node={RANKS}", "--max-restarts=3"]
     return [str(BIN / "torchrun"), *flags, str(SCRIPT), str(folder), str(steps), str(width)]
 
 
