@@ -76,7 +76,13 @@ def _all_train(facts: Facts) -> bool:
         return False
     if facts.job.spec.training.command:
         return True
-    return all(rank.phase != "load" for slot in running for rank in _ranks(slot))
+    return all(_took_a_step(slot) for slot in running)
+
+
+def _took_a_step(slot: Slot) -> bool:
+    """A word from every rank: an agent says that it runs before its ranks have said anything."""
+    ranks = _ranks(slot)
+    return len(ranks) >= slot.ranks and all(rank.phase != "load" for rank in ranks)
 
 
 def _ranks(slot: Slot) -> tuple[messages.RankProgress, ...]:
@@ -105,7 +111,7 @@ def progress(facts: Facts, status: TrainingJobStatus) -> Progress:
     before = facts.status.progress or Progress()
     if not ranks or ranks[0].phase == "load":
         return before.model_copy(update={"total_steps": total, "eta": None, "time": facts.now})
-    step = figures.count(min(rank.step for rank in ranks))
+    step = figures.count(ranks[0].step)  # as loss and speed: the others' words may be a request older
     return Progress(
         step=step,
         total_steps=total,
