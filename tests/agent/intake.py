@@ -1,31 +1,25 @@
-"""The operator's side of the protocol for tests: a real HTTP server that holds requests, and agents as processes."""
+"""The operator's side of the protocol: a real HTTP server that takes heartbeats, holds requests and gives orders."""
 
 from __future__ import annotations
 
 import http.server
-import json
-import os
 import secrets
-import signal
 import socketserver
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from collections.abc import Callable
+from typing import Any
 
-from trainmaster.wire import codec, messages, names
+from trainmaster.wire import codec, messages
 from trainmaster.wire.messages import Heartbeat, Member, Orders, Rendezvous, Roster
-from trainmaster.wire.training import TrainingPlan
 
-Key = Tuple[str, int]
+Key = tuple[str, int]
 
 
 class _Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
     daemon_threads = True
     allow_reuse_address = True
-    intake: "Intake"
+    intake: Intake
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -34,8 +28,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     server: _Server
 
     def do_POST(self) -> None:
+        """One heartbeat."""
         body = self.rfile.read(int(self.headers["Content-Length"]))
         status, answer = self.server.intake.answer(self.headers.get("Authorization", ""), body)
+        if self.server.intake.closed:
+            self.close_connection = True  # as when the operator's process dies
+            return
         self.send_response(status)
         self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
@@ -46,70 +44,61 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 class Intake:
-    """Takes heartbeats, gives orders. `orders[key]` may be replaced at any time."""
+    """Gives everybody `orders[key]`, else Wait(0)."""
 
-    def __init__(self, port: int = 0, hold_seconds: float = 2.0) -> None:
-        self.token = secrets.token_hex(8)
+    def __init__(self, port: int = 0, token: str = "", hold_seconds: float = 1.0) -> None:
+        self.token = token or secrets.token_hex(8)
         self.hold_seconds = hold_seconds
         self.changed = threading.Condition()
-        self.orders: Dict[Key, Orders] = {}
-        self.heartbeats: List[Tuple[float, Heartbeat]] = []
-        self.newest: Dict[Key, Heartbeat] = {}
-        self.refusal: Optional[Tuple[int, str]] = None
-        self.react: Callable[[Heartbeat], None] = lambda heartbeat: None
+        self.orders: dict[Key, Orders] = {}
+        self.heartbeats: list[tuple[float, Heartbeat]] = []
+        self.newest: dict[Key, Heartbeat] = {}
+        self.refusal: tuple[int, str] | None = None
+        self.refused = 0
+        self.react: Callable[[Heartbeat], None] = lambda _: None
+        self.closed = False
         self._server = _Server(("127.0.0.1", port), _Handler)
         self._server.intake = self
         self.port = self._server.server_address[1]
-        threading.Thread(target=lambda: self._server.serve_forever(poll_interval=0.05), daemon=True).start()
+        self._thread = threading.Thread(target=lambda: self._server.serve_forever(poll_interval=0.02), daemon=True)
+        self._thread.start()
 
     @property
     def url(self) -> str:
+        """Where agents find it."""
         return f"http://127.0.0.1:{self.port}"
 
     def close(self) -> None:
+        """The operator goes away; requests that it holds break off."""
+        with self.changed:
+            self.closed = True
+            self.changed.notify_all()
         self._server.shutdown()
         self._server.server_close()
 
-    def answer(self, authorization: str, body: bytes) -> Tuple[int, bytes]:
-        if authorization != f"Bearer {self.token}":
-            return 401, b"wrong token"
-        heartbeat = codec.decode(Heartbeat, body)
-        key = (heartbeat.role, heartbeat.index)
+    def answer(self, authorization: str, body: bytes) -> tuple[int, bytes]:
+        """Take a heartbeat."""
         with self.changed:
-            if self.refusal is not None:
-                return self.refusal[0], self.refusal[1].encode()
-            self.heartbeats.append((time.monotonic(), heartbeat))
-            if key not in self.newest or self.newest[key].sequence < heartbeat.sequence:
-                self.newest[key] = heartbeat
-                self.react(heartbeat)
-            self.changed.notify_all()
+            if self.refusal is not None or authorization != f"Bearer {self.token}":
+                self.refused += 1
+                self.changed.notify_all()
+                status, reason = self.refusal or (401, "wrong token")
+                return status, reason.encode()
+            heartbeat = codec.decode(Heartbeat, body)
+            key = (heartbeat.role, heartbeat.index)
+            self._take(key, heartbeat)
             if heartbeat.hold:
-                self.changed.wait_for(lambda: self._for(key).version != heartbeat.orders_seen, self.hold_seconds)
+                self.changed.wait_for(lambda: self._is_news(key, heartbeat), self.hold_seconds)
             return 200, codec.encode(self._for(key))
 
-    def _for(self, key: Key) -> Orders:
-        return self.orders.get(key, Orders(messages.WAIT, 0, "", hold_seconds=self.hold_seconds))
-
     def order(self, key: Key, orders: Orders) -> None:
+        """Give one agent orders."""
         with self.changed:
             self.orders[key] = orders
             self.changed.notify_all()
 
-    def wait(self, condition: Callable[[], bool], what: str = "", seconds: float = 30.0) -> None:
-        with self.changed:
-            assert self.changed.wait_for(condition, seconds), f"waited in vain for {what}: {self.newest}"
-
-    def wait_state(self, state: str, attempt: int, *keys: Key, seconds: float = 30.0) -> None:
-        wanted = keys or tuple(self.newest)
-
-        def there() -> bool:
-            found = [self.newest.get(key) for key in wanted]
-            return all(one is not None and (one.state, one.attempt) == (state, attempt) for one in found)
-
-        self.wait(there, f"{state} of attempt {attempt}", seconds)
-
-    def run(self, attempt: int, agents: List[Tuple[Key, int]], **more: Any) -> Roster:
-        """Order everybody to run `attempt`, as the operator would: the first one's offer is the rendezvous."""
+    def run(self, attempt: int, agents: list[tuple[Key, int]], **more: Any) -> Roster:
+        """Order everybody to run `attempt`; the first one's offer is the rendezvous."""
         with self.changed:
             roster = self.roster(attempt, agents)
             for key, _ in agents:
@@ -117,82 +106,51 @@ class Intake:
             self.changed.notify_all()
         return roster
 
-    def roster(self, attempt: int, agents: List[Tuple[Key, int]], rendezvous: Optional[Rendezvous] = None) -> Roster:
-        members, first = [], 0
+    def roster(self, attempt: int, agents: list[tuple[Key, int]], rendezvous: Rendezvous | None = None) -> Roster:
+        """Members in this order, with ranks in this order."""
+        members: list[Member] = []
         for (role, index), ranks in agents:
-            members.append(Member(role, index, 0, "127.0.0.1", first, ranks))
-            first += ranks
+            members.append(Member(role, index, 0, "127.0.0.1", sum(member.ranks for member in members), ranks))
         return Roster(attempt, tuple(members), "127.0.0.1", rendezvous or self.newest[agents[0][0]].offer)
 
     def run_orders(self, roster: Roster, **more: Any) -> Orders:
+        """Run `roster`."""
         more.setdefault("hold_seconds", self.hold_seconds)
         return Orders(messages.RUN, roster.attempt, "test", roster, **more)
 
+    def wait_orders(self, attempt: int) -> Orders:
+        """End what is older than `attempt`."""
+        return Orders(messages.WAIT, attempt, "test", hold_seconds=self.hold_seconds)
 
-class AgentProcess:
-    """One agent, started as the hands start it. Its output is collected."""
+    def wait(self, condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+        """Wait until heartbeats have made `condition` true."""
+        with self.changed:
+            assert self.changed.wait_for(condition, seconds), f"waited in vain for {what}: {self.newest}"
 
-    def __init__(
-        self,
-        folder: Path,
-        intake: Intake,
-        plan: TrainingPlan,
-        index: int = 0,
-        ranks: int = 1,
-        role: str = names.WORKER,
-        **variables: str,
-    ) -> None:
-        self.key: Key = (role, index)
-        self.ranks = ranks
-        self.scratch = folder / f"scratch-{role}-{index}"
-        self.scratch.mkdir(parents=True)
-        self.checkpoints = folder / "checkpoints"
-        token = folder / "token"
-        token.write_text(intake.token)
-        self.log = folder / f"{role}-{index}.log"
-        environment = {
-            **os.environ,
-            names.ENV_JOB: "default/test",
-            names.ENV_JOB_UID: "uid-1",
-            names.ENV_ROLE: role,
-            names.ENV_INDEX: str(index),
-            names.ENV_INCARNATION: "0",
-            names.ENV_POD_UID: f"pod-{index}",
-            names.ENV_ADDRESS: "127.0.0.1",
-            names.ENV_OPERATOR: intake.url,
-            names.ENV_TOKEN_FILE: str(token),
-            names.ENV_RANKS: str(ranks),
-            names.ENV_TRAINING: codec.encode(plan).decode(),
-            names.ENV_CHECKPOINTS: str(self.checkpoints),
-            names.ENV_SCRATCH: str(self.scratch),
-            names.ENV_PARENT_PID: str(os.getpid()),
-            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent / "scripts"), os.environ.get("PYTHONPATH", "")]),
-            **variables,
-        }
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "trainmaster_trainer.agent"],
-                env=environment,
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-            )
+    def wait_state(self, state: str, attempt: int, *keys: Key) -> list[Heartbeat]:
+        """Wait until all of `keys` say that they are there."""
 
-    @property
-    def text(self) -> str:
-        return self.log.read_text(errors="replace")
+        def there() -> bool:
+            found = [self.newest.get(key) for key in keys]
+            return all(one is not None and (one.state, one.attempt) == (state, attempt) for one in found)
 
-    def end(self) -> None:
-        """However the test went."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            try:
-                self.process.wait(10)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+        self.wait(there, f"{state} of attempt {attempt}")
+        return [self.newest[key] for key in keys]
 
+    def first_time(self, condition: Callable[[Heartbeat], bool]) -> float:
+        """When the first heartbeat came for which `condition` holds."""
+        with self.changed:
+            return next(when for when, heartbeat in self.heartbeats if condition(heartbeat))
 
-def lines(path: Path) -> List[Dict[str, Any]]:
-    """JSON lines that scripts of these tests write."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    def _take(self, key: Key, heartbeat: Heartbeat) -> None:
+        self.heartbeats.append((time.monotonic(), heartbeat))
+        if key not in self.newest or self.newest[key].sequence < heartbeat.sequence:
+            self.newest[key] = heartbeat
+            self.react(heartbeat)
+        self.changed.notify_all()
+
+    def _is_news(self, key: Key, heartbeat: Heartbeat) -> bool:
+        return self.closed or self._for(key).version != heartbeat.orders_seen
+
+    def _for(self, key: Key) -> Orders:
+        return self.orders.get(key, Orders(messages.WAIT, 0, "nothing yet", hold_seconds=self.hold_seconds))

@@ -1,21 +1,27 @@
 """The agent: PID 1 of a replica. Standard library and `trainmaster.wire` only, Python 3.9 or newer.
 
-    __main__    wiring: what `python -m trainmaster_trainer.agent` does
-    settings    the one reading of the environment
-    supervise   pure: (state, event) -> (state, actions)
-    engine      the one loop: waits for events, steps the supervisor, carries out its actions
-    reporter    heartbeats to the operator and orders back, in two threads
-    board       what heartbeats are made of: the supervisor's state, progress pages, the newest checkpoint
-    ranks       the rank processes of one attempt: start, stop, how each came to its end
-    environment the variables of one rank, as torchrun would set them
-    rendezvous  the listening socket that is offered for the next attempt; interface names
-    parent      the agent's line to the warm parent, and starting one
-    evidence    error files and the kernel's out-of-memory counter
-    output      ranks' output, whole lines, never a reason for a rank to wait for ever
-    channel     JSON lines and descriptors over a unix socket
-    warm        the warm parent: imports torch once, forks ranks in milliseconds
-    rank        what a rank's process does before and after the user's code
-    command     pure: a command line to what is run in the forked child
-    errors      a rank's last words: the error file
-    process     the few system calls that Python has no function for
+Its files:
+
+- `__main__`: wiring: what `python -m trainmaster_trainer.agent` does
+- `settings`: the one reading of the environment
+- `supervise`: pure: (state, event) -> (state, actions)
+- `engine`: the one loop: waits for events, steps the supervisor, carries out its actions
+- `reporter`: heartbeats to the operator and orders back, in two threads
+- `board`: what heartbeats are made of: the supervisor's state, progress pages, the newest checkpoint
+- `ranks`: the rank processes of one attempt: start, stop, how each came to its end
+- `environment`: the variables of one rank, as torchrun would set them
+- `rendezvous`: the listening socket that is offered for the next attempt; interface names
+- `parent`: the agent's line to the warm parent, and starting one
+- `files`: progress pages, error files and the roster of one attempt
+- `store`: the store at which ranks meet, where this replica serves it
+- `reactor`: waiting for descriptors, times and other threads
+- `evidence`: exit status, error files and the kernel's out-of-memory counter: how a rank ended
+- `output`: ranks' output, whole lines, never a reason for a rank to wait for ever
+- `channel`: JSON lines and descriptors over a unix socket
+- `children`: what the warm parent has forked: ranks at work, and more standing by
+- `warm`: the warm parent: imports torch once, forks ranks in milliseconds
+- `rank`: what a rank's process does before and after the user's code
+- `command`: pure: a command line to what is run in the forked child
+- `errors`: a rank's last words: the error file
+- `process`: the few system calls that Python has no function for
 """

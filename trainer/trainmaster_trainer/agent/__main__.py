@@ -6,6 +6,7 @@ import os
 import sys
 
 from trainmaster.wire import names
+
 from trainmaster_trainer.agent import settings
 from trainmaster_trainer.agent.engine import Engine
 
@@ -15,7 +16,7 @@ def main() -> int:
     try:
         configuration = settings.read(os.environ)
     except settings.SettingsError as error:
-        print(f"trainmaster agent: {error}", file=sys.stderr)
+        sys.stderr.write(f"trainmaster agent: {error}\n")
         return names.EXIT_BAD_CONFIGURATION
     return Engine(configuration).run()
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import threading
+from pathlib import Path
 from typing import Dict, Optional, Tuple
 
 from trainmaster.wire.messages import CheckpointRecord, Heartbeat, RankProgress, Rendezvous
 from trainmaster.wire.progress import ProgressPage
+
 from trainmaster_trainer.agent.files import Files
 from trainmaster_trainer.agent.settings import Settings
 from trainmaster_trainer.agent.supervise import Agent
@@ -25,6 +26,7 @@ class Board:
         self._settings = settings
         self._files = files
         self._lock = threading.Lock()
+        self._digest = ""
         self._sequence = 0
         self._agent = Agent(settings.role, settings.index)
         self._offer = Rendezvous(0, "")
@@ -34,6 +36,8 @@ class Board:
     def put_up(self, agent: Agent, offer: Rendezvous) -> None:
         """What the next heartbeats say."""
         with self._lock:
+            if agent.roster is not self._agent.roster:
+                self._digest = agent.roster.digest if agent.roster is not None else ""
             self._agent, self._offer = agent, offer
 
     def compose(self, hold: bool) -> Heartbeat:
@@ -55,7 +59,7 @@ class Board:
                 attempt=agent.attempt,
                 offer=self._offer,
                 rendezvous=roster.rendezvous if roster is not None else None,
-                roster_digest=roster.digest if roster is not None else "",
+                roster_digest=self._digest,
                 ranks=_progress(pages),
                 exit=agent.exit,
                 checkpoint=self._checkpoint,
@@ -73,8 +77,8 @@ class Board:
 def read_checkpoint(folder: str, step: int) -> Optional[CheckpointRecord]:
     """The manifest of a checkpoint; None while it is not there (a shared folder may show it later)."""
     try:
-        with open(os.path.join(folder, f"step-{step:08d}", "manifest.json"), encoding="utf-8") as file:
-            manifest = json.load(file)
+        path = Path(folder) / f"step-{step:08d}" / "manifest.json"
+        manifest = json.loads(path.read_text(encoding="utf-8"))
         return CheckpointRecord(int(manifest["step"]), float(manifest["time"]), str(manifest["model_sha256"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Sequence, Tuple
 
 SCRIPT = "script"  # a file to run as __main__
@@ -18,8 +19,7 @@ _PYTHON = re.compile(r"python(3(\.\d+)?)?$")
 _TORCHRUN_MODULES = ("torch.distributed.run", "torch.distributed.launch")
 # Options of torchrun that are not followed by a value of their own.
 _TORCHRUN_FLAGS = frozenset(
-    "--standalone -m --module --no-python --no_python --run-path --run_path --virtual-local-rank"
-    " --virtual_local_rank --use-env --use_env --help -h".split()
+    ("--standalone", "-m", "--module", "--no-python", "--run-path", "--virtual-local-rank", "--use-env", "--help", "-h")
 )
 
 
@@ -37,9 +37,9 @@ class Invocation:
 def parse(command: Sequence[str], interpreter: str) -> Invocation:
     """Understand `command`; `interpreter` is the running Python's own path."""
     name = command[0]
-    if os.path.basename(name) == "torchrun":
+    if Path(name).name == "torchrun":
         return _torchrun(command[1:])
-    if not _PYTHON.match(os.path.basename(name)):
+    if not _PYTHON.match(Path(name).name):
         return Invocation(EXECUTE, name, tuple(command))
     if os.sep not in name:
         name = interpreter
@@ -67,14 +67,14 @@ def _torchrun(options: Sequence[str]) -> Invocation:
     """The script that torchrun would start. Its own options say who and where: the agent knows better."""
     rest, flags = list(options), set()
     while rest and rest[0].startswith("-"):
-        option = rest.pop(0)
+        option = rest.pop(0).replace("_", "-") if rest[0].startswith("--") else rest.pop(0)
         flags.add(option)
         if "=" not in option and option not in _TORCHRUN_FLAGS and rest:
             rest.pop(0)
     note = "torchrun is not needed here: its own options are ignored, the agent does its work"
     if not rest:
         return Invocation(SCRIPT, "", (), note=note)
-    if flags & {"--no-python", "--no_python"}:
+    if "--no-python" in flags:
         return Invocation(EXECUTE, rest[0], tuple(rest), note=note)
     kind = MODULE if flags & {"-m", "--module"} else SCRIPT
     return Invocation(kind, rest[0], tuple(rest[1:]), note=note)

@@ -10,7 +10,9 @@ import os
 import signal
 from typing import Any, Callable, Deque, Dict
 
-from trainmaster.wire.messages import Orders
+from trainmaster.wire import messages
+from trainmaster.wire.messages import ExitReport, Orders
+
 from trainmaster_trainer.agent import supervise
 from trainmaster_trainer.agent.board import Board
 from trainmaster_trainer.agent.output import Output
@@ -41,8 +43,8 @@ class Engine:
             supervise.StartRanks: lambda action: self._ranks.start(action.attempt, action.roster),
             supervise.ShareRoster: lambda action: self._ranks.share(action.roster),
             supervise.StopRanks: lambda action: self._ranks.stop(action.grace_seconds),
-            supervise.DropStore: lambda action: self._ranks.drop_store(),
-            supervise.ReportNow: lambda action: self._report_now(),
+            supervise.DropStore: lambda _: self._ranks.drop_store(),
+            supervise.ReportNow: lambda _: self._report_now(),
             supervise.Leave: self._leave,
         }
 
@@ -79,8 +81,9 @@ class Engine:
 
     def _sentence(self) -> str:
         agent = self._agent
-        why = f" ({self._reason})" if self._reason else ""
-        return f"{self._settings.name}: {agent.state}, attempt {agent.attempt}{why}"
+        failed = agent.exit if agent.state == messages.FAILED else None
+        why = _describe(failed) if failed is not None else self._reason
+        return f"{self._settings.name}: {agent.state}, attempt {agent.attempt}{why and f': {why}'}"
 
     def _put_up(self) -> None:
         self._board.put_up(self._agent, self._ranks.offer.rendezvous)
@@ -125,6 +128,14 @@ class Engine:
     def _owner_gone(self) -> None:
         self._reason = "the process that started this agent has gone"
         self._handle(supervise.Terminate(0.0))
+
+
+def _describe(end: ExitReport) -> str:
+    """A rank's end in a few words."""
+    how = end.signal or f"exit code {end.exit_code}"
+    memory = ", out of memory" if end.out_of_memory else ""
+    error = f", {end.error.type}: {end.error.message.splitlines()[0][:200]}" if end.error and end.error.message else ""
+    return f"rank {end.rank} ended at step {end.step} by {how}{memory}{error}"
 
 
 def _reap() -> None:

@@ -14,26 +14,26 @@ import sys
 import sysconfig
 import time
 import traceback
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Dict, List, Optional, Tuple
 
 MEMBER = "trainmaster"
 MOST_MESSAGE = 1024
 MOST_TRACEBACK = 8192
-_OURS = (os.path.dirname(os.path.dirname(os.path.abspath(__file__))),)
+_OURS = (str(Path(__file__).absolute().parent.parent),)
 
 
 def write(path: Optional[str], error: BaseException) -> None:
     """Write the error file, whole or not at all: the agent may read at any moment."""
     if not path:
         return
-    temporary = f"{path}.{os.getpid()}"
+    temporary = Path(f"{path}.{os.getpid()}")
     try:
-        with open(temporary, "w", encoding="utf-8", errors="backslashreplace") as file:
-            json.dump(describe(error, time.time()), file)
-        os.replace(temporary, path)
+        temporary.write_text(json.dumps(describe(error, time.time())), encoding="utf-8")
+        temporary.replace(path)
     except OSError as failure:
-        print(f"trainmaster: the error file could not be written: {failure}", file=sys.stderr)
+        sys.stderr.write(f"trainmaster: the error file could not be written: {failure}\n")
 
 
 def describe(error: BaseException, now: float) -> Dict[str, Any]:
@@ -93,5 +93,5 @@ def _libraries() -> Tuple[str, ...]:
 def _message(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as failure:
+    except Exception as failure:  # noqa: BLE001 the user's own __str__
         return f"(its text cannot be had: {type(failure).__name__})"

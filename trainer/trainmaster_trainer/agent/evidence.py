@@ -13,6 +13,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from trainmaster.wire import codec
 from trainmaster.wire.messages import ErrorReport
+
 from trainmaster_trainer.agent import errors
 from trainmaster_trainer.agent.supervise import RankEnded
 

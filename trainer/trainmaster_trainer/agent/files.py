@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Dict
 
 from trainmaster.wire.progress import ProgressFile, ProgressPage
+
 from trainmaster_trainer.agent.settings import Settings
 
 

@@ -7,6 +7,7 @@ output, lines are thrown away after some seconds and counted: a rank must not wa
 from __future__ import annotations
 
 import collections
+import contextlib
 import os
 import select
 import selectors
@@ -83,10 +84,8 @@ class Output:
             self._run_calls()
 
     def _run_calls(self) -> None:
-        try:
+        with contextlib.suppress(BlockingIOError):
             os.read(self._reader, 4096)
-        except BlockingIOError:
-            pass
         while self._calls:
             self._calls.popleft()()
 

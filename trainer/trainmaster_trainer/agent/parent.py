@@ -10,6 +10,7 @@ Called by `ranks`. What goes over the line (JSON, see `channel`):
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -68,11 +69,9 @@ class Parent:
 
     def start(self, request: Dict[str, Any], descriptors: Sequence[int]) -> None:
         """Have a process started. Only when `ready`; a broken line shows itself as `parent_lost`."""
-        assert self._channel is not None
-        try:
-            self._channel.send(request, descriptors)
-        except OSError:
-            pass
+        if self._channel is not None:
+            with contextlib.suppress(OSError):
+                self._channel.send(request, descriptors)
 
     def close(self) -> None:
         """Leave the line: whatever was started over it is killed by the other end."""
@@ -110,13 +109,12 @@ class Parent:
         self._use(ours)
 
     def _use(self, connection: socket.socket) -> None:
-        self._channel = Channel(connection)
-        self._reactor.watch(connection.fileno(), self._read)
+        channel = self._channel = Channel(connection)
+        self._reactor.watch(channel.fileno(), lambda: self._read(channel))
 
-    def _read(self) -> None:
-        assert self._channel is not None
+    def _read(self, channel: Channel) -> None:
         try:
-            received = self._channel.receive()
+            received = channel.receive()
         except EOFError:
             self._lost()
             return
@@ -149,5 +147,3 @@ class Parent:
             self._reactor.unwatch(self._channel.fileno())
             self._channel.close()
             self._channel = None
-
-

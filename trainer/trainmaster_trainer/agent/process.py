@@ -6,6 +6,7 @@ Called by `warm` and `rank`.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import gc
 import io
@@ -13,10 +14,12 @@ import os
 import signal
 import sys
 import threading
+from pathlib import Path
 from typing import Any, Collection, NoReturn
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
+_STDERR = 2
 # Loaded at import: a forked child should not have to look for the C library.
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -35,18 +38,16 @@ def rename(name: str) -> None:
 
 def threads() -> int:
     """How many threads this process has. A fork takes only one of them along, and no lock that another holds."""
-    return len(os.listdir("/proc/self/task"))
+    return sum(1 for _ in Path("/proc/self/task").iterdir())
 
 
 def close_descriptors(keep: Collection[int]) -> None:
     """Close all above stderr but `keep`: a rank must not hold other ranks' pipes and sockets open."""
-    for name in os.listdir("/proc/self/fd"):
-        descriptor = int(name)
-        if descriptor > 2 and descriptor not in keep:
-            try:
+    for path in list(Path("/proc/self/fd").iterdir()):
+        descriptor = int(path.name)
+        if descriptor > _STDERR and descriptor not in keep:
+            with contextlib.suppress(OSError):  # one of them has listed the folder
                 os.close(descriptor)
-            except OSError:
-                pass  # the one that listed the folder
 
 
 def fork() -> int:
@@ -72,10 +73,8 @@ def kill_group(pid: int, number: int) -> None:
 
 
 def _kill(pid: int, number: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-    except ProcessLookupError:
-        pass
 
 
 def leave(exit_code: int) -> NoReturn:
@@ -84,8 +83,8 @@ def leave(exit_code: int) -> NoReturn:
     So long a dead rank's sockets would stay open, and its peers wait. Threads are joined, exit functions run, files
     written; `multiprocessing` ends its forked children in much the same way.
     """
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
+    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 as multiprocessing does
+    atexit._run_exitfuncs()  # noqa: SLF001 there is no other way to call them before os._exit
     for thing in gc.get_objects():  # the parent's are frozen, and not among them
         if issubclass(type(thing), io.IOBase):
             _flush(thing)

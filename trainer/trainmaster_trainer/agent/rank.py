@@ -6,9 +6,11 @@ everything: the plan (ENV_TRAINING), where the error file goes, which rank this 
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import importlib.util
 import io
+import multiprocessing.process
 import os
 import runpy
 import signal
@@ -16,10 +18,12 @@ import sys
 import time
 import types
 from functools import partial
+from pathlib import Path
 from typing import Any, Callable, Dict, List, NoReturn, Optional
 
 from trainmaster.wire import codec, names
 from trainmaster.wire.training import TrainingPlan
+
 from trainmaster_trainer.agent import command, errors, process
 
 # A pool of one of these in the warm parent is a thread, and forks are unsafe then.
@@ -28,7 +32,7 @@ _NOT_FOUND = 127
 _NOT_EXECUTABLE = 126
 
 
-class BadConfiguration(Exception):
+class BadConfigurationError(Exception):
     """What is to be run is not there. A restart would not help."""
 
     trainmaster_configuration_error = True
@@ -81,9 +85,8 @@ def main() -> NoReturn:
 
 def serve_store(host: str, port: int, world_size: int, listener: int) -> int:
     """Serve torch's store on a socket that listens already, until killed: it outlives every rank."""
-    from torch.distributed import TCPStore
-
-    store = TCPStore(host, port, world_size, is_master=True, wait_for_workers=False, master_listen_fd=listener)
+    torch = importlib.import_module("torch.distributed")
+    store = torch.TCPStore(host, port, world_size, is_master=True, wait_for_workers=False, master_listen_fd=listener)
     while store is not None:
         signal.pause()
     return 0
@@ -113,12 +116,12 @@ def _as_if_started_afresh() -> None:
 
 def _open_streams(unbuffered: bool) -> None:
     """Line by line even into a pipe: the last words of a rank that is killed must not be lost in a buffer."""
-    sys.stdin = open(0, closefd=False)
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 for the whole life of the process
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
-        raw = open(descriptor, "wb", buffering=0 if unbuffered else -1, closefd=False)
-        problems = "strict" if name == "stdout" else "backslashreplace"
+        raw = open(descriptor, "wb", buffering=0 if unbuffered else -1, closefd=False)  # noqa: SIM115
+        before = getattr(sys, name)
         # write_through: nothing stays in the text layer; line_buffering: nothing after a line's end in the lower one.
-        stream = io.TextIOWrapper(raw, errors=problems, line_buffering=True, write_through=unbuffered)
+        stream = io.TextIOWrapper(raw, before.encoding, before.errors, line_buffering=True, write_through=unbuffered)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
 
@@ -129,24 +132,25 @@ def _open_streams(unbuffered: bool) -> None:
 def run() -> int:
     """Run what the plan says; the answer is the process's exit code."""
     _open_streams(unbuffered=bool(os.environ.get("PYTHONUNBUFFERED")))
+    faulthandler.enable()  # a segmentation fault says where, as under torchrun's @record
     try:
         return _exit_code(_run_plan(codec.decode(TrainingPlan, os.environ[names.ENV_TRAINING])))
     except SystemExit as end:
         return _exit_code(end.code)
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 whatever it is, it is the rank's last word
         return _last_words(error)
 
 
 def _run_plan(plan: TrainingPlan) -> Any:
     _enter_folder(plan.working_directory)
     if plan.task:
-        _set_first_path(os.getcwd())
+        _set_first_path(str(Path.cwd()))
         return importlib.import_module("trainmaster_trainer.rank").main()
     if not plan.command:
-        raise BadConfiguration("training has neither a task nor a command")
+        raise BadConfigurationError("training has neither a task nor a command")
     invocation = command.parse(plan.command, sys.executable)
     if invocation.note:
-        print(f"trainmaster: {invocation.note}", file=sys.stderr)
+        sys.stderr.write(f"trainmaster: {invocation.note}\n")
     if invocation.unbuffered:
         _open_streams(unbuffered=True)
     return _RUNNERS[invocation.kind](invocation)
@@ -157,37 +161,39 @@ def _enter_folder(folder: Optional[str]) -> None:
         if folder:
             os.chdir(folder)
     except OSError as error:
-        raise BadConfiguration(f"workingDirectory: {error.strerror}: {folder}") from None
+        raise BadConfigurationError(f"workingDirectory: {error.strerror}: {folder}") from None
+    # Where multiprocessing looks for a script with a relative path; it notes the folder when it is imported.
+    multiprocessing.process.ORIGINAL_DIR = str(Path.cwd())  # type: ignore[attr-defined]
 
 
 def _run_script(invocation: command.Invocation) -> None:
     path = invocation.target
     sys.argv = [path, *invocation.arguments]
-    if os.path.isdir(path) or path.endswith((".zip", ".pyz")):
+    if Path(path).is_dir() or path.endswith((".zip", ".pyz")):
         runpy.run_path(path, run_name="__main__")
         return
     try:
-        with io.open_code(os.path.abspath(path)) as file:
+        with io.open_code(str(Path(path).absolute())) as file:
             source = file.read()
     except OSError as error:
-        raise BadConfiguration(f"the script cannot be read: {error.strerror}: {os.path.abspath(path)}") from None
-    _set_first_path(os.path.dirname(os.path.realpath(path)))
+        raise BadConfigurationError(f"the script cannot be read: {error.strerror}: {Path(path).absolute()}") from None
+    _set_first_path(str(Path(path).resolve().parent))
     # A module of its own, for good: what runs after the script's end (threads, atexit) must find it too.
     main_module = types.ModuleType("__main__")
     main_module.__dict__.update(__file__=path, __builtins__=__builtins__, __cached__=None, __spec__=None)
     sys.modules["__main__"] = main_module
-    exec(compile(source, path, "exec"), main_module.__dict__)
+    exec(compile(source, path, "exec"), main_module.__dict__)  # noqa: S102 this is what a rank is for
 
 
 def _run_module(invocation: command.Invocation) -> None:
-    _set_first_path(os.getcwd())
+    _set_first_path(str(Path.cwd()))
     sys.argv = [invocation.target, *invocation.arguments]
     try:
         found = importlib.util.find_spec(invocation.target)
     except ModuleNotFoundError:
         found = None
     if found is None:
-        raise BadConfiguration(f"no module named {invocation.target} in {os.getcwd()} or on PYTHONPATH")
+        raise BadConfigurationError(f"no module named {invocation.target} in {Path.cwd()!s} or on PYTHONPATH")
     runpy.run_module(invocation.target, run_name="__main__", alter_sys=True)
 
 
@@ -196,9 +202,9 @@ def _execute(invocation: command.Invocation) -> int:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and that would be inherited
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        os.execvp(invocation.target, list(invocation.arguments))
+        os.execvp(invocation.target, list(invocation.arguments))  # noqa: S606 no shell is what is wanted
     except OSError as error:
-        raise BadConfiguration(f"the command cannot be run: {error.strerror}: {invocation.target}") from None
+        raise BadConfigurationError(f"the command cannot be run: {error.strerror}: {invocation.target}") from None
 
 
 _RUNNERS: Dict[str, Callable[[command.Invocation], Any]] = {
@@ -211,7 +217,7 @@ _RUNNERS: Dict[str, Callable[[command.Invocation], Any]] = {
 def _set_first_path(first: str) -> None:
     """sys.path as a new interpreter would have it: the script's folder first, then PYTHONPATH, then the rest."""
     rest = sys.path if getattr(sys.flags, "safe_path", False) else sys.path[1:]
-    wanted = [os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    wanted = [str(Path(path).absolute()) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     sys.path[:] = [first, *wanted, *[path for path in rest if path not in wanted]]
 
 
@@ -224,16 +230,17 @@ def _exit_code(value: Any) -> int:
         return 0
     if isinstance(value, int):
         return value & 0xFF
-    print(value, file=sys.stderr)
+    sys.stderr.write(f"{value}\n")
     return 1
 
 
 def _last_words(error: BaseException) -> int:
+    error.__traceback__ = errors.users_part(error.__traceback__)
     errors.write(os.environ.get(names.ENV_ERROR_FILE), error)
     if getattr(type(error), "trainmaster_configuration_error", False):
-        print(f"trainmaster: {error}", file=sys.stderr)
+        sys.stderr.write(f"trainmaster: {error}\n")
         return names.EXIT_BAD_CONFIGURATION
-    sys.excepthook(type(error), error, errors.users_part(error.__traceback__))
+    sys.excepthook(type(error), error, error.__traceback__)
     return 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
 
 

@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 from trainmaster.wire import codec, names
 from trainmaster.wire.messages import Member, Roster
+
 from trainmaster_trainer.agent import environment, evidence, parent, process, rendezvous, store, supervise
 from trainmaster_trainer.agent.files import Files
 from trainmaster_trainer.agent.output import Output

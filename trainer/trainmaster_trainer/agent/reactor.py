@@ -6,6 +6,7 @@ Called by `engine` and `parent`. Standard selectors only; asyncio would triple t
 from __future__ import annotations
 
 import collections
+import contextlib
 import heapq
 import itertools
 import os
@@ -60,10 +61,8 @@ class Reactor:
     def call(self, callback: Callback) -> None:
         """Call `callback` in the reactor's thread. From any thread."""
         self._calls.append(callback)
-        try:
+        with contextlib.suppress(BlockingIOError):  # full: it wakes up anyway
             os.write(self.waker, b"\0")
-        except BlockingIOError:
-            pass  # full: it wakes up anyway
 
     def run(self) -> None:
         """Wait and call until `stop`."""
@@ -79,11 +78,9 @@ class Reactor:
         self._stopped = True
 
     def _drain(self) -> None:
-        try:
+        with contextlib.suppress(BlockingIOError):
             while os.read(self._reader, 4096):
                 pass
-        except BlockingIOError:
-            pass
         while self._calls:
             self._calls.popleft()()
 

@@ -11,7 +11,8 @@ import ipaddress
 import secrets
 import socket
 import struct
-from typing import Callable, Optional
+from pathlib import Path
+from typing import Callable, List, Optional, Tuple, Union
 
 from trainmaster.wire.messages import Rendezvous
 
@@ -65,8 +66,8 @@ def interface_of(address: str) -> Optional[str]:
     return "lo" if wanted.is_loopback else None
 
 
-def _has_address(name: str, wanted: "ipaddress.IPv4Address | ipaddress.IPv6Address") -> bool:
-    if wanted.version == 6:
+def _has_address(name: str, wanted: Union[ipaddress.IPv4Address, ipaddress.IPv6Address]) -> bool:
+    if isinstance(wanted, ipaddress.IPv6Address):
         return any(number == wanted.packed.hex() and name == owner for number, owner in _ipv6_addresses())
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
@@ -76,9 +77,9 @@ def _has_address(name: str, wanted: "ipaddress.IPv4Address | ipaddress.IPv6Addre
     return answer[20:24] == wanted.packed
 
 
-def _ipv6_addresses() -> "list[tuple[str, str]]":
+def _ipv6_addresses() -> List[Tuple[str, str]]:
     try:
-        with open("/proc/net/if_inet6", encoding="ascii") as file:
-            return [(line.split()[0], line.split()[-1]) for line in file]
+        lines = Path("/proc/net/if_inet6").read_text(encoding="ascii").splitlines()
     except OSError:
         return []
+    return [(line.split()[0], line.split()[-1]) for line in lines]

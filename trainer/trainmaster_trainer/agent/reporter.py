@@ -6,15 +6,19 @@ when it went and one when it came back.
 
 from __future__ import annotations
 
+import contextlib
+import http
 import http.client
 import random
 import threading
 import time
 import urllib.parse
+from pathlib import Path
 from typing import Callable, Optional
 
 from trainmaster.wire import codec, names
 from trainmaster.wire.messages import Orders
+
 from trainmaster_trainer.agent.board import Board
 
 _FIRST_PAUSE_SECONDS = 0.05
@@ -27,11 +31,14 @@ _SLACK_SECONDS = 10.0
 _SHORT_SECONDS = 5.0
 _LAST_SECONDS = 2.0
 
+# Any of these means that the operator is away, or not an operator.
+_TROUBLE = (OSError, http.client.HTTPException, codec.WireError)
+
 Deliver = Callable[[Orders], None]
 Log = Callable[[str], None]
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """The operator answered, but not with orders."""
 
     def __init__(self, status: int, reason: str) -> None:
@@ -47,13 +54,12 @@ class Line:
         self._token_file = token_file
         self._connection: Optional[http.client.HTTPConnection] = None
 
-    def exchange(self, body: bytes, seconds: float) -> Orders:
-        """Send a heartbeat; the orders that come back.
+    def exchange(self, body: bytes, seconds: float) -> bytes:
+        """Send a heartbeat; the answer to it.
 
         Raises:
             OSError, http.client.HTTPException: the operator is away.
-            Refused: it said no.
-            WireError: it said something else.
+            RefusedError: it said no.
         """
         if self._connection is not None:
             try:
@@ -74,7 +80,7 @@ class Line:
         kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
         return kind(self._url.hostname or "", self._url.port, timeout=seconds)
 
-    def _once(self, connection: http.client.HTTPConnection, body: bytes, seconds: float) -> Orders:
+    def _once(self, connection: http.client.HTTPConnection, body: bytes, seconds: float) -> bytes:
         if connection.sock is not None:
             connection.sock.settimeout(seconds)
         connection.timeout = seconds
@@ -82,19 +88,41 @@ class Line:
         connection.request("POST", self._url.path.rstrip("/") + names.HEARTBEAT_PATH, body, headers)
         answer = connection.getresponse()
         content = answer.read()
-        if answer.status != 200:
-            raise Refused(answer.status, content.decode(errors="replace")[:300].strip())
-        return codec.decode(Orders, content)
+        if answer.status != http.HTTPStatus.OK:
+            raise RefusedError(answer.status, content.decode(errors="replace")[:300].strip())
+        return content
 
     def _token(self) -> str:
         # Every time: the kubelet replaces the file before the token expires.
-        with open(self._token_file, encoding="ascii") as file:
-            return file.read().strip()
+        return Path(self._token_file).read_text(encoding="ascii").strip()
 
     def _forget(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+class Pauses:
+    """How long to wait before the next try: longer each time, never the same for all agents."""
+
+    def __init__(self) -> None:
+        self._next = _FIRST_PAUSE_SECONDS
+        self.failed = False
+
+    def none(self) -> None:
+        """The last try went well."""
+        self._next, self.failed = _FIRST_PAUSE_SECONDS, False
+
+    def longer(self) -> float:
+        """Seconds to wait after a failure."""
+        pause, self._next = self._next, min(2 * self._next, _LONGEST_PAUSE_SECONDS)
+        self.failed = True
+        return pause * random.uniform(0.5, 1.0)  # noqa: S311 no secret
+
+    def refused(self) -> float:
+        """Seconds to wait after a refusal, which seldom mends itself."""
+        self.failed = True
+        return _REFUSED_PAUSE_SECONDS * random.uniform(0.75, 1.25)  # noqa: S311 no secret
 
 
 class Reporter:
@@ -110,7 +138,8 @@ class Reporter:
         self._urgent = threading.Event()
         self._stop = threading.Event()
         self._said = ""
-        self._said_lock = threading.Lock()
+        self._last_answer = b""
+        self._lock = threading.Lock()
 
     def start(self) -> None:
         """Begin to report."""
@@ -125,10 +154,8 @@ class Reporter:
         """The last heartbeat, if the operator is there to take it."""
         self._stop.set()
         self._urgent.set()
-        try:
+        with contextlib.suppress(RefusedError, *_TROUBLE):
             self._send(Line(self._url, self._token_file), hold=False, seconds=_LAST_SECONDS)
-        except _TROUBLE:
-            pass
 
     def _keep_held(self) -> None:
         line, pauses = Line(self._url, self._token_file), Pauses()
@@ -148,29 +175,35 @@ class Reporter:
             if pauses.failed:
                 self._urgent.set()
 
-    def _try(self, line: Line, hold: bool, seconds: float, pauses: "Pauses") -> None:
+    def _try(self, line: Line, hold: bool, seconds: float, pauses: Pauses) -> None:
         if self._stop.is_set():
             return
         try:
-            self._deliver(self._send(line, hold, seconds))
+            self._send(line, hold, seconds)
             pauses.none()
             self._say("")
-        except Refused as refusal:
+        except RefusedError as refusal:
             self._say(str(refusal))
             self._stop.wait(pauses.refused() if refusal.status in _REFUSALS else pauses.longer())
         except _TROUBLE as error:
             self._say(f"the operator at {self._url} is away ({error or type(error).__name__}); going on without it")
             self._stop.wait(pauses.longer())
 
-    def _send(self, line: Line, hold: bool, seconds: float) -> Orders:
-        orders = line.exchange(codec.encode(self._board.compose(hold)), seconds)
-        self._board.orders_seen = orders.version
-        self._hold_seconds = max(0.0, orders.hold_seconds)
-        return orders
+    def _send(self, line: Line, hold: bool, seconds: float) -> None:
+        content = line.exchange(codec.encode(self._board.compose(hold)), seconds)
+        with self._lock:
+            # Nearly every answer repeats the last one; a roster of a thousand members takes long to decode.
+            if content == self._last_answer:
+                return
+            orders = codec.decode(Orders, content)
+            self._last_answer = content
+            self._board.orders_seen = orders.version
+            self._hold_seconds = max(0.0, orders.hold_seconds)
+            self._deliver(orders)
 
     def _say(self, text: str) -> None:
         """Log changes only: "" is all well."""
-        with self._said_lock:
+        with self._lock:
             if text == self._said:
                 return
             if self._said == "" or text != "":
@@ -178,29 +211,3 @@ class Reporter:
             else:
                 self._log("the operator is back")
             self._said = text
-
-
-class Pauses:
-    """How long to wait before the next try: longer each time, never the same for all agents."""
-
-    def __init__(self) -> None:
-        self._next = _FIRST_PAUSE_SECONDS
-        self.failed = False
-
-    def none(self) -> None:
-        """The last try went well."""
-        self._next, self.failed = _FIRST_PAUSE_SECONDS, False
-
-    def longer(self) -> float:
-        """Seconds to wait after a failure."""
-        pause, self._next = self._next, min(2 * self._next, _LONGEST_PAUSE_SECONDS)
-        self.failed = True
-        return pause * random.uniform(0.5, 1.0)
-
-    def refused(self) -> float:
-        """Seconds to wait after a refusal, which seldom mends itself."""
-        self.failed = True
-        return _REFUSED_PAUSE_SECONDS * random.uniform(0.75, 1.25)
-
-
-_TROUBLE = (OSError, http.client.HTTPException, codec.WireError)

@@ -44,7 +44,7 @@ class OrdersArrived:
 
 @dataclass(frozen=True)
 class RankEnded:
-    """A rank's process has ended. `ours`: because the agent ended it. `cause`: the local rank whose error came first."""
+    """A rank's process has ended. `ours`: the agent ended it. `cause`: the local rank whose error came first."""
 
     attempt: int
     rank: int
@@ -128,7 +128,7 @@ def step(agent: Agent, event: Event) -> Step:
 
 
 def member_of(roster: Roster, role: str, index: int) -> Optional[Member]:
-    """This replica's line in the roster."""
+    """The line of one replica in the roster."""
     for member in roster.members:
         if member.role == role and member.index == index:
             return member
@@ -253,11 +253,11 @@ def _leave(agent: Agent, exit_code: int, grace_seconds: float) -> Step:
 # --- The warm parent -------------------------------------------------------------------------------------------
 
 
-def _parent_ready(agent: Agent, event: ParentReady) -> Step:
+def _parent_ready(agent: Agent, _: ParentReady) -> Step:
     return replace(agent, warm=True), (ReportNow(),)
 
 
-def _parent_lost(agent: Agent, event: ParentLost) -> Step:
+def _parent_lost(agent: Agent, _: ParentLost) -> Step:
     return replace(agent, warm=False), ()
 
 

@@ -8,6 +8,7 @@ It only imports: no tensor, no CUDA context, no thread. Where a thread came up n
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import importlib
 import os
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, NoReturn, Optional, Sequence
 
 from trainmaster.wire import names
+
 from trainmaster_trainer.agent import process, rank
 from trainmaster_trainer.agent.channel import Channel, Received
 from trainmaster_trainer.agent.children import Children, End, Rest
@@ -174,11 +176,9 @@ class WarmParent:
 
     def _reap(self) -> None:
         """SIGCHLD came: tell the agents of all children that have ended."""
-        try:
+        with contextlib.suppress(BlockingIOError):
             while self._wake.recv(4096):
                 pass
-        except BlockingIOError:
-            pass
         for end in self._children.reap():
             self._tell(end)
 
@@ -196,10 +196,8 @@ class WarmParent:
 
 
 def _say(client: Client, message: Dict[str, Any]) -> None:
-    try:
+    with contextlib.suppress(OSError):  # its end of file is seen by the loop
         client.channel.send(message)
-    except OSError:
-        pass  # its end of file is seen by the loop
 
 
 def _close(descriptors: Sequence[int]) -> None:
@@ -215,7 +213,7 @@ def preload(modules: Sequence[str]) -> None:
         except ModuleNotFoundError:
             pass
         except BaseException as error:  # noqa: BLE001 an import may even call sys.exit
-            print(f"trainmaster: {module} was not preloaded: {type(error).__name__}: {error}", file=sys.stderr)
+            sys.stderr.write(f"trainmaster: {module} was not preloaded: {type(error).__name__}: {error}\n")
 
 
 def can_serve_stores() -> bool:
@@ -232,6 +230,8 @@ def main() -> NoReturn:
         process.die_with_parent(os.getppid())
     # Set before any import: a library's thread pool would make every fork unsafe.
     os.environ.update(dict.fromkeys(rank.THREAD_LIMITS, "1"))
+    # A module that asks for a GPU at import must not initialise CUDA here: forked children could not use it.
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     parent = _open(options)
     if os.environ.get(names.ENV_PARENT_PID) and options.socket:
         parent.watch_process(int(os.environ[names.ENV_PARENT_PID]))

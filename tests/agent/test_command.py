@@ -1,0 +1,40 @@
+"""What a command line of a TrainingJob means."""
+
+from __future__ import annotations
+
+import pytest
+from trainmaster_trainer.agent.command import EXECUTE, MODULE, SCRIPT, parse
+
+ME = "/venv/bin/python3"
+
+TABLE = [
+    ("python train.py", SCRIPT, "train.py", (), False),
+    ("python3 train.py --lr 1 -m x", SCRIPT, "train.py", ("--lr", "1", "-m", "x"), False),
+    ("python3.11 -u train.py -u", SCRIPT, "train.py", ("-u",), True),
+    (f"{ME} train.py", SCRIPT, "train.py", (), False),
+    ("python -m package.train a", MODULE, "package.train", ("a",), False),
+    ("python -u -m package.train", MODULE, "package.train", (), True),
+    ("/opt/conda/bin/python train.py", EXECUTE, "/opt/conda/bin/python", ("/opt/conda/bin/python", "train.py"), False),
+    ("python -c pass", EXECUTE, ME, (ME, "-c", "pass"), False),
+    ("python -O train.py", EXECUTE, ME, (ME, "-O", "train.py"), False),
+    ("python", EXECUTE, ME, (ME,), False),
+    ("bash train.sh", EXECUTE, "bash", ("bash", "train.sh"), False),
+    ("./python-wrapper x", EXECUTE, "./python-wrapper", ("./python-wrapper", "x"), False),
+    ("torchrun train.py --lr 1", SCRIPT, "train.py", ("--lr", "1"), False),
+    ("/venv/bin/torchrun --nproc-per-node 2 --standalone train.py -m", SCRIPT, "train.py", ("-m",), False),
+    ("torchrun --nproc_per_node=2 --nnodes=1:4 --rdzv-backend c10d train.py", SCRIPT, "train.py", (), False),
+    ("torchrun --nnodes 2 -m package.train x", MODULE, "package.train", ("x",), False),
+    ("torchrun --no_python ./run.sh x", EXECUTE, "./run.sh", ("./run.sh", "x"), False),
+    ("python -m torch.distributed.run --nnodes 2 train.py", SCRIPT, "train.py", (), False),
+]
+
+
+@pytest.mark.parametrize(("line", "kind", "target", "arguments", "unbuffered"), TABLE)
+def test_table(line: str, kind: str, target: str, arguments: tuple[str, ...], unbuffered: bool) -> None:
+    found = parse(line.split(), ME)
+    assert (found.kind, found.target, found.arguments, found.unbuffered) == (kind, target, arguments, unbuffered)
+
+
+def test_torchrun_is_told_to_the_reader() -> None:
+    assert "torchrun" in parse(["torchrun", "train.py"], ME).note
+    assert not parse(["python", "train.py"], ME).note

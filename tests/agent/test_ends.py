@@ -1,0 +1,245 @@
+"""How ranks and agents come to their ends: real processes, real signals."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from typing import Any
+
+import pytest
+from trainmaster.wire import messages, names
+from trainmaster.wire.messages import ExitReport, Heartbeat, Orders
+
+from tests.agent.conftest import MakeAgent
+from tests.agent.intake import Intake
+from tests.agent.machine import AgentProcess, Witness, wait_gone
+
+W0, W1 = ("worker", 0), ("worker", 1)
+
+
+def run_to_the_end(agent: MakeAgent, intake: Intake, *command: str, ranks: int = 1) -> tuple[AgentProcess, ExitReport]:
+    """The exit report of a run that fails."""
+    one = agent(*command, ranks=ranks)
+    intake.wait_state(messages.WAITING, 0, W0)
+    intake.run(1, [(W0, ranks)])
+    (heartbeat,) = intake.wait_state(messages.FAILED, 1, W0)
+    assert heartbeat.exit is not None
+    return one, heartbeat.exit
+
+
+def test_a_script_that_raises(agent: MakeAgent, intake: Intake) -> None:
+    one, report = run_to_the_end(agent, intake, "python", "SCRIPTS/fail.py", "raise")
+    assert (report.exit_code, report.signal, report.out_of_memory) == (1, None, False)
+    assert report.error is not None
+    assert (report.error.type, report.error.message) == ("ValueError", "no good")
+    assert re.fullmatch(r".*/fail\.py:\d+ in fail", report.error.frame)
+    assert abs(report.error.time - time.time()) < 60
+    one.end()
+    trace = one.text[one.text.index("Traceback") :].splitlines()
+    assert re.search(r'fail\.py", line \d+, in <module>$', trace[1]), (
+        "it begins in the user's script, as with python itself"
+    )
+    assert "ValueError: no good" in trace
+
+
+def test_a_wrong_configuration_is_said_without_a_traceback(agent: MakeAgent, intake: Intake) -> None:
+    one, report = run_to_the_end(agent, intake, "python", "SCRIPTS/fail.py", "configuration")
+    assert report.exit_code == names.EXIT_BAD_CONFIGURATION
+    assert report.error is not None
+    assert report.error.message == "steps must be positive"
+    one.end()
+    assert "steps must be positive" in one.text
+    assert "Traceback" not in one.text
+
+
+@pytest.mark.parametrize(
+    ("way", "code", "name"),
+    [("3", 3, None), ("message", 1, None), ("SIG11", None, "SIGSEGV"), ("SIG9", None, "SIGKILL")],
+)
+def test_other_ends(agent: MakeAgent, intake: Intake, way: str, code: int | None, name: str | None) -> None:
+    _, report = run_to_the_end(agent, intake, "python", "SCRIPTS/fail.py", way)
+    assert report == ExitReport(attempt=1, rank=0, step=0, exit_code=code, signal=name)
+
+
+def test_exit_code_zero_and_threads_that_are_still_busy(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
+    agent("python", "SCRIPTS/fail.py", "thread")
+    intake.wait_state(messages.WAITING, 0, W0)
+    intake.run(1, [(W0, 1)])
+    witness.wait(what="thread")
+    intake.wait_state(messages.FINISHED, 1, W0)
+
+
+def test_one_rank_that_fails_ends_the_other(agent: MakeAgent, intake: Intake) -> None:
+    _, report = run_to_the_end(agent, intake, "python", "SCRIPTS/fail.py", "second", ranks=2)
+    assert report.rank == 1
+    assert report.error is not None
+    assert report.error.message == "rank one"
+
+
+def restart_on_failure(intake: Intake, agents: list[tuple[tuple[str, int], int]]) -> None:
+    """Have the intake order the next attempt as soon as a failure is reported."""
+    ordered = {1}
+
+    def react(heartbeat: Heartbeat) -> None:
+        if heartbeat.state == messages.FAILED and heartbeat.attempt + 1 not in ordered:
+            ordered.add(heartbeat.attempt + 1)
+            intake.run(heartbeat.attempt + 1, agents, grace_seconds=0.0)
+
+    intake.react = react
+
+
+def kill_and_time(intake: Intake, witness: Witness, attempt: int) -> dict[str, float]:
+    """SIGKILL a rank of `attempt`; milliseconds to each phase of the next one."""
+    victim = witness.find(what="begin", restart=attempt - 1)[-1]["pid"]
+    killed = time.monotonic()
+    os.kill(victim, signal.SIGKILL)
+    steps = witness.wait(2 * (attempt + 1), what="step")[-2:]
+    begins = witness.find(what="begin", restart=attempt)
+    reported = intake.first_time(lambda it: (it.state, it.attempt) == (messages.FAILED, attempt))
+    phases = {
+        "reported": reported,
+        "began": max(said["time"] for said in begins),
+        "first step": max(said["time"] for said in steps),
+    }
+    return {name: round((when - killed) * 1e3, 1) for name, when in phases.items()}
+
+
+def test_a_killed_rank_and_back_at_work(
+    agent: MakeAgent, intake: Intake, witness: Witness, record_property: Any
+) -> None:
+    agent("python", "SCRIPTS/ddp.py", "100000", "0.01", ranks=2)
+    intake.wait_state(messages.WAITING, 0, W0)
+    restart_on_failure(intake, [(W0, 2)])
+    intake.run(1, [(W0, 2)])
+    witness.wait(2, what="step")
+    times = [kill_and_time(intake, witness, attempt) for attempt in (1, 2, 3)]
+    print("\nSIGKILL to the first DDP step of both ranks, in ms:", *times, sep="\n  ")  # noqa: T201 the figures
+    record_property("restart_ms", times)
+    assert min(found["first step"] for found in times) < 1500, "seconds mean that something was imported again"
+    (heartbeat,) = intake.wait_state(messages.RUNNING, 4, W0)
+    assert heartbeat.exit is not None
+    assert (heartbeat.exit.attempt, heartbeat.exit.signal, heartbeat.exit.error) == (3, "SIGKILL", None)
+
+
+def test_a_killed_rank_of_two_agents(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
+    for index in (0, 1):
+        agent("python", "SCRIPTS/ddp.py", "100000", "0.01", index=index)
+    intake.wait_state(messages.WAITING, 0, W0, W1)
+    restart_on_failure(intake, [(W0, 1), (W1, 1)])
+    intake.run(1, [(W0, 1), (W1, 1)])
+    witness.wait(2, what="step")
+    kill_and_time(intake, witness, 1)
+    intake.wait_state(messages.RUNNING, 2, W0, W1)
+
+
+def test_wait_ends_ranks_and_run_brings_them_back(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
+    agent("python", "SCRIPTS/sleeper.py")
+    intake.wait_state(messages.WAITING, 0, W0)
+    intake.run(1, [(W0, 1)])
+    (first,) = witness.wait(what="begin")
+    intake.order(W0, intake.wait_orders(2))
+    (heartbeat,) = intake.wait_state(messages.WAITING, 2, W0)
+    assert heartbeat.exit is None, "ended by orders is no failure"
+    assert wait_gone(first["pid"], 0)
+    intake.run(2, [(W0, 1)])
+    witness.wait(2, what="begin")
+    intake.wait_state(messages.RUNNING, 2, W0)
+
+
+def test_a_rank_that_saves_when_told_to_end(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
+    agent("python", "SCRIPTS/sleeper.py", "saving")
+    intake.wait_state(messages.WAITING, 0, W0)
+    intake.run(1, [(W0, 1)])
+    witness.wait(what="begin")
+    intake.order(W0, Orders(messages.WAIT, 2, "suspended", grace_seconds=20.0))
+    witness.wait(what="saved")
+    intake.wait_state(messages.WAITING, 2, W0)
+
+
+def test_a_rank_that_will_not_end_is_killed(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
+    agent("python", "SCRIPTS/sleeper.py", "stubborn")
+    intake.wait_state(messages.WAITING, 0, W0)
+    intake.run(1, [(W0, 1)])
+    witness.wait(what="begin")
+    intake.order(W0, Orders(messages.WAIT, 2, "", grace_seconds=0.1))
+    intake.wait_state(messages.WAITING, 2, W0)
+
+
+def test_what_a_killed_rank_had_started_ends_with_it(agent: MakeAgent, intake: Intake, tmp_path: Any) -> None:
+    """Left-over processes would keep the dead rank's sockets open, and its peers waiting."""
+    one, report = run_to_the_end(agent, intake, "bash", "-c", f"sleep 1000 & echo $! > {tmp_path}/child; kill -9 $$")
+    assert report.signal == "SIGKILL"
+    assert wait_gone(int((tmp_path / "child").read_text()))
+    one.end()
+
+
+def test_sigterm_to_the_agent(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
+    one = agent("python", "SCRIPTS/sleeper.py", "saving")
+    intake.wait_state(messages.WAITING, 0, W0)
+    intake.run(1, [(W0, 1)])
+    witness.wait(what="begin")
+    os.kill(one.pid, signal.SIGTERM)
+    witness.wait(what="saved")
+    assert one.wait() == names.EXIT_TERMINATED
+    assert intake.newest[W0].state == messages.LEAVING
+
+
+def test_sigterm_to_the_agent_and_a_rank_that_will_not_end(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
+    one = agent("python", "SCRIPTS/sleeper.py", "stubborn", **{names.ENV_GRACE: "0.2"})
+    intake.wait_state(messages.WAITING, 0, W0)
+    intake.run(1, [(W0, 1)])
+    (said,) = witness.wait(what="begin")
+    os.kill(one.pid, signal.SIGTERM)
+    assert one.wait() == names.EXIT_TERMINATED
+    assert wait_gone(said["pid"], 0)
+
+
+def test_exit_orders(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
+    one = agent("python", "SCRIPTS/sleeper.py")
+    intake.wait_state(messages.WAITING, 0, W0)
+    intake.run(1, [(W0, 1)])
+    witness.wait(what="begin")
+    intake.order(W0, Orders(messages.EXIT, 1, "the job has ended", exit_code=5))
+    assert one.wait() == 5
+
+
+def test_a_killed_agent_takes_its_ranks_along(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
+    one = agent("python", "SCRIPTS/sleeper.py", "stubborn")
+    intake.wait_state(messages.WAITING, 0, W0)
+    intake.run(1, [(W0, 1)])
+    (said,) = witness.wait(what="begin")
+    os.kill(one.pid, signal.SIGKILL)
+    assert wait_gone(said["pid"])
+    one.wait()
+
+
+def test_an_agent_whose_owner_has_gone_ends(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
+    owner = os.posix_spawn("/bin/sleep", ["sleep", "1000"], os.environ)
+    one = agent("python", "SCRIPTS/sleeper.py", **{names.ENV_PARENT_PID: str(owner)})
+    intake.wait_state(messages.WAITING, 0, W0)
+    intake.run(1, [(W0, 1)])
+    (said,) = witness.wait(what="begin")
+    os.kill(owner, signal.SIGKILL)
+    os.waitpid(owner, 0)
+    assert one.wait() == names.EXIT_TERMINATED
+    assert wait_gone(said["pid"], 0)
+
+
+def test_training_goes_on_while_the_operator_is_away(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
+    one = agent("python", "SCRIPTS/ddp.py", "60", "0.02")
+    intake.wait_state(messages.WAITING, 0, W0)
+    intake.run(1, [(W0, 1)])
+    witness.wait(what="step")
+    intake.close()
+    witness.wait(what="end")
+    back = Intake(port=intake.port, token=intake.token)
+    try:
+        back.orders = intake.orders
+        (heartbeat,) = back.wait_state(messages.FINISHED, 1, W0)
+        assert heartbeat.exit is None
+        one.end()
+    finally:
+        back.close()
+    assert len([line for line in one.text.splitlines() if "away" in line]) <= 3

@@ -1,0 +1,111 @@
+"""Ranks' output: whole lines, nothing lost, nobody held up."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from pathlib import Path
+
+from trainmaster_trainer.agent.output import Output
+
+
+class Rank:
+    """The writing ends of one rank's pipes."""
+
+    def __init__(self, output: Output, prefix: str) -> None:
+        (source, end), (other_source, other_end) = os.pipe(), os.pipe()
+        self.sources = source, other_source
+        self.ends = end, other_end
+        self._output = output
+        output.add(*self.sources, prefix)
+
+    def finish(self) -> None:
+        """It ends."""
+        for end in self.ends:
+            os.close(end)
+        self._output.finish(*self.sources)
+
+
+def an_output(folder: Path, patience_seconds: float = 5.0) -> tuple[Output, Path]:
+    path = folder / "log"
+    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    return Output(descriptor, descriptor, patience_seconds), path
+
+
+def test_lines_of_several_ranks_are_whole_and_marked(tmp_path: Path) -> None:
+    output, path = an_output(tmp_path)
+    ranks = [Rank(output, f"[rank {number}] ") for number in range(3)]
+
+    def talk(rank: Rank, text: bytes) -> None:
+        for _ in range(300):
+            os.write(rank.ends[0], text[:50])
+            os.write(rank.ends[0], text[50:] + b"\n")
+        rank.finish()
+
+    texts = [bytes([ord("a") + number]) * 100 for number in range(3)]
+    threads = [threading.Thread(target=talk, args=pair) for pair in zip(ranks, texts, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    output.close()
+    lines = path.read_bytes().splitlines()
+    assert len(lines) == 900
+    assert set(lines) == {b"[rank %d] %s" % (number, text) for number, text in enumerate(texts)}
+
+
+def test_last_words_without_a_line_end(tmp_path: Path) -> None:
+    output, path = an_output(tmp_path)
+    rank = Rank(output, "[r] ")
+    os.write(rank.ends[0], b"one\ntw")
+    os.write(rank.ends[1], b"Segmentation fault")
+    rank.finish()
+    output.say("bye")
+    output.close()
+    lines = path.read_text().splitlines()
+    assert sorted(lines[:3]) == ["[r] Segmentation fault", "[r] one", "[r] tw"]
+    assert lines[3] == "trainmaster agent: bye"
+
+
+def test_one_rank_is_passed_on_as_it_is(tmp_path: Path) -> None:
+    output, path = an_output(tmp_path)
+    rank = Rank(output, "")
+    os.write(rank.ends[0], b"10%\r20%\rno end")
+    rank.finish()
+    output.close()
+    assert path.read_bytes() == b"10%\r20%\rno end"
+
+
+def test_an_end_is_not_awaited_from_what_a_rank_left_behind(tmp_path: Path) -> None:
+    output, path = an_output(tmp_path)
+    rank = Rank(output, "")
+    os.write(rank.ends[0], b"before")
+    output.finish(*rank.sources)  # its writing ends are still open, as a daemon's would be
+    output.close()
+    assert path.read_bytes() == b"before"
+    for end in rank.ends:
+        os.close(end)
+
+
+def test_a_reader_that_reads_no_more_holds_nobody_up() -> None:
+    unread, target = os.pipe()
+    output = Output(target, target, patience_seconds=0.2)
+    rank = Rank(output, "")
+    line = b"x" * 999 + b"\n"
+    for _ in range(1000):  # far more than all pipes hold together: this would block for ever
+        os.write(rank.ends[0], line)
+    rank.finish()
+    os.set_blocking(unread, False)
+    held = b"".join(iter(lambda: os.read(unread, 1 << 20) if _readable(unread) else b"", b""))
+    output.say("after")
+    output.close()
+    rest = os.read(unread, 1 << 20)
+    assert len(held) < 1_000_000
+    assert b"lines lost, nobody read this output" in rest
+    for descriptor in (unread, target):
+        os.close(descriptor)
+
+
+def _readable(descriptor: int) -> bool:
+    return bool(select.select([descriptor], [], [], 0)[0])

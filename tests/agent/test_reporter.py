@@ -1,0 +1,169 @@
+"""Heartbeats over real HTTP: held, at once, refused, and with the operator away."""
+
+from __future__ import annotations
+
+import json
+import queue
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from trainmaster.wire import messages, names
+from trainmaster.wire.messages import Orders, Rendezvous
+from trainmaster.wire.progress import ProgressFile, ProgressPage
+from trainmaster_trainer.agent import settings
+from trainmaster_trainer.agent.board import Board, read_checkpoint
+from trainmaster_trainer.agent.files import Files
+from trainmaster_trainer.agent.reporter import Reporter
+from trainmaster_trainer.agent.supervise import Agent
+
+from tests.agent.intake import Intake
+from tests.agent.test_settings import COMPLETE
+
+KEY = ("worker", 3)
+
+
+class Reporting:
+    """A reporter with what stands around it."""
+
+    def __init__(self, folder: Path, intake: Intake) -> None:
+        self.token = folder / "token"
+        self.token.write_text(intake.token)
+        places = {names.ENV_SCRATCH: str(folder), names.ENV_CHECKPOINTS: str(folder)}
+        configuration = settings.read({**COMPLETE, **places})
+        self.files = Files(configuration)
+        self.board = Board(configuration, self.files)
+        self.orders: queue.Queue[Orders] = queue.Queue()
+        self.log: queue.Queue[str] = queue.Queue()
+        self.reporter = Reporter(intake.url, str(self.token), self.board, self.orders.put, self.log.put)
+
+    def take(self, version: str) -> Orders:
+        """Wait for these orders; the same may come several times."""
+        while (orders := self.orders.get(timeout=10)).version != version:
+            pass
+        return orders
+
+
+@pytest.fixture
+def reporting(tmp_path: Path, intake: Intake) -> Iterator[Reporting]:
+    one = Reporting(tmp_path, intake)
+    yield one
+    one.reporter.stop()
+
+
+def test_orders_come_while_a_request_is_held(reporting: Reporting, intake: Intake) -> None:
+    intake.hold_seconds = 20.0
+    reporting.reporter.start()
+    intake.wait(lambda: sum(heartbeat.hold for _, heartbeat in intake.heartbeats) == 2, "a second, held request")
+    orders = Orders(messages.WAIT, 5, "news")
+    began = time.monotonic()
+    intake.order(KEY, orders)
+    reporting.take(orders.version)
+    assert time.monotonic() - began < 1.0
+
+
+def test_news_do_not_wait_for_the_held_request(reporting: Reporting, intake: Intake) -> None:
+    intake.hold_seconds = 20.0
+    reporting.reporter.start()
+    intake.wait(lambda: len(intake.heartbeats) == 2, "a held request")
+    reporting.board.put_up(Agent("worker", 3, state=messages.FAILED, attempt=2), Rendezvous(1, "k"))
+    reporting.reporter.report_now()
+    (heartbeat,) = intake.wait_state(messages.FAILED, 2, KEY)
+    assert not heartbeat.hold
+
+
+def test_sequence_numbers_rise(reporting: Reporting, intake: Intake) -> None:
+    intake.hold_seconds = 0.05
+    reporting.reporter.start()
+    intake.wait(lambda: len(intake.heartbeats) > 4, "heartbeats")
+    numbers = [heartbeat.sequence for _, heartbeat in intake.heartbeats]
+    assert len(set(numbers)) == len(numbers)
+
+
+def test_an_operator_that_does_not_hold_is_not_flooded(reporting: Reporting, intake: Intake) -> None:
+    intake.orders[KEY] = Orders(messages.WAIT, 0, "", hold_seconds=2.0)
+    intake.hold_seconds = 0.0
+    reporting.reporter.start()
+    intake.wait(lambda: len(intake.heartbeats) == 5, "five heartbeats")
+    first, last = intake.heartbeats[1][0], intake.heartbeats[4][0]
+    assert last - first > 0.5
+
+
+def test_the_token_is_read_for_every_request(reporting: Reporting, intake: Intake) -> None:
+    intake.hold_seconds = 0.05
+    reporting.reporter.start()
+    intake.wait(lambda: bool(intake.heartbeats), "a heartbeat")
+    with intake.changed:
+        intake.token = "another"
+        seen = len(intake.heartbeats)
+    reporting.token.write_text("another\n")
+    intake.wait(lambda: len(intake.heartbeats) > seen, "a heartbeat with the new token")
+
+
+def test_a_refusal_is_said_once_and_tried_again(reporting: Reporting, intake: Intake) -> None:
+    intake.refusal = (409, "a younger incarnation is here")
+    reporting.reporter.start()
+    intake.wait(lambda: intake.refused > 0, "a first try")
+    assert reporting.log.get(timeout=1) == "the operator refused the heartbeat: 409 a younger incarnation is here"
+    assert reporting.log.empty()
+    with intake.changed:
+        intake.refusal = None
+    assert reporting.log.get(timeout=10) == "the operator is back"
+
+
+def test_an_operator_that_goes_and_comes_back(reporting: Reporting, intake: Intake) -> None:
+    reporting.reporter.start()
+    intake.wait(lambda: len(intake.heartbeats) == 2, "a held request")
+    intake.close()
+    away = reporting.log.get(timeout=10)
+    assert "away" in away
+    back = Intake(port=intake.port, token=intake.token)
+    try:
+        back.wait(lambda: len(back.heartbeats) > 1, "heartbeats again", 10)
+        while (line := reporting.log.get(timeout=10)) != "the operator is back":
+            assert "away" in line
+        assert reporting.log.empty()
+    finally:
+        back.close()
+
+
+def test_answers_that_are_no_orders_are_an_absence(reporting: Reporting, intake: Intake) -> None:
+    intake.answer = lambda *_: (200, b"<html>a proxy</html>")  # type: ignore[method-assign]
+    reporting.reporter.start()
+    assert "not JSON" in reporting.log.get(timeout=10)
+
+
+def test_a_heartbeat_tells_what_progress_pages_say(reporting: Reporting, tmp_path: Path) -> None:
+    reporting.files.begin(1, range(2, 4), b"{}")
+    assert reporting.board.compose(hold=True).ranks == (), "nothing is known of a script that reports nothing"
+    page = ProgressFile(str(reporting.files.progress(3)))
+    page.write(ProgressPage(7, 0.5, float("inf"), updated=1.0, phase="train", checkpoint_step=5))
+    heartbeat = reporting.board.compose(hold=True)
+    (rank,) = heartbeat.ranks
+    assert (rank.rank, rank.step, rank.loss, rank.samples_per_second) == (3, 7, 0.5, None)
+    assert heartbeat.checkpoint is None, "its manifest is not there yet"
+    folder = tmp_path / "step-00000005"
+    folder.mkdir()
+    (folder / "manifest.json").write_text(json.dumps({"step": 5, "time": 2, "model_sha256": "abc", "more": 1}))
+    record = messages.CheckpointRecord(5, 2.0, "abc")
+    assert reporting.board.compose(hold=True).checkpoint == record
+    page.close()
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"step": "x", "time": 1, "model_sha256": ""}'])
+def test_a_manifest_that_makes_no_sense(tmp_path: Path, text: str) -> None:
+    (tmp_path / "step-00000001").mkdir()
+    (tmp_path / "step-00000001" / "manifest.json").write_text(text)
+    assert read_checkpoint(str(tmp_path), 1) is None
+
+
+def test_a_heartbeat_tells_the_supervisors_state(reporting: Reporting) -> None:
+    report = messages.ExitReport(1, 0, 3, signal="SIGSEGV")
+    agent = replace(Agent("worker", 3), state=messages.FAILED, attempt=1, exit=report, warm=True)
+    reporting.board.put_up(agent, Rendezvous(99, "k"))
+    heartbeat = reporting.board.compose(hold=False)
+    assert (heartbeat.state, heartbeat.attempt, heartbeat.exit, heartbeat.warm) == ("Failed", 1, report, True)
+    assert heartbeat.offer == Rendezvous(99, "k")
+    assert heartbeat.rendezvous is None

@@ -1,0 +1,152 @@
+"""The warm parent: shared, own, killed, bare, with threads."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from trainmaster.wire import messages, names
+
+from tests.agent.conftest import MakeAgent
+from tests.agent.intake import Intake
+from tests.agent.machine import SharedParent, Witness, ours, wait_gone
+
+W0, W1 = ("worker", 0), ("worker", 1)
+
+
+def parent_of(agent_pid: int) -> int:
+    """The warm parent that an agent has started."""
+    (child,) = Path(f"/proc/{agent_pid}/task/{agent_pid}/children").read_text().split()
+    return int(child)
+
+
+def own(folder: Path, torch: str = "raise ModuleNotFoundError('no torch in this image')") -> dict[str, str]:
+    """Variables of an agent that starts a parent of its own, in an image without torch: that takes no time."""
+    (folder / "torch.py").write_text(torch)
+    return {names.ENV_WARM_SOCKET: "", "PYTHONPATH": str(folder)}
+
+
+def test_an_own_parent_that_is_killed(agent: MakeAgent, intake: Intake, witness: Witness, tmp_path: Path) -> None:
+    """Its ranks die with it, the operator is told why, and the next attempt runs from a new one."""
+    one = agent("python", "SCRIPTS/sleeper.py", **own(tmp_path))
+    intake.wait_state(messages.WAITING, 0, W0)
+    intake.run(1, [(W0, 1)])
+    (said,) = witness.wait(what="begin")
+    os.kill(parent_of(one.pid), signal.SIGKILL)
+    (heartbeat,) = intake.wait_state(messages.FAILED, 1, W0)
+    assert heartbeat.exit is not None
+    assert heartbeat.exit.error is not None
+    assert (heartbeat.exit.signal, heartbeat.exit.error.type) == ("SIGKILL", "WarmParentLost")
+    assert wait_gone(said["pid"])
+    intake.run(2, [(W0, 1)])
+    witness.wait(2, what="begin")
+    (heartbeat,) = intake.wait_state(messages.RUNNING, 2, W0)
+    assert heartbeat.warm
+
+
+def test_a_parent_killed_before_it_is_ready_costs_no_attempt(
+    agent: MakeAgent, intake: Intake, witness: Witness, tmp_path: Path
+) -> None:
+    slow = "import time; time.sleep(1)"
+    one = agent("python", "SCRIPTS/sleeper.py", **own(tmp_path, torch=slow))
+    intake.wait_state(messages.WAITING, 0, W0)
+    intake.run(1, [(W0, 1)])
+    intake.wait_state(messages.RUNNING, 1, W0)
+    os.kill(parent_of(one.pid), signal.SIGKILL)
+    witness.wait(what="begin")
+    (heartbeat,) = intake.wait_state(messages.RUNNING, 1, W0)
+    assert heartbeat.exit is None
+
+
+def test_a_shared_parent_that_is_not_there(agent: MakeAgent, intake: Intake, witness: Witness, tmp_path: Path) -> None:
+    one = agent("bash", "-c", "exit 3", **own(tmp_path) | {names.ENV_WARM_SOCKET: str(tmp_path / "nobody")})
+    intake.wait_state(messages.WAITING, 0, W0)
+    intake.run(1, [(W0, 1)])
+    intake.wait_state(messages.FAILED, 1, W0)
+    assert "starting an own one" in one.text
+
+
+def test_one_agents_end_is_nothing_to_the_other(
+    agent: MakeAgent, intake: Intake, witness: Witness, shared_parent: SharedParent
+) -> None:
+    agents = [agent("python", "SCRIPTS/sleeper.py", index=index) for index in (0, 1)]
+    intake.wait_state(messages.WAITING, 0, W0, W1)
+    intake.run(1, [(W0, 1), (W1, 1)])
+    said = {one["rank"]: one["pid"] for one in witness.wait(2, what="begin")}
+    agents[0].end()
+    assert wait_gone(said[0], 0)
+    assert not wait_gone(said[1], 0)
+    assert shared_parent.process.poll() is None
+
+
+def is_child(pid: int, parent: int) -> bool:
+    """Whether `pid` was started by `parent`."""
+    try:
+        return f"\nPPid:\t{parent}\n" in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+def test_children_stand_by(agent: MakeAgent, intake: Intake, witness: Witness, tmp_path: Path) -> None:
+    """A start is a message to a process that is there already."""
+    one = agent("python", "SCRIPTS/sleeper.py", ranks=2, **own(tmp_path))
+    intake.wait(lambda: W0 in intake.newest and intake.newest[W0].warm, "a warm parent")
+    parent = parent_of(one.pid)
+    # Two for the ranks, one for the store. A fork in another process is no event that could be awaited.
+    while len(waiting := {pid for pid, name in ours().items() if name == "tm-standby" and is_child(pid, parent)}) < 3:
+        time.sleep(0.01)
+    intake.run(1, [(W0, 2)])
+    assert {said["pid"] for said in witness.wait(2, what="begin")} <= waiting
+
+
+def test_a_parent_with_threads_spawns(agent: MakeAgent, intake: Intake, witness: Witness, tmp_path: Path) -> None:
+    """A module that starts a thread at import makes forks unsafe; it costs time, not correctness."""
+    (tmp_path / "threaded.py").write_text(
+        "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    )
+    agent("python", "SCRIPTS/tell.py", **own(tmp_path) | {names.ENV_PRELOAD: "threaded"})
+    intake.wait_state(messages.WAITING, 0, W0)
+    intake.run(1, [(W0, 1)])
+    (world,) = witness.wait(what="world")
+    assert (world["threads"], world["session"], world["main"]) == (1, True, True)
+    intake.wait_state(messages.FINISHED, 1, W0)
+
+
+@pytest.mark.slow
+def test_where_the_agent_cannot_serve_the_store_rank_0_does(
+    agent: MakeAgent, intake: Intake, witness: Witness, tmp_path: Path
+) -> None:
+    """Threads in the parent: no fork, no store, ranks that import torch themselves; and yet they find one another."""
+    (tmp_path / "threaded.py").write_text(
+        "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    )
+    more = {names.ENV_WARM_SOCKET: "", names.ENV_PRELOAD: "threaded", "PYTHONPATH": str(tmp_path)}
+    agent("python", "SCRIPTS/ddp.py", "3", "0", ranks=2, **more)
+    intake.wait_state(messages.WAITING, 0, W0)
+    intake.run(1, [(W0, 2)])
+    assert [said["total"] for said in witness.wait(2, seconds=120, what="end")] == [2, 2]
+    intake.wait_state(messages.FINISHED, 1, W0)
+
+
+def test_a_parent_that_dies_of_its_imports_is_followed_by_a_bare_one(
+    agent: MakeAgent, intake: Intake, witness: Witness, tmp_path: Path
+) -> None:
+    deadly = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    agent("python", "SCRIPTS/sleeper.py", **own(tmp_path, torch=deadly))
+    intake.wait_state(messages.WAITING, 0, W0)
+    intake.run(1, [(W0, 1)])
+    witness.wait(what="begin")
+    (heartbeat,) = intake.wait_state(messages.RUNNING, 1, W0)
+    assert heartbeat.exit is None
+
+
+def test_without_torch(agent: MakeAgent, intake: Intake, witness: Witness, tmp_path: Path) -> None:
+    agent("python", "SCRIPTS/tell.py", **own(tmp_path))
+    intake.wait_state(messages.WAITING, 0, W0)
+    intake.run(1, [(W0, 1)])
+    (world,) = witness.wait(what="world")
+    assert world["environment"]["TORCHELASTIC_USE_AGENT_STORE"] == "False", "rank 0 opens what store it likes"
+    intake.wait_state(messages.FINISHED, 1, W0)

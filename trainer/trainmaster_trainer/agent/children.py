@@ -1,0 +1,134 @@
+"""The warm parent's children: forked ahead and standing by, so that starting a rank costs a message, not a fork.
+
+Called by `warm`. A fork of a process with torch in it takes 5 to 30 ms and several ranks are forked one after the
+other; a child that stands by already has its own session and waits for its request.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
+
+from trainmaster_trainer.agent import process, rank
+from trainmaster_trainer.agent.channel import Channel
+
+Rest = Callable[[], int]  # what a forked child goes on with, after it has left the parent's loop
+# Ranks that have just been started need the processor for themselves.
+_QUIET_SECONDS = 1.0
+_MOST_STANDING_BY = 64
+
+
+@dataclass(frozen=True)
+class End:
+    """How a child ended: `code` or the name of `signal`."""
+
+    pid: int
+    code: Optional[int]
+    signal: Optional[str]
+
+
+class Children:
+    """All processes that this one has started and not yet reaped."""
+
+    def __init__(self) -> None:
+        self.wanted = 0  # how many should stand by
+        self._pid = os.getpid()
+        self._at_work: Set[int] = set()
+        self._standing_by: Dict[int, Channel] = {}
+        self._last_start = float("-inf")
+
+    def start(self, message: Dict[str, Any], descriptors: List[int]) -> Tuple[int, Optional[Rest]]:
+        """Start what `message` asks for. In the parent: its pid and None. In a forked child: 0 and what it does.
+
+        Raises:
+            OSError: there can be no new process.
+        """
+        self._last_start = time.monotonic()
+        pid, rest = self._send_one(message, descriptors), None
+        if pid is None and process.threads() > 1:
+            pid = _spawn(message, descriptors)
+        elif pid is None:
+            pid = process.fork()
+            if pid == 0:
+                rank.detach(self._pid)
+                return 0, rank.become(message, descriptors)
+        self._at_work.add(pid)
+        return pid, rest
+
+    def patience(self) -> Optional[float]:
+        """Seconds until `replenish` should be called; None: it need not be."""
+        if len(self._standing_by) >= min(self.wanted, _MOST_STANDING_BY) or process.threads() > 1:
+            return None
+        return max(0.0, self._last_start + _QUIET_SECONDS - time.monotonic())
+
+    def replenish(self) -> Optional[Rest]:
+        """Fork one more to stand by, if it is time to. In that child: what it does."""
+        if self.patience() != 0.0:
+            return None
+        ours, theirs = socket.socketpair()
+        pid = process.fork()
+        if pid == 0:
+            rank.detach(self._pid)
+            process.close_descriptors(keep=[theirs.fileno()])
+            process.rename("tm-standby")
+            return lambda: _stand_by(Channel(theirs))
+        theirs.close()
+        self._standing_by[pid] = Channel(ours)
+        return None
+
+    def reap(self) -> Iterator[End]:
+        """All that have ended by now, but for those that only stood by."""
+        while self._at_work or self._standing_by:
+            end = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if end is None:
+                return
+            if end.si_code != os.CLD_EXITED or end.si_status != 0:
+                # What it had started must not hold its sockets open. Not yet reaped, so the number is still its own.
+                process.kill_group(end.si_pid, signal.SIGKILL)
+            os.waitpid(end.si_pid, 0)
+            channel = self._standing_by.pop(end.si_pid, None)
+            if channel is not None:
+                channel.close()
+            elif end.si_pid in self._at_work:
+                self._at_work.remove(end.si_pid)
+                yield _end(end)
+
+    def _send_one(self, message: Dict[str, Any], descriptors: List[int]) -> Optional[int]:
+        """Give the request to one that stands by; None where there is none."""
+        while self._standing_by:
+            pid, channel = self._standing_by.popitem()
+            try:
+                channel.send(message, descriptors)
+            except OSError:
+                process.kill_group(pid, signal.SIGKILL)  # somebody killed it; its end is none of anybody's ranks
+                continue
+            finally:
+                channel.close()
+            return pid
+        return None
+
+
+def _spawn(message: Dict[str, Any], descriptors: List[int]) -> int:
+    if message["start"] != "rank":
+        raise OSError("only a fork can serve a store, and this process has threads")
+    return rank.spawn(message, descriptors)
+
+
+def _stand_by(channel: Channel) -> int:
+    """Wait for a request, or for the parent's end."""
+    try:
+        while True:
+            for message, descriptors in channel.wait():
+                return rank.become(message, descriptors)()
+    except EOFError:
+        return 0
+
+
+def _end(end: os.waitid_result) -> End:
+    if end.si_code == os.CLD_EXITED:
+        return End(end.si_pid, end.si_status, None)
+    return End(end.si_pid, None, signal.Signals(end.si_status).name)
