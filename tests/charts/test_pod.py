@@ -49,12 +49,12 @@ def test_only_the_operator_carries_its_token() -> None:
 
 
 def test_settings_reach_the_operator() -> None:
-    (container,) = _pod("image.trainer=mine/trainer:7", "image.pullPolicy=Never", "url=http://10.0.0.1:80")[
-        "containers"
-    ]
+    values = ("image.trainer=mine/trainer:7", "image.pullPolicy=Never", "url=http://10.0.0.1:80", "logLevel=DEBUG")
+    (container,) = _pod(*values)["containers"]
     assert {one["name"]: one["value"] for one in container["env"]} == {
         "TRAINMASTER_TRAINER_IMAGE": "mine/trainer:7",
         "TRAINMASTER_TRAINER_PULL_POLICY": "Never",
+        "TRAINMASTER_LOG_LEVEL": "DEBUG",
         "TRAINMASTER_URL": "http://10.0.0.1:80",
     }
     assert container["imagePullPolicy"] == "Never"

@@ -36,6 +36,7 @@ def test_lint(values: list[str]) -> None:
         ('admissionPolicy.serviceAccounts=["it\'s"]', "serviceAccounts"),
         ("admissionPolicy.deniedNamespaces=kube-system", "deniedNamespaces"),
         ("userRoles.install=1", "install"),
+        ("logLevel=LOUD", "logLevel"),
         ("url=trainmaster:8080", "url"),
         ("networkPolicy.apiServerPorts=[0]", "apiServerPorts"),
         ("resources.request.cpu=1", "request"),
