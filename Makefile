@@ -52,6 +52,7 @@ simulate: .venv/.ready  ## Inject faults into the simulated world: make simulate
 generate: .venv/.ready  ## Write the CRD, its reference page and the chart's copy anew
 	@$(PY) -m trainmaster.api.generate
 	@$(PY) charts/generate.py
+	@$(PY) docs/generate.py
 
 images: .venv/.ready  ## Build both images and load them into the one-machine cluster
 	@$(PY) -m tests.onebox images
