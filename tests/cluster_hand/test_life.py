@@ -120,6 +120,20 @@ def test_an_evicted_pod_costs_no_budget(lab: Lab) -> None:
     assert "low on memory" in entry["evidence"]
 
 
+def test_a_sidecar_does_not_hold_a_dead_replicas_place(lab: Lab) -> None:
+    template = {"spec": {"containers": [{"name": "logs", "image": "shipper:1"}]}}
+    lab.submit(workers={"template": template})
+    lab.await_pods("digits-worker-0-0")
+    lab.start_training("digits-worker-0-0")
+    lab.await_phase("Running")
+    ended = {"terminated": {"exitCode": 137, "reason": "OOMKilled", "containerID": "x"}}
+    status = {"name": "trainer", "image": "x", "imageID": "", "ready": False, "restartCount": 0, "state": ended}
+    lab.patch_pod("digits-worker-0-0", {"containerStatuses": [status]})
+    lab.await_pods("digits-worker-0-1")
+    assert lab.job()["status"]["restarts"][0]["class"] == "OutOfMemory"
+    assert "deletionTimestamp" in lab.pod("digits-worker-0-0")["metadata"]
+
+
 def test_suspend_takes_the_pods_away_and_resume_brings_new_ones(lab: Lab) -> None:
     lab.submit()
     lab.await_pods("digits-worker-0-0")

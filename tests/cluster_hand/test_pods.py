@@ -85,6 +85,14 @@ def test_phase(status: Document, phase: str, alive: bool) -> None:
     assert (replica(status).phase, replica(status).alive) == (phase, alive)
 
 
+def test_a_sidecar_that_outlives_the_trainer_is_seen() -> None:
+    ended = {"phase": "Running", "containerStatuses": trainer(terminated={"exitCode": 1})}
+    assert replica(ended).lingering
+    assert not replica(ended, deletionTimestamp="2026-03-01T12:00:00Z").lingering
+    assert not replica({**ended, "phase": "Failed"}).lingering
+    assert not replica({"phase": "Running"}).lingering
+
+
 def test_one_that_is_being_deleted_is_not_alive() -> None:
     seen = replica({"phase": "Running"}, deletionTimestamp="2026-03-01T12:00:00Z")
     assert seen.deleting
@@ -168,6 +176,11 @@ OBSTACLES: list[tuple[Document, Obstacle | None]] = [
         Obstacle("SchedulingGated", "gated"),
     ),
 ]
+
+
+def test_since_when_it_could_not_be_placed() -> None:
+    since = [{**condition("PodScheduled", "False", "Unschedulable")[0], "lastTransitionTime": "2026-03-01T12:00:00Z"}]
+    assert replica({"conditions": since}).obstacle == Obstacle("Unschedulable", "", 1772366400.0)
 
 
 @pytest.mark.parametrize(("status", "obstacle"), OBSTACLES)

@@ -73,6 +73,7 @@ class _Shell:
     async def cleanup(self, **_: Any) -> None:
         if self._hand:
             await self._hand.stop()
+        self.stop.set()  # kopf waits 5 s for whoever still waits for this
 
     def _fail(self, _: object) -> None:
         self.failed = True

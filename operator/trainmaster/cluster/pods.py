@@ -70,6 +70,7 @@ def _replica(pod: Document, labels: dict[str, str]) -> Replica:
         disruption=_disruption(status),
         ending=_ending(status, terminated),
         obstacle=_obstacle(status),
+        lingering=_lingers(pod, terminated),
     )
 
 
@@ -96,6 +97,13 @@ def _phase(status: Document, terminated: Document | None) -> str:
     if terminated and phase in (observed.PENDING, observed.RUNNING):
         return observed.FAILED if terminated.get("exitCode") else observed.SUCCEEDED
     return observed.RUNNING if phase == "Unknown" else phase
+
+
+def _lingers(pod: Document, terminated: Document | None) -> bool:
+    """A sidecar keeps the pod, and with it the GPUs, though the trainer has ended."""
+    phase = (pod.get("status") or {}).get("phase")
+    up = phase in (observed.PENDING, observed.RUNNING) and "deletionTimestamp" not in pod["metadata"]
+    return up and terminated is not None
 
 
 def _ending(status: Document, terminated: Document | None) -> Ending | None:
@@ -132,7 +140,8 @@ def _obstacle(status: Document) -> Obstacle | None:
     if scheduled.get("status") == "False" and scheduled.get("reason"):
         message = scheduled.get("message") or ""
         missing = _VOLUME_MISSING.search(message)
-        return Obstacle("VolumeMissing" if missing else scheduled["reason"], message)
+        since = seconds(scheduled.get("lastTransitionTime")) or None
+        return Obstacle("VolumeMissing" if missing else scheduled["reason"], message, since)
     for kind in ("initContainerStatuses", "containerStatuses"):
         for container in status.get(kind) or ():
             waiting = (container.get("state") or {}).get("waiting") or {}

@@ -3,6 +3,7 @@
 Kept in memory by `platform`: after a restart the wish is simply tried again.
 """
 
+import dataclasses
 import time
 from dataclasses import dataclass
 
@@ -32,14 +33,16 @@ class Refusals:
 
     def of(self, job_uid: str) -> tuple[Obstacle, ...]:
         """What stands in the way of a job, each thing once."""
-        return tuple(dict.fromkeys(refusal.obstacle for refusal in self._by_job.get(job_uid, {}).values()))
+        first = {refusal.obstacle.message: refusal.obstacle for refusal in self._by_job.get(job_uid, {}).values()}
+        return tuple(first.values())
 
     def remember(self, job_uid: str, wish: str, obstacle: Obstacle) -> float:
         """Note it; the answer is in how many seconds to ask again."""
         wishes = self._by_job.setdefault(job_uid, {})
         before = wishes.get(wish)
         pause = min(LONGEST_PAUSE_SECONDS, before.pause * 2) if before else FIRST_PAUSE_SECONDS
-        wishes[wish] = _Refusal(obstacle, pause, time.monotonic() + pause)
+        since = before.obstacle.since if before else time.time()
+        wishes[wish] = _Refusal(dataclasses.replace(obstacle, since=since), pause, time.monotonic() + pause)
         return pause
 
     def rests(self, job_uid: str, wish: str) -> bool:

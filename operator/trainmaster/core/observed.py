@@ -53,6 +53,7 @@ class Replica:
     ending: Ending | None = None
     obstacle: Obstacle | None = None
     heartbeat: messages.Heartbeat | None = None
+    lingering: bool = False  # it has ended as far as training goes, but something beside it still holds its place
 
     @property
     def alive(self) -> bool:

@@ -28,7 +28,8 @@ def finish(facts: Facts) -> Verdict:
     late = facts.now >= figures.later(_ended_at(facts), GOODBYE_SECONDS)
     deaf = [replica for replica in alive if late or replica.phase != RUNNING]
     actions: list[Action] = [GiveOrders(tuple((replica.uid, _goodbye(facts)) for replica in alive))] if alive else []
-    actions += [DeleteReplica(replica.name, replica.uid) for replica in deaf]
+    lingering = [replica for replica in facts.observed.replicas if replica.lingering]
+    actions += [DeleteReplica(replica.name, replica.uid) for replica in deaf + lingering]
     expiry = _expiry(facts)
     if expiry and facts.now >= expiry:
         actions.append(DeleteJob())

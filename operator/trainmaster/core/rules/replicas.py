@@ -13,6 +13,6 @@ def create_and_delete(facts: Facts) -> Verdict:
     actions += [
         DeleteReplica(replica.name, replica.uid)
         for replica in facts.observed.replicas
-        if replica.alive and replica.uid not in wanted
+        if (replica.alive or replica.lingering) and replica.uid not in wanted
     ]
     return Verdict(actions=tuple(actions))
