@@ -72,7 +72,7 @@ class Run:
 
 
 def torchrun_command(folder: Path, steps: int, width: int) -> list[str]:
-    """torchrun as shipped, with restarts allowed."""
+    """The command of torchrun as shipped, with restarts allowed."""
     flags = ["--standalone", f"--nproc-per-node={RANKS}", "--max-restarts=3"]
     return [str(BIN / "torchrun"), *flags, str(SCRIPT), str(folder), str(steps), str(width)]
 

@@ -28,7 +28,8 @@ def main() -> None:
     with (folder / f"rank-{rank}.txt").open("a", buffering=1) as notes:
         for step in range(1, steps + 1):
             optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(wrapped(inputs), labels).backward()
+            loss: torch.Tensor = torch.nn.functional.cross_entropy(wrapped(inputs), labels)
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             notes.write(f"{step} {time.time():.6f} {os.getpid()}\n")
     dist.destroy_process_group()
