@@ -2,7 +2,7 @@
 
 - `TRAINMASTER_TEST_CLUSTER=existing` and KUBECONFIG: that cluster, with whatever is installed in it.
 - a Docker engine that answers and has the kind node image: a `kind` cluster, made and deleted here.
-- else the one-machine cluster of `tests/onebox`: the one of `make cluster-up` if it runs, or one for this session.
+- else the one-machine cluster of `tests/onebox`: the one of `make cluster-up` if it runs, or one for this test run.
 """
 
 import json
