@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import secrets
 import socketserver
@@ -34,10 +35,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if self.server.intake.closed:
             self.close_connection = True  # as when the operator's process dies
             return
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
+        with contextlib.suppress(BrokenPipeError):  # an agent that ended while its request was held
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
 
     def log_message(self, *arguments: Any) -> None:
         """Quiet."""

@@ -73,8 +73,9 @@ def test_one_rank_is_passed_on_as_it_is(tmp_path: Path) -> None:
     rank = Rank(output, "")
     os.write(rank.ends[0], b"10%\r20%\rno end")
     rank.finish()
+    output.say("on a line of its own")
     output.close()
-    assert path.read_bytes() == b"10%\r20%\rno end"
+    assert path.read_bytes() == b"10%\r20%\rno end\ntrainmaster agent: on a line of its own\n"
 
 
 def test_an_end_is_not_awaited_from_what_a_rank_left_behind(tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ class Output:
         self._selector.register(reader, selectors.EVENT_READ, None)
         self._reader = reader
         self._stalled = False
+        self._last_byte = b"\n"
         self._lost_lines = 0
         self._ending = False
         self._thread = threading.Thread(target=self._run, name="output", daemon=True)
@@ -64,7 +65,7 @@ class Output:
 
     def say(self, text: str) -> None:
         """A line of the agent's own, to stderr."""
-        self._call(lambda: self._write(self._stderr, f"trainmaster agent: {text}\n".encode()))
+        self._call(lambda: self._say(text))
 
     def close(self) -> None:
         """Write what is left and end the thread."""
@@ -132,6 +133,10 @@ class Output:
 
     # --- writing ---
 
+    def _say(self, text: str) -> None:
+        start = "" if self._last_byte == b"\n" else "\n"
+        self._write(self._stderr, f"{start}trainmaster agent: {text}\n".encode())
+
     def _write(self, target: int, data: bytes) -> None:
         if self._lost_lines and self._writable(target, 0):
             lost, self._lost_lines = self._lost_lines, 0
@@ -143,6 +148,7 @@ class Output:
                 self._lost_lines += data.count(b"\n", start)
                 return
             self._stalled = False
+            self._last_byte = chunk[-1:]
 
     def _writable(self, target: int, seconds: float) -> bool:
         poll = select.poll()

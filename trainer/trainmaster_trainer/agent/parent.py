@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import sys
 import time
 from typing import Any, Callable, Dict, Optional, Sequence
 
+from trainmaster_trainer.agent import process
 from trainmaster_trainer.agent.channel import Channel
 from trainmaster_trainer.agent.reactor import Reactor
 
@@ -25,6 +27,8 @@ _SHARED_RETRY_SECONDS = 0.05
 # So many deaths before it was ready, and the next one imports nothing: slow ranks are better than none.
 _BARE_AFTER = 2
 _LONGEST_PAUSE_SECONDS = 5.0
+# Imports from a cold network disk may take minutes; an import that waits for something never ends.
+_READY_PATIENCE_SECONDS = 600.0
 
 Log = Callable[[str], None]
 
@@ -59,6 +63,7 @@ class Parent:
         self._channel: Optional[Channel] = None
         self._failures = 0
         self._closed = False
+        self._pid: Optional[int] = None  # of an own one
 
     def open(self) -> None:
         """Connect to the shared one, or start one."""
@@ -104,13 +109,22 @@ class Parent:
             arguments.append("--bare")
         # Its stdout is not the ranks' (theirs come through pipes): what imports print belongs to the log.
         actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), (os.POSIX_SPAWN_DUP2, 2, 1)]
-        os.posix_spawn(sys.executable, arguments, os.environ, file_actions=actions, setsid=True)
+        self._pid = os.posix_spawn(sys.executable, arguments, os.environ, file_actions=actions, setsid=True)
         theirs.close()
         self._use(ours)
 
     def _use(self, connection: socket.socket) -> None:
         channel = self._channel = Channel(connection)
         self._reactor.watch(channel.fileno(), lambda: self._read(channel))
+        self._reactor.after(_READY_PATIENCE_SECONDS, lambda: self._lose_patience(channel))
+
+    def _lose_patience(self, channel: Channel) -> None:
+        if channel is not self._channel or self.ready:
+            return
+        self._log("the warm parent has not come up")
+        if self._pid is not None:
+            process.kill_group(self._pid, signal.SIGKILL)
+        self._lost()
 
     def _read(self, channel: Channel) -> None:
         try:
@@ -137,7 +151,7 @@ class Parent:
         self._shared = None
         self._failures += 0 if was_ready else 1
         pause = 0.0 if was_ready else min(0.1 * 2**self._failures, _LONGEST_PAUSE_SECONDS)
-        self._log("the warm parent has died; starting a new one")
+        self._log("the warm parent has gone; starting a new one")
         self._reactor.after(pause, self._start_own)
         self._listener.parent_lost()
 

@@ -158,7 +158,8 @@ class Ranks(parent.Listener):
         """A rank has ended: gather what can be known about it."""
         rank, wanted = self._live.pop(identity, None), self._wanted
         if rank is None or wanted is None:
-            self._store.ended(identity)
+            if self._store.ended(identity):
+                self._output.say(f"the store at which the ranks meet has ended ({end})")
             return
         self._output.finish(rank.stdout, rank.stderr)
         event = self._judge(wanted, rank.number, rank.signalled, end)
@@ -172,10 +173,15 @@ class Ranks(parent.Listener):
     def _launch(self, wanted: Wanted) -> None:
         wanted.starts += 1
         wanted.kills_before = evidence.out_of_memory_kills()
-        self.files.begin(wanted.attempt, wanted.numbers, codec.encode(wanted.roster))
-        agent_store = self._store.serve(wanted.roster, next(self._identities))
-        for number in wanted.numbers:
-            self._launch_rank(wanted, number, agent_store)
+        missing = [*wanted.numbers]
+        try:
+            self.files.begin(wanted.attempt, wanted.numbers, codec.encode(wanted.roster))
+            agent_store = self._store.serve(wanted.roster, next(self._identities))
+            while missing:
+                self._launch_rank(wanted, missing[0], agent_store)
+                missing.pop(0)
+        except OSError as error:  # no space for files, no descriptors left
+            self._fail(wanted, missing, {"failure": f"the rank could not be started: {error}"})
 
     def _launch_rank(self, wanted: Wanted, number: int, agent_store: bool) -> None:
         place = environment.Place(
@@ -208,8 +214,9 @@ class Ranks(parent.Listener):
             self._kill_timer = None
 
     def _fail(self, wanted: Wanted, numbers: List[int], end: Dict[str, Any]) -> None:
-        """Ranks whose end nobody saw."""
-        self._wanted = None
+        """Ranks whose end nobody saw, or that never began."""
+        if not self._live:
+            self._wanted = None
         for number in numbers:
             self._emit(self._judge(wanted, number, None, end))
 

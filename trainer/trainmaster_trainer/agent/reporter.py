@@ -32,7 +32,7 @@ _SHORT_SECONDS = 5.0
 _LAST_SECONDS = 2.0
 
 # Any of these means that the operator is away, or not an operator.
-_TROUBLE = (OSError, http.client.HTTPException, codec.WireError)
+_TROUBLE = (OSError, http.client.HTTPException, ValueError)
 
 Deliver = Callable[[Orders], None]
 Log = Callable[[str], None]

@@ -87,11 +87,13 @@ class StoreKeeper:
         store.close_listener()  # else a late rank could connect to a port that nobody serves any more
         return True
 
-    def ended(self, identity: int) -> None:
-        """A process has ended; if it was the store, there is none now. Its ranks will notice, and end."""
-        if self._store is not None and self._store.identity == identity:
-            self._store.close_listener()
-            self._store = None
+    def ended(self, identity: int) -> bool:
+        """A process has ended. True: it was the store that is in use. Ranks that have met can do without it."""
+        if self._store is None or self._store.identity != identity:
+            return False
+        self._store.close_listener()
+        self._store = None
+        return True
 
     def parent_lost(self) -> None:
         """The store died with the warm parent; one that had not been started is kept for the next parent."""

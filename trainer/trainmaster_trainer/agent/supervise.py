@@ -184,7 +184,7 @@ def _when_empty(agent: Agent, orders: Orders) -> Step:
 def _carry_out(agent: Agent, orders: Orders) -> Step:
     member = member_of(orders.roster, agent.role, agent.index) if orders.roster is not None else None
     agent = replace(agent, attempt=orders.attempt, pending=None, roster=orders.roster)
-    if orders.verb == messages.WAIT or orders.roster is None or member is None:
+    if orders.verb == messages.WAIT or orders.roster is None or member is None or member.ranks == 0:
         return replace(agent, state=messages.WAITING), (DropStore(), ReportNow())
     ranks = frozenset(range(member.first_rank, member.first_rank + member.ranks))
     agent = replace(agent, state=messages.RUNNING, live=ranks)
