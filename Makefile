@@ -34,16 +34,17 @@ LOCK_FLAGS := --quiet --generate-hashes --no-emit-index-url --no-header --no-ann
 quickstart: .venv/.ready  ## Train handwritten digits with 4 local workers
 	.venv/bin/trainmaster run examples/digits/job.yaml
 
-check: .venv/.ready  ## Lint, types, layers and the fast tests (under a minute)
+lint: .venv/.ready  ## Format, lint, layers, types
 	@.venv/bin/ruff format --check --quiet .
 	@.venv/bin/ruff check --quiet .
 	@.venv/bin/lint-imports > .venv/.layers 2>&1 || { cat .venv/.layers; exit 1; }
-	@.venv/bin/mypy --no-error-summary operator trainer tests bench
+	@.venv/bin/mypy --no-error-summary operator trainer tests bench docs charts
+
+check: lint  ## Lint and the fast tests: under a minute
 	@$(PY) -m pytest -q $(FAST_TESTS)
 FAST_TESTS := tests/core tests/api tests/wire tests/house
 
-test: .venv/.ready  ## Every test, the real cluster included
-	@$(MAKE) --no-print-directory check
+test: lint  ## Every test, the real cluster included
 	@$(PY) -m pytest $(TEST_FLAGS) tests
 
 simulate: .venv/.ready  ## Inject faults into the simulated world: make simulate N=10000
@@ -66,4 +67,4 @@ cluster-down: .venv/.ready  ## End it, and leave nothing behind
 bench: .venv/.ready  ## Measure beside the peers: make bench [NAME=restart]
 	@$(PY) -m bench $(NAME)
 
-.PHONY: quickstart check test simulate generate images cluster-up cluster-down bench
+.PHONY: quickstart lint check test simulate generate images cluster-up cluster-down bench

@@ -35,11 +35,13 @@ def main() -> None:
     model = nn.Sequential(nn.Linear(2, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2)).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     first = 0
-    if CHECKPOINT.exists():
-        saved = torch.load(CHECKPOINT, map_location=device, weights_only=True)
-        model.load_state_dict(saved["model"])
-        optimizer.load_state_dict(saved["optimizer"])
-        first = saved["epoch"] + 1
+    # Rank 0 keeps the checkpoint and tells the others, who may not see its disk.
+    found = [torch.load(CHECKPOINT, weights_only=True) if dist.get_rank() == 0 and CHECKPOINT.exists() else None]
+    dist.broadcast_object_list(found, src=0)
+    if found[0]:
+        model.load_state_dict(found[0]["model"])
+        optimizer.load_state_dict(found[0]["optimizer"])
+        first = found[0]["epoch"] + 1
 
     replica = DistributedDataParallel(model)
     samples = spirals(4096)
