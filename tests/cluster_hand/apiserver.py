@@ -111,6 +111,13 @@ class ApiServer:
             assert time.monotonic() < deadline, f"{path} is not served"
             time.sleep(0.05)  # discovery has no watch
 
+    def await_verdict(self, path: str, body: Document, *, accepted: bool) -> None:
+        """A changed CRD counts a moment after it was changed."""
+        deadline = time.monotonic() + 20.0
+        while ((reply := self.try_call("POST", f"{path}?dryRun=All", body)).status < 400) != accepted:
+            assert time.monotonic() < deadline, reply
+            time.sleep(0.1)  # nothing tells when the API server goes by it
+
     def kubeconfig(self, path: Path, token: str | None = None) -> Path:
         """For a client with this token; the administrator's otherwise."""
         named = {"cluster": "private", "user": "user"}

@@ -63,9 +63,23 @@ def lab(server: ApiServer, operator: OperatorProcess) -> Lab:
     return Lab(server, operator, f"lab-{next(_numbers)}")
 
 
-def operator_token(server: ApiServer) -> str:
+@pytest.fixture
+def bound(server: ApiServer, tmp_path: Path) -> Iterator[Lab]:
+    """A namespace with an operator of its own, which has rights nowhere else."""
+    namespace, account = f"bound-{next(_numbers)}", f"bound-{next(_numbers)}"
+    server.call("POST", f"/api/v1/namespaces/{SYSTEM}/serviceaccounts", {"metadata": {"name": account}})
+    kubeconfig = server.kubeconfig(tmp_path / "kubeconfig", operator_token(server, account))
+    process = OperatorProcess(tmp_path, kubeconfig, namespace)
+    lab = Lab(server, process, namespace)
+    grant(server, account, f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}", "Role")
+    process.ensure()
+    yield lab
+    process.stop()
+
+
+def operator_token(server: ApiServer, account: str = "trainmaster") -> str:
     """For the operator's service account."""
-    path = f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/trainmaster/token"
+    path = f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/{account}/token"
     return str(server.call("POST", path, {"spec": {"expirationSeconds": 36000}})["status"]["token"])
 
 
@@ -76,11 +90,15 @@ def _install(server: ApiServer) -> None:
     server.await_served("/apis/trainmaster.dev/v1/trainingjobs")
     server.call("POST", "/api/v1/namespaces", {"metadata": {"name": SYSTEM}})
     server.call("POST", f"/api/v1/namespaces/{SYSTEM}/serviceaccounts", {"metadata": {"name": "trainmaster"}})
-    rights = "/apis/rbac.authorization.k8s.io/v1"
-    server.call("POST", f"{rights}/clusterroles", {"metadata": {"name": "trainmaster"}, "rules": RULES})
+    grant(server, "trainmaster", "/apis/rbac.authorization.k8s.io/v1", "ClusterRole")
+
+
+def grant(server: ApiServer, account: str, path: str, kind: str) -> None:
+    """What the operator may do, everywhere or in one namespace."""
+    server.call("POST", f"{path}/{kind.lower()}s", {"metadata": {"name": account}, "rules": RULES})
     binding = {
-        "metadata": {"name": "trainmaster"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "trainmaster"},
-        "subjects": [{"kind": "ServiceAccount", "name": "trainmaster", "namespace": SYSTEM}],
+        "metadata": {"name": account},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": account},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": SYSTEM}],
     }
-    server.call("POST", f"{rights}/clusterrolebindings", binding)
+    server.call("POST", f"{path}/{kind.lower()}bindings", binding)

@@ -3,13 +3,12 @@
 Nothing is asked of a cluster. What only a cluster knows (uid, the operator's address) stands as a placeholder.
 """
 
-import sys
 from pathlib import Path
 
 import yaml
 
-from trainmaster.api import document
 from trainmaster.api.job import TrainingJob
+from trainmaster.cli.check import EXIT_BAD, EXIT_GOOD, load_or_report
 from trainmaster.cluster import manifests
 from trainmaster.cluster.manifests import PodSettings
 
@@ -19,16 +18,11 @@ SETTINGS = PodSettings(operator_url="http://OPERATOR:8080", trainer_image="train
 
 def render(path: str) -> int:
     """Print them; 2 where the file is no job."""
-    try:
-        job = document.load_file(Path(path))
-    except OSError as error:
-        print(f"{path}: {error.strerror}", file=sys.stderr)
-        return 2
-    if not isinstance(job, TrainingJob):
-        print("\n".join(f"{path}:{problem}" for problem in job), file=sys.stderr)
-        return 2
+    job = load_or_report(Path(path))
+    if job is None:
+        return EXIT_BAD
     print(yaml.safe_dump_all(objects(job), sort_keys=False, default_flow_style=False), end="")
-    return 0
+    return EXIT_GOOD
 
 
 def objects(job: TrainingJob) -> list[manifests.Document]:

@@ -49,8 +49,8 @@ class Address:
     @classmethod
     def parse(cls, text: str) -> "Address":
         """`host:port`; an IPv6 host stands in brackets."""
-        host, _, port = text.rpartition(":")
-        if not port.isdecimal():
+        host, colon, port = text.rpartition(":")
+        if not colon or not port.isdecimal():
             raise ValueError(f"{text!r} is not HOST:PORT")
         return cls(host.strip("[]") or "0.0.0.0", int(port))  # noqa: S104  as `:8080` is read everywhere
 

@@ -1,0 +1,110 @@
+"""What is not for this operator, and what it cannot understand: left alone, told once, and no harm to others."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from .apiserver import ApiServer, Document
+from .conftest import CRD
+from .lab import TASK, Lab
+
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+@pytest.fixture
+def lax(server: ApiServer) -> Iterator[None]:
+    """A CRD that takes anything: an older or newer one than this operator's, say."""
+    name = yaml.safe_load(Path(CRD).read_text())["metadata"]["name"]
+    before = server.call("GET", f"{CRDS}/{name}")
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    changes: Document = {"schema": {"openAPIV3Schema": anything}, "subresources": {"status": {}}}
+    _replace(server, name, {**before["spec"]["versions"][0], **changes}, accepts_nonsense=True)
+    yield
+    _replace(server, name, before["spec"]["versions"][0], accepts_nonsense=False)
+
+
+def _replace(server: ApiServer, name: str, version: Document, *, accepts_nonsense: bool) -> None:
+    patch = [{"op": "replace", "path": "/spec/versions/0", "value": version}]
+    server.call("PATCH", f"{CRDS}/{name}", patch, "application/json-patch+json")
+    path = "/apis/trainmaster.dev/v1/namespaces/default/trainingjobs"
+    server.await_verdict(path, _job("nonsense"), accepted=accepts_nonsense)
+
+
+def _job(spec: object) -> Document:
+    return {"apiVersion": "trainmaster.dev/v1", "kind": "TrainingJob", "metadata": {"name": "odd"}, "spec": spec}
+
+
+ODD: list[object] = [
+    {"strategy": {"type": "Telepathy"}, "training": TASK},
+    {"strategy": {"type": "AllReduce"}, "training": {**TASK, "steps": "many"}, "workers": []},
+    {"strategy": {"type": "AllReduce"}, "training": TASK, "fromTheFuture": {"x": 1}},
+    "nonsense",
+    None,
+]
+
+
+@pytest.mark.parametrize("spec", ODD)
+def test_a_spec_that_cannot_be_read_is_told_once_and_left_alone(lab: Lab, lax: None, spec: object) -> None:
+    lab.server.call("POST", lab.jobs, _job(spec))
+    job = lab.await_job(lambda job: bool(job.get("status", {}).get("conditions")), "odd")
+    (condition,) = job["status"]["conditions"]
+    assert (condition["type"], condition["observedGeneration"]) == ("InvalidSpec", 1)
+    lab.await_event("InvalidSpec")
+    lab.submit("other")
+    lab.await_pods("other-worker-0-0")  # others are served, and nothing was made for the odd one
+    lab.start_training("other-worker-0-0")
+    lab.await_phase("Running", "other")
+    assert lab.job("odd")["metadata"]["resourceVersion"] == job["metadata"]["resourceVersion"], "written once"
+
+
+def test_a_spec_that_can_be_read_again_is_a_job_again(lab: Lab, lax: None) -> None:
+    lab.server.call("POST", lab.jobs, _job({"strategy": {"type": "AllReduce"}, "training": TASK, "fromTheFuture": 1}))
+    lab.await_job(lambda job: bool(job.get("status", {}).get("conditions")), "odd")
+    lab.patch_job({"spec": {"fromTheFuture": None}}, "odd")
+    lab.await_pods("odd-worker-0-0")
+    lab.await_job(lambda job: "InvalidSpec" not in {c["type"] for c in job["status"]["conditions"]}, "odd")
+
+
+def test_one_namespace_is_enough(bound: Lab, server: ApiServer) -> None:
+    """With rights in one namespace, and none in the cluster."""
+    bound.submit()
+    bound.await_pods("digits-worker-0-0")
+    (agent,) = bound.start_training("digits-worker-0-0")
+    bound.await_phase("Running")
+    bound.operator.kill()
+    bound.operator.ensure()
+    agent.state = "Finished"
+    agent.beat()
+    bound.await_phase("Succeeded")
+    assert "orbidden" not in bound.operator.log.read_text()
+
+
+def test_edits_by_others_do_not_get_lost_and_do_not_disturb(lab: Lab) -> None:
+    """Labels change all the time while the operator writes the status: conflicts are met and overcome."""
+    lab.submit(workers={"replicas": 2})
+    done = threading.Event()
+
+    def meddle() -> None:
+        number = 0
+        while not done.is_set():
+            number += 1
+            lab.patch_job({"metadata": {"labels": {"number": str(number)}}})
+
+    thread = threading.Thread(target=meddle)
+    thread.start()
+    try:
+        lab.await_pods("digits-worker-0-0", "digits-worker-1-0")
+        agents = lab.start_training("digits-worker-0-0", "digits-worker-1-0")
+        lab.await_phase("Running")
+        for agent in agents:
+            agent.state, agent.step = "Finished", 100
+            agent.beat()
+        job = lab.await_phase("Succeeded")
+    finally:
+        done.set()
+        thread.join()
+    assert job["status"]["attempt"] == 1
+    assert lab.server.audit(lab.namespace)["create pods"] == 2
