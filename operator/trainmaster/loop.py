@@ -43,7 +43,11 @@ class Platform(Protocol):
     """What the loop needs of a world: to see it, to write the status, to act."""
 
     async def observe(self, key: Key) -> tuple[TrainingJob, Observed] | None:
-        """The job and what exists of it; None when the job is gone."""
+        """The job and what exists of it; None when the job is gone.
+
+        After a write that was not answered it finds out first what became of it: to act on an older status than
+        the one that is written is to make replicas that nobody wants.
+        """
 
     async def write_status(self, job: TrainingJob, status: TrainingJobStatus) -> None:
         """Write if the job is still what `job` is. From then on `observe` gives this status, or a later one.

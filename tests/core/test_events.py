@@ -28,7 +28,7 @@ def test_a_lost_replica_is_told_once() -> None:
 
 
 def test_a_replica_that_is_lost_between_start_and_first_step_is_told_too() -> None:
-    assert told(a_stage(workers=2).settle().call_in().change("worker-1", evicted)) == ["ReplicaReplaced"]
+    assert told(a_stage(workers=2).settle().call_in().change("worker-1", evicted)) == ["Restarting"]
 
 
 def test_an_obstacle_is_told_once() -> None:

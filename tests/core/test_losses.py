@@ -69,7 +69,7 @@ def test_once_orders_to_run_may_be_out_a_loss_is_a_new_attempt() -> None:
     stage = a_stage(workers=2).settle().call_in()
     assert stage.status.phase == phases.STARTING
     stage.vanish("worker-1")
-    assert (stage.status.phase, stage.status.attempt, stage.status.restart_count) == (phases.PENDING, 2, 0)
+    assert (stage.status.phase, stage.status.attempt, stage.status.restart_count) == (phases.RESTARTING, 2, 1)
     assert stage.status.incarnations == {"worker-1": 1}
 
 

@@ -16,7 +16,7 @@ REPLICAS_READY = "ReplicasReady"  # the condition that says whether the group is
 # phase -> (next phase, why). Whatever is not terminal may also fail, be suspended, or succeed where ranks may run.
 STEPS: dict[str, tuple[tuple[str, str], ...]] = {
     PENDING: ((STARTING, "all replicas are there"), (RESTARTING, "an agent ended")),
-    STARTING: ((RUNNING, "every rank took its first step"), (PENDING, "a replica was lost before the start")),
+    STARTING: ((RUNNING, "every rank took its first step"),),
     RUNNING: (),
     RESTARTING: ((RUNNING, "every rank took its first step"),),
     RESIZING: ((RUNNING, "every rank took its first step"),),

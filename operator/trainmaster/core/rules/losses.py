@@ -31,18 +31,21 @@ def _lost(facts: Facts, slot: Slot) -> bool:
 
 
 def _harmless(facts: Facts, failure: Failure) -> bool:
-    """Nobody's fault, nothing trained yet, and not the cause of what the ledger could not explain."""
-    trained = facts.attempt_began or facts.status.phase == phases.RUNNING
+    """Nobody's fault, nothing trained yet, and not the cause of what the ledger could not explain.
+
+    Once Starting is written the order to run is out: whoever heard it may have trained, and an operator that was
+    away meanwhile cannot know.
+    """
+    trained = facts.attempt_began or facts.status.phase in (phases.STARTING, phases.RUNNING)
     return failure.failure_class in failures.FREE and not trained and not ledger.unexplained(facts.status)
 
 
 def _replaced(facts: Facts, failure: Failure, incarnations: dict[str, int]) -> TrainingJobStatus:
-    """While the job is Pending nobody was told to run. In every other phase somebody may run, unheard."""
+    """While the job is Pending nobody was told to run. In other phases somebody may run, unheard."""
     may_run = facts.status.phase != phases.PENDING
     update: dict[str, object] = {
         "incarnations": incarnations,
         "attempt": facts.status.attempt + (1 if may_run else 0),
-        "phase": phases.PENDING if facts.status.phase == phases.STARTING else facts.status.phase,
         "message": f"{failure.evidence}. Replacing it.",
     }
     return facts.status.model_copy(update=update)

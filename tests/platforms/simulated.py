@@ -1,0 +1,216 @@
+"""SimulatedPlatform: the loop's `Platform` over the simulated API server, with a cache that lags and calls that fail.
+
+Everything here belongs to one life of an operator: when it dies, the next one starts with an empty memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from tests.platforms.server import AlreadyExistsError, ApiServer, Change, NotFoundError, Pod, StaleError
+from trainmaster.api.job import TrainingJob
+from trainmaster.api.status import TrainingJobStatus
+from trainmaster.core import actions, observed
+from trainmaster.core.observed import Observed, Obstacle, Replica
+from trainmaster.intake import Intake
+from trainmaster.loop import ConflictError, UnavailableError
+from trainmaster.queueing import Key
+from trainmaster.wire import names
+
+# What every call passes on its way: (what it is, what it does) -> its result, or a fault.
+Gate = Callable[[str, Callable[[], object]], Awaitable[object]]
+
+
+@dataclass
+class View:
+    """What one operator sees: all objects at some moment, then every change after a while, in order."""
+
+    server: ApiServer
+    random: Random
+    on_change: Callable[[Key], None]
+    on_pod_gone: Callable[[str], None]
+    lag: float = 0.05
+    jobs: dict[Key, TrainingJob] = field(default_factory=dict)
+    pods: dict[str, Pod] = field(default_factory=dict)
+    services: set[str] = field(default_factory=set)
+    cut: bool = False
+    _known: dict[tuple[str, str], int] = field(default_factory=dict)
+    _coming: deque[tuple[float, Change]] = field(default_factory=deque)
+    _recent: deque[Change] = field(default_factory=lambda: deque(maxlen=20))
+    _timer: asyncio.TimerHandle | None = None
+
+    def open(self) -> None:
+        """List everything, and watch from there."""
+        self.relist()
+        self.server.watchers.append(self._note)
+
+    def close(self) -> None:
+        """Nobody looks any more."""
+        self.server.watchers.remove(self._note)
+        if self._timer:
+            self._timer.cancel()
+
+    def relist(self) -> None:
+        """A consistent list: what is not in it has gone, whether or not anybody told us. Ends a cut."""
+        self.cut = False
+        self._coming.clear()
+        there: dict[tuple[str, str], Change] = {}
+        for key, job in self.server.jobs.items():
+            there["job", str(key)] = Change(int(job.metadata.resource_version), ("job", str(key)), job)
+        for name, pod in self.server.pods.items():
+            there["pod", name] = Change(pod.version, ("pod", name), pod)
+        for key in self.server.services:
+            there["service", str(key)] = Change(self.server.version, ("service", str(key)), str(key))
+        mine = [("job", str(key)) for key in self.jobs] + [("pod", name) for name in self.pods]
+        for name in mine + [("service", service) for service in sorted(self.services)]:
+            if name not in there:
+                self.see(Change(self.server.version, name, None))
+        for change in there.values():
+            self.see(change)
+
+    def read(self, key: Key) -> None:
+        """Ask the server for one job."""
+        job = self.server.jobs.get(key)
+        version = int(job.metadata.resource_version) if job else self.server.version
+        self.see(Change(version, ("job", str(key)), job))
+
+    def replay(self) -> None:
+        """The watch was opened anew at an older version: the last changes come once more."""
+        self._coming.extendleft((0.0, change) for change in reversed(list(self._recent)))
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        self._deliver_soon()
+
+    def see(self, change: Change) -> None:
+        """One change arrives. What is older than what is known already has no say."""
+        if change.version <= self._known.get(change.name, 0):
+            return
+        self._known[change.name] = change.version
+        kind, name = change.name
+        if kind == "service":
+            (self.services.add if change.value else self.services.discard)(name)
+        elif kind == "job":
+            self._see_job(Key(*name.split("/")), change.value)
+        else:
+            self._see_pod(name, change.value)
+
+    def _see_job(self, key: Key, value: object) -> None:
+        if isinstance(value, TrainingJob):
+            self.jobs[key] = value
+        else:
+            self.jobs.pop(key, None)
+        self.on_change(key)
+
+    def _see_pod(self, name: str, value: object) -> None:
+        before = self.pods.pop(name, None)
+        if isinstance(value, Pod):
+            self.pods[name] = value
+        after = self.pods.get(name)
+        if before and (after is None or after.replica.uid != before.replica.uid):
+            self.on_pod_gone(before.replica.uid)
+        for pod in (before, after):
+            if pod:
+                self.on_change(pod.owner)
+
+    def _note(self, change: Change) -> None:
+        if self.cut:
+            return
+        due = asyncio.get_running_loop().time() + self.random.uniform(0, 2 * self.lag)
+        if self._coming:
+            due = max(due, self._coming[-1][0])  # a watch keeps the order
+        self._coming.append((due, change))
+        self._recent.append(change)
+        self._deliver_soon()
+
+    def _deliver_soon(self) -> None:
+        if self._timer is None and self._coming:
+            self._timer = asyncio.get_running_loop().call_at(self._coming[0][0], self._deliver)
+
+    def _deliver(self) -> None:
+        self._timer = None
+        now = asyncio.get_running_loop().time()
+        while self._coming and self._coming[0][0] <= now:
+            self.see(self._coming.popleft()[1])
+        self._deliver_soon()
+
+
+class SimulatedPlatform:
+    """`gate` stands before every call: it delays, loses, refuses, or kills the operator."""
+
+    def __init__(self, server: ApiServer, view: View, intake: Intake, gate: Gate) -> None:
+        self._server = server
+        self._view = view
+        self._intake = intake
+        self._gate = gate
+        self._unsure: set[Key] = set()
+        self._refused: dict[tuple[str, str], Obstacle] = {}
+        self.refuse: Obstacle | None = None  # what the server answers to the creation of pods, where it refuses them
+        self.events: list[actions.PostEvent] = []
+
+    async def observe(self, key: Key) -> tuple[TrainingJob, Observed] | None:
+        """As the cache and the agents tell it; what became of an unanswered write is asked for first."""
+        if key in self._unsure:
+            await self._gate("read", lambda: self._view.read(key))
+            self._unsure.discard(key)
+        job = self._view.jobs.get(key)
+        if job is None:
+            return None
+        mine = (pod.replica for name, pod in sorted(self._view.pods.items()) if pod.owner_uid == job.uid)
+        seen = tuple(dataclasses.replace(r, heartbeat=self._intake.heartbeat(r.uid)) for r in mine)
+        refused = tuple(obstacle for (uid, _), obstacle in self._refused.items() if uid == job.uid)
+        return job, Observed(seen, str(key) in self._view.services, tuple(dict.fromkeys(refused)))
+
+    async def write_status(self, job: TrainingJob, status: TrainingJobStatus) -> None:
+        """Only if nobody changed the job meanwhile."""
+        key = Key(job.namespace, job.name)
+        self._unsure.add(key)
+        try:
+            stored = await self._gate(f"status {status.phase}", lambda: self._server.write_status(job, status))
+        except (StaleError, NotFoundError) as error:
+            raise ConflictError(str(error)) from error
+        self._unsure.discard(key)
+        if isinstance(stored, TrainingJob):
+            self._view.see(Change(int(stored.metadata.resource_version), ("job", str(key)), stored))
+
+    async def apply(self, job: TrainingJob, action: actions.Action) -> None:
+        """One action, as the server or the agents take it."""
+        match action:
+            case actions.CreateReplica():
+                await self._create(job, action)
+            case actions.DeleteReplica(name=name, uid=uid):
+                await self._quietly(f"delete {name}", lambda: self._server.delete_pod(name, uid))
+            case actions.CreateService():
+                key = Key(job.namespace, job.name)
+                await self._quietly("service", lambda: self._server.create_service(key))
+            case actions.DeleteJob():
+                key = Key(job.namespace, job.name)
+                await self._quietly("delete job", lambda: self._server.delete_job(key, job.uid))
+            case actions.PostEvent():
+                await self._gate("event", lambda: self.events.append(action))
+            case actions.GiveOrders(orders=orders):
+                await self._gate("orders", lambda: [self._intake.give_orders(uid, order) for uid, order in orders])
+
+    async def _create(self, job: TrainingJob, wish: actions.CreateReplica) -> None:
+        name = names.replica_name(job.name, wish.role, wish.index, wish.incarnation)
+        if self.refuse:
+            self._refused[job.uid, name] = self.refuse
+            return
+        replica = Replica(wish.role, wish.index, wish.incarnation, name, "", observed.PENDING, 0.0)
+        await self._quietly(f"create {name}", lambda: self._server.create_pod(job, replica))
+        self._refused.pop((job.uid, name), None)
+
+    async def _quietly(self, call: str, effect: Callable[[], object]) -> None:
+        """It is as wished already: that is success."""
+        try:
+            await self._gate(call, effect)
+        except (AlreadyExistsError, NotFoundError):
+            pass
+
+
+__all__ = ["SimulatedPlatform", "UnavailableError", "View"]

@@ -1,0 +1,241 @@
+"""Lives of a job with trouble in them: scripts for the simulated world, and the end that each must come to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from tests.builders import JobBuilder, a_job
+from tests.platforms.agents import SimulatedAgent
+from tests.simulation.world import KEY, World
+from trainmaster.core.observed import Obstacle, Replica
+from trainmaster.wire import names
+from trainmaster.wire.messages import ErrorReport
+from trainmaster_trainer.agent.supervise import RankEnded
+
+Script = Callable[[World], Awaitable[None]]
+KILLED = RankEnded(0, 0, signal="SIGKILL")
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A script, and how it must end. `counted` are the classes of ledger lines that cost budget."""
+
+    script: Script
+    phase: str = "Succeeded"
+    counted: tuple[str, ...] = ()
+    restarts: tuple[int, ...] = (0,)  # each of these counts is right, depending on who was seen first
+    job: JobBuilder = field(default_factory=lambda: a_job().with_workers(2))
+
+    @property
+    def name(self) -> str:
+        """As in test reports."""
+        return self.script.__name__
+
+
+def kill_rank(world: World, slot: str, how: RankEnded = KILLED) -> None:
+    """The first living rank of this agent dies."""
+    agent = world.agent(slot)
+    if agent and agent.group and agent.state.live:
+        agent.group.kill(agent.pod.uid, min(agent.state.live), how)
+
+
+def an_error(text: str) -> RankEnded:
+    """A rank raises."""
+    return RankEnded(0, 0, exit_code=1, error=ErrorReport("ValueError", text, "train.py:7 in step"))
+
+
+def the_pod(world: World, slot: str) -> Replica:
+    """Its pod, which is there."""
+    pod = world.pod(slot)
+    assert pod, slot
+    return pod
+
+
+def the_agent(world: World, slot: str) -> SimulatedAgent:
+    """Its agent, which is up."""
+    agent = world.agent(slot)
+    assert agent, slot
+    return agent
+
+
+async def undisturbed(world: World) -> None:
+    pass
+
+
+async def a_rank_dies(world: World) -> None:
+    await world.step(35)
+    kill_rank(world, "worker-1")
+
+
+async def the_first_rank_dies_twice(world: World) -> None:
+    await world.step(35)
+    kill_rank(world, "worker-0")
+    await world.step(60)
+    kill_rank(world, "worker-0")
+
+
+async def a_pod_is_deleted(world: World) -> None:
+    await world.step(35)
+    pod = the_pod(world, "worker-1")
+    world.server.delete_pod(pod.name, pod.uid)
+
+
+async def the_first_pod_is_evicted(world: World) -> None:
+    await world.step(35)
+    world.nodes.evict(the_pod(world, "worker-0"))
+
+
+async def a_pod_is_deleted_by_force(world: World) -> None:
+    await world.step(35)
+    world.nodes.remove_at_once(the_pod(world, "worker-1"))
+
+
+async def a_pod_hangs_in_terminating(world: World) -> None:
+    await world.step(35)
+    pod = the_pod(world, "worker-1")
+    world.nodes.stuck.add(pod.uid)
+    world.server.delete_pod(pod.name, pod.uid)
+
+
+async def a_node_is_lost(world: World) -> None:
+    await world.step(35)
+    world.nodes.lose(the_pod(world, "worker-1").node, seconds=60, dies=True)
+
+
+async def a_node_is_cut_off(world: World) -> None:
+    await world.step(35)
+    world.nodes.lose(the_pod(world, "worker-0").node, seconds=60, dies=False)
+
+
+async def two_pods_are_lost_at_once(world: World) -> None:
+    await world.step(35)
+    for slot in ("worker-0", "worker-2"):
+        world.nodes.evict(the_pod(world, slot))
+
+
+async def a_container_is_killed(world: World) -> None:
+    await world.step(35)
+    world.nodes.kill_agent(the_pod(world, "worker-1"))
+
+
+async def a_pod_is_lost_before_the_start(world: World) -> None:
+    await world.until(lambda: world.agent("worker-0") is not None, "an agent")
+    world.nodes.evict(the_pod(world, "worker-0"))
+
+
+async def suspended_and_resumed(world: World) -> None:
+    await world.step(35)
+    world.server.edit_job(KEY, {"suspend": True})
+    await world.phase("Suspended")
+    await asyncio.sleep(10)
+    world.server.edit_job(KEY, {"suspend": False})
+
+
+async def scaled_up_and_down(world: World) -> None:
+    workers = world.job().spec.workers
+    for step, replicas in ((20, 3), (60, 1)):
+        await world.step(step)
+        world.server.edit_job(KEY, {"workers": workers.model_copy(update={"replicas": replicas})})
+
+
+async def a_pod_is_lost_as_all_finish(world: World) -> None:
+    await world.step(100)
+    pod = world.pod("worker-1")
+    if pod and pod.alive:
+        world.nodes.evict(pod)
+
+
+async def the_budget_runs_out(world: World) -> None:
+    for step in (20, 40, 60):
+        await world.step(step)
+        kill_rank(world, "worker-1")
+
+
+async def the_same_error_comes_again(world: World) -> None:
+    for attempt in (1, 2):
+        await world.until(lambda n=attempt: world.status().attempt == n, "the attempt")  # type: ignore[misc]
+        await world.until(lambda: _trains(world), "training")
+        kill_rank(world, "worker-1", an_error("nan in the loss"))
+
+
+async def the_image_is_missing_for_a_while(world: World) -> None:
+    await asyncio.sleep(20)
+    world.nodes.weather.obstacle = None
+
+
+async def the_image_never_comes(world: World) -> None:
+    pass
+
+
+async def the_api_server_is_away_when_a_rank_dies(world: World) -> None:
+    await world.step(35)
+    world.down_until = asyncio.get_running_loop().time() + 20
+    kill_rank(world, "worker-1")
+
+
+async def the_operator_is_away_when_a_rank_dies(world: World) -> None:
+    await world.step(35)
+    world.kill_operator()
+    kill_rank(world, "worker-1")
+
+
+async def the_operator_restarts_in_mid_training(world: World) -> None:
+    await world.step(35)
+    world.kill_operator()
+
+
+def _trains(world: World) -> bool:
+    groups = world.jobs[KEY].groups.values()
+    return any(g.began is not None and not g.broken and g.roster.attempt == world.status().attempt for g in groups)
+
+
+def with_missing_image(script: Script) -> Script:
+    """No image can be pulled from the beginning on."""
+
+    async def blocked(world: World) -> None:
+        world.nodes.weather.obstacle = Obstacle("ErrImagePull", "no such image")
+        await script(world)
+
+    blocked.__name__ = script.__name__
+    return blocked
+
+
+three = a_job().with_workers(3)
+SCENARIOS = (
+    Scenario(undisturbed),
+    Scenario(undisturbed, job=a_job().with_workers(3, gpus=2)),
+    Scenario(a_rank_dies, counted=("Signal",), restarts=(1,)),
+    Scenario(the_first_rank_dies_twice, counted=("Signal", "Signal"), restarts=(2,)),
+    Scenario(a_pod_is_deleted, restarts=(1,)),
+    Scenario(the_first_pod_is_evicted, restarts=(1,)),
+    Scenario(a_pod_is_deleted_by_force, restarts=(1,)),
+    Scenario(a_pod_hangs_in_terminating, restarts=(1,)),
+    Scenario(a_node_is_lost, restarts=(1,)),
+    Scenario(a_node_is_cut_off, restarts=(1,)),
+    Scenario(two_pods_are_lost_at_once, restarts=(1,), job=three),
+    Scenario(a_container_is_killed, counted=("OutOfMemory",), restarts=(1,)),
+    Scenario(a_pod_is_lost_before_the_start, restarts=(0, 1)),
+    Scenario(suspended_and_resumed),
+    Scenario(scaled_up_and_down),
+    Scenario(a_pod_is_lost_as_all_finish, restarts=(0, 1)),
+    Scenario(
+        the_budget_runs_out,
+        phase="Failed",
+        counted=("Signal", "Signal", "Signal"),
+        restarts=(2,),
+        job=a_job().with_workers(2).with_failure_policy(maxRestarts=2),
+    ),
+    Scenario(the_same_error_comes_again, phase="Failed", counted=("PythonError", "PythonError"), restarts=(1, 2)),
+    Scenario(with_missing_image(the_image_is_missing_for_a_while)),
+    Scenario(
+        with_missing_image(the_image_never_comes),
+        phase="Failed",
+        job=a_job().with_workers(2).with_failure_policy(startSeconds=30),
+    ),
+    Scenario(the_api_server_is_away_when_a_rank_dies, counted=("Signal",), restarts=(1,)),
+    Scenario(the_operator_is_away_when_a_rank_dies, counted=("Signal",), restarts=(1,)),
+    Scenario(the_operator_restarts_in_mid_training),
+)
+ROLE = names.WORKER

@@ -1,0 +1,170 @@
+"""What must never be, whatever fails: looked after at every change of the simulated world."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tests.platforms.nodes import Nodes
+from tests.platforms.server import ApiServer, Change, Pod
+from trainmaster.api.job import TrainingJob
+from trainmaster.api.status import TrainingJobStatus
+from trainmaster.core import failures, phases
+from trainmaster.core.observed import Replica
+from trainmaster.wire import messages, names
+from trainmaster.wire.messages import Orders, Roster
+
+
+class _Errors(logging.Handler):
+    """An error in the log is a violation: nothing in the simulation should ever need one."""
+
+    def __init__(self, note: Watch) -> None:
+        super().__init__(logging.ERROR)
+        self._watch = note
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._watch.violated(f"an error was logged: {self.format(record)}")
+
+
+@dataclass
+class Watch:
+    """Looks on. `violations` is empty, or the simulation has found a bug."""
+
+    server: ApiServer
+    violations: list[str] = field(default_factory=list)
+    writes: int = 0
+    history: list[str] = field(default_factory=list)
+    _statuses: dict[str, TrainingJobStatus] = field(default_factory=dict)
+    _rosters: dict[tuple[str, int], str] = field(default_factory=dict)
+    _running: dict[str, int] = field(default_factory=dict)
+    _pods: dict[str, str] = field(default_factory=dict)
+
+    def violated(self, law: str) -> None:
+        """Something happened that must not."""
+        self.violations.append(law)
+
+    @contextlib.contextmanager
+    def listening_to(self, log: logging.Logger) -> Iterator[None]:
+        """Errors that are logged meanwhile are violations; warnings are expected here."""
+        handler, level = _Errors(self), log.level
+        log.addHandler(handler)
+        log.setLevel(logging.ERROR)
+        before, log.propagate = log.propagate, False
+        try:
+            yield
+        finally:
+            log.removeHandler(handler)
+            log.setLevel(level)
+            log.propagate = before
+
+    def see(self, change: Change) -> None:
+        """Every change of the server."""
+        if isinstance(change.value, TrainingJob):
+            self._see_job(change.name[1], change.value)
+        elif isinstance(change.value, Pod):
+            self._see_pod(change.value)
+
+    # Jobs.
+
+    def _see_job(self, key: str, job: TrainingJob) -> None:
+        before, after = self._statuses.get(key, TrainingJobStatus()), job.status
+        self._statuses[key] = after
+        if before == after:
+            return
+        self.writes += 1
+        self.history.append(f"{key}: {after.phase} {after.attempt} {after.message}")
+        if after.attempt < before.attempt:
+            self.violated(f"the attempt fell from {before.attempt} to {after.attempt}")
+        if after.restart_count < before.restart_count:
+            self.violated("the count of restarts fell")
+        if any(after.incarnations.get(slot, 0) < number for slot, number in before.incarnations.items()):
+            self.violated("an incarnation fell")
+        if after.phase != before.phase and after.phase not in dict(phases.next_phases(before.phase)):
+            self.violated(f"{before.phase} was followed by {after.phase}")
+        if before.finished and (before.phase, before.attempt, before.restarts) != (
+            after.phase,
+            after.attempt,
+            after.restarts,
+        ):
+            self.violated("an ended job was changed")
+        self._check_budget(job)
+
+    def _check_budget(self, job: TrainingJob) -> None:
+        counted = [
+            line
+            for line in job.status.restarts
+            if line.failure_class not in failures.FREE and line.decision == "Restart"
+        ]
+        if len(counted) > job.spec.failure_policy.max_restarts:
+            self.violated(f"{len(counted)} restarts with a budget of {job.spec.failure_policy.max_restarts}")
+        tries = [line.attempt for line in job.status.restarts]
+        if len(tries) != len(set(tries)):
+            self.violated(f"one attempt has two lines in the ledger: {tries}")
+
+    # Pods.
+
+    def _see_pod(self, pod: Pod) -> None:
+        replica = pod.replica
+        if replica.uid in self._pods:
+            return
+        self._pods[replica.uid] = replica.name
+        status = self._statuses.get(str(pod.owner), TrainingJobStatus())
+        slot = names.replica_key(replica.role, replica.index)
+        if status.finished:
+            self.violated(f"{replica.name} was made after the end")
+        if not status.attempt:
+            self.violated(f"{replica.name} was made before the job was accepted")
+        if replica.incarnation > status.incarnations.get(slot, 0):
+            self.violated(f"{replica.name} was made before it was written down")
+        twins = [other.replica for other in self.server.pods.values() if _twins(other.replica, replica)]
+        if any(twin.alive for twin in twins if pod.owner == self.server.pods[twin.name].owner):
+            self.violated(f"{replica.name} was made beside {[twin.name for twin in twins]}")
+
+    # Agents.
+
+    def heard(self, pod: Pod, orders: Orders) -> None:
+        """An agent has heard these orders."""
+        key = str(pod.owner)
+        status = self._statuses.get(key, TrainingJobStatus())
+        if orders.verb == messages.RUN:
+            # Pending says that nobody was told to run the present attempt.
+            if (orders.attempt, True) > (status.attempt, status.phase != phases.PENDING):
+                self.violated(f"attempt {orders.attempt} was ordered before it was written down ({status.phase})")
+            if orders.roster and not any(
+                (member.role, member.index, member.incarnation)
+                == (pod.replica.role, pod.replica.index, pod.replica.incarnation)
+                for member in orders.roster.members
+            ):
+                self.violated(f"{pod.replica.name} was told to run without being in the roster")
+        if orders.verb == messages.EXIT and not status.finished:
+            self.violated(f"{pod.replica.name} was sent home from a job that is {status.phase}")
+
+    def ordered(self, key: str, orders: Orders) -> None:
+        """The operator gives these orders."""
+        if orders.verb == messages.RUN:
+            if orders.attempt < self._running.get(key, 0):
+                self.violated(f"attempt {orders.attempt} was ordered after {self._running[key]}")
+            self._running[key] = max(orders.attempt, self._running.get(key, 0))
+
+    def new_group(self, key: str, roster: Roster) -> None:
+        """The first ranks of a roster start."""
+        before = self._rosters.setdefault((key, roster.attempt), roster.digest)
+        if before != roster.digest:
+            self.violated(f"attempt {roster.attempt} was begun with two rosters")
+
+    # The end.
+
+    def the_end(self, nodes: Nodes) -> None:
+        """All jobs have ended a while ago."""
+        for pod in self.server.pods.values():
+            if pod.replica.alive and pod.replica.node not in nodes.lost:
+                self.violated(f"{pod.replica.name} was left behind: {pod.replica.phase}")
+        for agent in nodes.agents.values():
+            if not agent.silent:
+                self.violated(f"the agent of {agent.pod.name} was left behind")
+
+
+def _twins(other: Replica, replica: Replica) -> bool:
+    return (other.role, other.index) == (replica.role, replica.index) and other.uid != replica.uid

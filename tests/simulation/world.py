@@ -1,0 +1,214 @@
+"""The whole simulated world: server, nodes, agents, jobs, an operator that may die, and what is known of the truth.
+
+One seed, one history. `World.run` lives through a scenario; `watch.py` looks on and notes what must never be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from tests.builders import JobBuilder, a_job
+from tests.platforms.agents import AwayError, SimulatedAgent
+from tests.platforms.clock import EPOCH
+from tests.platforms.nodes import Nodes
+from tests.platforms.server import ApiServer, Pod
+from tests.platforms.training import Group, Plan, Storage
+from tests.simulation.operators import Operator
+from tests.simulation.watch import Watch
+from trainmaster.api.job import TrainingJob
+from trainmaster.api.status import TrainingJobStatus
+from trainmaster.core.observed import Replica
+from trainmaster.loop import UnavailableError
+from trainmaster.queueing import Key
+from trainmaster.wire import names
+from trainmaster.wire.messages import CheckpointRecord, Heartbeat, Orders, Roster
+
+KEY = Key("lab", "digits")
+LIMIT_SECONDS = 4000.0
+BEFORE, AFTER, LOST = "before", "after", "reply lost"
+
+
+@dataclass
+class Faults:
+    """How often the API server does not do as it is told."""
+
+    unavailable: float = 0.0
+    reply_lost: float = 0.0
+    latency: tuple[float, float] = (0.001, 0.02)
+    lag: float = 0.03
+    restart_seconds: float = 2.0
+
+
+@dataclass
+class SimulatedJob:
+    """A job, and the truth about its training."""
+
+    name: str
+    uid: str
+    plan: Plan
+    random: Random
+    watch: Watch
+    storage: Storage = field(default_factory=Storage)
+    groups: dict[str, Group] = field(default_factory=dict)
+
+    def group(self, roster: Roster) -> Group:
+        """Where the ranks of this roster meet."""
+        if roster.digest not in self.groups:
+            self.watch.new_group(self.name, roster)
+            self.groups[roster.digest] = Group(roster, self.plan, self.storage, self.random)
+        return self.groups[roster.digest]
+
+    def newest(self) -> CheckpointRecord | None:
+        """The newest complete checkpoint."""
+        for group in self.groups.values():
+            group.step  # noqa: B018  looking at it saves what was due
+        storage = self.storage
+        return CheckpointRecord(storage.step, EPOCH.timestamp() + storage.time, "abc") if storage.step else None
+
+
+class World:
+    """Everything, from one seed."""
+
+    def __init__(self, seed: int, *jobs: JobBuilder, plan: Plan | None = None, faults: Faults | None = None) -> None:
+        self.random = Random(seed)
+        self.faults = faults or Faults()
+        self.plan = plan or Plan()
+        self.server = ApiServer(now=lambda: EPOCH.timestamp() + asyncio.get_running_loop().time())
+        self.nodes = Nodes(self.server, self.random, self._make_agent)
+        self.watch = Watch(self.server)
+        self.jobs: dict[Key, SimulatedJob] = {}
+        self.operator: Operator | None = None
+        self.calls: list[str] = []
+        self.crashes: dict[int, str] = {}  # number of a call -> BEFORE, AFTER or LOST
+        self.down_until = 0.0
+        self.injected: Counter[str] = Counter()
+        self._builders = jobs or (a_job().with_workers(2),)
+
+    # Life.
+
+    async def run(self, scenario: Callable[[World], Awaitable[None]]) -> World:
+        """Live through the scenario until all jobs have ended, and a while longer."""
+        with self.watch.listening_to(logging.getLogger("trainmaster")):
+            self.nodes.watch()
+            self.server.watchers.append(self.watch.see)
+            for builder in self._builders:
+                self.submit(builder)
+            self._start_operator()
+            await scenario(self)
+            await self.until(lambda: all(job.status.finished for job in self.server.jobs.values()), "all jobs to end")
+            await asyncio.sleep(90)
+            self.watch.the_end(self.nodes)
+            if self.operator:
+                self.operator.die()
+        return self
+
+    def submit(self, builder: JobBuilder) -> None:
+        """A user applies a job."""
+        job = builder.build()
+        steps = {"steps": self.plan.steps}
+        spec = job.spec.model_copy(update={"training": job.spec.training.model_copy(update=steps)})
+        key = Key(job.namespace, job.name)
+        self.jobs[key] = SimulatedJob(str(key), job.uid, self.plan, self.random, self.watch)
+        self.server.create_job(job.model_copy(update={"spec": spec}))
+
+    # What scenarios look at.
+
+    def job(self, key: Key = KEY) -> TrainingJob:
+        """As it is stored."""
+        return self.server.jobs[key]
+
+    def status(self, key: Key = KEY) -> TrainingJobStatus:
+        """As it is stored."""
+        return self.server.jobs[key].status
+
+    def pod(self, slot: str, key: Key = KEY) -> Replica | None:
+        """The newest pod of `worker-0` that is there."""
+        mine = [pod for pod in self.server.pods_of(key) if names.replica_key(pod.role, pod.index) == slot]
+        return max(mine, key=lambda pod: pod.incarnation, default=None)
+
+    def agent(self, slot: str, key: Key = KEY) -> SimulatedAgent | None:
+        """The agent in that pod, if it is up."""
+        pod = self.pod(slot, key)
+        return self.nodes.agents.get(pod.uid) if pod else None
+
+    async def until(self, holds: Callable[[], bool], what: str) -> None:
+        """Wait for it."""
+        while not holds():
+            if asyncio.get_running_loop().time() > LIMIT_SECONDS:
+                raise AssertionError(f"waited in vain for {what}: {self._everything()}")
+            await asyncio.sleep(0.05)
+
+    async def phase(self, phase: str, key: Key = KEY) -> None:
+        """Wait for this phase."""
+        await self.until(lambda: key in self.server.jobs and self.status(key).phase == phase, phase)
+
+    async def step(self, step: int, key: Key = KEY) -> None:
+        """Wait until training is at this step."""
+        groups = self.jobs[key].groups
+        await self.until(lambda: any(group.step >= step for group in groups.values()), f"step {step}")
+
+    # The operator's life.
+
+    def kill_operator(self) -> None:
+        """It dies; a new one is there after a while."""
+        if self.operator:
+            self.operator.die()
+            self.operator = None
+            asyncio.get_running_loop().call_later(self.faults.restart_seconds, self._start_operator)
+
+    def _start_operator(self) -> None:
+        if self.operator is None:
+            self.operator = Operator(self.server, self.random, self._gate, self.faults.lag)
+            self.operator.start()
+
+    async def _gate(self, call: str, effect: Callable[[], object]) -> object:
+        """Every call of the operator goes through here."""
+        self.calls.append(call)
+        crash = self.crashes.get(len(self.calls), "")
+        await asyncio.sleep(self.random.uniform(*self.faults.latency))
+        if crash == BEFORE:
+            await self._die()
+        local = call in ("orders", "event")
+        if not local and self._refuses():
+            await asyncio.sleep(0.2)
+            raise UnavailableError("the API server is away")
+        result = effect()
+        if crash == AFTER:
+            await self._die()
+        if not local and (crash == LOST or self.random.random() < self.faults.reply_lost):
+            raise UnavailableError("the reply was lost")
+        return result
+
+    def _refuses(self) -> bool:
+        down = asyncio.get_running_loop().time() < self.down_until
+        return down or self.random.random() < self.faults.unavailable
+
+    async def _die(self) -> None:
+        self.kill_operator()
+        await asyncio.Event().wait()
+
+    def _make_agent(self, pod: Pod) -> SimulatedAgent:
+        async def send(heartbeat: Heartbeat) -> Orders | None:
+            if self.operator is None:
+                raise AwayError("connection refused")
+            return await self.operator.receive(heartbeat)
+
+        return SimulatedAgent(
+            pod=pod.replica,
+            job=self.jobs[pod.owner],
+            random=self.random,
+            send=send,
+            leave=lambda code: self.nodes.agent_left(pod.replica, code),
+            heard=lambda orders: self.watch.heard(pod, orders),
+        )
+
+    def _everything(self) -> str:
+        jobs = [f"{key}: {job.status}" for key, job in self.server.jobs.items()]
+        pods = [f"{pod.replica}" for pod in self.server.pods.values()]
+        agents = [f"{agent.pod.name}: {agent.state}" for agent in self.nodes.agents.values()]
+        return "\n".join(["", *jobs, *pods, *agents])
