@@ -1,0 +1,245 @@
+"""A kubelet and all its agents in one process, for `bench operator`.
+
+The kubelet binds every new pod, says that it runs and has an address, and asks for the pod's own token. The agents
+speak the heartbeat protocol as the real one does: one request held open, one more at once when something happens.
+Training is a clock: a step every STEP_SECONDS, as many as the pod's plan asks for.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from trainmaster.wire import codec, messages, names
+from trainmaster.wire.messages import CheckpointRecord, Heartbeat, Orders, RankProgress, Rendezvous
+
+from bench.operator_api import MERGE_PATCH, Api, Document, Places
+
+STEP_SECONDS = 0.1
+LOAD_SECONDS = 0.5
+STEPS_PER_CHECKPOINT = 50
+REPORT_SECONDS = 0.1
+PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.0)  # as the agent's reporter has them
+MOST_SHADOWS = 2
+
+_addresses = itertools.count(2)
+
+
+class Agent:
+    """PID 1 of one pod."""
+
+    def __init__(self, session: aiohttp.ClientSession, places: Places, token: str, pod: Document) -> None:
+        self._session = session
+        self._places = places
+        self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        self._pod = pod
+        self._plan = _plan(pod)
+        self._numbers = itertools.count(1)
+        self._state, self._attempt, self._digest = messages.WAITING, 0, ""
+        self._rendezvous: Rendezvous | None = None
+        self._orders: Orders | None = None
+        self._began = 0.0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._shadows = 0
+        self.answered = 0.0  # when it last had orders from the operator, in seconds of the monotonic clock
+        self.beats = 0
+
+    @property
+    def running(self) -> bool:
+        """Whether it trains."""
+        return self._state == messages.RUNNING
+
+    async def live(self) -> None:
+        """Until it is told to leave."""
+        trouble = 0
+        while not (self._orders and self._orders.verb == messages.EXIT):
+            try:
+                went_well = await self._beat(hold=not trouble)
+            except (aiohttp.ClientError, OSError, TimeoutError):
+                went_well = False
+            trouble = 0 if went_well else trouble + 1
+            if trouble:
+                pause = PAUSES[min(trouble, len(PAUSES)) - 1]
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  no secret
+        for task in self._tasks:
+            task.cancel()
+
+    async def _beat(self, *, hold: bool) -> bool:
+        """Say how it is; whether orders came back."""
+        body = codec.encode(self._heartbeat(hold=hold))
+        if self._shadows < MOST_SHADOWS:
+            self._in_background(self._shadow(body))
+        url = self._places.operator + names.HEARTBEAT_PATH
+        timeout = aiohttp.ClientTimeout(total=12)
+        async with self._session.post(url, data=body, headers=self._headers, timeout=timeout) as response:
+            content = await response.read()
+        self.beats += 1
+        if response.status != 200:
+            return False
+        self.answered = time.monotonic()
+        self._obey(codec.decode(Orders, content))
+        return True
+
+    async def _shadow(self, body: bytes) -> None:
+        """The same words to the peer."""
+        self._shadows += 1
+        url = f"http://127.0.0.1:{self._places.peer_port}{names.HEARTBEAT_PATH}"
+        with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError):
+            async with self._session.post(url, data=body, headers=self._headers) as response:
+                await response.read()
+        self._shadows -= 1
+
+    def _obey(self, orders: Orders) -> None:
+        self._orders = orders
+        if orders.verb == messages.RUN and orders.roster and orders.attempt > self._attempt:
+            self._state, self._attempt = messages.RUNNING, orders.attempt
+            self._digest, self._rendezvous = orders.roster.digest, orders.roster.rendezvous
+            self._began = time.monotonic() + LOAD_SECONDS
+            self._in_background(self._train())
+
+    async def _train(self) -> None:
+        """What cannot wait for the held request: the start, the first step, the end."""
+        await self._tell()
+        await asyncio.sleep(self._began + STEP_SECONDS - time.monotonic())
+        await self._tell()
+        await asyncio.sleep(self._plan["steps"] * STEP_SECONDS)
+        self._state = messages.FINISHED
+        await self._tell()
+
+    async def _tell(self) -> None:
+        with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError):
+            await self._beat(hold=False)
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _step(self) -> int:
+        taken = int((time.monotonic() - self._began) / STEP_SECONDS)
+        return max(0, min(int(self._plan["steps"]), taken))
+
+    def _heartbeat(self, *, hold: bool) -> Heartbeat:
+        metadata = self._pod["metadata"]
+        labels, owner = metadata["labels"], metadata["ownerReferences"][0]
+        index, trains = int(labels[names.LABEL_INDEX]), self._state != messages.WAITING
+        step = self._step() if trains else 0
+        saved = step // STEPS_PER_CHECKPOINT * STEPS_PER_CHECKPOINT
+        loss = 2.0 / (1 + step / 100)
+        rank = RankProgress(index, step, _phase(step, self._state), loss, 640.0, STEP_SECONDS)
+        return Heartbeat(
+            job=f"{metadata['namespace']}/{owner['name']}",
+            job_uid=owner["uid"],
+            role=labels[names.LABEL_ROLE],
+            index=index,
+            incarnation=int(labels[names.LABEL_INCARNATION]),
+            pod_uid=metadata["uid"],
+            sequence=next(self._numbers),
+            state=self._state,
+            attempt=self._attempt,
+            offer=Rendezvous(29500 + self._attempt, f"key-{self._attempt}"),
+            rendezvous=self._rendezvous,
+            roster_digest=self._digest,
+            ranks=(rank,) if trains else (),
+            checkpoint=CheckpointRecord(saved, 1.7e9 + saved, f"{saved:064d}") if saved else None,
+            orders_seen=self._orders.version if self._orders else "",
+            hold=hold,
+            warm=True,
+        )
+
+
+class Kubelet:
+    """Starts an agent for every new pod."""
+
+    def __init__(self, api: Api, session: aiohttp.ClientSession, places: Places) -> None:
+        self._api = api
+        self._session = session
+        self._places = places
+        self._agents: dict[str, Agent] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Until it is killed."""
+        report = asyncio.create_task(self._report())
+        async for kind, pod in self._api.list_and_watch("/api/v1/pods", names.LABEL_JOB):
+            if kind != "ADDED" or pod["status"].get("phase") != "Pending" or pod["spec"].get("nodeName"):
+                continue
+            uid = pod["metadata"]["uid"]
+            self._tasks[uid] = asyncio.create_task(self._pod(uid, pod))
+        await report
+
+    async def _pod(self, uid: str, pod: Document) -> None:
+        name, path = pod["metadata"]["name"], f"/api/v1/namespaces/{pod['metadata']['namespace']}"
+        bound = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}
+        spec = {"audiences": [names.TOKEN_AUDIENCE], "expirationSeconds": 3600, "boundObjectRef": bound}
+        token = await self._api.call("POST", f"{path}/serviceaccounts/default/token", {"spec": spec})
+        target = {"kind": "Node", "name": "node-1"}
+        await self._api.call("POST", f"{path}/pods/{name}/binding", {"metadata": {"name": name}, "target": target})
+        pod = await self._say(f"{path}/pods/{name}", _running())
+        self._agents[uid] = Agent(self._session, self._places, token["status"]["token"], pod)
+        await self._agents[uid].live()
+        del self._agents[uid]
+        await self._say(f"{path}/pods/{name}", _succeeded())
+
+    async def _say(self, path: str, status: Document) -> Document:
+        return await self._api.call("PATCH", f"{path}/status", {"status": status}, MERGE_PATCH)
+
+    async def _report(self) -> None:
+        path = Path(self._places.report)
+        while True:
+            agents = list(self._agents.values())
+            words = {
+                "agents": len(agents),
+                "running": sum(agent.running for agent in agents),
+                "beats": sum(agent.beats for agent in agents),
+                "answered": sorted(agent.answered for agent in agents),
+            }
+            draft = path.with_suffix(".new")
+            draft.write_text(json.dumps(words))
+            os.replace(draft, path)  # noqa: PTH105  the reader never sees half of it
+            await asyncio.sleep(REPORT_SECONDS)
+
+
+def _phase(step: int, state: str) -> str:
+    if state == messages.FINISHED:
+        return "done"
+    return "train" if step else "load"
+
+
+def _plan(pod: Document) -> Document:
+    variables = pod["spec"]["containers"][0]["env"]
+    plan: Document = json.loads(next(v["value"] for v in variables if v["name"] == names.ENV_TRAINING))
+    return plan
+
+
+def _running() -> Document:
+    number = next(_addresses)
+    address = f"10.{244 + number // 62500}.{number // 250 % 250}.{number % 250 + 1}"
+    return {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}], **_container({"running": {}})}
+
+
+def _succeeded() -> Document:
+    return {"phase": "Succeeded", **_container({"terminated": {"exitCode": 0, "reason": "Completed"}})}
+
+
+def _container(state: Document) -> Document:
+    container = {"name": names.MAIN_CONTAINER, "image": "i", "imageID": "i", "ready": True, "restartCount": 0}
+    return {"containerStatuses": [{**container, "state": state}]}
+
+
+async def main(places: Places) -> None:
+    """Until it is killed."""
+    async with Api(places) as api, aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        await Kubelet(api, session, places).run()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Places.load(sys.argv[1])))
