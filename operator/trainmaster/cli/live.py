@@ -1,34 +1,50 @@
 """The live view of `trainmaster run` on a terminal, drawn by rich. Chosen by cli/run.py where there is a terminal."""
 
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import Progress, TrainingJobStatus
-from trainmaster.cli.views import FirstWorkerLines, closing_lines, headline
+from trainmaster.cli import texts
+from trainmaster.cli.lines import FirstWorkerLines
+from trainmaster.cli.views import STOPPING
 from trainmaster.core.actions import PostEvent
+from trainmaster.core.figures import duration
+from trainmaster.local.session import Outcome
 
-STYLES = {"Running": "green", "Succeeded": "bold green", "Failed": "bold red", "Restarting": "yellow"}
+STYLES = {
+    "Running": "green",
+    "Succeeded": "bold green",
+    "Failed": "bold red",
+    "Restarting": "yellow",
+    "Suspended": "yellow",
+    "Stopped": "bold yellow",
+}
+BAR_WIDTH = 40
 
 
 class LiveView:
-    """A bar and a row of figures that stay in place; events and output scroll above them."""
+    """A bar and a row of figures that stay in place; events and output scroll by above them."""
 
     def __init__(self, job: TrainingJob, folder: Path) -> None:
         self._job = job
         self._folder = folder
+        self._began = time.monotonic()
         self._console = Console(highlight=False)
-        self._live = Live(Text("starting ..."), console=self._console, refresh_per_second=8, transient=True)
+        waiting = Spinner("dots", text=f"starting {texts.count(job.spec.workers.replicas, 'worker')}")
+        self._live = Live(waiting, console=self._console, refresh_per_second=8, transient=True)
         self._lines = FirstWorkerLines()
 
-    def __enter__(self) -> "LiveView":
-        self._console.print(Text(headline(self._job), style="bold"))
+    def __enter__(self) -> Self:
+        self._console.print(Text(texts.headline(self._job), style="bold"))
         self._live.__enter__()
         return self
 
@@ -37,44 +53,58 @@ class LiveView:
 
     def event(self, event: PostEvent) -> None:
         """Above the view."""
-        style = "yellow" if event.type == "Warning" else "dim"
-        self._console.print(Text(f"{event.reason}: {event.message}", style=style))
+        self._console.print(Text(texts.event_line(event), style="yellow" if event.type == "Warning" else "dim"))
 
     def output(self, name: str, chunk: bytes) -> None:
-        """Whole lines of the first worker, above the view."""
-        for line in self._lines.of(name, chunk):
-            self._console.print(Text(line))
+        """Whole lines of the first worker, above the view, in their own colours."""
+        self._print(self._lines.of(name, chunk))
 
     def progress(self, status: TrainingJobStatus, progress: Progress) -> None:
         """Redraw."""
-        self._live.update(Group(_bar(progress), _figures(status, progress)))
+        self._print(self._lines.ripe())
+        if status.phase not in ("Pending", "Starting"):
+            elapsed = duration(time.monotonic() - self._began)
+            self._live.update(Group(_bar(progress, elapsed), _figures(status, progress)))
 
-    def end(self, status: TrainingJobStatus, result: dict[str, Any]) -> None:
+    def stopping(self) -> None:
+        """Above the view."""
+        self._console.print(Text(STOPPING, style="yellow"))
+
+    def end(self, outcome: Outcome, result: dict[str, Any]) -> None:
         """Take the view away and say how it ended."""
         self._live.stop()
-        first, *rest = closing_lines(status, result, self._folder)
-        self._console.print(Text(first, style=STYLES.get(status.phase, "")))
+        self._print(self._lines.rest(outcome.cause.known))
+        first, *rest = texts.closing_lines(outcome, result, self._folder)
+        self._console.print(Text(first, style=STYLES.get(first.partition(":")[0], "")))
         for line in rest:
-            self._console.print(Text(line))
+            self._console.print(Text(line), soft_wrap=True)
+
+    def _print(self, lines: list[str]) -> None:
+        for line in lines:
+            self._console.print(Text.from_ansi(line), soft_wrap=True)
 
 
-def _bar(progress: Progress) -> ProgressBar:
-    return ProgressBar(total=progress.total_steps or 100, completed=progress.step, width=60, pulse=not progress.step)
+def _bar(progress: Progress, elapsed: str) -> RenderableType:
+    total, done = progress.total_steps, progress.step
+    bar = ProgressBar(total=total or 100, completed=done, width=BAR_WIDTH, pulse=not (total and done))
+    share = f"{100 * done // total}%" if total and done else ""
+    row = Table.grid(padding=(0, 2, 0, 0))
+    row.add_row(bar, share, elapsed)
+    return row
 
 
 def _figures(status: TrainingJobStatus, progress: Progress) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    workers = status.replicas.summary if status.replicas else "-"
-    cells = {
-        "PHASE": Text(status.phase, style=STYLES.get(status.phase, "")),
-        "STEP": progress.summary,
-        "LOSS": "-" if progress.loss is None else f"{progress.loss:.4g}",
-        "SAMPLES/S": "-" if not progress.samples_per_second else f"{progress.samples_per_second:,.0f}",
-        "ETA": progress.eta or "-",
-        "WORKERS": workers,
-        "RESTARTS": str(status.restart_count),
-    }
+    """One column per figure. A script does not tell its steps, and has fewer."""
+    cells: dict[str, RenderableType] = {"PHASE": Text(status.phase, style=STYLES.get(status.phase, ""))}
+    cells["STEP"] = progress.summary if progress.total_steps or progress.step else "-"
+    cells["LOSS"] = "-" if progress.loss is None else f"{progress.loss:.4g}"
+    cells["SAMPLES/S"] = "-" if not progress.samples_per_second else f"{progress.samples_per_second:,.0f}"
+    cells["ETA"] = progress.eta or "-"
+    cells["WORKERS"] = status.replicas.summary if status.replicas else "-"
+    if status.restart_count:
+        cells["RESTARTS"] = str(status.restart_count)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for heading in cells:
-        table.add_column(heading, style="default", header_style="dim")
+        table.add_column(heading, header_style="dim", no_wrap=True)
     table.add_row(*cells.values())
     return table

@@ -5,6 +5,7 @@ own before this one has even read the YAML.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -19,8 +20,8 @@ def main(arguments: list[str] | None = None) -> int:
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         return command(options)
-    except BrokenPipeError:
-        sys.stderr.close()  # somebody piped us into `head`
+    except BrokenPipeError:  # somebody piped us into `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains at its end
         return 1
     except KeyboardInterrupt:
         return 130
@@ -49,7 +50,12 @@ folder of its own under .trainmaster/; with it, a run goes on from the checkpoin
 def _run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", metavar="JOB.yaml")
     parser.add_argument("--workdir", metavar="DIR", help="folder for checkpoints, logs and status")
-    parser.add_argument("--output", choices=("text", "json"), default="text", help="json: one object per line, the last is the job's .status")
+    parser.add_argument(
+        "--output",
+        choices=("text", "json"),
+        default="text",
+        help="json: one object per line, the last is the job's .status",
+    )
     parser.set_defaults(command=lambda options: _load("run").run(options.job, options.workdir, options.output))
 
 

@@ -1,88 +1,145 @@
-"""`trainmaster run JOB.yaml`: train on this machine, show how it goes, say how it ended."""
+"""`trainmaster run JOB.yaml`: train on this machine, show how it goes, say how it ended.
+
+The warm parent has the longest way to go (it imports torch), so it starts first, and everything that takes a
+moment is imported after it.
+"""
 
 import asyncio
-import signal
+import importlib.util
+import itertools
+import os
+import shlex
 import sys
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainmaster.cli.interrupts import Interrupts
 from trainmaster.cli.warm import WarmParent
+from trainmaster.local.scratch import Scratch
 
 if TYPE_CHECKING:
     from trainmaster.api.job import TrainingJob
-    from trainmaster.api.status import TrainingJobStatus
+    from trainmaster.cli.guarded import GuardedView
     from trainmaster.cli.views import View
-    from trainmaster.local.session import Session
+    from trainmaster.local.session import Outcome, Session
+    from trainmaster.local.variables import Site
     from trainmaster.local.workdir import Workdir
 
 EXIT_SUCCEEDED, EXIT_FAILED, EXIT_INVALID, EXIT_INTERRUPTED = 0, 1, 2, 130
+DEFAULT_FOLDER = Path(".trainmaster")
 
 
 def run(job_file: str, workdir: str | None, output: str) -> int:
     """The command. Returns its exit code."""
     path = Path(job_file)
-    if not path.is_file():
-        print(f"{path}: no such file", file=sys.stderr)
-        return EXIT_INVALID
-    with WarmParent() as warm:  # before the imports below: it has the longest way to go
-        return _check_and_train(path, workdir, output, warm)
-
-
-def _check_and_train(path: Path, workdir: str | None, output: str, warm: WarmParent) -> int:
-    from trainmaster.api.document import load_file
-    from trainmaster.cli.check import check
-    from trainmaster.local.workdir import InUseError, Workdir
-
-    job = load_file(path)
-    if isinstance(job, list):
-        return check([str(path)], output)  # the same words as `trainmaster check`
-
-    folder = Path(workdir) if workdir else _new_folder(job.name)
+    if not path.exists():
+        return _refuse(f"{path}: no such file")
+    if importlib.util.find_spec("torch") is None:
+        return _refuse("trainmaster run needs PyTorch: pip install 'trainmaster[trainer]'")
     try:
-        with Workdir(folder) as place:
-            return _train(path, job, place, output, warm)
-    except (InUseError, OSError) as error:
-        print(f"trainmaster run: {error}", file=sys.stderr)
-        return EXIT_FAILED
-
-
-def _new_folder(name: str) -> Path:
-    """Every run without --workdir gets a folder of its own, so that none goes on from another by surprise."""
-    return Path(".trainmaster") / f"{name}-{datetime.now(UTC).astimezone():%Y%m%d-%H%M%S}"
-
-
-def _train(path: Path, job: "TrainingJob", place: "Workdir", output: str, warm: WarmParent) -> int:
-    from trainmaster.local.session import Listeners, Session
-
-    view = _view(job, place.path, output)
-    listeners = Listeners(view.event, view.output, view.progress)
-    session = Session(job, path.absolute().parent, place, listeners, warm.socket)
-    with view:
-        status, interrupted = asyncio.run(_until_stopped(session))
-        view.end(status, place.result())
-    if interrupted:
-        print(f"Stopped. Go on with: trainmaster run {path} --workdir {place.path}", file=sys.stderr)
+        with Interrupts() as interrupts, Scratch() as scratch, WarmParent(scratch) as warm:
+            return Run(path, workdir, output, interrupts, scratch, warm).run()
+    except KeyboardInterrupt:
+        print("Stopped before training began.", file=sys.stderr)
         return EXIT_INTERRUPTED
-    return EXIT_SUCCEEDED if status.phase == "Succeeded" else EXIT_FAILED
 
 
-def _view(job: "TrainingJob", folder: Path, output: str) -> "View":
-    from trainmaster.cli import views
-
-    if output == "json":
-        return views.JsonView()
-    if not sys.stdout.isatty():
-        return views.PlainView(job, folder)
-    from trainmaster.cli.live import LiveView
-
-    return LiveView(job, folder)
+def _refuse(message: str) -> int:
+    print(message, file=sys.stderr)
+    return EXIT_INVALID
 
 
-async def _until_stopped(session: "Session") -> "tuple[TrainingJobStatus, bool]":
-    """The final status, and whether somebody stopped us. The first Ctrl-C lets the ranks save."""
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    status = await session.run(stop)
-    return status, stop.is_set() and not status.finished
+@dataclass(frozen=True)
+class Run:
+    """One call of the command, with what was started for it."""
+
+    path: Path
+    workdir: str | None
+    output: str
+    interrupts: Interrupts
+    scratch: Scratch
+    warm: WarmParent
+
+    def run(self) -> int:
+        """Check the file, then train."""
+        with self.interrupts.raised():
+            from trainmaster.cli.check import load_or_report
+            from trainmaster.local.workdir import Workdir, WorkdirError
+
+            job = load_or_report(self.path)  # the same words as `trainmaster check`
+            if job is None:
+                return EXIT_INVALID
+            folder = Path(self.workdir) if self.workdir else new_folder(job.name)
+        try:
+            with Workdir(folder) as place:
+                return self._train(job, place)
+        except WorkdirError as error:
+            print(f"trainmaster run: {error}", file=sys.stderr)
+            return EXIT_FAILED
+
+    def _train(self, job: "TrainingJob", place: "Workdir") -> int:
+        with self.interrupts.raised():
+            from trainmaster.cli.guarded import GuardedView
+            from trainmaster.cli.logs import logging_to
+            from trainmaster.local.session import Session
+
+            view = GuardedView(self._view(job, place.shown))
+            session = Session(job, place, self._site(place), view)
+        with logging_to(place.logs / "trainmaster.log", view), view:
+            outcome = asyncio.run(self._until_end(session, view))
+            view.end(outcome, place.result())
+        place.keep_log(self.scratch.warm_log, "warm-parent.log")
+        return self._exit_code(outcome, place)
+
+    async def _until_end(self, session: "Session", view: "GuardedView") -> "Outcome":
+        """The first Ctrl-C lets the ranks save, the second ends them. A reader that went away is the first."""
+        loop = asyncio.get_running_loop()
+        view.when_broken(session.stop)
+
+        def stop() -> None:
+            view.stopping()
+            session.stop()
+
+        def answer() -> None:
+            loop.call_soon_threadsafe(stop)
+
+        with self.interrupts.told(answer):
+            return await session.run()
+
+    def _view(self, job: "TrainingJob", folder: Path) -> "View":
+        from trainmaster.cli import views
+
+        if self.output == "json":
+            return views.JsonView()
+        if not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
+            return views.PlainView(job, folder)
+        from trainmaster.cli.live import LiveView
+
+        return LiveView(job, folder)
+
+    def _site(self, place: "Workdir") -> "Site":
+        from trainmaster.local.variables import Site
+
+        return Site(
+            folder=self.path.absolute().parent,
+            checkpoints=place.checkpoints,
+            scratch=self.scratch.path,
+            warm_socket=self.warm.socket,
+            token_file=self.scratch.path / "token",
+        )
+
+    def _exit_code(self, outcome: "Outcome", place: "Workdir") -> int:
+        if outcome.stopped:
+            again = shlex.join(["trainmaster", "run", str(self.path), "--workdir", str(place.shown)])
+            print(f"Go on with: {again}", file=sys.stderr)
+            return EXIT_INTERRUPTED
+        return EXIT_SUCCEEDED if outcome.status.phase == "Succeeded" else EXIT_FAILED
+
+
+def new_folder(name: str, home: Path = DEFAULT_FOLDER) -> Path:
+    """Every run without --workdir gets a folder of its own, so that none goes on from another by surprise."""
+    base = f"{name}-{datetime.now(UTC).astimezone():%Y%m%d-%H%M%S}"
+    names = (base if number == 1 else f"{base}-{number}" for number in itertools.count(1))
+    return next(home / candidate for candidate in names if not (home / candidate).exists())

@@ -4,34 +4,44 @@ Standard library only: this runs before anything else is imported.
 """
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
-from types import TracebackType
+from typing import Self
+
+from trainmaster.local.scratch import Scratch
+from trainmaster.wire import names
 
 
 class WarmParent:
-    """Starts it at once; ends it at the end of the `with`."""
+    """Starts it at once; ends it at the end of the `with`.
 
-    def __init__(self, log: Path | None = None) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="trainmaster-warm-"))
-        self.socket = self._folder / "socket"
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "trainmaster_trainer.agent.warm", "--socket", str(self.socket)],
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            env={**os.environ, "TRAINMASTER_PARENT_PID": str(os.getpid())},
-        )
+    Where the environment names the socket of one that runs already, that one is used, and left alone.
+    """
 
-    def __enter__(self) -> "WarmParent":
+    def __init__(self, scratch: Scratch) -> None:
+        given = os.environ.get(names.ENV_WARM_SOCKET)
+        self.socket = Path(given) if given else scratch.path / "warm"
+        self._process = None if given else _start(self.socket, scratch.warm_log)
+
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._process.send_signal(signal.SIGKILL)  # it holds nothing: its ranks have ended, or end with it
-        self._process.wait()
-        shutil.rmtree(self._folder, ignore_errors=True)
+    def __exit__(self, *_: object) -> None:
+        if self._process:
+            self._process.send_signal(signal.SIGKILL)  # it holds nothing: its ranks have ended, or end with it
+            self._process.wait()
+
+
+def _start(socket: Path, log: Path) -> "subprocess.Popen[bytes]":
+    """With -P: a `random.py` in the user's folder must not be what torch imports. Nor may it write to our stdout."""
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "trainmaster_trainer.agent.warm", "--socket", str(socket)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,  # Ctrl-C in the terminal is not for it
+            env={**os.environ, names.ENV_PARENT_PID: str(os.getpid())},
+        )

@@ -1,23 +1,30 @@
-"""LocalPlatform: the loop's world on one machine. A replica is an agent process, a node is this machine."""
+"""LocalPlatform: the loop's world on one machine. A replica is an agent process, a node is this machine.
+
+Made by session.py for one job.
+"""
 
 import asyncio
+import contextlib
 import dataclasses
-import os
+import signal
 import time
 import uuid
 from collections.abc import Callable
-from pathlib import Path
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import actions, environment, observed
+from trainmaster.core import actions, observed
 from trainmaster.intake import Intake, RefusedError
 from trainmaster.local import processes
-from trainmaster.local.devices import device_environment
+from trainmaster.local.variables import LOOPBACK, Site, agent_variables, grace_seconds
 from trainmaster.local.workdir import Workdir
+from trainmaster.loop import UnavailableError
 from trainmaster.queueing import Key
-from trainmaster.wire import codec, names
+from trainmaster.wire import names
 from trainmaster.wire.messages import Heartbeat
+
+# From the end of the ranks' grace time to that of their agent.
+_SLACK_SECONDS = 5.0
 
 
 @dataclasses.dataclass
@@ -29,43 +36,47 @@ class _Place:
     deleting: bool = False
 
 
-class LocalPlatform:
-    """Holds one job. `on_change` is called when something happened that the loop should look at."""
+@dataclasses.dataclass(frozen=True)
+class Listeners:
+    """Who is told what. `on_change`: something happened that the loop should look at."""
 
-    def __init__(
-        self,
-        job: TrainingJob,
-        workdir: Workdir,
-        on_change: Callable[[Key], None],
-        on_output: processes.OnOutput,
-        on_event: Callable[[actions.PostEvent], None],
-    ) -> None:
+    on_change: Callable[[], None]
+    on_output: processes.OnOutput
+    on_event: Callable[[actions.PostEvent], None]
+
+
+class LocalPlatform:
+    """Holds one job, its processes, and what they said."""
+
+    def __init__(self, job: TrainingJob, workdir: Workdir, site: Site, token: str, listeners: Listeners) -> None:
         self.job = job
         self.key = Key(job.namespace, job.name)
-        self.intake = Intake(self._verify, on_change)
-        self.operator_url = ""
-        self.warm_socket: Path | None = None
-        self.folder = Path.cwd()  # that of the YAML file: where a script's relative path starts
+        self.site = site
+        self.intake = Intake(self._verify, lambda _: listeners.on_change())
         self._workdir = workdir
-        self._token = workdir.write_token()
-        self._on_change = on_change
-        self._on_output = on_output
-        self._on_event = on_event
+        self._token = token
+        self._listeners = listeners
         self._places: dict[str, _Place] = {}
+        self._past: list[Heartbeat] = []  # the last words of replicas that are gone
         self._ending: set[asyncio.Task[None]] = set()
+        self._status_kept = True
+
+    # --- what the loop asks for ---
 
     async def observe(self, key: Key) -> tuple[TrainingJob, observed.Observed] | None:
         """The job and its processes as they are now."""
+        if key != self.key:
+            return None
         replicas = tuple(self._look(place) for place in self._places.values())
         return self.job, observed.Observed(replicas, service=True)
 
-    async def write_status(self, job: TrainingJob, status: TrainingJobStatus) -> None:
-        """Keep it, and write status.json."""
-        self._workdir.write_status(status)
+    async def write_status(self, job: TrainingJob, status: TrainingJobStatus) -> None:  # noqa: ARG002 there is one job
+        """Keep it, and write status.json. Training goes on without the file: a disk may be full for a while."""
         self.job = self.job.model_copy(update={"status": status})
-        self._on_change(self.key)
+        self._keep_status()
+        self._listeners.on_change()
 
-    async def apply(self, job: TrainingJob, action: actions.Action) -> None:
+    async def apply(self, job: TrainingJob, action: actions.Action) -> None:  # noqa: ARG002 likewise
         """Carry out one action."""
         match action:
             case actions.CreateReplica():
@@ -76,73 +87,74 @@ class LocalPlatform:
                 for uid, order in orders:
                     self.intake.give_orders(uid, order)
             case actions.PostEvent():
-                self._on_event(action)
+                self._listeners.on_event(action)
             case actions.CreateService() | actions.DeleteJob():
                 pass  # no names to serve on one machine; the user's file is the user's
 
-    async def agents_gone(self, timeout: float = 5.0) -> None:
+    # --- what the session asks for ---
+
+    def suspend(self) -> None:
+        """As if somebody had set `spec.suspend`: ranks save and end, and their agents go."""
+        spec = self.job.spec.model_copy(update={"suspend": True})
+        self.job = self.job.model_copy(update={"spec": spec})
+        self._listeners.on_change()
+
+    def kill(self) -> None:
+        """End all agents at once; the warm parent kills the ranks of an agent that has gone."""
+        for place in self._places.values():
+            place.agent.signal(signal.SIGKILL)
+
+    @property
+    def empty(self) -> bool:
+        """Whether no process is left."""
+        return not self._places
+
+    def heartbeats(self) -> list[Heartbeat]:
+        """What every agent of this run said last."""
+        told = (self.intake.heartbeat(place.replica.uid) for place in self._places.values())
+        return [*self._past, *(heartbeat for heartbeat in told if heartbeat)]
+
+    async def agents_gone(self, seconds: float = _SLACK_SECONDS) -> None:
         """Wait until the agents have followed their order to leave."""
-        waits = [place.agent.output for place in self._places.values()]
-        if waits:
-            await asyncio.wait(waits, timeout=timeout)
+        outputs = [place.agent.output for place in self._places.values()]
+        if outputs:
+            await asyncio.wait(outputs, timeout=seconds)
 
     async def close(self) -> None:
-        """End all agents."""
-        await processes.stop([place.agent for place in self._places.values()])
+        """End all agents that are still there."""
+        for name, place in [*self._places.items()]:
+            self._delete(name, place.replica.uid)
         await asyncio.gather(*self._ending, return_exceptions=True)
 
+    # --- how ---
+
     def _look(self, place: _Place) -> observed.Replica:
+        replica = dataclasses.replace(
+            place.replica, heartbeat=self.intake.heartbeat(place.replica.uid), deleting=place.deleting
+        )
         code = place.agent.process.returncode
-        update: dict[str, object] = {
-            "heartbeat": self.intake.heartbeat(place.replica.uid),
-            "deleting": place.deleting,
-        }
-        if code is not None:
-            update["phase"] = observed.FAILED if code else observed.SUCCEEDED
-            update["ending"] = observed.Ending(code, "Ended" if code >= 0 else "Killed", _exit_message(code))
-        return dataclasses.replace(place.replica, **update)  # type: ignore[arg-type]
+        if code is None:
+            return replica
+        phase = observed.FAILED if code else observed.SUCCEEDED
+        return dataclasses.replace(replica, phase=phase, ending=_ending(code))
 
     async def _create(self, wish: actions.CreateReplica) -> None:
         name = names.replica_name(self.job.name, wish.role, wish.index, wish.incarnation)
         if name in self._places:
             return
         uid = str(uuid.uuid4())
-        scratch = self._workdir.scratch / name
+        scratch = self.site.scratch / name
         scratch.mkdir(exist_ok=True)
-        variables = self._variables(wish, uid, scratch)
+        variables = agent_variables(self.job, wish, uid, scratch, self.site)
         log = self._workdir.logs / f"{name}.log"
-        agent = await processes.start(name, variables, log, self._on_output, lambda: self._on_change(self.key))
+        try:
+            agent = await processes.start(name, variables, log, self._listeners.on_output, self._listeners.on_change)
+        except OSError as error:
+            raise UnavailableError(f"{name} cannot be started: {error.strerror}") from error
         replica = observed.Replica(
-            wish.role, wish.index, wish.incarnation, name, uid, observed.RUNNING, time.time(), "127.0.0.1", "localhost"
+            wish.role, wish.index, wish.incarnation, name, uid, observed.RUNNING, time.time(), LOOPBACK, "localhost"
         )
         self._places[name] = _Place(replica, agent)
-        self._on_change(self.key)
-
-    def _variables(self, wish: actions.CreateReplica, uid: str, scratch: Path) -> dict[str, str]:
-        """What the agent reads. The user's own variables come first: ours are not theirs to change."""
-        spec = self.job.spec.roles[wish.role]
-        plan = environment.training_plan(self.job)
-        folder = plan.working_directory or str(self.folder)
-        plan = dataclasses.replace(plan, checkpoint_shared=True, working_directory=folder)
-        return {
-            **processes.inherited_environment(self.folder, Path.cwd()),
-            **device_environment(spec, wish.index),
-            **{variable.name: variable.value or "" for variable in spec.env},
-            **environment.agent_environment(self.job, wish.role, wish.index, wish.incarnation),
-            names.ENV_TRAINING: codec.encode(plan).decode(),
-            names.ENV_POD_UID: uid,
-            names.ENV_ADDRESS: "127.0.0.1",
-            names.ENV_OPERATOR: self.operator_url,
-            names.ENV_TOKEN_FILE: str(self._workdir.scratch / "token"),
-            names.ENV_CHECKPOINTS: str(self._checkpoints()),
-            names.ENV_SCRATCH: str(scratch),
-            **({names.ENV_WARM_SOCKET: str(self.warm_socket)} if self.warm_socket else {}),
-            names.ENV_PARENT_PID: str(os.getpid()),
-        }
-
-    def _checkpoints(self) -> Path:
-        storage = self.job.spec.checkpoint.storage
-        return Path(storage.path) if storage and storage.path else self._workdir.checkpoints
 
     def _delete(self, name: str, uid: str) -> None:
         place = self._places.get(name)
@@ -154,10 +166,23 @@ class LocalPlatform:
         task.add_done_callback(self._ending.discard)
 
     async def _end(self, name: str, place: _Place) -> None:
-        await processes.stop([place.agent])
+        await processes.stop(place.agent, grace_seconds() + _SLACK_SECONDS)
+        heartbeat = self.intake.heartbeat(place.replica.uid)
+        self._past += [heartbeat] if heartbeat else []
         self._places.pop(name, None)
         self.intake.forget(place.replica.uid)
-        self._on_change(self.key)
+        self._listeners.on_change()
+
+    def _keep_status(self) -> None:
+        try:
+            self._workdir.write_status(self.job.status)
+            self._status_kept = True
+        except OSError as error:
+            if self._status_kept:
+                message = f"{self._workdir.status_file} cannot be written: {error.strerror}. Training goes on."
+                with contextlib.suppress(OSError):
+                    self._listeners.on_event(actions.PostEvent("Warning", "StatusNotWritten", message))
+            self._status_kept = False
 
     async def _verify(self, token: str, heartbeat: Heartbeat) -> None:
         """A token per run, and a replica that we started."""
@@ -172,5 +197,7 @@ class LocalPlatform:
         raise RefusedError("no replica of this run has that uid")
 
 
-def _exit_message(code: int) -> str:
-    return f"the agent ended with exit code {code}" if code >= 0 else f"the agent was ended by signal {-code}"
+def _ending(code: int) -> observed.Ending:
+    if code >= 0:
+        return observed.Ending(code, "Ended", f"the agent ended with exit code {code}")
+    return observed.Ending(code, "Killed", f"the agent was ended by {signal.Signals(-code).name}")

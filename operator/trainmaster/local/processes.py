@@ -6,21 +6,24 @@ An agent's output goes to a log file of its own, and to a listener (the terminal
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
-AGENT = (sys.executable, "-m", "trainmaster_trainer.agent")
-# An agent gives its ranks time to save; this is longer than that.
-GRACE_SECONDS = 15.0
+# -E and -P: PYTHONPATH and the user's folder are for the ranks; a `queue.py` there must not break the agent.
+_OPTIONS = ("-E", "-P")
+_AGENT = ("-m", "trainmaster_trainer.agent")
+_CHUNK = 1 << 16
 
 OnOutput = Callable[[str, bytes], None]
 
 
 @dataclass
 class Agent:
-    """One agent process."""
+    """One agent process. `output` ends when the process has ended and its last line was passed on."""
 
     name: str
     process: asyncio.subprocess.Process
@@ -31,6 +34,12 @@ class Agent:
         """Whether the process is no more."""
         return self.process.returncode is not None
 
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal, if it is still there."""
+        if not self.ended:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.send_signal(number)
+
 
 async def start(
     name: str,
@@ -39,9 +48,13 @@ async def start(
     on_output: OnOutput,
     on_end: Callable[[], None],
 ) -> Agent:
-    """Start an agent; `on_end` is called once when it has ended and its last line was passed on."""
+    """Start an agent; `on_end` is called once when it has ended and its last line was passed on.
+
+    Raises:
+        OSError: there can be no new process now.
+    """
     process = await asyncio.create_subprocess_exec(
-        *AGENT,
+        *_command(),
         env=dict(environment),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
@@ -52,42 +65,49 @@ async def start(
     return Agent(name, process, output)
 
 
-async def _pump(
-    name: str, process: asyncio.subprocess.Process, log: Path, on_output: OnOutput, on_end: Callable[[], None]
-) -> None:
-    assert process.stdout is not None  # noqa: S101  it was asked for
-    with log.open("ab") as file:
-        while chunk := await process.stdout.read(1 << 16):
-            file.write(chunk)
-            file.flush()
-            on_output(name, chunk)
-    await process.wait()
-    on_end()
-
-
-async def stop(agents: list[Agent], grace: float = GRACE_SECONDS) -> None:
-    """End all of them: SIGTERM, so that they may save; SIGKILL to those that are still there after `grace`."""
-    living = [agent for agent in agents if not agent.ended]
-    for agent in living:
-        with contextlib.suppress(ProcessLookupError):
-            agent.process.terminate()
-    waits = [asyncio.create_task(agent.process.wait()) for agent in living]
-    if waits:
-        _, late = await asyncio.wait(waits, timeout=grace)
-        for agent in living:
-            if not agent.ended:
-                with contextlib.suppress(ProcessLookupError):
-                    agent.process.kill()
-        if late:
-            await asyncio.wait(late)
-    await asyncio.gather(*(agent.output for agent in agents), return_exceptions=True)
+async def stop(agent: Agent, grace_seconds: float) -> None:
+    """End it: SIGTERM, so that its ranks may save; SIGKILL when it is still there after the grace time."""
+    agent.signal(signal.SIGTERM)
+    try:
+        async with asyncio.timeout(grace_seconds):
+            await agent.process.wait()
+    except TimeoutError:
+        agent.signal(signal.SIGKILL)
+        await agent.process.wait()
+    await agent.output
 
 
 def inherited_environment(*python_path: Path) -> dict[str, str]:
-    """This process's variables, with folders in front of PYTHONPATH: where a user's own task modules are found."""
+    """The variables of this process, with folders in front of PYTHONPATH: where ranks find a user's own modules."""
     environment = dict(os.environ)
-    paths = [str(path) for path in python_path]
+    paths = [str(path) for path in dict.fromkeys(python_path)]
     if environment.get("PYTHONPATH"):
         paths.append(environment["PYTHONPATH"])
     environment["PYTHONPATH"] = os.pathsep.join(paths)
     return environment
+
+
+def _command() -> tuple[str, ...]:
+    """The agent's command line. Where we ourselves were found by PYTHONPATH, the agent must look there too."""
+    here = str(Path(__file__).resolve())
+    by_path = any(path and here.startswith(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    return (sys.executable, *(_OPTIONS[1:] if by_path else _OPTIONS), *_AGENT)
+
+
+async def _pump(
+    name: str, process: asyncio.subprocess.Process, log: Path, on_output: OnOutput, on_end: Callable[[], None]
+) -> None:
+    assert process.stdout is not None  # noqa: S101  it was asked for
+    with contextlib.suppress(OSError), log.open("ab", buffering=0) as file:
+        await _copy(process.stdout, file, lambda chunk: on_output(name, chunk))
+    # Also without a log (a full disk): an agent whose output nobody reads would wait for ever.
+    while chunk := await process.stdout.read(_CHUNK):
+        on_output(name, chunk)
+    await process.wait()
+    on_end()
+
+
+async def _copy(source: asyncio.StreamReader, log: BinaryIO, show: Callable[[bytes], None]) -> None:
+    while chunk := await source.read(_CHUNK):
+        show(chunk)
+        log.write(chunk)

@@ -2,26 +2,139 @@
 
 import asyncio
 import contextlib
+import dataclasses
+import secrets
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
+from typing import Protocol
 
 from aiohttp import web
 
 from trainmaster import loop
 from trainmaster.api.job import TrainingJob
-from trainmaster.api.status import Progress, TrainingJobStatus
-from trainmaster.core import report
+from trainmaster.api.status import CheckpointStatus, Progress, TrainingJobStatus
+from trainmaster.core import figures, phases, report
 from trainmaster.core.actions import PostEvent
 from trainmaster.core.facts import Facts
-from trainmaster.local.platform import LocalPlatform
+from trainmaster.local.causes import Cause, cause_of
+from trainmaster.local.platform import Listeners, LocalPlatform
+from trainmaster.local.variables import LOOPBACK, Site
 from trainmaster.local.workdir import Workdir
 from trainmaster.queueing import WorkQueue
 
 # How often the view is told of progress.
 TICK_SECONDS = 0.25
+
+
+class Audience(Protocol):
+    """Who watches: a view of cli/. Each call returns soon and raises nothing."""
+
+    def event(self, event: PostEvent) -> None:
+        """Something happened that people should know."""
+
+    def output(self, name: str, chunk: bytes) -> None:
+        """An agent, or a rank of it, printed something."""
+
+    def progress(self, status: TrainingJobStatus, progress: Progress) -> None:
+        """How far it is; called several times a second."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended. `stopped`: by somebody, not by the job."""
+
+    status: TrainingJobStatus
+    stopped: bool
+    cause: Cause
+
+
+class Session:
+    """A job, its folders, and who watches."""
+
+    def __init__(self, job: TrainingJob, workdir: Workdir, site: Site, audience: Audience) -> None:
+        self._workdir = workdir
+        self._audience = audience
+        self._queue = WorkQueue()
+        self._news = asyncio.Event()
+        self._stops = 0
+        token = secrets.token_urlsafe(32)
+        site.token_file.touch(mode=0o600)
+        site.token_file.write_text(token)
+        listeners = Listeners(self._changed, audience.output, self._event)
+        self._platform = LocalPlatform(begin(job, workdir), workdir, site, token, listeners)
+
+    def stop(self) -> None:
+        """The first time ranks may save before they end; the second time all ends at once. From the loop's thread."""
+        self._stops += 1
+        if self._stops == 1:
+            self._platform.suspend()
+        else:
+            self._platform.kill()
+
+    async def run(self) -> Outcome:
+        """Train until the job has ended or was stopped. All processes are gone when this returns."""
+        platform = self._platform
+        async with _served(platform.intake.application()) as url:
+            platform.site = _at(platform.site, url)
+            self._changed()
+            reconciler = loop.Reconciler(platform, now)
+            try:
+                async with loop.running(reconciler, self._queue, workers=1) as task:
+                    await self._watch(task)
+            finally:
+                await platform.close()
+        status = platform.job.status
+        stopped = self._stops > 0 and not status.finished
+        if stopped:
+            status = _parting(status, self._newest_checkpoint())
+            await platform.write_status(platform.job, status)
+        return Outcome(status, stopped, cause_of(status, platform.heartbeats(), self._workdir.logs))
+
+    async def _watch(self, task: asyncio.Task[None]) -> None:
+        clock, due = asyncio.get_running_loop(), 0.0
+        while not (self._over or task.done()):
+            if clock.time() >= due:
+                await self._tell()
+                due = clock.time() + TICK_SECONDS
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, due - clock.time())):
+                    await self._news.wait()
+            self._news.clear()
+        await self._tell()
+        if self._platform.job.status.finished:
+            await self._platform.agents_gone()
+
+    @property
+    def _over(self) -> bool:
+        """Suspended is an end here: nobody could change the YAML's copy in our memory."""
+        status = self._platform.job.status
+        return status.finished or (status.phase == phases.SUSPENDED and self._platform.empty)
+
+    async def _tell(self) -> None:
+        seen = await self._platform.observe(self._platform.key)
+        if seen:
+            self._audience.progress(seen[0].status, report.progress(Facts(*seen, now()), seen[0].status))
+
+    def _changed(self) -> None:
+        self._queue.add(self._platform.key)
+        self._news.set()
+
+    def _event(self, event: PostEvent) -> None:
+        """The end is told by the view's last lines, and that somebody stopped us is known to who did."""
+        status = self._platform.job.status
+        if not status.finished and not (self._stops and event.reason == phases.SUSPENDED):
+            self._audience.event(event)
+
+    def _newest_checkpoint(self) -> CheckpointStatus | None:
+        """Also one that was saved on the way out, when no decision looked any more."""
+        records = [beat.checkpoint for beat in self._platform.heartbeats() if beat.checkpoint]
+        newest = max(records, key=lambda record: record.step, default=None)
+        written = self._platform.job.status.checkpoint
+        if newest is None or (written and written.step >= newest.step):
+            return written
+        return CheckpointStatus(step=newest.step, time=figures.moment(newest.time), sha256=newest.sha256)
 
 
 def now() -> datetime:
@@ -36,67 +149,25 @@ def begin(job: TrainingJob, workdir: Workdir) -> TrainingJob:
     """
     workdir.forget_result()
     before = workdir.read_status()
-    uid = str(uuid.uuid5(uuid.NAMESPACE_URL, workdir.path.absolute().as_uri()))
     status = TrainingJobStatus()
     if before.attempt:
         kept = {} if before.finished else {"restarts": before.restarts, "restart_count": before.restart_count}
-        message = f"Going on in {workdir.path}."
-        update = {"attempt": before.attempt + 1, "phase": "Pending", "start_time": now(), "message": message, **kept}
+        update = {"attempt": before.attempt + 1, "start_time": now(), "message": "Going on.", **kept}
         status = status.model_copy(update=update)
+    uid = str(uuid.uuid5(uuid.NAMESPACE_URL, workdir.path.as_uri()))
     metadata = job.metadata.model_copy(update={"uid": uid, "generation": 1})
     return job.model_copy(update={"metadata": metadata, "status": status})
 
 
-@dataclass
-class Listeners:
-    """Who is told what, while a job runs."""
-
-    on_event: Callable[[PostEvent], None]
-    on_output: Callable[[str, bytes], None]
-    on_progress: Callable[[TrainingJobStatus, Progress], None]
+def _parting(status: TrainingJobStatus, checkpoint: CheckpointStatus | None) -> TrainingJobStatus:
+    """What somebody who stopped the run should know."""
+    where = f"at step {checkpoint.step}" if checkpoint else "before its first checkpoint"
+    message = f"Stopped {where}; another run in the same folder goes on from there."
+    return status.model_copy(update={"checkpoint": checkpoint, "message": message})
 
 
-@dataclass
-class Session:
-    """A job, its folder, and who listens."""
-
-    job: TrainingJob
-    folder: Path
-    workdir: Workdir
-    listeners: Listeners
-    warm_socket: Path | None = None
-
-    async def run(self, stop: asyncio.Event) -> TrainingJobStatus:
-        """Train until the job has ended or `stop` is set. All processes are gone when this returns."""
-        queue = WorkQueue()
-        platform = LocalPlatform(
-            begin(self.job, self.workdir), self.workdir, queue.add, self.listeners.on_output, self.listeners.on_event
-        )
-        platform.folder, platform.warm_socket = self.folder, self.warm_socket
-        async with _served(platform.intake.application()) as url:
-            platform.operator_url = url
-            queue.add(platform.key)
-            reconciler = loop.Reconciler(platform, now)
-            try:
-                async with loop.running(reconciler, queue, workers=1) as task:
-                    await self._watch(platform, task, stop)
-            finally:
-                await platform.close()
-        return platform.job.status
-
-    async def _watch(self, platform: LocalPlatform, task: asyncio.Task[None], stop: asyncio.Event) -> None:
-        while not (platform.job.status.finished or stop.is_set() or task.done()):
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), TICK_SECONDS)
-            await self._tell(platform)
-        if platform.job.status.finished:
-            await platform.agents_gone()
-
-    async def _tell(self, platform: LocalPlatform) -> None:
-        seen = await platform.observe(platform.key)
-        if seen:
-            facts = Facts(*seen, now())
-            self.listeners.on_progress(seen[0].status, report.progress(facts, seen[0].status))
+def _at(site: Site, url: str) -> Site:
+    return dataclasses.replace(site, operator_url=url)
 
 
 @contextlib.asynccontextmanager
@@ -104,10 +175,10 @@ async def _served(application: web.Application) -> AsyncIterator[str]:
     """The application on a free port of the loopback interface; gives its URL."""
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.5)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, LOOPBACK, 0)
     await site.start()
     port = runner.addresses[0][1]
     try:
-        yield f"http://127.0.0.1:{port}"
+        yield f"http://{LOOPBACK}:{port}"
     finally:
         await runner.cleanup()

@@ -1,0 +1,47 @@
+"""Where the control side's own log goes during `trainmaster run`: a file, and its warnings also to the view.
+
+A traceback of ours is for the file: it helps nobody in the middle of a live view.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from trainmaster.core.actions import PostEvent
+from trainmaster.local.session import Audience
+
+
+@contextmanager
+def logging_to(path: Path, audience: Audience) -> Iterator[None]:
+    """For the length of a `with`."""
+    root, loop = logging.getLogger(), logging.getLogger("trainmaster.loop")
+    file, told = _File(path, delay=True), _Told(audience, path)
+    file.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
+    root.addHandler(file)
+    loop.addHandler(told)
+    try:
+        yield
+    finally:
+        loop.removeHandler(told)
+        root.removeHandler(file)
+        file.close()
+
+
+class _File(logging.FileHandler):
+    """On a full disk the log is what can be done without."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 logging's own name
+        """Nothing."""
+
+
+class _Told(logging.Handler):
+    def __init__(self, audience: Audience, path: Path) -> None:
+        super().__init__(logging.WARNING)
+        self._audience = audience
+        self._path = path
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One line."""
+        where = f" (see {self._path})" if record.exc_info else ""
+        self._audience.event(PostEvent("Warning", "Trouble", f"{record.getMessage()}{where}"))

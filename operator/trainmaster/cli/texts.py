@@ -1,0 +1,100 @@
+"""The sentences of `trainmaster run`, the same on a terminal and in a pipe. Used by the views."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from trainmaster.api.job import TrainingJob
+from trainmaster.api.status import Progress, RestartRecord, TrainingJobStatus
+from trainmaster.core.actions import PostEvent
+from trainmaster.core.figures import duration
+from trainmaster.local.session import Outcome
+
+_MOST_RESTARTS_TOLD = 10
+
+
+def headline(job: TrainingJob) -> str:
+    """What is going to happen."""
+    training, workers = job.spec.training, job.spec.workers
+    what = training.task or " ".join(training.command or ())
+    devices = f" with {workers.gpus} ranks each" if workers.gpus > 1 else ""
+    return f"{job.name}: {what} by {job.spec.strategy.type} on {count(workers.replicas, 'worker')}{devices}"
+
+
+def event_line(event: PostEvent) -> str:
+    """An event in one line; a warning stands out."""
+    return f"{'! ' if event.type == 'Warning' else ''}{event.reason}: {event.message}"
+
+
+def progress_line(status: TrainingJobStatus, progress: Progress) -> str:
+    """Phase, step, loss, speed and what is left, in one line."""
+    parts = [status.phase.lower(), f"step {progress.summary}"]
+    if progress.loss is not None:
+        parts.append(f"loss {progress.loss:.4g}")
+    if progress.samples_per_second:
+        parts.append(f"{progress.samples_per_second:,.0f} samples/s")
+    if progress.eta:
+        parts.append(f"ETA {progress.eta}")
+    if status.replicas:
+        parts.append(f"workers {status.replicas.summary}")
+    if status.restart_count:
+        parts.append(count(status.restart_count, "restart"))
+    return "  ".join(parts)
+
+
+def closing_lines(outcome: Outcome, result: dict[str, Any], folder: Path) -> list[str]:
+    """The end, for people: the first line says how it ended, the others what there is."""
+    status = outcome.status
+    lines = [f"{'Stopped' if outcome.stopped else status.phase}: {status.message or ''}"]
+    if outcome.cause.lines:
+        lines += [f"  {outcome.cause.title}:", *(f"    {line}" for line in outcome.cause.lines)]
+    figures = {"trained": trained(status), **_metrics(status, result)}
+    if status.checkpoint:
+        figures["checkpoint"] = f"step {status.checkpoint.step}, model sha256 {status.checkpoint.sha256[:16]}"
+    if status.restart_count:
+        figures["restarts"] = str(status.restart_count)
+    lines += _row(figures)
+    lines += [f"    {restart_line(record)}" for record in status.restarts[-_MOST_RESTARTS_TOLD:]]
+    return lines + _row({"folder": str(folder)})
+
+
+def trained(status: TrainingJobStatus) -> str:
+    """Steps, time and loss."""
+    parts = []
+    if status.progress and status.progress.step:
+        parts.append(f"{status.progress.summary} steps")
+    if status.start_time and status.completion_time:
+        parts.append(f"in {duration((status.completion_time - status.start_time).total_seconds())}")
+    text = " ".join(parts)
+    loss = status.progress.loss if status.progress else None
+    return f"{text}, loss {loss:.4g}" if text and loss is not None else text
+
+
+def restart_line(record: RestartRecord) -> str:
+    """When, what, and what it cost."""
+    cost = []
+    if record.steps_lost:
+        cost.append(f"{count(record.steps_lost, 'step')} to train again")
+    if record.seconds_lost is not None:
+        cost.append(f"{record.seconds_lost:.2g} s lost")
+    told = f"{_local(record.time):%H:%M:%S}  {record.replica} at step {record.step}: {record.exit}"
+    return ", ".join([told, *cost]) + ("" if record.decision == "Restart" else " (the end)")
+
+
+def count(number: int, noun: str) -> str:
+    """1 worker, 2 workers."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _metrics(status: TrainingJobStatus, result: dict[str, Any]) -> dict[str, str]:
+    """The evaluation's figures; those of a run that did not succeed are not its own."""
+    metrics = result.get("metrics", {}) if status.phase == "Succeeded" else {}
+    return {name: f"{value:.4f}" for name, value in metrics.items() if isinstance(value, (int, float))}
+
+
+def _row(figures: dict[str, str]) -> list[str]:
+    return [f"  {name:<11} {value}" for name, value in figures.items() if value]
+
+
+def _local(time: datetime) -> datetime:
+    return time.astimezone()

@@ -1,0 +1,60 @@
+"""What a person must see of a job that failed: the traceback of the rank that erred first, or its last lines.
+
+Called by session.py when all is over. The evidence line of the ledger stands in the status already; this is the rest.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainmaster.api.status import RestartRecord, TrainingJobStatus
+from trainmaster.core import failures, phases
+from trainmaster.wire import names
+from trainmaster.wire.messages import Heartbeat
+
+LAST_LINES = 15
+_TAIL_BYTES = 16384
+AGENT_PREFIX = "trainmaster agent:"  # the agent's own lines among those of its ranks
+
+
+@dataclass(frozen=True)
+class Cause:
+    """`known`: the status or `lines` say it all, so that what ranks printed at their end need not be repeated."""
+
+    title: str = ""
+    lines: tuple[str, ...] = ()
+    known: bool = False
+
+
+def cause_of(status: TrainingJobStatus, heartbeats: Sequence[Heartbeat], logs: Path) -> Cause:
+    """The cause of a failed job; empty for any other."""
+    last = status.restarts[-1] if status.restarts else None
+    if status.phase != phases.FAILED or last is None or last.decision != "Stop":
+        return Cause()
+    if last.failure_class == failures.CONFIGURATION:
+        return Cause(known=True)  # the message names field and cure; where it was noticed helps nobody
+    beat = next((beat for beat in heartbeats if _is_of(beat, last)), None)
+    if beat and beat.exit and beat.exit.error and beat.exit.error.traceback:
+        return Cause(last.replica or "", tuple(beat.exit.error.traceback.rstrip().splitlines()), known=True)
+    if beat is None or (beat.role, beat.index) == (names.WORKER, 0):
+        return Cause()  # the view shows what the first worker prints
+    log = f"{names.replica_name(beat.job.partition('/')[2], beat.role, beat.index, beat.incarnation)}.log"
+    return Cause(f"the last lines of logs/{log}", tail(logs / log))
+
+
+def tail(log: Path) -> tuple[str, ...]:
+    """The last lines that ranks wrote."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ()
+    return tuple(line for line in lines if not line.startswith(AGENT_PREFIX))[-LAST_LINES:]
+
+
+def _is_of(heartbeat: Heartbeat, line: RestartRecord) -> bool:
+    report = heartbeat.exit
+    if report is None or report.attempt != line.attempt:
+        return False
+    return line.replica == f"{names.replica_key(heartbeat.role, heartbeat.index)} rank {report.rank}"

@@ -1,0 +1,71 @@
+"""The environment of a local agent: what both hands set alike, and what only this machine knows.
+
+Used by platform.py.
+"""
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainmaster.api.job import TrainingJob
+from trainmaster.core import actions, environment
+from trainmaster.local.devices import device_environment
+from trainmaster.local.processes import inherited_environment
+from trainmaster.wire import codec, names
+
+LOOPBACK = "127.0.0.1"
+# Saving must fit into it. Whoever cannot wait presses Ctrl-C again.
+GRACE_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Site:
+    """What all agents of a run have in common. `folder` is that of the YAML: relative paths start there."""
+
+    folder: Path
+    checkpoints: Path
+    scratch: Path
+    warm_socket: Path
+    token_file: Path
+    operator_url: str = ""
+
+
+def agent_variables(
+    job: TrainingJob, wish: actions.CreateReplica, uid: str, scratch: Path, site: Site
+) -> dict[str, str]:
+    """All variables of one agent. The user's own come before ours, which are not theirs to change."""
+    spec = job.spec.roles[wish.role]
+    plan = environment.training_plan(job)
+    folder = site.folder / plan.working_directory if plan.working_directory else site.folder
+    plan = dataclasses.replace(plan, checkpoint_shared=True, working_directory=str(folder))
+    return {
+        **inherited_environment(site.folder, Path.cwd()),
+        **device_environment(spec, wish.index),
+        **{variable.name: variable.value or "" for variable in spec.env},
+        **environment.agent_environment(job, wish.role, wish.index, wish.incarnation),
+        names.ENV_TRAINING: codec.encode(plan).decode(),
+        names.ENV_POD_UID: uid,
+        names.ENV_ADDRESS: LOOPBACK,
+        names.ENV_OPERATOR: site.operator_url,
+        names.ENV_TOKEN_FILE: str(site.token_file),
+        names.ENV_CHECKPOINTS: str(_checkpoints(job, site)),
+        names.ENV_SCRATCH: str(scratch),
+        names.ENV_WARM_SOCKET: str(site.warm_socket),
+        names.ENV_PARENT_PID: str(os.getpid()),
+        names.ENV_GRACE: str(grace_seconds()),
+    }
+
+
+def grace_seconds() -> float:
+    """What ranks get between SIGTERM and SIGKILL: the environment may say otherwise."""
+    try:
+        return max(0.0, float(os.environ[names.ENV_GRACE]))
+    except (KeyError, ValueError):
+        return GRACE_SECONDS
+
+
+def _checkpoints(job: TrainingJob, site: Site) -> Path:
+    """`checkpoint.storage.path` where it is given (from the YAML's folder, if relative), else in the workdir."""
+    storage = job.spec.checkpoint.storage
+    return site.folder / storage.path if storage and storage.path else site.checkpoints
