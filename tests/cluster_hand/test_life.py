@@ -128,7 +128,9 @@ def test_a_sidecar_does_not_hold_a_dead_replicas_place(lab: Lab) -> None:
     lab.await_phase("Running")
     ended = {"terminated": {"exitCode": 137, "reason": "OOMKilled", "containerID": "x"}}
     status = {"name": "trainer", "image": "x", "imageID": "", "ready": False, "restartCount": 0, "state": ended}
-    lab.patch_pod("digits-worker-0-0", {"containerStatuses": [status]})
+    runs = {"running": {}}
+    sidecar = {"name": "logs", "image": "x", "imageID": "", "ready": True, "restartCount": 0, "state": runs}
+    lab.patch_pod("digits-worker-0-0", {"containerStatuses": [status, sidecar]})
     lab.await_pods("digits-worker-0-1")
     assert lab.job()["status"]["restarts"][0]["class"] == "OutOfMemory"
     assert "deletionTimestamp" in lab.pod("digits-worker-0-0")["metadata"]

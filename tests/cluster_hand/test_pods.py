@@ -86,11 +86,18 @@ def test_phase(status: Document, phase: str, alive: bool) -> None:
 
 
 def test_a_sidecar_that_outlives_the_trainer_is_seen() -> None:
-    ended = {"phase": "Running", "containerStatuses": trainer(terminated={"exitCode": 1})}
-    assert replica(ended).lingering
-    assert not replica(ended, deletionTimestamp="2026-03-01T12:00:00Z").lingering
-    assert not replica({**ended, "phase": "Failed"}).lingering
-    assert not replica({"phase": "Running"}).lingering
+    ended = trainer(terminated={"exitCode": 1})
+    sidecar = {"name": "logs", "state": {"running": {}}}
+    assert replica({"phase": "Running", "containerStatuses": [*ended, sidecar]}).lingering
+    assert replica({"phase": "Running", "containerStatuses": ended, "initContainerStatuses": [sidecar]}).lingering
+    gone = "2026-03-01T12:00:00Z"
+    assert not replica({"containerStatuses": [*ended, sidecar]}, deletionTimestamp=gone).lingering
+    assert not replica({"phase": "Running", "containerStatuses": trainer(running={})}).lingering
+
+
+def test_a_pod_whose_only_container_has_just_ended_does_not_linger() -> None:
+    """The kubelet says Running for a moment longer; who deletes the pod then takes its log away."""
+    assert not replica({"phase": "Running", "containerStatuses": trainer(terminated={"exitCode": 0})}).lingering
 
 
 def test_one_that_is_being_deleted_is_not_alive() -> None:

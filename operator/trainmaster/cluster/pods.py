@@ -100,10 +100,14 @@ def _phase(status: Document, terminated: Document | None) -> str:
 
 
 def _lingers(pod: Document, terminated: Document | None) -> bool:
-    """A sidecar keeps the pod, and with it the GPUs, though the trainer has ended."""
-    phase = (pod.get("status") or {}).get("phase")
-    up = phase in (observed.PENDING, observed.RUNNING) and "deletionTimestamp" not in pod["metadata"]
-    return up and terminated is not None
+    """A sidecar keeps the pod, and with it the GPUs, though the trainer has ended.
+
+    Ended containers alone do not count: the kubelet tells of them a moment before it tells that the pod has ended.
+    """
+    status = pod.get("status") or {}
+    containers = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
+    others_run = any("running" in (container.get("state") or {}) for container in containers)
+    return terminated is not None and others_run and "deletionTimestamp" not in pod["metadata"]
 
 
 def _ending(status: Document, terminated: Document | None) -> Ending | None:
