@@ -3,10 +3,11 @@
 import dataclasses
 
 from trainmaster.core import phases
+from trainmaster.wire import messages
 from trainmaster.wire.messages import ExitReport
 
 from tests.builders import a_death, an_error, ended, evicted
-from tests.core.stage import a_running_group
+from tests.core.stage import Stage, a_running_group
 from tests.core.test_restarts import fail_and_go_on
 
 
@@ -67,10 +68,54 @@ def test_a_container_that_was_killed_is_counted_once_though_its_peers_cried_firs
     assert (stage.status.phase, stage.status.restart_count) == (phases.RUNNING, 1)
 
 
+def test_a_pod_that_was_gone_before_anybody_looked_costs_no_budget_either() -> None:
+    stage = a_running_group(workers=2, failurePolicy={"maxRestarts": 1})
+    stage.rank_dies("worker-0", an_echo()).vanish("worker-1").wait(60).call_in().obey(step=10)
+    assert [line.failure_class for line in stage.status.restarts] == ["ReplicaDeleted"]
+    assert stage.created[-1] == "digits-worker-1-1"
+
+
 def test_an_echo_without_a_cause_counts() -> None:
     stage = a_running_group(workers=2, failurePolicy={"maxRestarts": 1})
     fail_and_go_on(stage, an_echo())
-    assert fail_and_go_on(stage, an_echo()).status.phase == phases.FAILED
+    assert budget_is_used_up(stage.rank_dies("worker-0", an_echo(attempt=2)))
+    assert stage.rank_dies("worker-1", an_echo(attempt=2)).status.phase == phases.FAILED
+    assert stage.status.restart_count == 1
+
+
+def budget_is_used_up(stage: Stage) -> bool:
+    """The echo would end the job, so its cause is waited for: nobody is told to run."""
+    told = {orders.verb for orders in stage.orders.values()}
+    line = stage.status.restarts[-1]
+    return (stage.status.phase, line.decision, told) == (phases.RESTARTING, "Wait", {messages.WAIT})
+
+
+def test_an_echo_does_not_end_a_job_whose_pod_is_being_evicted() -> None:
+    stage = a_running_group(workers=2, failurePolicy={"maxRestarts": 0})
+    assert budget_is_used_up(stage.rank_dies("worker-0", an_echo()))
+    stage.change("worker-1", evicted)
+    assert stage.call_in().obey().status.phase == phases.RUNNING
+    assert [line.failure_class for line in stage.status.restarts] == ["Disruption"]
+    assert stage.status.restart_count == 1
+
+
+def test_who_has_left_the_attempt_behind_was_not_the_cause() -> None:
+    stage = a_running_group(workers=2, failurePolicy={"maxRestarts": 0}).rank_dies("worker-0", an_echo())
+    stage.say("worker-1", lambda beat: dataclasses.replace(beat, state=messages.WAITING, attempt=2))
+    assert stage.status.phase == phases.FAILED
+    assert "maxRestarts" in (stage.status.message or "")
+
+
+def test_who_never_speaks_is_not_waited_for_without_end() -> None:
+    stage = a_running_group(workers=2, failurePolicy={"maxRestarts": 0, "startSeconds": 100})
+    assert budget_is_used_up(stage.rank_dies("worker-0", an_echo()).wait(99))
+    assert stage.wait(1).status.phase == phases.FAILED
+
+
+def test_a_cause_that_is_the_job_s_own_ends_the_wait_and_the_job() -> None:
+    stage = a_running_group(workers=2, failurePolicy={"maxRestarts": 0}).rank_dies("worker-0", an_echo())
+    stage.rank_dies("worker-1", a_death())
+    assert (stage.status.phase, stage.status.restarts[-1].failure_class) == (phases.FAILED, "Signal")
 
 
 def test_once_training_has_gone_on_the_line_stands() -> None:

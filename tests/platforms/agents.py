@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
 
-from tests.platforms.training import Group
 from trainmaster.core.observed import Replica
-from trainmaster.wire import messages, names
+from trainmaster.wire import messages
 from trainmaster.wire.messages import CheckpointRecord, Heartbeat, Orders, Rendezvous, Roster
 from trainmaster_trainer.agent import supervise
 from trainmaster_trainer.agent.supervise import Agent, Event
+
+from tests.platforms.training import Group
 
 RETRY_SECONDS = 0.5
 
@@ -147,10 +148,8 @@ class SimulatedAgent:
 
     async def _exchange(self, hold: bool) -> bool:
         try:
-            if self.silent:
-                raise AwayError
             await asyncio.sleep(self.random.uniform(0.001, 0.02))
-            orders = await self.send(self._heartbeat(hold))
+            orders = await self._call(hold)
             await asyncio.sleep(self.random.uniform(0.001, 0.02))
         except AwayError:
             await asyncio.sleep(self.random.uniform(0.5, 1) * RETRY_SECONDS)
@@ -161,7 +160,7 @@ class SimulatedAgent:
             self.handle(supervise.OrdersArrived(orders))
         return True
 
-
-def ranks_of(pod: Replica, ranks: int) -> int:
-    """How many ranks a pod of this role runs."""
-    return ranks if pod.role == names.WORKER else 1
+    async def _call(self, hold: bool) -> Orders | None:
+        if self.silent:
+            raise AwayError("no route")
+        return await self.send(self._heartbeat(hold))

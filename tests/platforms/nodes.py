@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from tests.platforms.agents import SimulatedAgent
-from tests.platforms.server import ApiServer, Change, NotFoundError, Pod
 from trainmaster.core import observed
 from trainmaster.core.observed import Ending, Obstacle, Replica
+
+from tests.platforms.agents import SimulatedAgent
+from tests.platforms.server import ApiServer, Change, NotFoundError, Pod
 
 GRACE_SECONDS = 5.0
 
@@ -107,7 +109,7 @@ class Nodes:
         self.server.delete_pod(pod.name, pod.uid)
 
     def remove_at_once(self, pod: Replica) -> None:
-        """kubectl delete --force: the object goes, the process a moment later."""
+        """Kubectl delete --force: the object goes, the process a moment later."""
         self.server.remove_pod(pod.name, pod.uid)
         self._later(self.random.uniform(0, 2), lambda: self._kill(pod.uid))
 
@@ -134,10 +136,8 @@ class Nodes:
     def _remove(self, name: str, uid: str) -> None:
         if uid in self.stuck:
             return  # a volume that does not detach, a finalizer of somebody else
-        try:
+        with contextlib.suppress(NotFoundError):
             self.server.remove_pod(name, uid)
-        except NotFoundError:
-            pass
 
     # Nodes.
 

@@ -6,13 +6,13 @@ Everything here belongs to one life of an operator: when it dies, the next one s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from tests.platforms.server import AlreadyExistsError, ApiServer, Change, NotFoundError, Pod, StaleError
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import actions, observed
@@ -21,6 +21,9 @@ from trainmaster.intake import Intake
 from trainmaster.loop import ConflictError, UnavailableError
 from trainmaster.queueing import Key
 from trainmaster.wire import names
+from trainmaster.wire.messages import Orders
+
+from tests.platforms.server import AlreadyExistsError, ApiServer, Change, NotFoundError, Pod, StaleError
 
 # What every call passes on its way: (what it is, what it does) -> its result, or a fault.
 Gate = Callable[[str, Callable[[], object]], Awaitable[object]]
@@ -67,9 +70,9 @@ class View:
         for key in self.server.services:
             there["service", str(key)] = Change(self.server.version, ("service", str(key)), str(key))
         mine = [("job", str(key)) for key in self.jobs] + [("pod", name) for name in self.pods]
-        for name in mine + [("service", service) for service in sorted(self.services)]:
-            if name not in there:
-                self.see(Change(self.server.version, name, None))
+        mine += [("service", service) for service in sorted(self.services)]
+        for gone in (name for name in mine if name not in there):
+            self.see(Change(self.server.version, gone, None))
         for change in there.values():
             self.see(change)
 
@@ -194,7 +197,11 @@ class SimulatedPlatform:
             case actions.PostEvent():
                 await self._gate("event", lambda: self.events.append(action))
             case actions.GiveOrders(orders=orders):
-                await self._gate("orders", lambda: [self._intake.give_orders(uid, order) for uid, order in orders])
+                await self._gate("orders", lambda: self._give(orders))
+
+    def _give(self, orders: tuple[tuple[str, Orders], ...]) -> None:
+        for uid, order in orders:
+            self._intake.give_orders(uid, order)
 
     async def _create(self, job: TrainingJob, wish: actions.CreateReplica) -> None:
         name = names.replica_name(job.name, wish.role, wish.index, wish.incarnation)
@@ -207,10 +214,8 @@ class SimulatedPlatform:
 
     async def _quietly(self, call: str, effect: Callable[[], object]) -> None:
         """It is as wished already: that is success."""
-        try:
+        with contextlib.suppress(AlreadyExistsError, NotFoundError):
             await self._gate(call, effect)
-        except (AlreadyExistsError, NotFoundError):
-            pass
 
 
 __all__ = ["SimulatedPlatform", "UnavailableError", "View"]

@@ -20,6 +20,8 @@ Ended = Callable[[RankEnded], None]
 # How soon a survivor's collective fails when its peer's process has gone; and when its peer's machine is silent.
 ECHO_SECONDS = 0.05
 SILENCE_SECONDS = 20.0
+# How long a rank waits for the others at the start.
+MEETING_SECONDS = 120.0
 
 
 @dataclass
@@ -73,6 +75,7 @@ class Group:
     def join(self, uid: str, ranks: tuple[int, ...], tell: Ended) -> None:
         """The ranks of one agent start. When all have met, training begins."""
         self.members[uid] = Member(ranks, tell, set(ranks))
+        self._later(MEETING_SECONDS, self._give_up_meeting, uid)
         met = sum(len(member.living) for member in self.members.values())
         if met == self.roster.world_size and not self.broken:
             self._later(self.plan.load_seconds, self._begin)
@@ -102,10 +105,7 @@ class Group:
     def stop(self, uid: str) -> None:
         """The agent ends its own ranks."""
         for rank in self._living(uid):
-            self._later(
-                self.random.uniform(0.001, 0.05),
-                lambda rank=rank: self._end(uid, rank, RankEnded(self.roster.attempt, rank, self.step, ours=True)),
-            )
+            self._later(self.random.uniform(0.001, 0.05), self._stopped, uid, rank)
         self._break(ECHO_SECONDS)
 
     def vanish(self, uid: str, silent: bool) -> None:
@@ -117,7 +117,8 @@ class Group:
 
     def cut(self) -> None:
         """The machine of some of its ranks is unreachable: everybody waits, then gives up."""
-        self._break(SILENCE_SECONDS)
+        if self.began is not None:
+            self._break(SILENCE_SECONDS)
 
     def _begin(self) -> None:
         if self.broken:
@@ -126,7 +127,7 @@ class Group:
         seconds = (self.plan.steps - self.first_step) * self.plan.step_seconds
         for uid, member in self.members.items():
             for rank in member.ranks:
-                self._later(seconds + self.random.uniform(0, 0.05), lambda u=uid, r=rank: self._finish(u, r))
+                self._later(seconds + self.random.uniform(0, 0.05), self._finish, uid, rank)
 
     def _finish(self, uid: str, rank: int) -> None:
         if not self.broken or self.step >= self.plan.steps:
@@ -143,11 +144,19 @@ class Group:
         for uid, member in self.members.items():
             for rank in tuple(member.living):
                 if met:  # who still waits for others to come does not notice
-                    self._later(seconds + self.random.uniform(0, 0.05), lambda u=uid, r=rank: self._echo(u, r))
+                    self._later(seconds + self.random.uniform(0, 0.05), self._echo, uid, rank)
+
+    def _give_up_meeting(self, uid: str) -> None:
+        if self.began is None:
+            for rank in self._living(uid):
+                self._echo(uid, rank)
 
     def _echo(self, uid: str, rank: int) -> None:
         error = ErrorReport("RuntimeError", "Connection closed by peer", "loop.py:1 in step")
         self._end(uid, rank, RankEnded(self.roster.attempt, rank, self.step, exit_code=1, error=error))
+
+    def _stopped(self, uid: str, rank: int) -> None:
+        self._end(uid, rank, RankEnded(self.roster.attempt, rank, self.step, ours=True))
 
     def _end(self, uid: str, rank: int, how: RankEnded) -> None:
         member = self.members[uid]
@@ -159,8 +168,8 @@ class Group:
         return sorted(self.members[uid].living) if uid in self.members else []
 
     @staticmethod
-    def _later(seconds: float, what: Callable[[], None]) -> None:
-        asyncio.get_running_loop().call_later(seconds, what)
+    def _later(seconds: float, what: Callable[..., None], *about: object) -> None:
+        asyncio.get_running_loop().call_later(seconds, what, *about)
 
 
 def _now() -> float:

@@ -8,14 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from tests.platforms import clock
-from tests.platforms.agents import AwayError
-from tests.platforms.server import ApiServer
-from tests.platforms.simulated import Gate, SimulatedPlatform, View
 from trainmaster import loop
 from trainmaster.intake import Intake
 from trainmaster.queueing import WorkQueue
 from trainmaster.wire.messages import Heartbeat, Orders
+
+from tests.platforms import clock
+from tests.platforms.agents import AwayError
+from tests.platforms.server import ApiServer
+from tests.platforms.simulated import Gate, SimulatedPlatform, View
 
 
 @dataclass

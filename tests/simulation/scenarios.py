@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from tests.builders import JobBuilder, a_job
-from tests.platforms.agents import SimulatedAgent
-from tests.simulation.world import KEY, World
 from trainmaster.core.observed import Obstacle, Replica
 from trainmaster.wire import names
 from trainmaster.wire.messages import ErrorReport
 from trainmaster_trainer.agent.supervise import RankEnded
+
+from tests.builders import JobBuilder, a_job
+from tests.platforms.agents import SimulatedAgent
+from tests.simulation.world import KEY, World
 
 Script = Callable[[World], Awaitable[None]]
 KILLED = RankEnded(0, 0, signal="SIGKILL")

@@ -7,14 +7,15 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tests.platforms.nodes import Nodes
-from tests.platforms.server import ApiServer, Change, Pod
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import failures, phases
 from trainmaster.core.observed import Replica
 from trainmaster.wire import messages, names
 from trainmaster.wire.messages import Orders, Roster
+
+from tests.platforms.nodes import Nodes
+from tests.platforms.server import ApiServer, Change, Pod
 
 
 class _Errors(logging.Handler):

@@ -12,6 +12,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from random import Random
 
+from trainmaster.api.job import TrainingJob
+from trainmaster.api.status import TrainingJobStatus
+from trainmaster.core.observed import Replica
+from trainmaster.loop import UnavailableError
+from trainmaster.queueing import Key
+from trainmaster.wire import names
+from trainmaster.wire.messages import CheckpointRecord, Heartbeat, Orders, Roster
+
 from tests.builders import JobBuilder, a_job
 from tests.platforms.agents import AwayError, SimulatedAgent
 from tests.platforms.clock import EPOCH
@@ -20,13 +28,6 @@ from tests.platforms.server import ApiServer, Pod
 from tests.platforms.training import Group, Plan, Storage
 from tests.simulation.operators import Operator
 from tests.simulation.watch import Watch
-from trainmaster.api.job import TrainingJob
-from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core.observed import Replica
-from trainmaster.loop import UnavailableError
-from trainmaster.queueing import Key
-from trainmaster.wire import names
-from trainmaster.wire.messages import CheckpointRecord, Heartbeat, Orders, Roster
 
 KEY = Key("lab", "digits")
 LIMIT_SECONDS = 4000.0

@@ -36,8 +36,8 @@ RULES = (
     completion.complete,  # before the deadline: who finished in time has finished
     deadline.expire,
     resizing.resize,  # before losses: a worker that is not there yet is not lost
-    causes.name_the_cause,
     losses.replace_lost,  # before ranks: a lost pod explains its peers' errors
+    causes.name_the_cause,
     restarts.restart_ranks,
     restarts.restart_drifted,
     obstacles.give_up,

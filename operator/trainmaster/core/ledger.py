@@ -14,6 +14,10 @@ from trainmaster.core.failures import Failure
 
 Lines = tuple[RestartRecord, ...]
 
+# What was decided about a failure. Wait: a survivor's error would end the job, so its cause is waited for.
+RESTART, STOP, WAIT = "Restart", "Stop", "Wait"
+_HEARING = "Waiting to hear whether another replica was the cause; else: "
+
 # Progress of this many checkpoint intervals past a failure shows that it did no lasting harm: it leaves the budget.
 REFILL_INTERVALS = 10
 
@@ -32,17 +36,29 @@ def judged(facts: Facts, failure: Failure, **more: object) -> TrainingJobStatus:
     before = facts.status.restarts[:-1] if symptom else _closed(facts.status.restarts, facts.now)
     why_stop = reason_to_stop(facts.job, before, failure)
     line = _line(facts, failure, why_stop, symptom)
+    counted_before = symptom is not None and symptom.decision == RESTART
     update: dict[str, object] = {
         "restarts": _kept((*before, line)),
-        "restart_count": facts.status.restart_count + (0 if why_stop or symptom else 1),
+        "restart_count": facts.status.restart_count + (1 if line.decision == RESTART and not counted_before else 0),
         "message": f"{failure.replica}: {failure.evidence}. {line.why}",
         **more,
     }
     counted = facts.status.model_copy(update=update)
-    if not why_stop:
-        return counted
-    reason = "BadConfiguration" if failure.failure_class == failures.CONFIGURATION else "RestartsExhausted"
-    return ending.failed(counted, reason, f"{failure.evidence}. {why_stop}", facts.now)
+    return _stopped(facts, counted, line) if line.decision == STOP else counted
+
+
+def stop_undecided(facts: Facts) -> TrainingJobStatus:
+    """No cause came to light: the survivor's error stands, and it is one too many."""
+    symptom = facts.status.restarts[-1]
+    line = symptom.model_copy(update={"decision": STOP, "why": symptom.why.removeprefix(_HEARING)})
+    status = facts.status.model_copy(update={"restarts": (*facts.status.restarts[:-1], line)})
+    return _stopped(facts, status, line)
+
+
+def undecided(status: TrainingJobStatus) -> RestartRecord | None:
+    """The newest line, while nobody may start because its cause decides whether to go on at all."""
+    symptom = unexplained(status)
+    return symptom if symptom and symptom.decision == WAIT else None
 
 
 def unexplained(status: TrainingJobStatus) -> RestartRecord | None:
@@ -88,6 +104,10 @@ def _line(facts: Facts, failure: Failure, why_stop: str, symptom: RestartRecord 
     resumes_at = facts.checkpoint.step if facts.checkpoint else 0
     free = " It costs no restart budget." if failure.failure_class in failures.FREE else ""
     step = symptom.step if symptom else failure.step
+    decision, why = RESTART, f"Restarting from step {resumes_at}.{free}"
+    if why_stop:
+        echo = failure.failure_class == failures.PEER_LOST
+        decision, why = (WAIT, _HEARING + why_stop) if echo else (STOP, why_stop)
     return RestartRecord(
         attempt=symptom.attempt if symptom else facts.status.attempt,
         time=symptom.time if symptom else facts.now,
@@ -99,9 +119,14 @@ def _line(facts: Facts, failure: Failure, why_stop: str, symptom: RestartRecord 
         step=step,
         steps_lost=max(0, step - resumes_at),
         fingerprint=failure.fingerprint,
-        decision="Stop" if why_stop else "Restart",
-        why=why_stop or f"Restarting from step {resumes_at}.{free}",
+        decision=decision,
+        why=why,
     )
+
+
+def _stopped(facts: Facts, status: TrainingJobStatus, line: RestartRecord) -> TrainingJobStatus:
+    reason = "BadConfiguration" if line.failure_class == failures.CONFIGURATION else "RestartsExhausted"
+    return ending.failed(status, reason, f"{line.evidence}. {line.why}", facts.now)
 
 
 def _closed(lines: Lines, now: datetime) -> Lines:

@@ -1,11 +1,13 @@
 """A survivor's error was the first to arrive, and the restart is under way; now the cause is known.
 
 The ledger is put right, and what was decided is judged again: a cause that would only repeat itself ends the job,
-and one that is nobody's fault gives the budget back.
+and one that is nobody's fault gives the budget back. A survivor's error alone never ends a job while somebody who
+was there has not spoken: it may be the echo of an eviction, or of a node that the cluster has not given up yet.
 """
 
-from trainmaster.core import failures, ledger
-from trainmaster.core.facts import Facts
+from trainmaster.api.status import RestartRecord
+from trainmaster.core import failures, figures, ledger
+from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.failures import Failure
 from trainmaster.core.verdict import NOTHING, Verdict
 
@@ -16,7 +18,24 @@ def name_the_cause(facts: Facts) -> Verdict:
     if symptom is None:
         return NOTHING
     cause = _cause(facts, symptom.attempt)
-    return Verdict(status=ledger.judged(facts, cause)) if cause else NOTHING
+    if cause:
+        return Verdict(status=ledger.judged(facts, cause))
+    return _wait(facts, symptom) if ledger.undecided(facts.status) else NOTHING
+
+
+def _wait(facts: Facts, symptom: RestartRecord) -> Verdict:
+    """For everybody to speak, or to be lost (rules/losses.py); as long as for replicas that do not start."""
+    end = figures.later(symptom.time, facts.job.spec.failure_policy.start_seconds)
+    silent = [slot for slot in facts.slots if not _has_spoken(slot, symptom.attempt)]
+    if silent and facts.now < end:
+        return Verdict(wake_at=end)
+    return Verdict(status=ledger.stop_undecided(facts))
+
+
+def _has_spoken(slot: Slot, attempt: int) -> bool:
+    """It told how its ranks of `attempt` ended, or that it has left them behind."""
+    beat = slot.heartbeat
+    return beat is not None and (beat.attempt > attempt or (beat.exit is not None and beat.exit.attempt == attempt))
 
 
 def _cause(facts: Facts, attempt: int) -> Failure | None:

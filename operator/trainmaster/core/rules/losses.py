@@ -24,10 +24,16 @@ def replace_lost(facts: Facts) -> Verdict:
 
 
 def _lost(facts: Facts, slot: Slot) -> bool:
-    """Absent counts only where the group was complete before: else it may not have been created yet."""
     if slot.replica is None:
-        return facts.attempt_began or facts.status.phase in (phases.STARTING, phases.RUNNING)
+        return facts.attempt_began or _was_complete(facts)
     return not slot.replica.alive
+
+
+def _was_complete(facts: Facts) -> bool:
+    """Else an absent replica may not have been created yet. A survivor's error tells of a group that was complete."""
+    phase = facts.status.phase
+    restarted = phase == phases.RESTARTING and ledger.unexplained(facts.status) is not None
+    return restarted or phase in (phases.STARTING, phases.RUNNING)
 
 
 def _harmless(facts: Facts, failure: Failure) -> bool:

@@ -1,5 +1,6 @@
 """What every agent is told: train this attempt with this roster, or wait for the others."""
 
+from trainmaster.core import ledger
 from trainmaster.core.actions import GiveOrders
 from trainmaster.core.facts import Facts
 from trainmaster.core.roster import roster
@@ -18,6 +19,8 @@ def give(facts: Facts) -> Verdict:
 
 def _orders(facts: Facts) -> Orders:
     attempt, members = facts.status.attempt, roster(facts)
+    if ledger.undecided(facts.status):
+        return Orders(WAIT, attempt, f"Attempt {attempt}: waiting to hear why the last one ended.")
     if members is None:
         # One sentence for the whole wait: naming the missing would wake every agent whenever one calls in.
         return Orders(WAIT, attempt, f"Attempt {attempt}: waiting until all {len(facts.slots)} replicas are here.")

@@ -1,0 +1,99 @@
+"""Random lives: from one seed a cluster, jobs, and troubles; lived through, and judged. A seed gives the same life."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+from random import Random
+
+from trainmaster.core import failures
+from trainmaster.queueing import Key
+
+from tests.builders import JobBuilder, a_job
+from tests.platforms import clock
+from tests.platforms.clock import StuckError
+from tests.platforms.training import Plan
+from tests.simulation.troubles import TROUBLES
+from tests.simulation.world import Faults, World
+
+AMPLE = 45  # restarts: more than all troubles of a life together may cost
+SETTLED_SECONDS = 1000.0
+
+
+@dataclass
+class Life:
+    """One seed's story."""
+
+    seed: int
+    jobs: list[JobBuilder] = field(default_factory=list)
+    troubles: int = 0
+    survivable: bool = True
+
+    @classmethod
+    def of(cls, seed: int) -> Life:
+        """Who lives, and how hard."""
+        random = Random(seed)
+        survivable = random.random() < 0.8
+        budget = AMPLE if survivable else random.randint(0, 2)
+        count = random.choice([1, 1, 1, 2, 3])
+        jobs = [_a_job(random, f"job-{number}", budget) for number in range(count)]
+        return cls(seed, jobs, random.randint(0, 8), survivable)
+
+    def live(self) -> tuple[World, list[str]]:
+        """The world afterwards, and what was wrong; nothing, as a rule."""
+        random = Random(self.seed + 1)
+        plan = Plan(random.choice([40, 100, 200]), random.choice([5, 10]), random.choice([0.05, 0.1, 0.3]))
+        world = World(self.seed, *self.jobs, plan=plan, faults=_faults(random))
+        costs: Counter[Key] = Counter()
+        try:
+            clock.run(world.run(lambda world: self._trouble(world, random, costs)))
+        except (AssertionError, StuckError) as error:
+            world.watch.violated(f"it did not come to its end: {error}")
+        return world, self._judge(world, costs)
+
+    async def _trouble(self, world: World, random: Random, costs: Counter[Key]) -> None:
+        for _ in range(self.troubles):
+            await asyncio.sleep(random.expovariate(1 / 5))
+            living = [key for key, job in world.server.jobs.items() if not job.status.finished]
+            if not living:
+                return
+            key = random.choice(living)
+            (trouble,) = random.choices(TROUBLES, [trouble.weight for trouble in TROUBLES])
+            world.injected[trouble.name] += 1
+            world.watch.history.append(f"{asyncio.get_running_loop().time():.1f} {key}: {trouble.name}")
+            cost = trouble.happens(world, key)
+            # A node is everybody's.
+            for job in living if trouble.name.startswith("a_node") else [key]:
+                costs[job] += cost
+
+    def _judge(self, world: World, costs: Counter[Key]) -> list[str]:
+        found = list(world.watch.violations)
+        for key, job in world.server.jobs.items():
+            status = job.status
+            counted = [line for line in status.restarts if line.failure_class not in failures.FREE]
+            if self.survivable and status.phase != "Succeeded":
+                found.append(f"{key} {status.phase}: {status.message}")
+            if len(counted) > costs[key]:
+                found.append(f"{key} counted {[line.evidence for line in counted]}; at most {costs[key]} were its own")
+            stopped = [line for line in status.restarts if line.decision == "Stop"]
+            if len(status.restarts) != status.restart_count + len(stopped):
+                found.append(f"{key} has {len(status.restarts)} lines for {status.restart_count} restarts")
+            if status.phase == "Succeeded" and world.jobs[key].storage.step != world.plan.steps:
+                found.append(f"{key} succeeded at step {world.jobs[key].storage.step}")
+        return found
+
+
+def _a_job(random: Random, name: str, budget: int) -> JobBuilder:
+    job = a_job().named(name).with_workers(random.randint(1, 4), gpus=random.choice([0, 0, 2]))
+    return job.with_failure_policy(maxRestarts=budget, startSeconds=300)
+
+
+def _faults(random: Random) -> Faults:
+    return Faults(
+        unavailable=random.choice([0.0, 0.0, 0.05, 0.2]),
+        reply_lost=random.choice([0.0, 0.0, 0.05, 0.2]),
+        latency=(0.001, random.choice([0.005, 0.02, 0.3])),
+        lag=random.choice([0.0, 0.03, 0.3, 1.0]),
+        restart_seconds=random.choice([0.5, 2.0, 20.0]),
+    )
