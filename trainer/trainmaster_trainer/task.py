@@ -85,7 +85,7 @@ def load_task(reference: str, arguments: Mapping[str, Any]) -> Task:
         ConfigurationError: there is no such task, or the arguments are not its own.
     """
     kind = _find(reference)
-    signature = inspect.signature(kind)
+    signature = inspect.signature(kind).replace(return_annotation=inspect.Signature.empty)
     _check_arguments(reference, signature, arguments)
     try:
         return kind(**arguments)

@@ -12,11 +12,15 @@ leaves what was there before. Used by `save.py`, `load.py` and `loop.py`.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import shutil
+import stat
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 MANIFEST = "manifest.json"
@@ -60,6 +64,22 @@ def write_file(path: Path, data: bytes) -> None:
         os.close(descriptor)
     temporary.rename(path)
     sync_folder(path.parent)
+
+
+@contextmanager
+def open_regular(path: Path) -> Iterator[int]:
+    """Open a file for reading that must be a regular one: no link, and no pipe that would block for ever.
+
+    Raises:
+        OSError: it is not.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def write_all(descriptor: int, data: memoryview) -> None:

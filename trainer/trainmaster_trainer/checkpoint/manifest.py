@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ from typing import Any
 
 from trainmaster.wire import codec
 
-from trainmaster_trainer.checkpoint.layout import MANIFEST
+from trainmaster_trainer.checkpoint.layout import MANIFEST, open_regular
 from trainmaster_trainer.checkpoint.shard import BadCheckpointError, ShardRecord, TensorRecord
 from trainmaster_trainer.checkpoint.state import MODEL, Shapes
 
@@ -100,9 +101,8 @@ def read_manifest(folder: Path, step: int) -> Manifest:
     """
     path = folder / MANIFEST
     try:
-        if path.is_symlink() or path.stat().st_size > MAX_MANIFEST:
-            raise BadCheckpointError(f"{MANIFEST} is a link, or larger than any manifest")
-        plain = json.loads(path.read_bytes())
+        with open_regular(path) as descriptor, os.fdopen(os.dup(descriptor), "rb") as file:
+            plain = json.loads(file.read(MAX_MANIFEST))
         claimed = plain.pop("digest")
         if claimed != _digest(plain):
             raise BadCheckpointError(f"{MANIFEST} does not have the SHA-256 that it names: its content has changed")

@@ -11,7 +11,6 @@ import hashlib
 import json
 import mmap
 import os
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +20,10 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from trainmaster_trainer.checkpoint.layout import write_all
+from trainmaster_trainer.checkpoint.layout import open_regular, write_all
 from trainmaster_trainer.checkpoint.state import MODEL, dtype_name
 
-_CODES = {
+DTYPES = {
     torch.float64: "F64",
     torch.float32: "F32",
     torch.float16: "F16",
@@ -119,7 +118,7 @@ def _header(tensors: Mapping[str, Tensor]) -> bytes:
     for name, tensor in tensors.items():
         end = position + tensor.numel() * tensor.element_size()
         entries[name] = {
-            "dtype": _CODES[tensor.dtype],
+            "dtype": DTYPES[tensor.dtype],
             "shape": list(tensor.shape),
             "data_offsets": [position, end],
         }
@@ -148,26 +147,21 @@ def read_shard(folder: Path, record: ShardRecord) -> dict[str, Tensor]:
 
 def _verify_bytes(path: Path, record: ShardRecord) -> None:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        with open_regular(path) as descriptor:
+            _verify_open_file(descriptor, record)
     except OSError as error:
         raise BadCheckpointError(f"{record.file} cannot be opened: {error.strerror}") from None
-    try:
-        _verify_open_file(descriptor, record)
-    finally:
-        os.close(descriptor)
 
 
 def _verify_open_file(descriptor: int, record: ShardRecord) -> None:
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):
-        raise BadCheckpointError(f"{record.file} is not a regular file")
-    if status.st_size != record.length:
-        raise BadCheckpointError(f"{record.file} has {status.st_size} bytes instead of {record.length}")
-    if record.length < HEADER_LENGTH:
+    length = os.fstat(descriptor).st_size
+    if length != record.length:
+        raise BadCheckpointError(f"{record.file} has {length} bytes instead of {record.length}")
+    if length < HEADER_LENGTH:
         raise BadCheckpointError(f"{record.file} is too short for a safetensors file")
     with mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) as data:
         header = int.from_bytes(data[:HEADER_LENGTH], "little")
-        if header > min(MAX_HEADER, record.length - HEADER_LENGTH):
+        if header > min(MAX_HEADER, length - HEADER_LENGTH):
             raise BadCheckpointError(f"{record.file} claims a header of {header} bytes")
         if hashlib.sha256(data).hexdigest() != record.sha256:
             raise BadCheckpointError(

@@ -1,0 +1,85 @@
+"""Forks rank processes from one process that has imported torch, as the agent's warm parent does.
+
+Run as a script by `ranks.py`, which see. It reads one JSON line per request on its standard input and answers with
+one on its standard output: {"start": [environment, ...], "output": [path, ...]} -> {"pids": [...]};
+{"wait": pid} -> {"status": waitstatus}.
+"""
+
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch._dynamo  # DDP imports it when it is first made, which takes seconds
+import trainmaster_trainer.rank
+
+_ON_DISK = ("mkdir", "open", "write", "fsync", "rename", "unlink", "rmdir")
+
+
+def die_at_call(number: int) -> None:
+    """Kill this process just before it changes the disk for the `number`-th time."""
+    calls = 0
+
+    def counted(name: str) -> Callable[..., Any]:
+        real = getattr(os, name)
+
+        def wrapper(*arguments: Any, **keywords: Any) -> Any:
+            nonlocal calls
+            changes = name != "open" or arguments[1] & os.O_CREAT
+            calls += bool(changes)
+            if calls == number and changes:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*arguments, **keywords)
+
+        return wrapper
+
+    for name in _ON_DISK:
+        setattr(os, name, counted(name))
+
+
+def become_rank(environment: dict[str, str], output: str) -> None:
+    os.setsid()
+    descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.environ.update(environment)
+    torch.set_num_threads(1)
+    if environment.get("DIE_RANK") == environment["RANK"]:
+        die_at_call(int(environment["DIE_AT_CALL"]))
+    code = 1
+    try:
+        code = trainmaster_trainer.rank.main()
+    except BaseException as error:  # noqa: BLE001 (the agent shows them all likewise)
+        traceback.print_exc()
+        code = 78 if getattr(error, "trainmaster_configuration_error", False) else 1
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def start(environment: dict[str, str], output: str) -> int:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            become_rank(environment, output)
+        finally:
+            os._exit(1)
+    return pid
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    if "start" in request:
+        return {"pids": [start(*pair) for pair in zip(request["start"], request["output"], strict=True)]}
+    return {"status": os.waitpid(request["wait"], 0)[1]}
+
+
+def main() -> None:
+    for line in sys.stdin:
+        print(json.dumps(answer(json.loads(line))), flush=True)  # noqa: T201 (it is the answer)
+
+
+if __name__ == "__main__":
+    main()

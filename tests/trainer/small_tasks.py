@@ -1,0 +1,57 @@
+"""Tasks for tests: quick, or slow on purpose. Reached by `workingDirectory: tests/trainer`."""
+
+import time
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from trainmaster_trainer.task import Task
+from typing_extensions import override
+
+SAMPLES = 37
+
+
+class Line(Task):
+    """A plane through points. `width` makes another model of it."""
+
+    def __init__(self, width: int = 1, seconds: float = 0.0, dropout: float = 0.0) -> None:
+        self.width, self.seconds, self.dropout = width, seconds, dropout
+
+    @override
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(3, 8 * self.width), nn.Dropout(self.dropout), nn.Linear(8 * self.width, 1))
+
+    @override
+    def dataset(self) -> tuple[Tensor, Tensor]:
+        points = torch.randn(SAMPLES, 3, generator=torch.Generator().manual_seed(0))
+        return points, points.sum(dim=1, keepdim=True)
+
+    @override
+    def loss(self, outputs: Any, targets: Any) -> Tensor:
+        time.sleep(self.seconds)
+        return nn.functional.mse_loss(outputs, targets)
+
+    @override
+    def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
+
+
+class LineWithAdam(Line):
+    """The same model, another optimizer."""
+
+    @override
+    def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.Adam(parameters, lr=0.01)
+
+
+class Needy(Line):
+    """Has an argument without a default, and one that it refuses."""
+
+    def __init__(self, size: int, colour: str = "red") -> None:
+        super().__init__(size)
+        if colour == "blue":
+            raise ValueError("blue is out of stock")
+
+
+def not_a_task() -> None:
+    """Nothing that could be trained."""

@@ -1,0 +1,97 @@
+"""The audit of samples: each index once per epoch, and the same global batch at any world size."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import Dataset
+from trainmaster_trainer.data import Batches, SampleOrder, Share, permutation
+from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.task import Samples
+
+sizes = st.integers(1, 200)
+
+
+@given(samples=sizes, batch_size=sizes, seed=st.integers(0, 2**70), epochs=st.integers(1, 3))
+def test_every_sample_once_per_epoch_at_any_world_size(samples: int, batch_size: int, seed: int, epochs: int) -> None:
+    order = SampleOrder(samples, batch_size, seed)
+    steps = -(-samples * epochs // batch_size)
+    seen = {}
+    for world in (1, 2, 3, 4):
+        shares = [Share(rank, world) for rank in range(world)]
+        batches = [np.concatenate([order.share(step, share) for share in shares]) for step in range(1, steps + 1)]
+        seen[world] = np.concatenate(batches)
+        for epoch in range(epochs):
+            assert sorted(seen[world][epoch * samples : (epoch + 1) * samples]) == list(range(samples))
+    assert all(np.array_equal(seen[1], seen[world]) for world in seen)
+
+
+@given(size=st.integers(0, 1000), of=st.integers(1, 50))
+def test_shares_differ_by_one_at_most_and_leave_no_gap(size: int, of: int) -> None:
+    bounds = [Share(index, of).bounds(size) for index in range(of)]
+    assert bounds[0][0] == 0
+    assert bounds[-1][1] == size
+    assert all(left[1] == right[0] for left, right in pairwise(bounds))
+    lengths = [end - first for first, end in bounds]
+    assert max(lengths) - min(lengths) <= 1
+
+
+def test_epochs_and_seeds_have_orders_of_their_own() -> None:
+    orders = {permutation(100, seed, epoch).tobytes() for seed in (1, 2, -1, 2**64 - 2) for epoch in (0, 1)}
+    assert len(orders) == 8
+
+
+def test_the_order_is_the_same_for_ever() -> None:
+    # A checkpoint of today must be resumable in ten years: these are Philox's first values, sorted.
+    assert permutation(10, 1, 0).tolist() == [3, 5, 2, 9, 7, 0, 8, 6, 1, 4]
+
+
+Item = tuple[dict[str, torch.Tensor], int]
+
+
+class Squares(Dataset[Item]):
+    """A map-style dataset whose items are asked for one by one."""
+
+    def __len__(self) -> int:
+        return 5
+
+    def __getitem__(self, index: int) -> Item:
+        return {"n": torch.tensor(index)}, index * index
+
+
+class SquaresAtOnce(Squares):
+    """The same, with torch's interface for many at once."""
+
+    def __getitems__(self, indices: list[int]) -> list[Item]:
+        return [self[index] for index in indices]
+
+
+@pytest.mark.parametrize("dataset", [Squares(), SquaresAtOnce()])
+def test_datasets_of_any_kind_give_the_same_batch(dataset: Samples) -> None:
+    batches = Batches(dataset, 4, steps=2, seed=3, device=torch.device("cpu"))
+    batch = batches.take(2, Share(1, 3))
+    numbers = SampleOrder(5, 4, 3).indices(2)[2:3]
+    assert batch.inputs["n"].tolist() == numbers.tolist()
+    assert batch.targets.tolist() == (numbers**2).tolist()
+    assert (batch.size, batch.global_size, batch.fraction_done) == (1, 4, 1.0)
+
+
+def test_weights_make_the_mean_over_shares_that_over_samples() -> None:
+    samples = torch.arange(10.0)
+    batches = Batches((samples, samples), 10, steps=1, seed=0, device=torch.device("cpu"))
+    parts = [batches.take(1, Share(rank, 4)) for rank in range(4)]
+    mean = sum(part.targets.mean() * part.weight(4) for part in parts) / 4
+    assert float(mean) == pytest.approx(4.5)
+
+
+def test_a_role_without_a_share_gets_an_empty_batch() -> None:
+    batches = Batches(Squares(), 4, steps=2, seed=3, device=torch.device("cpu"))
+    assert batches.take(1, None).size == 0
+
+
+def test_an_empty_dataset_is_a_configuration_error() -> None:
+    with pytest.raises(ConfigurationError, match=r"spec\.training\.task"):
+        Batches((torch.empty(0, 1), torch.empty(0)), 4, steps=2, seed=3, device=torch.device("cpu"))

@@ -1,0 +1,133 @@
+"""What is told: metrics file, progress page, losses, settings."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from trainmaster.wire import codec, names
+from trainmaster.wire.progress import ProgressFile
+from trainmaster.wire.training import TrainingPlan
+from trainmaster_trainer import losses as losses_module
+from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.losses import Losses
+from trainmaster_trainer.metrics import Metrics
+from trainmaster_trainer.progress import Progress
+from trainmaster_trainer.settings import Settings
+
+from tests.trainer.ranks import Options, alone
+
+
+def steps_in(folder: Path) -> list[int]:
+    return [json.loads(line)["step"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("tail", "resumed", "kept"),
+    [
+        ("", 2, [1, 2]),
+        ("", 3, [1, 2, 3]),
+        ("", 0, []),
+        ('{"step": 4, "lo', 3, [1, 2, 3]),
+        ('{"step": 3, "evaluation": {}}\n', 3, [1, 2, 3]),
+        ("\0\0\0\0", 9, [1, 2, 3]),
+        ("[]\n", 9, [1, 2, 3]),
+    ],
+)
+def test_a_resume_keeps_the_lines_up_to_its_step(tmp_path: Path, tail: str, resumed: int, kept: list[int]) -> None:
+    lines = "".join(json.dumps({"step": step, "loss": 0.5}) + "\n" for step in (1, 2, 3))
+    (tmp_path / "metrics.jsonl").write_text(lines + tail)
+    metrics = Metrics(tmp_path, attempt=2, resumed_step=resumed)
+    assert steps_in(tmp_path) == kept
+    metrics.add(resumed + 1, loss=0.25)
+    metrics.flush()
+    assert steps_in(tmp_path) == [*kept, resumed + 1]
+    metrics.close()
+
+
+def test_the_end_is_a_line_and_a_file(tmp_path: Path) -> None:
+    metrics = Metrics(tmp_path, attempt=1, resumed_step=0)
+    metrics.finish(9, {"accuracy": 0.5})
+    metrics.close()
+    assert json.loads((tmp_path / "result.json").read_text()) == {"step": 9, "metrics": {"accuracy": 0.5}}
+    assert json.loads((tmp_path / "metrics.jsonl").read_text())["evaluation"] == {"accuracy": 0.5}
+
+
+def test_the_page_tells_step_phase_and_speed(tmp_path: Path) -> None:
+    page = ProgressFile(str(tmp_path / "page"), create=True)
+    progress = Progress(tmp_path / "page", global_batch_size=10)
+    assert page.read().phase == "load"
+    progress.start(4)
+    assert (page.read().phase, page.read().step, page.read().checkpoint_step) == ("train", 4, 4)
+    for step in (5, 6):
+        progress.stepped(step, checkpoint_step=0)
+    read = page.read()
+    assert (read.step, read.checkpoint_step) == (6, 4)
+    assert read.samples_per_second > 0
+    assert read.step_seconds > 0
+    progress.enter("save")
+    assert page.read().phase == "save"
+    progress.enter("evaluate", checkpoint_step=6)
+    assert (page.read().phase, page.read().checkpoint_step) == ("evaluate", 6)
+
+
+def test_without_a_page_there_is_nothing_to_write() -> None:
+    progress = Progress(None, 1)
+    progress.start(0)
+    assert math.isnan(progress.samples_per_second)
+
+
+def make_losses() -> Losses:
+    return Losses(alone())
+
+
+def test_losses_come_out_in_order_and_once() -> None:
+    losses = make_losses()
+    for step in (1, 2):
+        losses.add(step, torch.tensor(step / 10), size=4, seconds=0.1)
+    agreement = losses.flush(stop_asked=False)
+    assert [entry.step for entry in agreement.losses] == [1, 2]
+    assert [entry.loss for entry in agreement.losses] == pytest.approx([0.1, 0.2])
+    assert not agreement.stop
+    assert losses.flush(stop_asked=True) == ([], True)
+
+
+@pytest.mark.parametrize(("seconds", "steps"), [(10.0, 1), (0.1, 5), (0.000001, losses_module.MOST_STEPS)])
+def test_the_interval_follows_the_time_that_steps_take(seconds: float, steps: int) -> None:
+    losses = make_losses()
+    losses.add(1, torch.tensor(1.0), 4, seconds)
+    assert losses.due
+    losses.flush(stop_asked=False)
+    for step in range(steps):
+        assert not losses.due
+        losses.add(step, torch.tensor(1.0), 4, seconds)
+    assert losses.due
+
+
+def environment(**changes: str) -> dict[str, str]:
+    plan = codec.encode(TrainingPlan("OneDevice")).decode()
+    return {names.ENV_TRAINING: plan, names.ENV_CHECKPOINTS: "/c", **changes}
+
+
+def test_settings_are_those_of_one_rank_unless_told_otherwise() -> None:
+    settings = Settings.read(environment(TORCHELASTIC_RESTART_COUNT="2"))
+    assert (settings.rank, settings.world_size, settings.attempt, settings.threads) == (0, 1, 3, None)
+    assert settings.run_key == "attempt-3-restart-2"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"RANK": "one"}, "RANK must be a whole number, not 'one'"),
+        ({names.ENV_TRAINING: "{}"}, "TRAINMASTER_TRAINING is not a training plan: TrainingPlan.strategy: missing"),
+    ],
+)
+def test_wrong_variables_are_named(changes: Options, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Settings.read(environment(**changes))
+
+
+def test_a_missing_variable_is_named() -> None:
+    with pytest.raises(ConfigurationError, match="TRAINMASTER_TRAINING is not set"):
+        Settings.read({})

@@ -1,0 +1,115 @@
+"""Whatever kills the ranks, training goes on from where it was: bit by bit at the same world size."""
+
+import os
+import shutil
+import signal
+
+import pytest
+
+from tests.trainer.ranks import NewJob, Options
+
+SLOW = {"seconds": 0.01, "dropout": 0.2}
+LONG = {"steps": 60, "checkpoint_every": 7, "arguments": SLOW}
+
+
+def test_killed_and_resumed_ends_in_the_same_bits(new_job: NewJob) -> None:
+    undisturbed = new_job("undisturbed", **LONG).run(2)
+    job = new_job("killed", **LONG)
+    for attempt, step in ((1, 10), (2, 33)):
+        running = job.start(2, attempt)
+        running.reach(step)
+        running.kill()
+    job.run(2, attempt=3)
+    assert job.losses() == undisturbed.losses()
+    assert job.manifest(60)["model_sha256"] == undisturbed.manifest(60)["model_sha256"]
+    assert {line["attempt"] for line in job.lines()} == {1, 2, 3}
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 1), (1, 4)])
+def test_another_world_size_goes_on_with_the_same_losses(new_job: NewJob, before: int, after: int) -> None:
+    task = {"task": "trainmaster_trainer.tasks.digits:Digits", "arguments": {"hidden": 16}, "global_batch_size": 25}
+    undisturbed = new_job("undisturbed", **task).run(before)
+    job = new_job("resized", **task).but(steps=4).run(before).but(steps=6).run(after, attempt=2)
+    assert job.losses() == pytest.approx(undisturbed.losses(), rel=1e-5)
+    assert job.manifest(6)["world_size"] == after
+
+
+def test_sigterm_to_one_rank_saves_all_and_leaves_with_143(new_job: NewJob) -> None:
+    undisturbed = new_job("undisturbed", **LONG).run(2)
+    job = new_job("stopped", **LONG).but(checkpoint_every=1000)
+    running = job.start(2)
+    running.reach(5)
+    os.kill(running.pids[1], signal.SIGTERM)
+    assert running.wait() == [143, 143], running.output()
+    (saved,) = [int(path.name[5:]) for path in job.checkpoints().glob("step-*")]
+    assert 5 <= saved < 60
+    job.run(2, attempt=2)
+    assert job.losses() == undisturbed.losses()
+    assert next(line["step"] for line in job.lines() if line["attempt"] == 2) == saved + 1
+
+
+def test_a_finished_job_started_again_only_evaluates(new_job: NewJob) -> None:
+    job = new_job().run(2)
+    before = job.manifest(6)
+    job.run(2, attempt=2)
+    assert job.manifest(6) == before
+    assert len(job.losses()) == 6
+
+
+def test_retention_keeps_the_newest(new_job: NewJob) -> None:
+    job = new_job(steps=9, checkpoint_keep=2).run(2)
+    assert sorted(path.name for path in job.checkpoints().glob("step-*")) == ["step-00000008", "step-00000009"]
+    assert not list(job.checkpoints().glob(".*"))
+
+
+def test_private_folders_survive_the_loss_of_one(new_job: NewJob) -> None:
+    private = {**LONG, "checkpoint_shared": False}
+    undisturbed = new_job("undisturbed", **private).run(4, ranks_per_pod=2)
+    assert undisturbed.manifest(60, pod=0)["model_sha256"] == undisturbed.manifest(60, pod=1)["model_sha256"]
+    job = new_job("killed", **private)
+    running = job.start(4, ranks_per_pod=2)
+    running.reach(20)
+    running.kill()
+    shutil.rmtree(job.checkpoints(0))
+    job.run(4, attempt=2, ranks_per_pod=2)
+    assert job.manifest(60, pod=0)["model_sha256"] == undisturbed.manifest(60)["model_sha256"]
+    assert job.manifest(60, pod=1)["model_sha256"] == undisturbed.manifest(60)["model_sha256"]
+
+
+def test_another_jobs_checkpoint_can_be_the_beginning(new_job: NewJob) -> None:
+    whole = new_job("whole").run(2)
+    first = new_job("first").but(steps=4).run(2)
+    for name, step in (("newest", None), ("named", 2)):
+        job = new_job(name, resume_from=str(first.checkpoints()), resume_step=step).run(2)
+        assert next(line["step"] for line in job.lines() if "loss" in line) == (step or 4) + 1
+        assert job.manifest(6)["model_sha256"] == whole.manifest(6)["model_sha256"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"resume_from": "/nowhere"}, "spec.checkpoint.resumeFrom: there is no good checkpoint in /nowhere"),
+        ({"resume_from": "{first}", "resume_step": 3}, "spec.checkpoint.resumeFrom: step 3 in"),
+        ({"resume_from": "{first}", "arguments": {"width": 2}}, "First difference: 0.bias is float32[8] in the"),
+    ],
+)
+def test_a_beginning_that_cannot_be_is_a_configuration_error(new_job: NewJob, changes: Options, message: str) -> None:
+    first = new_job("first").run(1)
+    changes["resume_from"] = changes["resume_from"].format(first=first.checkpoints())
+    running = new_job("second", **changes).start(2)
+    assert running.wait() == [78, 78]
+    assert message in running.output()
+
+
+def test_another_model_in_the_own_folder_is_a_configuration_error_on_all_ranks(new_job: NewJob) -> None:
+    job = new_job().run(2)
+    running = job.but(arguments={"width": 2}, steps=8).start(2, attempt=2)
+    assert running.wait() == [78, 78]
+    assert "holds another model" in running.output()
+
+
+def test_another_optimizer_is_a_configuration_error(new_job: NewJob) -> None:
+    job = new_job().but(steps=2).run(1)
+    running = job.but(task="small_tasks:LineWithAdam", steps=4).start(1, attempt=2)
+    assert running.wait() == [78]
+    assert "written by SGD" in running.output()

@@ -1,0 +1,202 @@
+"""Saving, one process at a time: what is refused, kept, tolerated and thrown away."""
+
+import errno
+import logging
+import random
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from trainmaster.wire.training import TrainingPlan
+from trainmaster_trainer import randomness
+from trainmaster_trainer.checkpoint import save
+from trainmaster_trainer.checkpoint.layout import saved_steps
+from trainmaster_trainer.checkpoint.load import read
+from trainmaster_trainer.checkpoint.save import SaveFailedError, Saver
+from trainmaster_trainer.checkpoint.shard import DTYPES, write_shard
+from trainmaster_trainer.checkpoint.state import State
+from trainmaster_trainer.checkpoint.writers import divide
+from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.settings import Settings
+
+from tests.trainer.ranks import alone
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    plan = TrainingPlan("OneDevice", steps=100, global_batch_size=4, checkpoint_every=10, checkpoint_keep=2)
+    return Settings(plan, tmp_path / "checkpoints", job_uid="uid", attempt=1)
+
+
+def make_saver(settings: Settings, **changes: Any) -> Saver:
+    saver = Saver(replace(settings, **changes), alone())
+    saver.prepare()
+    return saver
+
+
+def state(value: float = 1.0) -> State:
+    return State({"model/w": torch.full((3, 2), value), "model/n": torch.tensor(7)}, {"optimizer": {"x": [1]}})
+
+
+def put(saver: Saver, step: int, value: float = 1.0) -> None:
+    saver.save(step, state(value), before_commit=lambda: None)
+    saver.wait()
+
+
+def test_what_was_saved_is_what_is_read(settings: Settings) -> None:
+    put(make_saver(settings), 10, 0.1)
+    loaded = read(settings.checkpoints, 10)
+    assert torch.equal(loaded.state.tensors["model/w"], torch.full((3, 2), 0.1))
+    assert loaded.state.tensors["model/n"] == 7
+    assert loaded.state.scalars == {"optimizer": {"x": [1]}}
+    manifest = loaded.manifest
+    assert (manifest.step, manifest.attempt, manifest.job, manifest.cursor.samples) == (10, 1, "uid", 40)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype_comes_back(settings: Settings, dtype: torch.dtype) -> None:
+    tensors = {
+        "model/a": torch.ones(5).to(dtype),
+        "model/b": torch.zeros(0, 3).to(dtype),
+        "model/c": torch.ones(()).to(dtype),
+    }
+    saver = make_saver(settings)
+    saver.save(10, State(tensors), before_commit=lambda: None)
+    saver.wait()
+    loaded = read(settings.checkpoints, 10).state.tensors
+    assert all(loaded[name].dtype == dtype and loaded[name].shape == tensors[name].shape for name in tensors)
+    assert bytes(loaded["model/a"].view(torch.uint8)) == bytes(tensors["model/a"].view(torch.uint8))
+
+
+def test_the_copy_is_taken_before_training_goes_on(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = threading.Event()
+    written = write_shard
+    monkeypatch.setattr(save, "write_shard", lambda *arguments: gate.wait() and written(*arguments))
+    saver = make_saver(settings)
+    live = state(1.0)
+    saver.save(10, live, before_commit=lambda: None)
+    live.tensors["model/w"].fill_(2.0)  # the next step
+    gate.set()
+    saver.wait()
+    assert torch.equal(read(settings.checkpoints, 10).state.tensors["model/w"], torch.ones(3, 2))
+
+
+def test_the_metrics_reach_the_disk_before_the_checkpoint_is_seen(settings: Settings) -> None:
+    seen = []
+    saver = make_saver(settings)
+    saver.save(10, state(), before_commit=lambda: seen.append(saved_steps(settings.checkpoints)))
+    saver.wait()
+    assert seen == [[]]
+    assert saved_steps(settings.checkpoints) == [10]
+
+
+def test_an_older_attempt_may_not_publish(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
+    old = make_saver(settings)
+    new = make_saver(settings, attempt=2)
+    old.save(10, state(), before_commit=lambda: None)
+    old.wait(needed=False)
+    assert saved_steps(settings.checkpoints) == []
+    assert "attempt 2 has begun; attempt 1 may not save any more" in caplog.text
+    put(new, 10)
+    assert read(settings.checkpoints, 10).manifest.attempt == 2
+    assert not list(settings.checkpoints.glob(".*"))
+
+
+def test_a_new_job_in_the_same_folder_shuts_the_old_one_out(settings: Settings) -> None:
+    old = make_saver(settings, attempt=5)
+    put(make_saver(settings, job_uid="other"), 10)
+    with pytest.raises(SaveFailedError, match=r"another job \(other\) has begun"):
+        put(old, 20)
+
+
+def test_a_good_checkpoint_of_the_same_step_is_kept_and_a_bad_one_replaced(settings: Settings) -> None:
+    put(make_saver(settings), 10, 1.0)
+    again = make_saver(settings, attempt=2)
+    put(again, 10, 2.0)
+    assert read(settings.checkpoints, 10).manifest.attempt == 1
+    (settings.checkpoints / "step-00000010" / "manifest.json").write_text("{}")
+    put(again, 10, 2.0)
+    assert read(settings.checkpoints, 10).manifest.attempt == 2
+
+
+def test_the_newest_good_one_survives_any_retention(settings: Settings) -> None:
+    plan = replace(settings.plan, checkpoint_keep=1)
+    saver = make_saver(settings, plan=plan)
+    put(saver, 10)
+    (settings.checkpoints / "step-00000050").mkdir()  # bad, and newer by its name
+    put(saver, 20)
+    assert saved_steps(settings.checkpoints) == [50, 20]
+
+
+def test_what_dead_attempts_left_is_cleaned(settings: Settings) -> None:
+    settings.checkpoints.mkdir()
+    for name in (".saving-00000010-attempt-1-restart-0", ".replaced-step-00000010-abc"):
+        (settings.checkpoints / name).mkdir()
+        (settings.checkpoints / name / "shard").write_text("x")
+    (settings.checkpoints / "metrics.jsonl").write_text("")
+    make_saver(settings, attempt=2)
+    assert sorted(path.name for path in settings.checkpoints.iterdir()) == ["attempt.json", "metrics.jsonl"]
+
+
+def full_disk(*_arguments: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_two_failed_saves_are_a_warning_and_three_an_error(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    saver = make_saver(settings)
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
+        patch.setattr(save, "write_shard", full_disk)
+        for step in (10, 20):
+            saver.save(step, state(), before_commit=lambda: None)
+            saver.wait(needed=False)
+    assert caplog.text.count("was not written: rank 0: [Errno 28] No space left on device") == 2
+    put(saver, 30)  # there is space again: the count begins anew
+    monkeypatch.setattr(save, "write_shard", full_disk)
+    for step in (40, 50, 60):
+        saver.save(step, state(), before_commit=lambda: None)
+    with pytest.raises(SaveFailedError, match="No space left"):
+        saver.wait(needed=False)
+    assert saved_steps(settings.checkpoints) == [30]
+
+
+def test_the_last_checkpoint_must_succeed(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    saver = make_saver(settings)
+    monkeypatch.setattr(save, "write_shard", full_disk)
+    with pytest.raises(SaveFailedError):
+        put(saver, 100)
+
+
+def test_a_folder_that_cannot_be_made_is_a_configuration_error(settings: Settings) -> None:
+    settings.checkpoints.write_text("a file")
+    with pytest.raises(ConfigurationError, match=r"spec\.checkpoint\.storage: .*checkpoints"):
+        make_saver(settings)
+
+
+def test_random_numbers_go_on_where_they_were(settings: Settings) -> None:
+    randomness.seed_rank(1, 0, 0)
+    draw()
+    put(make_saver(settings), 10)
+    expected = draw()
+    randomness.restore(read(settings.checkpoints, 10).rng(0))
+    assert draw() == expected
+
+
+def draw() -> tuple[float, ...]:
+    # One normal number each: the old generators make them in pairs and keep the second one.
+    from_python = random.gauss(0, 1)
+    from_numpy = float(np.random.standard_normal())  # noqa: NPY002 (tasks may use it)
+    return from_python, from_numpy, torch.randn(1).item()
+
+
+def test_tensors_are_divided_by_bytes_among_those_who_have_them() -> None:
+    everywhere = {"a": 100, "b": 60, "c": 50, "d": 0}
+    owners = divide([everywhere, everywhere])
+    assert owners == {"a": 0, "b": 1, "c": 1, "d": 0}
+    stages = divide([{"a": 5, "x": 1}, {"b": 5, "x": 1}])
+    assert (stages["a"], stages["b"]) == (0, 1)

@@ -1,0 +1,81 @@
+"""Every synchronous strategy gives OneDevice's losses on the same seed and global batch.
+
+The tolerance is 1e-5 relative for the first ten steps: float32 sums in another order, and no more.
+"""
+
+import pytest
+from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.strategies import find_strategy
+
+from tests.trainer.ranks import NewJob, Options
+
+TOLERANCE = 1e-5
+STEPS = 10
+TASKS = {
+    "digits": {"task": "trainmaster_trainer.tasks.digits:Digits", "arguments": {"hidden": 32}},
+    "text": {
+        "task": "trainmaster_trainer.tasks.text:Text",
+        "arguments": {"layers": 1, "width": 16, "heads": 2, "context": 16, "bytes": 100_000},
+    },
+}
+SYNCHRONOUS = [("AllReduce", {}), ("AllReduce", {"algorithm": "Native"})]
+
+
+@pytest.fixture(scope="module", params=TASKS)
+def task(request: pytest.FixtureRequest) -> Options:
+    return {**TASKS[request.param], "steps": STEPS, "checkpoint_every": STEPS}
+
+
+@pytest.mark.parametrize(("strategy", "options"), SYNCHRONOUS[:1])
+def test_losses_equal_those_of_one_device(new_job: NewJob, task: Options, strategy: str, options: Options) -> None:
+    # 50 is not divisible by 3 or 4, so shares of unequal size are weighed too.
+    expected = new_job("one", strategy="OneDevice", global_batch_size=50, **task).run(1)
+    for world in (1, 2, 3, 4):
+        job = new_job(f"world-{world}", strategy=strategy, strategy_options=options, global_batch_size=50, **task)
+        assert job.run(world).losses() == pytest.approx(expected.losses(), rel=TOLERANCE), world
+        assert job.result()["metrics"] == pytest.approx(expected.result()["metrics"], rel=1e-3)
+
+
+def test_a_batch_smaller_than_one_per_rank_in_some_steps_only_is_still_exact(new_job: NewJob) -> None:
+    # 37 samples in batches of 30: the second batch runs over the end of the epoch.
+    expected = new_job("one", strategy="OneDevice", global_batch_size=30).run(1).losses()
+    assert new_job("four", global_batch_size=30).run(4).losses() == pytest.approx(expected, rel=TOLERANCE)
+
+
+def test_equal_weights_have_equal_hashes_at_any_world_size(new_job: NewJob) -> None:
+    arguments = {"hidden": 32, "learning_rate": 0.0}
+    task = {"task": TASKS["digits"]["task"], "arguments": arguments, "steps": 1}
+    hashes = {new_job(f"w{world}", **task).run(world).manifest(1)["model_sha256"] for world in (1, 2, 3)}
+    assert len(hashes) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Gossip", "not in this version of the trainer yet. It has OneDevice, AllReduce"),
+        ("AllReduced", "Did you mean 'AllReduce'"),
+        ("onedevice", "there is no 'onedevice'"),
+    ],
+)
+def test_an_unknown_strategy_is_named_with_its_likely_spelling(name: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        find_strategy(name)
+    assert str(caught.value).startswith("spec.strategy.type: ")
+
+
+@pytest.mark.parametrize(
+    ("changes", "world", "message"),
+    [
+        ({"strategy": "OneDevice"}, 2, "Set spec.workers.replicas (and gpus) to 1"),
+        ({"global_batch_size": 1}, 2, "spec.training.globalBatchSize: 1 samples cannot be shared by 2 ranks"),
+        ({"strategy_options": {"algorithm": "Ring"}}, 1, "spec.strategy.allReduce.algorithm: Ring is not in this"),
+        ({"strategy_options": {"algorithm": "Rings"}}, 1, "is not one of Native, Ring"),
+        ({"strategy_options": {"speed": 9}}, 1, "spec.strategy.allReduce.speed: AllReduce has no such option"),
+    ],
+)
+def test_what_cannot_work_ends_with_78_and_names_the_field(
+    new_job: NewJob, changes: Options, world: int, message: str
+) -> None:
+    running = new_job(**changes).start(world)
+    assert running.wait() == [78] * world
+    assert message in running.output()

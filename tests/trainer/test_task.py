@@ -1,0 +1,68 @@
+"""Finding a task: each mistake is named with its field and its cure. And the example in the documentation works."""
+
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+from trainmaster_trainer import task as task_module
+from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.task import load_task
+
+from tests.trainer.ranks import HERE, NewJob, Options
+
+
+@pytest.mark.parametrize(
+    ("reference", "arguments", "message"),
+    [
+        ("", {}, "spec.training.task: '' is not of the form 'module:Class'"),
+        ("small_tasks", {}, "is not of the form 'module:Class'"),
+        ("nowhere.at_all:X", {}, "there is no module 'nowhere'. It was looked for in the working directory"),
+        ("small_tasks.deeper:X", {}, "there is no module 'small_tasks.deeper'"),
+        ("needs_what_is_missing:X", {}, "'needs_what_is_missing' needs the module 'leftpad', which this image"),
+        ("not_python:X", {}, "'not_python' is not valid Python"),
+        (
+            "small_tasks:Lines",
+            {},
+            "has no 'Lines'; its tasks are ['Line', 'LineWithAdam', 'Needy']. Did you mean 'Line'?",
+        ),
+        ("small_tasks:not_a_task", {}, "is no Task. Derive the class from trainmaster_trainer.task.Task"),
+        ("small_tasks:Line", {"widht": 2}, "spec.training.arguments.widht: small_tasks:Line has no such argument"),
+        ("small_tasks:Line", {"widht": 2}, "Did you mean 'width'?"),
+        (
+            "small_tasks:Needy",
+            {},
+            "spec.training.arguments.size: small_tasks:Needy needs it; it takes (size: int, colour",
+        ),
+        ("small_tasks:Needy", {"size": 1, "colour": "blue"}, "blue is out of stock"),
+        ("trainmaster_trainer.tasks.text:Text", {"width": 10, "heads": 3}, "10 is not a multiple of heads, 3"),
+        ("trainmaster_trainer.tasks.text:Text", {"bytes": 10}, "context: 64 is more than the text has; raise bytes"),
+    ],
+)
+def test_each_mistake_has_a_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reference: str, arguments: Options, message: str
+) -> None:
+    (tmp_path / "needs_what_is_missing.py").write_text("import leftpad")
+    (tmp_path / "not_python.py").write_text("def def")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(HERE)
+    with pytest.raises(ConfigurationError) as caught:
+        load_task(reference, arguments)
+    assert str(caught.value).startswith("spec.training.")
+    assert message in str(caught.value)
+
+
+def test_the_example_in_the_docstring_is_a_whole_task(tmp_path: Path, new_job: NewJob) -> None:
+    text = task_module.__doc__ or ""
+    code = re.search(r"in `rings.py`:\n\n(.*?)\n\nThe same class", text, re.DOTALL)
+    assert code
+    (tmp_path / "rings.py").write_text(textwrap.dedent(code[1]))
+    job = new_job(
+        task="rings:Rings",
+        arguments={"width": 64},
+        working_directory=str(tmp_path),
+        steps=60,
+        global_batch_size=256,
+        checkpoint_every=60,
+    )
+    assert job.run(2).result()["metrics"]["accuracy"] > 0.8
