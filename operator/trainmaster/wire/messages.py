@@ -130,7 +130,6 @@ class Heartbeat:
     ranks: Tuple[RankProgress, ...] = ()
     exit: Optional[ExitReport] = None  # the newest one; of an older attempt (see its `attempt`) it is history
     checkpoint: Optional[CheckpointRecord] = None
-    metrics: Tuple[str, ...] = ()
     orders_seen: str = ""  # version of the orders that the agent has; the answer waits until they differ
     hold: bool = True  # False: answer at once (something happened that cannot wait)
     warm: bool = False  # the warm parent has imported what it can: a start takes milliseconds

@@ -15,6 +15,7 @@ Its files:
 - `files`: progress pages, error files and the roster of one attempt
 - `store`: the store at which ranks meet, where this replica serves it
 - `reactor`: waiting for descriptors, times and other threads
+- `first_steps`: tells the operator at once when training begins
 - `evidence`: exit status, error files and the kernel's out-of-memory counter: how a rank ended
 - `output`: ranks' output, whole lines, never a reason for a rank to wait for ever
 - `channel`: JSON lines and descriptors over a unix socket

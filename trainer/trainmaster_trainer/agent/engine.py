@@ -15,6 +15,7 @@ from trainmaster.wire.messages import ExitReport, Orders
 
 from trainmaster_trainer.agent import supervise
 from trainmaster_trainer.agent.board import Board
+from trainmaster_trainer.agent.first_steps import FirstSteps
 from trainmaster_trainer.agent.output import Output
 from trainmaster_trainer.agent.ranks import Ranks
 from trainmaster_trainer.agent.reactor import Reactor
@@ -36,11 +37,12 @@ class Engine:
         self._output = Output()
         self._ranks = Ranks(settings, self._reactor, self._output, self._handle)
         self._board = Board(settings, self._ranks.files)
+        self._first_steps = FirstSteps(self._reactor, self._ranks.files, self._report_now)
         self._reporter = Reporter(
             settings.operator, settings.token_file, self._board, self._orders_arrived, self._output.say
         )
         self._actions: Dict[type, Callable[[Any], None]] = {
-            supervise.StartRanks: lambda action: self._ranks.start(action.attempt, action.roster),
+            supervise.StartRanks: self._start_ranks,
             supervise.ShareRoster: lambda action: self._ranks.share(action.roster),
             supervise.StopRanks: lambda action: self._ranks.stop(action.grace_seconds),
             supervise.DropStore: lambda _: self._ranks.drop_store(),
@@ -85,6 +87,11 @@ class Engine:
         why = _describe(failed) if failed is not None else self._reason
         return f"{self._settings.name}: {agent.state}, attempt {agent.attempt}{why and f': {why}'}"
 
+    def _start_ranks(self, action: supervise.StartRanks) -> None:
+        self._ranks.start(action.attempt, action.roster)
+        if not self._settings.plan.command:  # a script does not tell
+            self._first_steps.expect(self._settings.ranks)
+
     def _put_up(self) -> None:
         self._board.put_up(self._agent, self._ranks.offer.rendezvous)
 
@@ -93,6 +100,7 @@ class Engine:
         self._reporter.report_now()
 
     def _leave(self, action: supervise.Leave) -> None:
+        self._first_steps.forget()
         self._exit_code = action.exit_code
         self._reactor.stop()
 

@@ -1,0 +1,48 @@
+"""Tells the operator at once when training begins, so that the cost of a restart is measured and not rounded.
+
+Called by `engine` after ranks were started. Progress pages cannot wake anybody; they are looked at until the last
+rank has left its load phase, seldom after a while.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Optional
+
+from trainmaster_trainer.agent.files import Files
+from trainmaster_trainer.agent.reactor import Reactor, Timer
+
+_FIRST_LOOK_SECONDS = 0.02
+_LATER_LOOKS_SECONDS = 0.5
+
+
+class FirstSteps:
+    """One look after another, for the newest attempt only."""
+
+    def __init__(self, reactor: Reactor, files: Files, report: Callable[[], None]) -> None:
+        self._reactor = reactor
+        self._files = files
+        self._report = report
+        self._timer: Optional[Timer] = None
+        self._pause = _FIRST_LOOK_SECONDS
+
+    def expect(self, ranks: int) -> None:
+        """`ranks` ranks of a new attempt were started."""
+        self.forget()
+        self._pause = _FIRST_LOOK_SECONDS
+        self._again(ranks)
+
+    def forget(self) -> None:
+        """The attempt has ended."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _again(self, ranks: int) -> None:
+        self._timer = self._reactor.after(self._pause, lambda: self._look(ranks))
+        self._pause = min(1.5 * self._pause, _LATER_LOOKS_SECONDS)
+
+    def _look(self, ranks: int) -> None:
+        pages = self._files.read_pages().values()
+        if len(pages) >= ranks and all(page.phase != "load" for page in pages):
+            self._report()
+        else:
+            self._again(ranks)
