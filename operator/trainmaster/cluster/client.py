@@ -7,6 +7,7 @@ of TrainingJobs.
 import json
 import logging
 import random
+import socket
 from collections.abc import AsyncIterator, Mapping
 from http import HTTPStatus
 from typing import Any
@@ -27,8 +28,10 @@ JSON_PATCH = "application/json-patch+json"
 REQUEST_SECONDS = 30.0
 TRIES_WHEN_BUSY = 5
 LONGEST_PAUSE_SECONDS = 30.0
-# A watch is told something (a bookmark, if nothing else) about once a minute. Silence for longer is a dead line.
-SILENCE_SECONDS = 80.0
+# A watch is told something (a bookmark, if nothing else) every minute or two. Silence for longer is a dead server.
+SILENCE_SECONDS = 150.0
+# A dead line is found sooner, by TCP itself: after this time without a sign of the other end.
+_KEEPALIVE = {socket.TCP_KEEPIDLE: 10, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 4, socket.TCP_USER_TIMEOUT: 30_000}
 _NOT_NOW = (HTTPStatus.UNAUTHORIZED, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
 
 
@@ -54,7 +57,9 @@ class Client:
 
     async def open(self) -> None:
         """Make the session; connects to nothing yet."""
-        connector = aiohttp.TCPConnector(limit=0, ssl=self._connection.ssl_context(), keepalive_timeout=60)
+        connector = aiohttp.TCPConnector(
+            limit=0, ssl=self._connection.ssl_context(), keepalive_timeout=60, socket_factory=_socket
+        )
         self._session = aiohttp.ClientSession(connector=connector, headers={"User-Agent": self._agent})
 
     async def close(self) -> None:
@@ -151,6 +156,16 @@ class Client:
         if self._session is None:
             raise RuntimeError("the client is not open")
         return self._session
+
+
+def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """One that notices when the other end is gone, though nobody said goodbye: a lost node, a firewall."""
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEPALIVE.items():
+        made.setsockopt(socket.IPPROTO_TCP, option, value)
+    return made
 
 
 async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
