@@ -16,7 +16,7 @@ $(UV):
 .venv/.ready: $(UV) pyproject.toml requirements/dev.lock
 	@echo "Setting up .venv from requirements/dev.lock (torch is 3 GB the first time) ..."
 	@test -x $(PY) || $(UV) venv --quiet --python python3 .venv
-	@$(UV) pip sync --quiet --python $(PY) --require-hashes requirements/dev.lock requirements/build.lock
+	@$(UV) pip sync --python $(PY) --require-hashes requirements/dev.lock requirements/build.lock
 	@$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation --editable .
 	@touch $@
 
