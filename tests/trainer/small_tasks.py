@@ -36,6 +36,14 @@ class Line(Task):
         return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
 
 
+class LineWithRunningMeans(Line):
+    """A model with buffers, which differ between ranks after every step."""
+
+    @override
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(self.dropout), nn.Linear(8, 1))
+
+
 class LineWithAdam(Line):
     """The same model, another optimizer."""
 

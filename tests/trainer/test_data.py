@@ -1,5 +1,6 @@
 """The audit of samples: each index once per epoch, and the same global batch at any world size."""
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset
 from trainmaster_trainer.data import Batches, SampleOrder, Share, permutation
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.task import Samples
@@ -92,6 +93,21 @@ def test_a_role_without_a_share_gets_an_empty_batch() -> None:
     assert batches.take(1, None).size == 0
 
 
-def test_an_empty_dataset_is_a_configuration_error() -> None:
-    with pytest.raises(ConfigurationError, match=r"spec\.training\.task"):
-        Batches((torch.empty(0, 1), torch.empty(0)), 4, steps=2, seed=3, device=torch.device("cpu"))
+class Stream(IterableDataset[Item]):
+    """Gives samples in its own order."""
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(())
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        ((torch.empty(0, 1), torch.empty(0)), "is empty"),
+        ((torch.empty(3, 1), torch.empty(2)), r"differ in length: \[3, 2\]"),
+        (Stream(), "give a map-style Dataset"),
+    ],
+)
+def test_a_dataset_that_cannot_be_used_is_a_configuration_error(samples: Samples, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"spec\.training\.task: .*" + message):
+        Batches(samples, 4, steps=2, seed=3, device=torch.device("cpu"))

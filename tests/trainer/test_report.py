@@ -23,6 +23,15 @@ def steps_in(folder: Path) -> list[int]:
     return [json.loads(line)["step"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
+def test_what_is_not_a_number_is_null(tmp_path: Path) -> None:
+    metrics = Metrics(tmp_path, attempt=1, resumed_step=0)
+    metrics.add(1, loss=math.nan)
+    metrics.finish(1, {"perplexity": math.inf})
+    first = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[0])
+    assert first["loss"] is None
+    assert json.loads((tmp_path / "result.json").read_text())["metrics"] == {"perplexity": None}
+
+
 @pytest.mark.parametrize(
     ("tail", "resumed", "kept"),
     [
@@ -43,13 +52,11 @@ def test_a_resume_keeps_the_lines_up_to_its_step(tmp_path: Path, tail: str, resu
     metrics.add(resumed + 1, loss=0.25)
     metrics.flush()
     assert steps_in(tmp_path) == [*kept, resumed + 1]
-    metrics.close()
 
 
 def test_the_end_is_a_line_and_a_file(tmp_path: Path) -> None:
     metrics = Metrics(tmp_path, attempt=1, resumed_step=0)
     metrics.finish(9, {"accuracy": 0.5})
-    metrics.close()
     assert json.loads((tmp_path / "result.json").read_text()) == {"step": 9, "metrics": {"accuracy": 0.5}}
     assert json.loads((tmp_path / "metrics.jsonl").read_text())["evaluation"] == {"accuracy": 0.5}
 

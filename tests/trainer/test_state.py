@@ -9,6 +9,7 @@ from torch import nn
 from trainmaster_trainer.checkpoint.manifest import model_sha256, whole
 from trainmaster_trainer.checkpoint.shard import TensorRecord
 from trainmaster_trainer.checkpoint.state import ModelState, State
+from trainmaster_trainer.errors import ConfigurationError
 
 from tests.trainer.ranks import Options
 
@@ -72,6 +73,13 @@ def test_what_the_task_has_changed_counts_and_the_rest_goes_on() -> None:
     ModelState(other, other_opt).restore(saved)
     group = other_opt.param_groups[0]
     assert (group["eps"], group["weight_decay"], group["betas"]) == (0.5, 0.2, (0.9, 0.999))
+
+
+def test_an_optimizer_that_keeps_what_json_cannot_hold_is_named() -> None:
+    model, opt = make()
+    opt.param_groups[0]["schedule"] = lambda step: step
+    with pytest.raises(ConfigurationError, match="keeps a function under 'schedule'"):
+        ModelState(model, opt)
 
 
 def test_a_tensor_in_pieces_is_one_tensor() -> None:

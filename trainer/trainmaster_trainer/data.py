@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import TensorDataset, default_collate
+from torch.utils.data import Dataset, TensorDataset, default_collate
 
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.task import Samples
@@ -94,11 +94,7 @@ class Batches:
     """Makes a rank's share of any step's batch from the samples of a task."""
 
     def __init__(self, samples: Samples, batch_size: int, steps: int, seed: int, device: torch.device) -> None:
-        # A pair of tensors is a Dataset that can be indexed by many samples at once.
-        self._dataset = TensorDataset(*samples) if isinstance(samples, tuple) else samples
-        count = len(self._dataset)  # type: ignore[arg-type]
-        if count == 0:
-            raise ConfigurationError("spec.training.task: its dataset() is empty.")
+        self._dataset, count = _as_dataset(samples)
         self._order = SampleOrder(count, batch_size, seed)
         self._steps = steps
         self._device = device
@@ -125,6 +121,25 @@ class Batches:
         if hasattr(dataset, "__getitems__"):
             return tuple(default_collate(dataset.__getitems__(indices.tolist())))
         return tuple(default_collate([dataset[int(index)] for index in indices]))
+
+
+def _as_dataset(samples: Samples) -> tuple[Dataset[Any], int]:
+    """A pair of tensors is a dataset that can be indexed by many samples at once."""
+    if isinstance(samples, tuple):
+        lengths = [len(tensor) for tensor in samples]
+        if len(set(lengths)) != 1:
+            raise ConfigurationError(f"spec.training.task: the tensors of its dataset() differ in length: {lengths}.")
+        dataset: Dataset[Any] = TensorDataset(*samples)
+    else:
+        dataset = samples
+    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        raise ConfigurationError(
+            "spec.training.task: its dataset() cannot be indexed. The trainer chooses samples by number, so that none "
+            "is lost or repeated; give a map-style Dataset (with __len__ and __getitem__) or two tensors."
+        )
+    if len(dataset) == 0:
+        raise ConfigurationError("spec.training.task: its dataset() is empty.")
+    return dataset, len(dataset)
 
 
 def to_device(value: Any, device: torch.device) -> Any:

@@ -52,6 +52,7 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
                 progress.enter("train")
             if stopping and step < plan.steps:
                 saver.wait(needed=False)
+                progress.enter("save", saver.committed_step)  # the agent's last word names this checkpoint
                 log.info("Asked to stop: saved and left at step %d.", step)
                 return EXIT_STOPPED
 

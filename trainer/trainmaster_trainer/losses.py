@@ -17,7 +17,7 @@ from torch import Tensor
 from trainmaster_trainer.group import Group
 
 INTERVAL_SECONDS = 0.5  # how late a loss, or a request to stop, may be seen
-MOST_STEPS = 256
+MOST_STEPS = 100  # even if steps become slow all of a sudden
 
 
 class StepLoss(NamedTuple):

@@ -3,13 +3,15 @@
     {"step": 17, "loss": 0.41, "samples_per_second": 9120.0, "step_seconds": 0.028, "attempt": 1, "time": 1764…}
     {"step": 400, "evaluation": {"accuracy": 0.98}, "attempt": 1, "time": 1764…}
 
-Lines of steps up to S reach the disk before the checkpoint of S does, and a resume from S cuts off all later ones.
-Written by rank 0, from `loop.py`.
+A figure that is not a number is null: JSON has no NaN. Lines of steps up to S reach the disk before the checkpoint of
+S does, and a resume from S cuts off all later ones. Written by rank 0, in private folders by the first rank of each
+replica, from `report.py`; `resume.py` calls `spread`.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Mapping
@@ -17,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster_trainer.checkpoint.layout import write_all, write_file
+from trainmaster_trainer.group import Group
 
 METRICS = "metrics.jsonl"
 RESULT = "result.json"
@@ -28,15 +31,15 @@ class Metrics:
     def __init__(self, folder: Path, attempt: int, resumed_step: int) -> None:
         self._folder = folder
         self._attempt = attempt
-        path = folder / METRICS
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        os.ftruncate(self._descriptor, _length_up_to(path, resumed_step))
         self._lines: list[str] = []
+        lines = lines_up_to(folder, resumed_step)
+        self._descriptor = os.open(folder / METRICS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.ftruncate(self._descriptor, sum(map(len, lines)))
 
     def add(self, step: int, **values: Any) -> None:
         """Remember one line."""
         line = {"step": step, **values, "attempt": self._attempt, "time": round(time.time(), 3)}
-        self._lines.append(json.dumps(line) + "\n")
+        self._lines.append(_json(line) + "\n")
 
     def flush(self) -> None:
         """Write the lines: a kill of this process loses none of them from here on."""
@@ -52,23 +55,36 @@ class Metrics:
         self.add(step, evaluation=dict(figures))
         self.flush()
         self.sync()
-        result = json.dumps({"step": step, "metrics": dict(figures)}, indent=1)
-        write_file(self._folder / RESULT, result.encode() + b"\n")
-
-    def close(self) -> None:
-        """Close the file."""
         os.close(self._descriptor)
+        write_file(self._folder / RESULT, _json({"step": step, "metrics": dict(figures)}).encode() + b"\n")
 
 
-def _length_up_to(path: Path, step: int) -> int:
-    """How many bytes of the file speak of steps up to `step`; a torn line at the end does not count."""
-    length = 0
-    with path.open("rb") as lines:
-        for line in lines:
-            if not line.endswith(b"\n") or not _belongs(line, step):
-                break
-            length += len(line)
-    return length
+def lines_up_to(folder: Path, step: int) -> list[bytes]:
+    """The lines of steps up to `step`. A torn line at the end, and all that comes after such, does not count."""
+    found: list[bytes] = []
+    try:
+        with (folder / METRICS).open("rb") as lines:
+            for line in lines:
+                if not line.endswith(b"\n") or not _belongs(line, step):
+                    break
+                found.append(line)
+    except FileNotFoundError:
+        pass
+    return found
+
+
+def spread(folder: Path, step: int, source: int, group: Group) -> None:
+    """Give the lines that rank `source` has to the private folders that lack some, as that of a new pod does.
+
+    Only lines up to `step`. All ranks call it together.
+    """
+    lines = lines_up_to(folder, step)
+    counts = group.gather(len(lines))
+    if min(counts) >= counts[source]:
+        return
+    text = group.broadcast(b"".join(lines).decode(), source)
+    if group.local_rank == 0 and len(lines) < counts[source]:
+        write_file(folder / METRICS, text.encode())
 
 
 def _belongs(line: bytes, step: int) -> bool:
@@ -77,3 +93,13 @@ def _belongs(line: bytes, step: int) -> bool:
         return int(values["step"]) <= step and "loss" in values
     except (ValueError, KeyError, TypeError):
         return False
+
+
+def _json(values: Any) -> str:
+    return json.dumps(_finite(values), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value

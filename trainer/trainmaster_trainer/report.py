@@ -16,13 +16,14 @@ from trainmaster_trainer.settings import Settings
 
 
 class Report:
-    """A rank's bookkeeping. Only rank 0 has a metrics file."""
+    """A rank's bookkeeping. Rank 0 has a metrics file; so has each folder of one replica alone."""
 
     def __init__(self, settings: Settings, group: Group, progress: Progress, resumed_step: int) -> None:
         self._progress = progress
         self._losses = Losses(group)
         self._metrics: Metrics | None = None
-        if group.is_first:
+        private = not settings.plan.checkpoint_shared
+        if group.is_first or (private and group.local_rank == 0):
             self._metrics = Metrics(settings.checkpoints, settings.attempt, resumed_step)
         progress.start(resumed_step)
 
@@ -57,5 +58,4 @@ class Report:
         """The training is over."""
         if self._metrics:
             self._metrics.finish(step, figures)
-            self._metrics.close()
         self._progress.enter("done")

@@ -2,7 +2,8 @@
 
 Shared folder: rank 0 chooses the newest good one; every rank reads and verifies it for itself; if one of them finds
 it bad, the next older one is tried by all.
-Private folders (one per replica): the newest that any replica has counts; the lowest rank that has it sends it.
+Private folders (one per replica): the newest that any replica has counts; the lowest rank that has it sends it,
+and the metrics up to it to those who lack them.
 Own checkpoints first; with none, another job's (`spec.checkpoint.resumeFrom`).
 
 Called by `loop.py` before the first step.
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 from trainmaster.wire import codec
 
-from trainmaster_trainer import randomness
+from trainmaster_trainer import metrics, randomness
 from trainmaster_trainer.checkpoint.load import Loaded, newest, read
 from trainmaster_trainer.checkpoint.manifest import Manifest, whole
 from trainmaster_trainer.checkpoint.shard import BadCheckpointError
@@ -74,17 +75,19 @@ def _find_shared(folder: Path, group: Group, expected: Shapes) -> Loaded | None:
 
 def _look_from_first_rank(folder: Path, group: Group, expected: Shapes, below: int | None) -> Loaded | None:
     """What rank 0 finds, on rank 0; a configuration error of its is one on all ranks."""
-    found: Loaded | None = None
-    problem = ""
-    if group.is_first:
-        try:
-            found = newest(folder, expected, below)
-        except ConfigurationError as error:
-            problem = str(error)
+    found, problem = _look(folder, expected, below) if group.is_first else (None, "")
     problem = group.broadcast(problem)
     if problem:
         raise ConfigurationError(problem)
     return found
+
+
+def _look(folder: Path, expected: Shapes, below: int | None = None) -> tuple[Loaded | None, str]:
+    """What there is, or the configuration error, which must not leave the peers waiting."""
+    try:
+        return newest(folder, expected, below), ""
+    except ConfigurationError as error:
+        return None, str(error)
 
 
 def _read(folder: Path, step: int, expected: Shapes) -> Loaded | None:
@@ -113,13 +116,16 @@ def _find_elsewhere(folder: Path, step: int | None, group: Group, expected: Shap
 
 
 def _find_private(folder: Path, group: Group, expected: Shapes) -> Loaded | None:
-    looks = group.local_rank == 0
-    found = newest(folder, expected) if looks else None
+    found, problem = _look(folder, expected) if group.local_rank == 0 else (None, "")
+    problems = [text for text in group.gather(problem) if text]
+    if problems:
+        raise ConfigurationError(problems[0])
     steps = group.gather(found.manifest.step if found else -1)
     best = max(steps)
     if best < 0:
         return None
     source = steps.index(best)
+    metrics.spread(folder, best, source, group)
     return _send(found if group.rank == source else None, source, group)
 
 

@@ -9,7 +9,6 @@ Used by the strategies (`ModelState`) and, as plain data, by `save.py` and `load
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -60,7 +59,7 @@ class ModelState:
                 if isinstance(value, Tensor):
                     tensors[f"{OPTIMIZER}{name}/{key}"] = value.detach()
                 else:
-                    others.setdefault(name, {})[key] = value
+                    others.setdefault(name, {})[key] = _plain(key, value)
         return State(tensors, {"optimizer": self._scalars(others)})
 
     def restore(self, state: State) -> None:
@@ -99,13 +98,27 @@ class ModelState:
 
 
 def _settings(group: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: _plain(value) for key, value in group.items() if key != "params"}
+    return {key: _plain(key, value) for key, value in group.items() if key != "params"}
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Tensor):
+def _plain(key: str, value: Any) -> Any:
+    """A value as JSON has it.
+
+    Raises:
+        ConfigurationError: JSON has no such thing.
+    """
+    if isinstance(value, Tensor) and value.numel() == 1:
         return value.item()
-    return list(value) if isinstance(value, tuple) else copy.deepcopy(value)
+    if isinstance(value, (tuple, list)):
+        return [_plain(key, item) for item in value]
+    if isinstance(value, dict):
+        return {str(name): _plain(key, item) for name, item in value.items()}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise ConfigurationError(
+        f"spec.training.task: its optimizer keeps a {type(value).__name__} under {key!r}, which a checkpoint cannot "
+        "hold without pickle. Let the optimizer keep numbers, strings and tensors only."
+    )
 
 
 def _merge(group: dict[str, Any], initial: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
