@@ -4,6 +4,7 @@ A rank's last words are held back: what killed it is told by the restart ledger,
 Everything, of all workers, stands in the log files. Used by the views.
 """
 
+import re
 import time
 from collections.abc import Callable
 
@@ -11,8 +12,8 @@ from trainmaster.local.causes import AGENT_PREFIX
 
 # What comes this long after the first line of a traceback shows that its process goes on.
 HOLD_SECONDS = 1.0
-_LAST_WORDS = ("Traceback (most recent call last):", "trainmaster: ")
-_FAILED = ": Failed, attempt"
+# With or without the `[worker/0 rank 1] ` of an agent with several ranks, and the `[rank1]: ` of torch.
+_LAST_WORDS = re.compile(r"(\[[\w/ ]+\]:? )*(Traceback \(most recent call last\):|trainmaster: )")
 _LONGEST_LINE = 1 << 16
 
 
@@ -49,22 +50,15 @@ class FirstWorkerLines:
         return [] if cause_known else self._last_words + self._held
 
     def _next(self, line: str) -> list[str]:
-        if line.startswith(AGENT_PREFIX):
-            if _FAILED in line:
-                self._last_words, self._held = self._held, []
+        if line.startswith(AGENT_PREFIX):  # it says so when ranks have ended, and when it begins anew
+            self._last_words, self._held = self._held or self._last_words, []
             return []
         shown = self.ripe()
-        if self._held or _begins_last_words(line):
+        if self._held or _LAST_WORDS.match(line):
             self._held_since = self._held_since if self._held else self._clock()
             self._held.append(line)
             return shown
         return [*shown, line]
-
-
-def _begins_last_words(line: str) -> bool:
-    """With or without the `[worker/0 rank 1] ` that an agent of several ranks puts in front."""
-    text = line.partition("] ")[2] if line.startswith("[worker/") else line
-    return text.startswith(_LAST_WORDS)
 
 
 def _without_overwritten(line: bytes) -> bytes:

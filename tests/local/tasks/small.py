@@ -1,0 +1,42 @@
+"""A tiny task for the local tests: it says who runs, and can wait at a gate until the test lets it through."""
+
+import os
+from pathlib import Path
+
+import torch
+from torch import nn
+from trainmaster_trainer.task import Task
+
+
+class Small(Task):
+    """`hold_at`: the step of each process at which it opens the pipe `gate`, which waits for a writer."""
+
+    def __init__(self, hold_at: int = 0, width: int = 8, raise_at: int = 0) -> None:
+        self.hold_at = hold_at
+        self.width = width
+        self.raise_at = raise_at
+        self.calls = 0
+        rank, attempt = os.environ["RANK"], os.environ["TRAINMASTER_ATTEMPT"]
+        Path(f"rank-{rank}-{attempt}.txt").write_text(f"{os.getpid()} {os.environ['WORLD_SIZE']}")
+        print(f"rank {rank} is here", flush=True)
+
+    def model(self) -> nn.Module:
+        return nn.Linear(self.width, 1)
+
+    def dataset(self) -> tuple[torch.Tensor, torch.Tensor]:
+        inputs = torch.randn(64, self.width, generator=torch.Generator().manual_seed(0))
+        return inputs, inputs.sum(dim=1, keepdim=True)
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        if self.calls == self.hold_at:
+            Path("gate").read_bytes()
+        if self.calls == self.raise_at:
+            self.stumble()
+        return nn.functional.mse_loss(outputs, targets)
+
+    def stumble(self) -> None:
+        raise LookupError(f"no word for step {self.calls}")
+
+    def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, lr=0.01)

@@ -1,0 +1,157 @@
+"""Whatever is wrong ends in a clear error with its cure: never a hang, never a traceback of ours."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.local.command import Command, a_job, a_script
+
+# Files that are no job: the text, and what the error must say.
+FILES = {
+    "broken YAML": ("spec: {strategy: [", ["job.yaml:1"]),
+    "empty": ("", ["empty", "kind: TrainingJob"]),
+    "another kind": ("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n", ["no TrainingJob", "Pod"]),
+    "unknown field": (json.dumps(a_job(worker={"replicas": 2})), ["spec.worker", "workers"]),
+    "wrong type": (json.dumps(a_job(workers={"replicas": "many"})), ["spec.workers.replicas"]),
+    "no steps": (json.dumps(a_job(training={"task": "small:Small"})), ["spec.training.steps"]),
+    "name too long": (json.dumps(a_job() | {"metadata": {"name": "n" * 60}}), ["metadata.name", "shorter"]),
+    "strategy and devices": (
+        json.dumps(a_job(strategy={"type": "OneDevice"}, workers={"replicas": 4})),
+        ["OneDevice", "spec."],
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "words"), FILES.values(), ids=FILES)
+def test_a_file_that_is_no_job_is_refused_with_line_and_cure(command: Command, text: str, words: list[str]) -> None:
+    """Exit code 2, before anything is started."""
+    path = command.folder / "job.yaml"
+    path.write_text(text)
+    assert command.start(path).end() == 2
+    assert not [word for word in words if word not in command.stderr], command.stderr
+    assert "Traceback" not in command.stderr
+    assert not command.workdir.exists()
+
+
+def test_a_file_that_is_not_there(command: Command) -> None:
+    """Says which."""
+    assert command.start(command.folder / "nothing.yaml").end() == 2
+    assert "nothing.yaml: no such file" in command.stderr
+
+
+def test_a_folder_instead_of_a_file(command: Command) -> None:
+    """Is no file to read."""
+    assert command.start(command.folder).end() == 2
+    assert "is a directory" in command.stderr
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="root reads everything, and setpriv takes that away")
+def test_a_file_without_read_permission(command: Command) -> None:
+    """Also where we are root."""
+    path = command.folder / "job.yaml"
+    path.write_text(json.dumps(a_job()))
+    path.chmod(0)
+    assert command.start(path, prefix=("setpriv", "--bounding-set=-dac_override,-dac_read_search")).end() == 2
+    assert "permission denied" in command.stderr
+
+
+@pytest.mark.parametrize("workdir", ["/proc/nothing", "job.yaml"], ids=["not writable", "a file"])
+def test_a_workdir_that_cannot_be_used(command: Command, workdir: str) -> None:
+    """Says that it is about --workdir."""
+    assert command.start(a_job(), "--workdir", workdir).end() == 1
+    assert f"--workdir {workdir}" in command.stderr
+    assert "Traceback" not in command.stderr
+
+
+def test_a_strategy_that_is_not_there_yet(command: Command) -> None:
+    """The field, and those that are."""
+    assert command.start(a_job(strategy={"type": "Gossip"})).end() == 1
+    assert command.status["reason"] == "NotYetSupported"
+    assert "spec.strategy.type" in command.status["message"]
+    assert "AllReduce" in command.status["message"]
+
+
+def _task(reference: str, **arguments: Any) -> dict[str, Any]:
+    return {"task": reference, "arguments": arguments, "steps": 5, "globalBatchSize": 8}
+
+
+# What `training` says, and what the message must say. Nothing of it would get better by a restart.
+TASKS = {
+    "no such module": (_task("smal:Small"), ["spec.training.task", "smal"]),
+    "no such class": (_task("small:Smal"), ["spec.training.task", "Small"]),
+    "not a Task": (_task("broken:Other"), ["spec.training.task", "trainmaster_trainer.task.Task"]),
+    "wrong argument": (_task("small:Small", widht=3), ["spec.training.arguments.widht", "width"]),
+    "missing argument": (_task("broken:Needs"), ["spec.training.arguments.word"]),
+    "syntax error": (_task("crooked:Task"), ["crooked", "line 1"]),
+    "missing library": (_task("needy:Task"), ["nothing_of_this_name"]),
+    "no such script": ({"command": ["python", "gone.py"]}, ["gone.py"]),
+    "no such command": ({"command": ["trainmore", "fast"]}, ["trainmore"]),
+    "no such module to run": ({"command": ["python", "-m", "gone"]}, ["gone"]),
+    "no such folder": (
+        {"command": ["python", "gone.py"], "workingDirectory": "/nowhere"},
+        ["workingDirectory", "/nowhere"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("training", "words"), TASKS.values(), ids=TASKS)
+def test_what_cannot_run_ends_the_job_at_once(command: Command, training: dict[str, Any], words: list[str]) -> None:
+    """One attempt, the message once, no traceback."""
+    broken = "from trainmaster_trainer.task import Task\nclass Other: ...\nclass Needs(Task):\n"
+    broken += "    def __init__(self, word): ...\n    model = dataset = loss = optimizer = None\n"
+    (command.folder / "broken.py").write_text(broken)
+    (command.folder / "crooked.py").write_text("class Task(:\n")
+    (command.folder / "needy.py").write_text("import nothing_of_this_name\n")
+    assert command.start(a_job(workers=1, training=training), "--output", "text").end() == 1
+    status = command.status
+    assert (status["reason"], status["attempt"]) == ("BadConfiguration", 1)
+    assert not [word for word in words if word not in status["message"]], status["message"]
+    assert command.text.count(status["message"]) == 1
+    assert "Traceback" not in command.text + command.stderr
+
+
+def test_a_task_that_raises_on_import_shows_its_traceback_once(command: Command) -> None:
+    """It is the user's own code, so they see where."""
+    (command.folder / "stormy.py").write_text("def blow():\n    raise OSError('storm')\nblow()\n")
+    assert command.start(a_job(training=_task("stormy:Task")), "--output", "text").end() == 1
+    assert "OSError: storm" in command.status["message"]
+    assert command.text.count("in blow") == 3  # the restart's line, the last line, and the traceback
+    assert command.text.count("Traceback (most recent call last):") == 1
+
+
+def test_a_script_that_exits_with_a_code_is_restarted_within_its_budget(command: Command) -> None:
+    """And its own words are on the terminal."""
+    text = "import sys\nprint('I cannot go on', flush=True)\nsys.exit(3)\n"
+    job = a_script(text, command.folder, failurePolicy={"maxRestarts": 1})
+    assert command.start(job, "--output", "text").end() == 1
+    assert command.text.count("I cannot go on") == 2
+    assert "exit code 3" in command.status["message"]
+    assert "spec.failurePolicy.maxRestarts" in command.status["message"]
+
+
+def test_the_last_words_of_another_worker_are_shown_too(command: Command) -> None:
+    """A program that is not Python leaves no error report, and only the first worker's lines are on the terminal."""
+    shell = 'if [ "$RANK" = 1 ]; then echo out of milk; exit 4; fi; sleep 600'
+    job = a_job(training={"command": ["sh", "-c", shell]}, failurePolicy={"maxRestarts": 0})
+    assert command.start(job, "--output", "text").end() == 1
+    assert "out of milk" in command.text
+    assert "logs/small-worker-1-0.log" in command.text
+
+
+def test_a_command_line_that_is_wrong(command: Command) -> None:
+    """argparse's own exit code is that of an invalid job."""
+    path = command.folder / "job.yaml"
+    assert command.start(path, "--fast").end() == 2
+    assert "--fast" in command.stderr
+
+
+def test_help_says_what_exit_codes_mean(command: Command) -> None:
+    """Whoever asks gets an answer."""
+    assert command.start(Path("--help"), "--output", "text").end() == 0
+    assert "Exit codes" in command.text
+    assert "--workdir" in command.text

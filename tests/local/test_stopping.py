@@ -1,0 +1,98 @@
+"""Ctrl-C, SIGTERM, SIGKILL: whatever ends a run, nothing of it is left, and it can go on later."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from tests.local.command import Command, a_job, a_script, abandoned_scratch, kill, wait_gone
+
+HELD = {"hold_at": 25}
+ENDLESS = "import time\nprint('on and on', flush=True)\ntime.sleep(600)\n"
+STUBBORN = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + ENDLESS
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_a_signal_saves_and_ends_and_the_run_can_go_on(command: Command, number: signal.Signals) -> None:
+    """Exit code 130, a checkpoint of the step that was reached, and the command to go on."""
+    command.make_gate()
+    command.start(a_job(arguments=HELD))
+    command.until_step(24)
+    command.send(number)
+    command.until(lambda line: line.get("progress", {}).get("phase") == "Suspended")
+    command.open_gate()
+    assert command.end() == 130
+    stopped = command.status
+    assert stopped == command.seen[-1]
+    assert stopped["checkpoint"]["step"] >= 25
+    assert f"--workdir {command.workdir}" in command.stderr
+    if number == signal.SIGINT:  # going on is the same after each
+        assert command.start(a_job(arguments=HELD)).end() == 0
+        assert command.status["restartCount"] == 0
+
+
+def test_ctrl_c_ends_a_script_that_never_ends(command: Command) -> None:
+    """SIGTERM reaches it."""
+    command.start(a_script(ENDLESS, command.folder), "--output", "text")
+    command.until(lambda line: line["text"] == "on and on")
+    command.send(signal.SIGINT)
+    assert command.end() == 130
+
+
+def test_a_second_ctrl_c_ends_ranks_that_do_not_listen(command: Command) -> None:
+    """At once, and nothing is left."""
+    command.start(a_script(STUBBORN, command.folder), "--output", "text")
+    command.until(lambda line: line["text"] == "on and on")
+    command.send(signal.SIGINT)
+    command.until(lambda line: "Ctrl-C again" in line["text"])
+    command.send(signal.SIGINT)
+    assert command.end(seconds=20) == 130
+
+
+def test_ranks_that_do_not_listen_are_killed_after_their_grace_time(command: Command) -> None:
+    """Also without a second Ctrl-C."""
+    command.start(a_script(STUBBORN, command.folder), "--output", "text", TRAINMASTER_GRACE_SECONDS="1")
+    command.until(lambda line: line["text"] == "on and on")
+    command.send(signal.SIGTERM)
+    assert command.end(seconds=20) == 130
+
+
+@pytest.mark.parametrize("again", [1, 3], ids=["once", "and again"])
+def test_ctrl_c_before_anything_runs_leaves_nothing_either(own_command: Command, again: int) -> None:
+    """The warm parent is there first; the signal comes in the middle of the imports."""
+    own_command.start(a_job())
+    own_command.wait_for_warm_parent()
+    for _ in range(again):
+        own_command.send(signal.SIGINT)
+    assert own_command.end() == 130
+    assert "Traceback" not in own_command.stderr
+
+
+def test_sigkill_of_the_command_ends_everything_and_the_next_run_sweeps(own_command: Command) -> None:
+    """Agents, warm parent and ranks go by themselves."""
+    own_command.make_gate()
+    own_command.start(a_job(arguments=HELD))
+    own_command.until_step(24)
+    everything = own_command.processes()
+    assert len(everything) >= 5
+    own_command.send(signal.SIGKILL)
+    assert all(wait_gone(pid) for pid in everything)
+    assert abandoned_scratch()
+    own_command.open_gate()
+    assert own_command.start(a_job(arguments=HELD)).end() == 0
+    assert not abandoned_scratch()
+    assert own_command.status["attempt"] == 2
+
+
+def test_a_rank_that_was_killed_while_stopping_does_no_harm(command: Command) -> None:
+    """Stopped is stopped."""
+    command.make_gate()
+    command.start(a_job(arguments=HELD))
+    command.until_step(24)
+    command.send(signal.SIGINT)
+    command.until(lambda line: line.get("progress", {}).get("phase") == "Suspended")
+    for rank in range(2):
+        kill(command.rank_pid(rank), signal.SIGKILL)
+    assert command.end() == 130
+    assert command.status["phase"] == "Suspended"

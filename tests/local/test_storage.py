@@ -1,0 +1,89 @@
+"""Disks that fill up, and checkpoints that are not what they should be."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.local.command import Command, a_job, kill
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MiB."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount")
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_is_named_and_the_job_ends(command: Command, small_disk: Path) -> None:
+    """Neither status nor logs nor checkpoints fit; the message says so, and nothing hangs."""
+    job = a_job(arguments={"width": 100_000}, workers=1, failurePolicy={"maxRestarts": 0})
+    assert command.start(job, "--workdir", str(small_disk), "--output", "text").end() == 1
+    assert "No space left on device" in command.text
+    assert "Failed:" in command.text
+    assert "Traceback" not in command.stderr
+
+
+def test_a_disk_that_is_full_of_something_else(command: Command, small_disk: Path) -> None:
+    """Not even the status can be written; the terminal still tells it all."""
+    for name in ("logs", "checkpoints"):
+        (small_disk / name).mkdir()
+    (small_disk / ".lock").touch()
+    with (small_disk / "ballast").open("wb", buffering=0) as ballast:
+        try:
+            while ballast.write(b"x" * 4096):
+                pass
+        except OSError:
+            pass
+    text = {"command": ["python", "-c", "print('trained')"]}
+    assert command.start(a_job(workers=1, training=text), "--workdir", str(small_disk), "--output", "text").end() == 0
+    assert "StatusNotWritten" in command.text
+    assert "trained" in command.text
+
+
+def test_a_checkpoint_of_another_model_is_refused(command: Command) -> None:
+    """It is neither overwritten nor taken."""
+    assert command.start(a_job(steps=10, workers=1)).end() == 0
+    before = command.status["checkpoint"]["sha256"]
+    assert command.start(a_job(steps=20, workers=1, arguments={"width": 16})).end() == 1
+    assert command.status["reason"] == "BadConfiguration"
+    assert "model" in command.status["message"]
+    assert command.start(a_job(steps=10, workers=1)).end() == 0
+    assert command.status["checkpoint"]["sha256"] == before
+
+
+def test_a_corrupted_checkpoint_is_passed_over_for_the_one_before(command: Command) -> None:
+    """And the terminal says so."""
+    assert command.start(a_job(steps=20, workers=1)).end() == 0
+    (shard,) = (command.workdir / "checkpoints" / "step-00000020").glob("*.safetensors")
+    content = bytearray(shard.read_bytes())
+    content[-1] ^= 1
+    shard.write_bytes(content)
+    assert command.start(a_job(steps=30, workers=1), "--output", "text").end() == 0
+    assert "step 20" in command.text
+    assert "Resuming from step 10" in command.text
+    assert command.status["checkpoint"]["step"] == 30
+
+
+def test_a_corrupted_checkpoint_after_a_fault_too(command: Command) -> None:
+    """The attempt that follows falls back by itself."""
+    command.make_gate()
+    command.start(a_job(arguments={"hold_at": 25}))
+    command.until_step(24)
+    for shard in (command.workdir / "checkpoints" / "step-00000020").glob("*.safetensors"):
+        shard.write_bytes(b"")
+    kill(command.rank_pid(1), signal.SIGKILL)
+    command.open_gate()
+    assert command.end() == 0
+    log = (command.workdir / "logs" / "small-worker-0-0.log").read_text()
+    assert "Resuming from step 10" in log
