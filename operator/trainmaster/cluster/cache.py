@@ -5,7 +5,7 @@ resourceVersion is etcd's revision, and since Kubernetes 1.35 its order is part 
 of our own, which is put in at once, is never replaced by an older event that is still on its way.
 """
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -39,6 +39,7 @@ class Cache(Generic[T]):
         self._groups: dict[Hashable, dict[Name, None]] = {}
         self._seen: dict[str, int] = {}  # how far each watch is, by namespace ("" is all)
         self._ahead: set[Name] = set()  # written by ourselves since the last list began
+        self._listed: dict[str, dict[Name, Entry[T]]] = {}  # lists that are being read, by namespace
 
     def get(self, namespace: str, name: str) -> T | None:
         """The object of this name."""
@@ -58,18 +59,25 @@ class Cache(Generic[T]):
     def begin_list(self, scope: str) -> None:
         """From now on, what we write ourselves may be newer than the list that is being read."""
         self._ahead = {name for name in self._ahead if scope not in ("", name[0])}
+        self._listed[scope] = {}
 
-    def replace(self, scope: str, documents: list[Document], version: int) -> None:
-        """A whole new list. What is not in it has gone, whether or not anybody told us."""
-        listed = {_name(document) for document in documents}
+    def page(self, scope: str, documents: Iterable[Document]) -> None:
+        """A part of a new list, which counts when all of it is there. Only what we keep of an object stays here."""
+        listed = self._listed.setdefault(scope, {})
+        listed.update((_name(document), self._entry(document)) for document in documents)
+
+    def replace(self, scope: str, documents: Iterable[Document], version: int) -> None:
+        """The last part of a new list. What is not in the list has gone, whether or not anybody told us."""
+        self.page(scope, documents)
+        listed = self._listed.pop(scope)
         gone = [name for name in self._entries if name not in listed and scope in ("", name[0])]
         for name in gone:
             if name not in self._ahead:
                 self._tell(self._remove(name), None)
-        for document in documents:
-            old = self._entries.get(_name(document))
-            if not (old and _name(document) in self._ahead and old.version > version_of(document)):
-                self._tell(*self._put(document))
+        for name, entry in listed.items():
+            old = self._entries.get(name)
+            if not (old and name in self._ahead and old.version > entry.version):
+                self._tell(*self._put(name, entry))
         self._seen[scope] = version
 
     def apply(self, scope: str, kind: str, document: Document) -> None:
@@ -82,7 +90,7 @@ class Cache(Generic[T]):
         if kind == "DELETED":
             self._tell(self._remove(_name(document)), None)
         else:
-            self._tell(*self._put(document))
+            self._tell(*self._put(_name(document), self._entry(document)))
 
     def learn(self, document: Document) -> None:
         """The answer to a request of our own. Where the watch is past it already, the watch knows better."""
@@ -93,7 +101,7 @@ class Cache(Generic[T]):
         old = self._entries.get(name)
         if old is None or old.version < version:
             self._ahead.add(name)
-            self._put(document)
+            self._put(name, self._entry(document))
 
     def unlearn(self, namespace: str, name: str, uid: str) -> None:
         """A request of our own was answered with "not found"."""
@@ -101,11 +109,12 @@ class Cache(Generic[T]):
         if entry and entry.uid == uid:
             self._tell(self._remove((namespace, name)), None)
 
-    def _put(self, document: Document) -> tuple[Entry[T] | None, Entry[T]]:
+    def _entry(self, document: Document) -> Entry[T]:
+        return Entry(document["metadata"]["uid"], version_of(document), self._read(document))
+
+    def _put(self, name: Name, new: Entry[T]) -> tuple[Entry[T] | None, Entry[T]]:
         """What was there before, and what is there now."""
-        name = _name(document)
         old = self._remove(name)
-        new = Entry(document["metadata"]["uid"], version_of(document), self._read(document))
         self._entries[name] = new
         self._groups.setdefault(self._group(new.value), {})[name] = None
         return old, new

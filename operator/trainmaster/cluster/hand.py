@@ -91,6 +91,7 @@ class Hand:
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._runners: list[web.AppRunner] = []
+        self._listens = False
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def start(self) -> None:
@@ -123,14 +124,15 @@ class Hand:
 
     @property
     def ready(self) -> bool:
-        """Whether everything has been read, so that heartbeats are understood."""
-        return self._caches.synced()
+        """Whether everything has been read and agents are listened to."""
+        return self._listens
 
     async def _serve(self) -> None:
         for informer in self._informers:
             await informer.synced.wait()
         log.info("read %d jobs and %d pods; at work", len(self._caches.jobs), len(self._caches.pods))
         await self._listen(self.intake.application(), self._options.listen)
+        self._listens = True
         self._run(self._sweep())
         await loop.run(loop.Reconciler(self._platform, lambda: datetime.now(UTC)), self._queue)
 

@@ -18,7 +18,7 @@ from trainmaster.loop import UnavailableError
 
 log = logging.getLogger("trainmaster.informer")
 
-PAGE = "500"
+PAGE = "250"
 WATCH_SECONDS = 290
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 8.0
@@ -77,16 +77,15 @@ class Informer:
 
     async def _list(self) -> None:
         self._cache.begin_list(self._scope)
-        documents: list[Document] = []
         params = {**self._selector, "limit": PAGE}
         while True:
             page = await self._client.get(self._path, params)
-            documents += page.get("items") or []
+            self._cache.page(self._scope, page.get("items") or ())
             more = page["metadata"].get("continue")
             if not more:
                 break
             params = {**self._selector, "limit": PAGE, "continue": more}
-        self._cache.replace(self._scope, documents, version_of(page))
+        self._cache.replace(self._scope, (), version_of(page))
         self._version = page["metadata"]["resourceVersion"]
         self._came_round()
         self.synced.set()

@@ -4,6 +4,7 @@ The CRD keeps most nonsense out; what gets past it (a CRD that is older or newer
 must cost nobody but its author anything. Called by `hand` and `platform`.
 """
 
+import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -12,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from trainmaster.api.job import TrainingJob
-from trainmaster.api.status import Condition, TrainingJobStatus
+from trainmaster.api.status import TERMINAL, Condition, TrainingJobStatus
 from trainmaster.core.actions import PostEvent
 from trainmaster.queueing import Key
 
@@ -24,23 +25,29 @@ _MOST_PROBLEMS = 5
 
 @dataclass(frozen=True)
 class JobRecord:
-    """One TrainingJob at one version."""
+    """One TrainingJob at one version. A job is kept as text: of those that are over there may be thousands."""
 
-    document: Document
-
-    @property
-    def key(self) -> Key:
-        """Its name."""
-        return Key(self.document["metadata"].get("namespace", ""), self.document["metadata"]["name"])
+    key: Key
+    uid: str
+    finished: bool
+    text: str
 
     @property
-    def uid(self) -> str:
-        """Which of all jobs of that name."""
-        return str(self.document["metadata"]["uid"])
+    def document(self) -> Document:
+        """As the API server told it."""
+        document: Document = json.loads(self.text)
+        return document
+
+    @property
+    def parsed(self) -> TrainingJob | ValidationError:
+        """The job, or what is wrong with it. Nobody asks often for one that is over."""
+        return self._parse() if self.finished else self._parsed
 
     @cached_property
-    def parsed(self) -> TrainingJob | ValidationError:
-        """The job, or what is wrong with it."""
+    def _parsed(self) -> TrainingJob | ValidationError:
+        return self._parse()
+
+    def _parse(self) -> TrainingJob | ValidationError:
         try:
             return TrainingJob.parse(self.document)
         except ValidationError as error:
@@ -58,7 +65,10 @@ class JobRecord:
 def read(document: Document) -> JobRecord:
     """Without what only the API server needs."""
     metadata = {key: value for key, value in document["metadata"].items() if key != "managedFields"}
-    return JobRecord({**document, "metadata": metadata})
+    status = document.get("status")
+    finished = isinstance(status, dict) and str(status.get("phase")) in TERMINAL
+    text = json.dumps({**document, "metadata": metadata}, separators=(",", ":"))
+    return JobRecord(Key(metadata.get("namespace", ""), metadata["name"]), str(metadata["uid"]), finished, text)
 
 
 def invalid(record: JobRecord, error: ValidationError) -> tuple[TrainingJobStatus, PostEvent] | None:
