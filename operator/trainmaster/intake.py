@@ -28,12 +28,32 @@ class RefusedError(Exception):
 Verify = Callable[[str, Heartbeat], Awaitable[None]]
 
 
+# Agents that have nothing new are asked to wait longer, the more of them there are: so many answers a second at most.
+ANSWERS_PER_SECOND = 100.0
+# Beyond what the orders say. An agent gives a request up 10 s after that.
+LONGEST_MORE_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Posted:
+    """Orders as they are sent: made once for all agents of a job."""
+
+    orders: Orders
+    version: str
+    body: bytes
+
+    @classmethod
+    def of(cls, orders: Orders) -> "Posted":
+        """Ready to be sent."""
+        return cls(orders, orders.version, codec.encode(orders))
+
+
 @dataclass
 class Line:
     """The line to one agent: what it said last, and what it is to be told."""
 
     heartbeat: Heartbeat | None = None
-    orders: Orders | None = None
+    posted: Posted | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -44,6 +64,7 @@ class Intake:
         self._verify = verify
         self._on_news = on_news
         self._lines: dict[str, Line] = {}
+        self._newest: Posted | None = None
 
     def heartbeat(self, uid: str) -> Heartbeat | None:
         """What the replica's agent said last."""
@@ -52,9 +73,9 @@ class Intake:
 
     def give_orders(self, uid: str, orders: Orders) -> None:
         """Tell the agent at its next word, or now if it is listening."""
-        line = self._lines.setdefault(uid, Line())
-        if line.orders != orders:
-            line.orders = orders
+        line, posted = self._lines.setdefault(uid, Line()), self._posted(orders)
+        if line.posted is None or line.posted.body != posted.body:
+            line.posted = posted
             line.changed.set()
             line.changed = asyncio.Event()
 
@@ -81,22 +102,31 @@ class Intake:
             return web.Response(status=403, text=str(error))
         except UnavailableError as error:  # neither believed nor refused: the agent asks again
             return web.Response(status=503, text=str(error))
-        orders = await self._answer(heartbeat)
-        if orders is None:
+        posted = await self._answer(heartbeat)
+        if posted is None:
             return web.Response(status=204)
-        return web.Response(body=codec.encode(orders), content_type="application/json")
+        return web.Response(body=posted.body, content_type="application/json")
 
-    async def _answer(self, heartbeat: Heartbeat) -> Orders | None:
+    async def _answer(self, heartbeat: Heartbeat) -> Posted | None:
         line = self._lines.setdefault(heartbeat.pod_uid, Line())
         if _is_newer(line.heartbeat, heartbeat):
             before, line.heartbeat = line.heartbeat, heartbeat
             if _matters(before, heartbeat):
                 self._on_news(Key(*heartbeat.job.split("/", 1)))
-        if heartbeat.hold and (line.orders is None or line.orders.version == heartbeat.orders_seen):
-            hold = line.orders.hold_seconds if line.orders else Orders.hold_seconds
+        if heartbeat.hold and (line.posted is None or line.posted.version == heartbeat.orders_seen):
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(line.changed.wait(), hold)
-        return line.orders
+                await asyncio.wait_for(line.changed.wait(), self._hold_seconds(line))
+        return line.posted
+
+    def _hold_seconds(self, line: Line) -> float:
+        least = line.posted.orders.hold_seconds if line.posted else Orders.hold_seconds
+        return min(max(least, len(self._lines) / ANSWERS_PER_SECOND), least + LONGEST_MORE_SECONDS)
+
+    def _posted(self, orders: Orders) -> Posted:
+        """A decision gives the same orders to all agents of a job, one after the other."""
+        if self._newest is None or self._newest.orders is not orders:
+            self._newest = Posted.of(orders)
+        return self._newest
 
 
 def _is_newer(old: Heartbeat | None, new: Heartbeat) -> bool:
