@@ -10,6 +10,8 @@ from trainmaster.wire import names
 
 Document = dict[str, Any]
 
+SCHEDULED = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-03-01T12:00:01Z"}
+
 LABELS = {
     names.LABEL_JOB: "digits",
     names.LABEL_ROLE: "worker",
@@ -158,6 +160,10 @@ UNBOUND = "0/2 nodes are available: pod has unbound immediate PersistentVolumeCl
 OBSTACLES: list[tuple[Document, Obstacle | None]] = [
     ({"phase": "Pending"}, None),
     ({"containerStatuses": waiting("ContainerCreating")}, None),
+    (
+        {"phase": "Pending", "conditions": [SCHEDULED, {"type": "PodReadyToStartContainers", "status": "True"}]},
+        None,
+    ),
     ({"containerStatuses": waiting("PodInitializing")}, None),
     ({"containerStatuses": waiting("ImagePullBackOff", "back-off")}, Obstacle("ImagePullBackOff", "back-off")),
     ({"containerStatuses": waiting("ErrImagePull", "not found")}, Obstacle("ImagePullBackOff", "not found")),
@@ -193,3 +199,15 @@ def test_since_when_it_could_not_be_placed() -> None:
 @pytest.mark.parametrize(("status", "obstacle"), OBSTACLES)
 def test_what_is_in_its_way(status: Document, obstacle: Obstacle | None) -> None:
     assert replica(status).obstacle == obstacle
+
+
+def test_a_sandbox_that_is_not_ready_is_told_with_its_time() -> None:
+    waits = {"type": "PodReadyToStartContainers", "status": "False"}
+    told = replica({"phase": "Pending", "conditions": [SCHEDULED, waits]}).obstacle
+    assert told is not None
+    assert (told.reason, told.since) == ("MountsNotReady", pods.seconds("2026-03-01T12:00:01Z"))
+
+
+def test_a_pod_that_has_ended_waits_for_nothing() -> None:
+    waits = {"type": "PodReadyToStartContainers", "status": "False"}
+    assert replica({"phase": "Failed", "conditions": [SCHEDULED, waits]}).obstacle is None

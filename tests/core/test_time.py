@@ -104,6 +104,15 @@ def test_what_needs_help_is_given_its_time(reason: str) -> None:
     assert stage.wait(1).status.reason == reason
 
 
+def test_what_every_pod_passes_through_is_an_obstacle_only_if_it_lasts() -> None:
+    stage = a_stage(workers=1, failurePolicy={"startSeconds": 300}).settle()
+    stage.change("worker-0", blocked("MountsNotReady", since=stage.now.timestamp()))
+    assert "MountsNotReady" not in {condition.reason for condition in stage.status.conditions}
+    assert stage.wait(14).wake_at == NOON + timedelta(seconds=15)
+    assert "MountsNotReady" in {condition.reason for condition in stage.wait(1).status.conditions}
+    assert stage.wait(285).status.reason == "MountsNotReady"
+
+
 def test_help_that_comes_in_time_helps() -> None:
     stage = a_stage(workers=2).settle().change("worker-1", blocked("ImagePullBackOff")).wait(500)
     assert stage.train().wait(1000).status.phase == phases.RUNNING

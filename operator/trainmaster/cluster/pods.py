@@ -151,7 +151,19 @@ def _obstacle(status: Document) -> Obstacle | None:
             waiting = (container.get("state") or {}).get("waiting") or {}
             if waiting.get("reason", "") not in _ON_ITS_WAY:
                 return Obstacle(_ALIASES.get(waiting["reason"], waiting["reason"]), waiting.get("message") or "")
-    return None
+    return _unready_sandbox(status, scheduled)
+
+
+def _unready_sandbox(status: Document, scheduled: Document) -> Obstacle | None:
+    """Volumes or network are not there yet. Every pod passes through this; the core minds it only if it lasts.
+
+    The kubelet tells which volume is missing in an event only, and we have no right to read those.
+    """
+    ready = _condition(status, "PodReadyToStartContainers")
+    if status.get("phase") != observed.PENDING or scheduled.get("status") != "True" or ready.get("status") != "False":
+        return None
+    message = "A volume (a ConfigMap, a Secret, a claim) or the network of the pod is not ready on its node"
+    return Obstacle("MountsNotReady", message, seconds(scheduled.get("lastTransitionTime")) or None)
 
 
 def _condition(status: Document, kind: str) -> Document:

@@ -6,7 +6,7 @@ from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import ending, figures
 from trainmaster.core.facts import Facts
 from trainmaster.core.observed import Obstacle
-from trainmaster.core.verdict import NOTHING, Verdict
+from trainmaster.core.verdict import Verdict
 
 HOPELESS = frozenset({"InvalidImageName", "ErrImageNeverPull", "Invalid"})
 
@@ -21,10 +21,14 @@ NEEDS_HELP = frozenset(
         "CreateContainerError",
         "RunContainerError",
         "VolumeMissing",
+        "MountsNotReady",
         "Forbidden",
         "NameTaken",
     }
 )
+
+# What every replica passes through, and an obstacle only if it lasts. Seconds.
+PATIENCE = {"MountsNotReady": 15}
 
 CURES = {
     "InvalidImageName": "Correct spec.workers.image.",
@@ -32,6 +36,7 @@ CURES = {
     "ImagePullBackOff": "Check spec.workers.image and spec.workers.imagePullSecrets.",
     "ErrImagePull": "Check spec.workers.image and spec.workers.imagePullSecrets.",
     "VolumeMissing": "Create the claim, or correct spec.checkpoint.storage or spec.workers.volumes.",
+    "MountsNotReady": "Create what is missing: `kubectl describe pod` names it among the pod's events.",
     "CreateContainerConfigError": "Create the ConfigMap or Secret that the pod refers to.",
     "Forbidden": "The namespace's quota or Pod Security level refuses these pods; see the message.",
     "NameTaken": "Another object has the name of one of this job's pods; rename the job.",
@@ -48,13 +53,27 @@ def give_up(facts: Facts) -> Verdict:
     limit = facts.job.spec.failure_policy.start_seconds
     waiting = [(figures.later(since, limit), obstacle) for obstacle, since in found if obstacle.reason in NEEDS_HELP]
     if not waiting:
-        return NOTHING
+        return Verdict(wake_at=next_look(facts))
     end, obstacle = min(waiting, key=lambda pair: pair[0])
     return Verdict(status=_failed(facts, obstacle)) if facts.now >= end else Verdict(wake_at=end)
 
 
 def obstacles(facts: Facts) -> list[tuple[Obstacle, datetime]]:
     """Everything that is in the way now, and since when."""
+    return [(obstacle, since) for obstacle, since in _told(facts) if facts.now >= _counts_from(obstacle, since)]
+
+
+def next_look(facts: Facts) -> datetime | None:
+    """When something that may still pass would be an obstacle."""
+    moments = [_counts_from(obstacle, since) for obstacle, since in _told(facts)]
+    return min((moment for moment in moments if moment > facts.now), default=None)
+
+
+def _counts_from(obstacle: Obstacle, since: datetime) -> datetime:
+    return figures.later(since, PATIENCE.get(obstacle.reason, 0))
+
+
+def _told(facts: Facts) -> list[tuple[Obstacle, datetime]]:
     found = [(obstacle, _since(obstacle, facts.incomplete_since)) for obstacle in facts.observed.refused]
     for slot in facts.slots:
         if slot.replica and slot.replica.obstacle and slot.replica.alive:
