@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -24,6 +25,7 @@ BIN = Path(sys.executable).parent / "trainmaster"
 TASKS = Path(__file__).parent / "tasks"
 MARK = "TRAINMASTER_TEST_MARK"
 PATIENCE = 90.0
+MEMORY = Path("/dev/shm")  # noqa: S108 where scratch folders are
 
 Line = dict[str, Any]
 
@@ -259,10 +261,8 @@ def _listen(process: subprocess.Popen[bytes], lines: queue.Queue[bytes]) -> None
 
 def kill(pid: int, number: signal.Signals) -> None:
     """Send a signal, if somebody is there to get it."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-    except ProcessLookupError:
-        pass
 
 
 def wait_gone(pid: int, seconds: float = 15.0) -> bool:
@@ -279,7 +279,7 @@ def wait_gone(pid: int, seconds: float = 15.0) -> bool:
 
 def abandoned_scratch() -> list[Path]:
     """Scratch folders whose run is no more."""
-    return [folder for folder in Path("/dev/shm").glob("trainmaster-*") if not _is_held(folder / "lock")]
+    return [folder for folder in MEMORY.glob("trainmaster-*") if not _is_held(folder / "lock")]
 
 
 def _is_held(lock: Path) -> bool:

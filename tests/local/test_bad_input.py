@@ -144,7 +144,7 @@ def test_the_last_words_of_another_worker_are_shown_too(command: Command) -> Non
 
 
 def test_a_command_line_that_is_wrong(command: Command) -> None:
-    """argparse's own exit code is that of an invalid job."""
+    """The same exit code as for an invalid job."""
     path = command.folder / "job.yaml"
     assert command.start(path, "--fast").end() == 2
     assert "--fast" in command.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, warm_parent: Path) -> 
 
 
 @pytest.fixture
-def held(command: Command) -> Iterator[Command]:
+def held(command: Command) -> Command:
     """A run of which both ranks wait before step 25; its newest checkpoint is that of step 20."""
     command.make_gate()
     command.start(a_job(arguments=HELD))
@@ -101,14 +100,3 @@ def test_the_same_error_twice_at_one_step_stops_the_job_and_is_shown_once(comman
     assert "in stumble" in command.text
     assert "came twice at step 4" in command.text
     assert "Go on" not in command.stderr
-
-
-def test_restarts_are_told_with_their_cost(held: Command) -> None:
-    """At the end, one line each."""
-    kill(held.rank_pid(0), signal.SIGKILL)
-    held.until_event("Running")
-    held.open_gate()
-    assert held.end() == 0
-    # The JSON has it all; the sentence for people is made of the same line.
-    (line,) = held.status["restarts"]
-    assert line["replica"] == "worker-0 rank 0"

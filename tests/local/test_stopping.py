@@ -69,8 +69,8 @@ def test_ctrl_c_before_anything_runs_leaves_nothing_either(own_command: Command,
     assert "Traceback" not in own_command.stderr
 
 
-def test_sigkill_of_the_command_ends_everything_and_the_next_run_sweeps(own_command: Command) -> None:
-    """Agents, warm parent and ranks go by themselves."""
+def test_sigkill_of_the_command_ends_everything_and_the_next_run_sweeps(own_command: Command, command: Command) -> None:
+    """Agents, warm parent and ranks go by themselves; the next run goes on."""
     own_command.make_gate()
     own_command.start(a_job(arguments=HELD))
     own_command.until_step(24)
@@ -80,9 +80,9 @@ def test_sigkill_of_the_command_ends_everything_and_the_next_run_sweeps(own_comm
     assert all(wait_gone(pid) for pid in everything)
     assert abandoned_scratch()
     own_command.open_gate()
-    assert own_command.start(a_job(arguments=HELD)).end() == 0
+    assert command.start(a_job(arguments=HELD)).end() == 0
     assert not abandoned_scratch()
-    assert own_command.status["attempt"] == 2
+    assert command.status["attempt"] == 2
 
 
 def test_a_rank_that_was_killed_while_stopping_does_no_harm(command: Command) -> None:

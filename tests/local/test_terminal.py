@@ -14,7 +14,7 @@ from fcntl import ioctl
 
 import pytest
 
-from tests.local.command import BIN, Command, a_job, a_script, kill
+from tests.local.command import Command, a_job, a_script, kill
 
 CONTROL = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -113,4 +113,3 @@ def test_progress_bars_and_colours_of_the_script_are_kept_in_order(command: Comm
     assert process.wait(20) == 0
     assert "100% red" in terminal.text
     assert "50%" not in terminal.text
-    assert BIN.exists()

@@ -1,11 +1,13 @@
 """A tiny task for the local tests: it says who runs, and can wait at a gate until the test lets it through."""
 
 import os
+import sys
 from pathlib import Path
 
 import torch
 from torch import nn
 from trainmaster_trainer.task import Task
+from typing_extensions import override
 
 
 class Small(Task):
@@ -18,15 +20,18 @@ class Small(Task):
         self.calls = 0
         rank, attempt = os.environ["RANK"], os.environ["TRAINMASTER_ATTEMPT"]
         Path(f"rank-{rank}-{attempt}.txt").write_text(f"{os.getpid()} {os.environ['WORLD_SIZE']}")
-        print(f"rank {rank} is here", flush=True)
+        sys.stdout.write(f"rank {rank} is here\n")
 
+    @override
     def model(self) -> nn.Module:
         return nn.Linear(self.width, 1)
 
+    @override
     def dataset(self) -> tuple[torch.Tensor, torch.Tensor]:
         inputs = torch.randn(64, self.width, generator=torch.Generator().manual_seed(0))
         return inputs, inputs.sum(dim=1, keepdim=True)
 
+    @override
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         self.calls += 1
         if self.calls == self.hold_at:
@@ -36,7 +41,9 @@ class Small(Task):
         return nn.functional.mse_loss(outputs, targets)
 
     def stumble(self) -> None:
+        """A frame of the user's own for the traceback."""
         raise LookupError(f"no word for step {self.calls}")
 
+    @override
     def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         return torch.optim.SGD(parameters, lr=0.01)
