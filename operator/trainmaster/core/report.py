@@ -1,8 +1,8 @@
 """The status that people see: phase, conditions, progress, newest checkpoint, what a restart cost.
 
 A report on what was last observed. What changes at every step or with every agent that calls in (progress, counts,
-who is waited for) is refreshed at most every REFRESH_SECONDS, so that a thousand jobs do not keep the API server
-busy; what matters is written at once. After the end nothing is reported any more.
+who is waited for) is refreshed now and then, the more seldom the longer the attempt trains, so that a thousand jobs do
+not keep the API server busy; what matters is written at once. After the end nothing is reported any more.
 """
 
 from datetime import datetime
@@ -13,6 +13,10 @@ from trainmaster.core.facts import Facts, Slot
 from trainmaster.wire import messages, names
 
 REFRESH_SECONDS = 5
+# While an attempt trains: after 10 s, 25 s, 55 s, and then twice a minute.
+TRAINING_REFRESH_SECONDS = 10.0
+LONGEST_REFRESH_SECONDS = 30.0
+REFRESH_GROWTH = 1.5
 
 
 def describe(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
@@ -26,25 +30,22 @@ def describe(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
         **_start(facts, status, phase),
     }
     described = _stored(facts, status.model_copy(update=update))
-    if facts.status.finished:
+    if facts.status.finished or (described == facts.status and not _due(facts)):
         return described
-    refreshed = described.model_copy(
-        update={
-            "progress": progress(facts, described),
-            "checkpoint": facts.checkpoint,
-            "replicas": _replicas(facts, described),
-            "message": _waiting(facts, described) or described.message,
-        }
-    )
-    return _stored(facts, refreshed) if _due(facts, described, refreshed) else described
+    slow = {
+        "progress": progress(facts, described),
+        "checkpoint": facts.checkpoint,
+        "replicas": _replicas(facts, described),
+        "message": _waiting(facts, described) or described.message,
+    }
+    refreshed = _stored(facts, described.model_copy(update=slow))
+    return facts.status if _timeless(refreshed) == _timeless(facts.status) else refreshed
 
 
 def next_refresh(facts: Facts, status: TrainingJobStatus) -> datetime | None:
     """When to look again for what agents tell without ringing: their steps, and what was held back."""
-    if status.finished or status.progress is None or status.progress.time is None:
-        return None
-    due = figures.later(status.progress.time, REFRESH_SECONDS)
-    if due > facts.now:
+    due = None if status.finished else _refresh_time(status)
+    if due is None or due > facts.now:
         return due
     idle = status.phase in (phases.PENDING, phases.SUSPENDED)
     return None if idle else figures.later(facts.now, REFRESH_SECONDS)
@@ -139,14 +140,23 @@ def _replicas(facts: Facts, status: TrainingJobStatus) -> ReplicaStatus:
     return ReplicaStatus(ready=ready, desired=len(workers), selector=selector)
 
 
-def _due(facts: Facts, described: TrainingJobStatus, refreshed: TrainingJobStatus) -> bool:
-    """Whether the slow part is to be written now: with any other change, or after a while if it changed."""
-    old = facts.status
-    if old.progress is None or old.progress.time is None or described != old:
-        return True
-    if facts.now < figures.later(old.progress.time, REFRESH_SECONDS):
-        return False
-    return _timeless(_stored(facts, refreshed)) != _timeless(old)
+def _due(facts: Facts) -> bool:
+    """Whether it is time to refresh the slow part. With any other change it is written anyway."""
+    due = _refresh_time(facts.status)
+    return due is None or facts.now >= due
+
+
+def _refresh_time(status: TrainingJobStatus) -> datetime | None:
+    """When what was written of the slow part is too old; None where nothing was."""
+    written = status.progress.time if status.progress else None
+    return written and figures.later(written, _refresh_seconds(status, written))
+
+
+def _refresh_seconds(status: TrainingJobStatus, written: datetime) -> float:
+    if status.phase != phases.RUNNING or status.running_time is None:
+        return REFRESH_SECONDS
+    trained = (written - status.running_time).total_seconds()
+    return min(max(TRAINING_REFRESH_SECONDS, REFRESH_GROWTH * trained), LONGEST_REFRESH_SECONDS)
 
 
 def _timeless(status: TrainingJobStatus) -> TrainingJobStatus:
