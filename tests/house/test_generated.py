@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 
 import pytest
@@ -14,3 +15,8 @@ FILES = generated()
 def test_generated_file_is_up_to_date(path: Path) -> None:
     """`make generate` writes them; nobody edits them."""
     assert path.read_text() == FILES[path], "run `make generate`"
+
+
+def test_the_phases_are_drawn_from_their_table() -> None:
+    generator = runpy.run_path(str(ROOT / "docs" / "generate.py"))
+    assert generator["PAGE"].read_text() == generator["states_page"](), "run `make generate`"
