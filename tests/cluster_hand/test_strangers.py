@@ -10,18 +10,24 @@ import yaml
 from .apiserver import ApiServer, Document
 from .conftest import CRD
 from .lab import TASK, Lab
+from .operator_process import OperatorProcess
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 @pytest.fixture
-def lax(server: ApiServer) -> Iterator[None]:
-    """A CRD that takes anything: an older or newer one than this operator's, say."""
+def lax(server: ApiServer, operator: OperatorProcess) -> Iterator[None]:
+    """A CRD that takes anything: an older or newer one than this operator's, say.
+
+    The operator begins anew: a watch from before the change goes on by the old schema for a while.
+    """
     name = yaml.safe_load(Path(CRD).read_text())["metadata"]["name"]
     before = server.call("GET", f"{CRDS}/{name}")
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     changes: Document = {"schema": {"openAPIV3Schema": anything}, "subresources": {"status": {}}}
     _replace(server, name, {**before["spec"]["versions"][0], **changes}, accepts_nonsense=True)
+    operator.kill()
+    operator.ensure()
     yield
     _replace(server, name, before["spec"]["versions"][0], accepts_nonsense=False)
 

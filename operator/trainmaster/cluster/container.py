@@ -29,10 +29,8 @@ path = os.environ.get("PYTHONPATH")
 os.environ["PYTHONPATH"] = "{CODE_FOLDER}" + (os.pathsep + path if path else "")
 runpy.run_module("trainmaster_trainer.agent", run_name="__main__", alter_sys=True)
 """
-_INSTALL = f"""import pathlib, shutil, sys
-shutil.copytree("{CODE_IN_IMAGE}", "{CODE_FOLDER}", dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
-pathlib.Path("{CODE_FOLDER}/__main__.py").write_text(sys.argv[1])
-"""
+# Without modes and owners: the emptyDir's own folder belongs to root, and only files below it to us.
+_INSTALL = f'cp -R {CODE_IN_IMAGE}/. {CODE_FOLDER} && printf %s "$0" > {CODE_FOLDER}/__main__.py'
 
 
 @dataclass(frozen=True)
@@ -113,7 +111,7 @@ def installer(place: Place, settings: PodSettings) -> Document:
     container: Document = {
         "name": "trainmaster-code",
         "image": settings.trainer_image,
-        "command": ["python3", "-c", _INSTALL, _START],
+        "command": ["sh", "-c", _INSTALL, _START],
         "resources": amounts,  # no more than the trainer's, so the pod as a whole asks for no more
         "volumeMounts": [{"name": "trainmaster-code", "mountPath": CODE_FOLDER}],
         "securityContext": {

@@ -1,0 +1,92 @@
+"""The operator and the API server go away and come back, and training does not notice."""
+
+import json
+import time
+
+import pytest
+
+from tests.cluster.flavours import Flavour
+from tests.cluster.operator_jobs import DIGITS, Document, Job
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+
+SYSTEM = "--namespace=trainmaster-system"
+LONG: Document = {**DIGITS, "steps": 6000}
+
+
+@pytest.fixture
+def job(cluster: Flavour, namespace: str) -> Job:
+    return Job(cluster, namespace)
+
+
+def _kill_operator(cluster: Flavour) -> None:
+    """At once, without a word."""
+    cluster.kubectl("delete", "pods", "--all", SYSTEM, "--grace-period=0", "--force")
+
+
+def test_an_operator_killed_while_ranks_die(job: Job, cluster: Flavour) -> None:
+    job.submit(training=LONG)
+    job.wait("Running")
+    job.wait_for_step(200)
+    uids = {name: pod["metadata"]["uid"] for name, pod in job.pods().items()}
+    _kill_operator(cluster)
+    job.kill_rank("digits-worker-0-0")
+    cluster.kubectl("rollout", "status", "deployment/trainmaster", SYSTEM, "--timeout=60s")
+    status = job.wait("Succeeded", 300)
+    assert (status["attempt"], status["restartCount"], len(status["restarts"])) == (2, 1, 1)
+    assert {name: pod["metadata"]["uid"] for name, pod in job.pods().items()} == uids
+
+
+def test_an_operator_killed_again_and_again(job: Job, cluster: Flavour) -> None:
+    job.submit(training=LONG)
+    for _ in range(4):
+        _kill_operator(cluster)
+        time.sleep(3)  # at moments that nobody chose
+    status = job.wait("Succeeded", 300)
+    assert (status["attempt"], status["restartCount"]) == (1, 0)
+
+
+@pytest.mark.slow
+def test_an_api_server_that_is_away_for_a_minute(job: Job, breakable: Flavour) -> None:
+    job.submit(training={**DIGITS, "steps": 12000})
+    job.wait("Running")
+    before = job.wait_for_step(100)["progress"]["step"]
+    breakable.stop("kube-apiserver")
+    time.sleep(60)
+    breakable.start("kube-apiserver")
+    deadline = time.monotonic() + 30
+    while (after := job.status()["progress"]["step"]) == before:
+        assert time.monotonic() < deadline, "progress is told again soon"
+        time.sleep(0.5)
+    assert after > before + 500, "training went on all the time"
+    status = job.wait("Succeeded", 300)
+    assert (status["attempt"], status["restartCount"]) == (1, 0)
+
+
+@pytest.mark.slow
+def test_a_node_that_is_lost(job: Job, breakable: Flavour) -> None:
+    """Its pods are replaced on the other node as soon as Kubernetes gives them up."""
+    spread = {
+        "labelSelector": {"matchLabels": {"trainmaster.dev/job": "digits"}},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    affinity = {
+        "podAntiAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": spread}]
+        }
+    }
+    job.submit(
+        training={**DIGITS, "steps": 20000},
+        workers={"replicas": 2, "affinity": affinity},
+        failurePolicy={"nodeLostSeconds": 1},
+    )
+    job.wait("Running")
+    job.wait_for_step(100)
+    lost = [name for name, pod in job.pods().items() if pod["spec"]["nodeName"] == "node-2"]
+    assert len(lost) == 1
+    breakable.node("node-2").kill()
+    job.wait_for("jsonpath={.status.attempt}=2", 240)
+    status = job.wait("Running", 240)
+    assert status["restarts"][0]["class"] == "Disruption", json.dumps(status["restarts"])
+    replaced = {pod["spec"]["nodeName"] for pod in job.pods().values() if "deletionTimestamp" not in pod["metadata"]}
+    assert replaced == {"node-1"}
