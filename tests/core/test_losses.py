@@ -80,10 +80,11 @@ def test_an_operator_that_restarts_in_mid_start_does_not_forget_that_orders_are_
     assert stage.status.attempt == 2
 
 
-def test_a_second_loss_before_training_goes_on_is_not_a_second_restart() -> None:
-    stage = a_running_group(workers=2).vanish("worker-0").call_in()
-    stage.change("worker-0", evicted)
-    assert (stage.status.attempt, stage.status.restart_count) == (3, 1)
+def test_a_second_loss_while_the_group_gathers_is_not_a_second_restart() -> None:
+    stage = a_running_group(workers=2).vanish("worker-0")
+    stage.change("worker-1", evicted)
+    assert (stage.status.phase, stage.status.attempt, stage.status.restart_count) == (phases.RESTARTING, 2, 1)
+    assert stage.status.incarnations == {"worker-0": 1, "worker-1": 1}
     assert stage.call_in().obey().status.phase == phases.RUNNING
 
 

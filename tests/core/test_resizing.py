@@ -9,9 +9,9 @@ from tests.core.stage import a_running_group, a_stage
 @pytest.mark.parametrize(("before", "after"), [(2, 4), (4, 2), (1, 2), (2, 1)])
 def test_the_group_goes_on_in_its_new_size(before: int, after: int) -> None:
     stage = a_running_group(workers=before).scale(after)
-    assert (stage.status.phase, stage.status.attempt) == (phases.RESIZING, 2)
+    assert phases.RESIZING in [status.phase for status in stage.writes]
     assert stage.call_in().obey().status.phase == phases.RUNNING
-    assert len(stage.replicas) == after
+    assert (stage.status.attempt, len(stage.replicas)) == (2, after)
     assert (stage.status.restart_count, stage.status.restarts, stage.status.incarnations) == (0, (), {})
 
 
@@ -21,8 +21,13 @@ def test_it_is_told() -> None:
     assert stage.events[-1].reason == "Resizing"
 
 
-def test_a_change_of_mind_in_between_is_one_more_attempt() -> None:
+def test_a_change_of_mind_while_the_group_gathers_is_no_further_attempt() -> None:
     stage = a_running_group(workers=2).scale(4).scale(3).call_in().obey()
+    assert (stage.status.phase, stage.status.attempt, len(stage.replicas)) == (phases.RUNNING, 2, 3)
+
+
+def test_a_change_of_mind_after_the_order_to_run_is_one_more() -> None:
+    stage = a_running_group(workers=2).scale(4).call_in().scale(3).obey()
     assert (stage.status.phase, stage.status.attempt, len(stage.replicas)) == (phases.RUNNING, 3, 3)
 
 

@@ -21,7 +21,8 @@ def test_a_dead_rank_raises_the_attempt_and_keeps_the_pods() -> None:
     stage = a_running_group(workers=2, step=10)
     pods = set(stage.replicas)
     stage.rank_dies("worker-1", a_death(step=10))
-    assert (stage.status.phase, stage.status.attempt, stage.status.restart_count) == (phases.RESTARTING, 2, 1)
+    assert [status.phase for status in stage.writes[-2:]] == [phases.RESTARTING, phases.STARTING]
+    assert (stage.status.attempt, stage.status.restart_count) == (2, 1)
     assert set(stage.replicas) == pods
     assert {(orders.verb, orders.attempt) for orders in stage.orders.values()} == {(messages.RUN, 2)}
 

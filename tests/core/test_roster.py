@@ -67,7 +67,7 @@ def test_a_failure_that_was_told_to_the_old_operator_only_is_told_again() -> Non
 def test_an_agent_with_another_roster_of_this_attempt_makes_a_new_attempt() -> None:
     stage = a_running_group(workers=2)
     stage.say("worker-1", lambda beat: dataclasses.replace(beat, roster_digest="another"))
-    assert (stage.status.phase, stage.status.attempt) == (phases.RESTARTING, 2)
+    assert (stage.status.phase, stage.status.attempt) == (phases.STARTING, 2)
     assert stage.status.restarts[-1].failure_class == "RosterChanged"
     assert "costs no restart budget" in stage.status.restarts[-1].why
 

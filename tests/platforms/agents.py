@@ -69,6 +69,8 @@ class SimulatedAgent:
     def start(self) -> None:
         """Begin to report."""
         self._tasks = [asyncio.create_task(self._keep_held()), asyncio.create_task(self._keep_urgent())]
+        for task in self._tasks:
+            task.add_done_callback(_must_not_fail)
 
     def vanish(self) -> None:
         """The process is no more, and says nothing about it."""
@@ -164,3 +166,9 @@ class SimulatedAgent:
         if self.silent:
             raise AwayError("no route")
         return await self.send(self._heartbeat(hold))
+
+
+def _must_not_fail(task: asyncio.Task[None]) -> None:
+    """Let the loop's exception handler hear of it."""
+    if not task.cancelled() and (error := task.exception()):
+        raise error

@@ -147,6 +147,7 @@ class SimulatedPlatform:
     """`gate` stands before every call: it delays, loses, refuses, or kills the operator."""
 
     def __init__(self, server: ApiServer, view: View, intake: Intake, gate: Gate) -> None:
+        self.on_orders: Callable[[str, Orders], None] = lambda _key, _orders: None
         self._server = server
         self._view = view
         self._intake = intake
@@ -197,10 +198,11 @@ class SimulatedPlatform:
             case actions.PostEvent():
                 await self._gate("event", lambda: self.events.append(action))
             case actions.GiveOrders(orders=orders):
-                await self._gate("orders", lambda: self._give(orders))
+                await self._gate("orders", lambda: self._give(job, orders))
 
-    def _give(self, orders: tuple[tuple[str, Orders], ...]) -> None:
+    def _give(self, job: TrainingJob, orders: tuple[tuple[str, Orders], ...]) -> None:
         for uid, order in orders:
+            self.on_orders(f"{job.namespace}/{job.name}", order)
             self._intake.give_orders(uid, order)
 
     async def _create(self, job: TrainingJob, wish: actions.CreateReplica) -> None:

@@ -1,5 +1,7 @@
 """Random lives: from one seed a cluster, jobs, and troubles; lived through, and judged. A seed gives the same life."""
 
+# ruff: noqa: S311  a seed that is known is the point
+
 from __future__ import annotations
 
 import asyncio

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
 from trainmaster import loop
-from trainmaster.intake import Intake
+from trainmaster.intake import Intake, Posted
 from trainmaster.queueing import WorkQueue
 from trainmaster.wire.messages import Heartbeat, Orders
 
@@ -30,7 +29,7 @@ class Operator:
     view: View = field(init=False)
     platform: SimulatedPlatform = field(init=False)
     _tasks: list[asyncio.Task[object]] = field(default_factory=list)
-    _requests: dict[asyncio.Task[Orders | None], None] = field(default_factory=dict)
+    _requests: dict[asyncio.Task[Posted | None], None] = field(default_factory=dict)
 
     def start(self) -> None:
         """Read everything once, then work."""
@@ -56,7 +55,8 @@ class Operator:
         self._requests[request] = None
         request.add_done_callback(lambda done: self._requests.pop(done, None))
         with contextlib.suppress(asyncio.CancelledError):
-            return await request
+            posted = await request
+            return posted.orders if posted else None
         current = asyncio.current_task()
         if current and current.cancelling():
             raise asyncio.CancelledError
@@ -65,6 +65,3 @@ class Operator:
 
 async def _trust(token: str, heartbeat: Heartbeat) -> None:
     """Tokens are the affair of other tests."""
-
-
-Restart = Callable[[], None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Iterator
@@ -10,12 +11,14 @@ from dataclasses import dataclass, field
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import failures, phases
-from trainmaster.core.observed import Replica
 from trainmaster.wire import messages, names
 from trainmaster.wire.messages import Orders, Roster
 
 from tests.platforms.nodes import Nodes
 from tests.platforms.server import ApiServer, Change, Pod
+
+# How long two living pods may share a slot, the API server's absence included.
+TWIN_SECONDS = 120.0
 
 
 class _Errors(logging.Handler):
@@ -41,6 +44,7 @@ class Watch:
     _rosters: dict[tuple[str, int], str] = field(default_factory=dict)
     _running: dict[str, int] = field(default_factory=dict)
     _pods: dict[str, str] = field(default_factory=dict)
+    _told: dict[tuple[str, str, int, int], str] = field(default_factory=dict)
 
     def violated(self, law: str) -> None:
         """Something happened that must not."""
@@ -119,9 +123,19 @@ class Watch:
             self.violated(f"{replica.name} was made before the job was accepted")
         if replica.incarnation > status.incarnations.get(slot, 0):
             self.violated(f"{replica.name} was made before it was written down")
-        twins = [other.replica for other in self.server.pods.values() if _twins(other.replica, replica)]
-        if any(twin.alive for twin in twins if pod.owner == self.server.pods[twin.name].owner):
-            self.violated(f"{replica.name} was made beside {[twin.name for twin in twins]}")
+        for other in self._twins(pod):
+            asyncio.get_running_loop().call_later(TWIN_SECONDS, self._check_twin, pod, other)
+
+    def _twins(self, pod: Pod) -> list[Pod]:
+        """Living pods of the same slot. A cache that lags may make one, but must not keep it."""
+        slot = pod.owner, pod.replica.role, pod.replica.index
+        others = [o for o in self.server.pods.values() if (o.owner, o.replica.role, o.replica.index) == slot]
+        return [other for other in others if other.replica.alive and other.replica.uid != pod.replica.uid]
+
+    def _check_twin(self, pod: Pod, other: Pod) -> None:
+        living = {one.replica.uid for one in self.server.pods.values() if one.replica.alive}
+        if {pod.replica.uid, other.replica.uid} <= living:
+            self.violated(f"{pod.replica.name} lived beside {other.replica.name} for {TWIN_SECONDS} s")
 
     # Agents.
 
@@ -130,8 +144,11 @@ class Watch:
         key = str(pod.owner)
         status = self._statuses.get(key, TrainingJobStatus())
         if orders.verb == messages.RUN:
-            # Pending says that nobody was told to run the present attempt.
-            if (orders.attempt, True) > (status.attempt, status.phase != phases.PENDING):
+            place = key, pod.replica.role, pod.replica.index, orders.attempt
+            if self._told.setdefault(place, pod.replica.uid) != pod.replica.uid:
+                self.violated(f"two pods were told to be {place}")
+            # While a group gathers, nobody has been told to run the present attempt.
+            if (orders.attempt, True) > (status.attempt, status.phase not in phases.GATHERING):
                 self.violated(f"attempt {orders.attempt} was ordered before it was written down ({status.phase})")
             if orders.roster and not any(
                 (member.role, member.index, member.incarnation)
@@ -165,7 +182,3 @@ class Watch:
         for agent in nodes.agents.values():
             if not agent.silent:
                 self.violated(f"the agent of {agent.pod.name} was left behind")
-
-
-def _twins(other: Replica, replica: Replica) -> bool:
-    return (other.role, other.index) == (replica.role, replica.index) and other.uid != replica.uid

@@ -3,6 +3,8 @@
 One seed, one history. `World.run` lives through a scenario; `watch.py` looks on and notes what must never be.
 """
 
+# ruff: noqa: S311  a seed that is known is the point
+
 from __future__ import annotations
 
 import asyncio
@@ -87,13 +89,15 @@ class World:
         self.calls: list[str] = []
         self.crashes: dict[int, str] = {}  # number of a call -> BEFORE, AFTER or LOST
         self.down_until = 0.0
-        self.injected: Counter[str] = Counter()
+        self.injected: Counter[str] = Counter()  # troubles
+        self.suffered: Counter[str] = Counter()  # faults of single calls
         self._builders = jobs or (a_job().with_workers(2),)
 
     # Life.
 
     async def run(self, scenario: Callable[[World], Awaitable[None]]) -> World:
         """Live through the scenario until all jobs have ended, and a while longer."""
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: self.watch.violated(f"{context}"))
         with self.watch.listening_to(logging.getLogger("trainmaster")):
             self.nodes.watch()
             self.server.watchers.append(self.watch.see)
@@ -166,6 +170,7 @@ class World:
         if self.operator is None:
             self.operator = Operator(self.server, self.random, self._gate, self.faults.lag)
             self.operator.start()
+            self.operator.platform.on_orders = self.watch.ordered
 
     async def _gate(self, call: str, effect: Callable[[], object]) -> object:
         """Every call of the operator goes through here."""
@@ -176,12 +181,14 @@ class World:
             await self._die()
         local = call in ("orders", "event")
         if not local and self._refuses():
+            self.suffered["call refused"] += 1
             await asyncio.sleep(0.2)
             raise UnavailableError("the API server is away")
         result = effect()
         if crash == AFTER:
             await self._die()
         if not local and (crash == LOST or self.random.random() < self.faults.reply_lost):
+            self.suffered["reply lost"] += 1
             raise UnavailableError("the reply was lost")
         return result
 

@@ -71,11 +71,6 @@ class Facts:
         return tuple(slot for slot in self.slots if not slot.ready)
 
     @cached_property
-    def attempt_began(self) -> bool:
-        """Whether some agent runs, or ran, ranks of the present attempt."""
-        return any(began(beat, self.status.attempt) for beat in self.heartbeats())
-
-    @cached_property
     def step(self) -> int:
         """The last step that all ranks that speak have ended; as it was written, while none does."""
         speaking = self.at_attempt(messages.RUNNING) + self.at_attempt(messages.FINISHED)

@@ -13,13 +13,17 @@ TERMINAL = frozenset({SUCCEEDED, FAILED})
 
 REPLICAS_READY = "ReplicasReady"  # the condition that says whether the group is complete, and since when
 
-# phase -> (next phase, why). Whatever is not terminal may also fail, be suspended, or succeed where ranks may run.
+# While the group gathers, nobody has been told to run the present attempt. Starting is written before the first
+# order to run is given, so an operator that was killed in between knows that somebody may train.
+GATHERING = frozenset({PENDING, RESTARTING, RESIZING})
+
+# phase -> (next phase, why). Whatever is not terminal may also fail or be suspended.
 STEPS: dict[str, tuple[tuple[str, str], ...]] = {
     PENDING: ((STARTING, "all replicas are there"), (RESTARTING, "an agent ended")),
     STARTING: ((RUNNING, "every rank took its first step"),),
     RUNNING: (),
-    RESTARTING: ((RUNNING, "every rank took its first step"),),
-    RESIZING: ((RUNNING, "every rank took its first step"),),
+    RESTARTING: ((STARTING, "all replicas are there"),),
+    RESIZING: ((STARTING, "all replicas are there"), (RESTARTING, "an agent ended")),
     SUSPENDED: ((PENDING, "suspend is false again"),),
     SUCCEEDED: (),
     FAILED: (),
@@ -37,5 +41,5 @@ def next_phases(phase: str) -> tuple[tuple[str, str], ...]:
     """All phases that may follow, each with its reason."""
     if phase in TERMINAL:
         return ()
-    ranks = () if phase in (PENDING, SUSPENDED) else _WITH_RANKS
+    ranks = _WITH_RANKS if phase in (STARTING, RUNNING) else ()
     return tuple(step for step in STEPS[phase] + ranks + _FROM_ANY if step[0] != phase)

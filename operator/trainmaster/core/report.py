@@ -10,6 +10,7 @@ from datetime import datetime
 from trainmaster.api.status import Progress, ReplicaStatus, TrainingJobStatus
 from trainmaster.core import conditions, figures, ledger, phases
 from trainmaster.core.facts import Facts, Slot
+from trainmaster.core.rules import orders
 from trainmaster.wire import messages, names
 
 REFRESH_SECONDS = 5
@@ -57,17 +58,16 @@ def _stored(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
 
 
 def _phase(facts: Facts, status: TrainingJobStatus) -> str:
-    """The forward steps, one at a time; the others are the rules' affair.
-
-    Starting is written before the first order to run is given, so a job that is Pending has no ranks.
-    """
+    """The forward steps, one at a time; the others are the rules' affair."""
     if status.phase != facts.status.phase or status.attempt != facts.status.attempt:
         return status.phase
-    if status.phase == phases.PENDING and facts.complete:
-        return phases.STARTING
-    if status.phase in (phases.STARTING, phases.RESTARTING, phases.RESIZING) and _all_train(facts):
-        return phases.RUNNING
+    if orders.may_run(facts):
+        return phases.STARTING if status.phase in phases.GATHERING else _running(facts, status.phase)
     return status.phase
+
+
+def _running(facts: Facts, phase: str) -> str:
+    return phases.RUNNING if phase == phases.STARTING and _all_train(facts) else phase
 
 
 def _all_train(facts: Facts) -> bool:

@@ -12,7 +12,7 @@ from trainmaster.core.verdict import NOTHING, Verdict
 
 
 def replace_lost(facts: Facts) -> Verdict:
-    """Write the new incarnations, and a new attempt where ranks of the present one may run."""
+    """Write the new incarnations, and a new attempt where ranks of the present one may run, heard of or not."""
     lost = [slot for slot in facts.slots if _lost(facts, slot)]
     if not lost:
         return NOTHING
@@ -25,35 +25,28 @@ def replace_lost(facts: Facts) -> Verdict:
 
 def _lost(facts: Facts, slot: Slot) -> bool:
     if slot.replica is None:
-        return facts.attempt_began or _was_complete(facts)
+        return _was_complete(facts)
     return not slot.replica.alive
 
 
 def _was_complete(facts: Facts) -> bool:
     """Else an absent replica may not have been created yet. A survivor's error tells of a group that was complete."""
     phase = facts.status.phase
-    restarted = phase == phases.RESTARTING and ledger.unexplained(facts.status) is not None
-    return restarted or phase in (phases.STARTING, phases.RUNNING)
+    return phase not in phases.GATHERING or (phase == phases.RESTARTING and _unexplained(facts))
+
+
+def _unexplained(facts: Facts) -> bool:
+    return ledger.unexplained(facts.status) is not None
 
 
 def _harmless(facts: Facts, failure: Failure) -> bool:
-    """Nobody's fault, nothing trained yet, and not the cause of what the ledger could not explain.
-
-    Once Starting is written the order to run is out: whoever heard it may have trained, and an operator that was
-    away meanwhile cannot know.
-    """
-    trained = facts.attempt_began or facts.status.phase in (phases.STARTING, phases.RUNNING)
-    return failure.failure_class in failures.FREE and not trained and not ledger.unexplained(facts.status)
+    """Nobody's fault, nobody told to run, and not the cause of what the ledger could not explain."""
+    gathering = facts.status.phase in phases.GATHERING
+    return failure.failure_class in failures.FREE and gathering and not _unexplained(facts)
 
 
 def _replaced(facts: Facts, failure: Failure, incarnations: dict[str, int]) -> TrainingJobStatus:
-    """While the job is Pending nobody was told to run. In other phases somebody may run, unheard."""
-    may_run = facts.status.phase != phases.PENDING
-    update: dict[str, object] = {
-        "incarnations": incarnations,
-        "attempt": facts.status.attempt + (1 if may_run else 0),
-        "message": f"{failure.evidence}. Replacing it.",
-    }
+    update = {"incarnations": incarnations, "message": f"{failure.evidence}. Replacing it."}
     return facts.status.model_copy(update=update)
 
 

@@ -17,6 +17,11 @@ def give(facts: Facts) -> Verdict:
     return Verdict(actions=(GiveOrders(tuple((uid, orders) for uid in uids)),))
 
 
+def may_run(facts: Facts) -> bool:
+    """Whether the order to run is given now. The phase Starting is written first."""
+    return roster(facts) is not None and not ledger.undecided(facts.status)
+
+
 def _orders(facts: Facts) -> Orders:
     attempt, members = facts.status.attempt, roster(facts)
     if ledger.undecided(facts.status):

@@ -10,9 +10,9 @@ from trainmaster.core.verdict import NOTHING, Verdict
 
 
 def resize(facts: Facts) -> Verdict:
-    """From any phase in which agents may run ranks of the old size."""
+    """From any phase in which agents may run ranks of the old size. A group that still gathers simply changes."""
     before, now = facts.status.replicas, facts.job.spec.workers.replicas
-    if before is None or before.desired == now or facts.status.phase == phases.PENDING:
+    if before is None or before.desired == now or facts.status.phase in phases.GATHERING:
         return NOTHING
     update = {
         "attempt": facts.status.attempt + 1,

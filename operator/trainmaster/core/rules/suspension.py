@@ -23,7 +23,7 @@ def suspend(facts: Facts) -> Verdict:
 
 def _suspended(facts: Facts) -> TrainingJobStatus:
     """The ranks of this attempt end with their replicas, so the next start is an attempt of its own."""
-    may_run = facts.status.phase != phases.PENDING  # an agent may have begun, unheard
+    may_run = facts.status.phase not in phases.GATHERING  # an agent may have begun, unheard
     update = {
         "phase": phases.SUSPENDED,
         "message": "Suspended by spec.suspend; set it to false to go on from the newest checkpoint.",
