@@ -1,8 +1,9 @@
 """What the operator costs: memory, processor time and API writes, with 1,100 jobs on a real API server.
 
 A thousand jobs have finished, a hundred train with two workers each. Beside it, in the same run, the least that a
-Python process can do with the same objects and heartbeats (`operator_peer`). The aim for a job of four workers that
-trains for 20 s: its pods and at most 6 writes more.
+Python process can do with the same objects and heartbeats (`operator_peer`). A job of four workers that trains for
+20 s costs its pods and 8 writes more: a service, the phases Pending, Starting, Running and Succeeded, one look at its
+progress, and two events. Heartbeats cost none.
 """
 
 import time
