@@ -31,7 +31,7 @@ def test_a_full_disk_is_named_and_the_job_ends(command: Command, small_disk: Pat
     assert command.start(job, "--workdir", str(small_disk), "--output", "text").end() == 1
     assert "No space left on device" in command.text
     assert "Failed:" in command.text
-    assert "Traceback" not in command.stderr
+    assert "Traceback" not in command.text + command.stderr
 
 
 def test_a_disk_that_is_full_of_something_else(command: Command, small_disk: Path) -> None:

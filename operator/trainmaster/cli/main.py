@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
 EPILOG = "Exit codes: 0 good, 1 the job failed, 2 not a valid job or command line, 130 stopped by Ctrl-C."
 
@@ -35,20 +36,33 @@ def _parser() -> argparse.ArgumentParser:
 
     parser.add_argument("--version", action="version", version=f"trainmaster {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    _run(commands.add_parser("run", help="train a job on this machine", description=RUN, epilog=EPILOG))
-    _check(commands.add_parser("check", help="check job files, with lines and cures"))
-    _render(commands.add_parser("render", help="show the pods and services that a cluster would get"))
-    _crd(commands.add_parser("crd", help="print the CustomResourceDefinition"))
-    _operator(commands.add_parser("operator", help="run the operator (inside a cluster, or with KUBECONFIG)"))
+    _run(_command(commands, "run", "train a job on this machine", RUN))
+    _check(_command(commands, "check", "check job files, with lines and cures", CHECK))
+    _render(_command(commands, "render", "show the pods and services that a cluster would get", RENDER))
+    _crd(_command(commands, "crd", "print the CustomResourceDefinition", CRD))
+    _operator(_command(commands, "operator", "run the operator on a cluster", OPERATOR))
     return parser
 
 
 RUN = """Train the job with local processes, by the same rules as on a cluster. Without --workdir each run gets a
-folder of its own under .trainmaster/; with it, a run goes on from the checkpoints that it finds there."""
+folder of its own under .trainmaster/; with it, a run goes on from the checkpoints that it finds there. Ctrl-C lets
+the ranks save; a second one ends them at once."""
+CHECK = "Tell everything that is wrong with job files, each problem with its line and its cure. Nothing is started."
+RENDER = "Print the service and the pods that a cluster would get for this job, as YAML. No cluster is asked."
+CRD = "Print the CustomResourceDefinition of TrainingJob, for kubectl apply -f -."
+OPERATOR = """Serve the TrainingJobs of a cluster: inside it by its service account, outside by KUBECONFIG. The chart
+in charts/trainmaster starts this with what it needs."""
+
+_Commands = Any  # argparse keeps the type of add_subparsers() to itself
+
+
+def _command(commands: _Commands, name: str, short: str, description: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=short, description=description, epilog=EPILOG)
+    return parser
 
 
 def _run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("job", metavar="JOB.yaml")
+    parser.add_argument("job", metavar="JOB.yaml", help="the job; relative paths in it start at its folder")
     parser.add_argument("--workdir", metavar="DIR", help="folder for checkpoints, logs and status")
     parser.add_argument(
         "--output",
@@ -60,13 +74,13 @@ def _run(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", nargs="+", metavar="FILE")
-    parser.add_argument("--output", choices=("text", "json"), default="text")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="YAML files with one TrainingJob each")
+    parser.add_argument("--output", choices=("text", "json"), default="text", help="json: one object for all files")
     parser.set_defaults(command=lambda options: _load("check").check(options.files, options.output))
 
 
 def _render(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("job", metavar="JOB.yaml")
+    parser.add_argument("job", metavar="JOB.yaml", help="the job")
     parser.set_defaults(command=lambda options: _load("render").render(options.job))
 
 

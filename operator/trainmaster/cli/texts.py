@@ -45,29 +45,28 @@ def progress_line(status: TrainingJobStatus, progress: Progress) -> str:
 def closing_lines(outcome: Outcome, result: dict[str, Any], folder: Path) -> list[str]:
     """The end, for people: the first line says how it ended, the others what there is."""
     status = outcome.status
+    ledger: list[str] = []
     lines = [f"{'Stopped' if outcome.stopped else status.phase}: {status.message or ''}"]
     if outcome.cause.lines:
         lines += [f"  {outcome.cause.title}:", *(f"    {line}" for line in outcome.cause.lines)]
-    figures = {"trained": trained(status), **_metrics(status, result)}
+    figures = {**trained(status), **_metrics(status, result)}
     if status.checkpoint:
         figures["checkpoint"] = f"step {status.checkpoint.step}, model sha256 {status.checkpoint.sha256[:16]}"
     if status.restart_count:
         figures["restarts"] = str(status.restart_count)
-    lines += _row(figures)
-    lines += [f"    {restart_line(record)}" for record in status.restarts[-_MOST_RESTARTS_TOLD:]]
-    return lines + _row({"folder": str(folder)})
+        ledger = [f"    {restart_line(record)}" for record in status.restarts[-_MOST_RESTARTS_TOLD:]]
+    return [*lines, *_rows(figures), *ledger, *_rows({"folder": str(folder)})]
 
 
-def trained(status: TrainingJobStatus) -> str:
-    """Steps, time and loss."""
-    parts = []
+def trained(status: TrainingJobStatus) -> dict[str, str]:
+    """Steps, loss and time, as far as they are known."""
+    figures: dict[str, str] = {}
     if status.progress and status.progress.step:
-        parts.append(f"{status.progress.summary} steps")
+        loss = "" if status.progress.loss is None else f", loss {status.progress.loss:.4g}"
+        figures["trained"] = f"{status.progress.summary} steps{loss}"
     if status.start_time and status.completion_time:
-        parts.append(f"in {duration((status.completion_time - status.start_time).total_seconds())}")
-    text = " ".join(parts)
-    loss = status.progress.loss if status.progress else None
-    return f"{text}, loss {loss:.4g}" if text and loss is not None else text
+        figures["took"] = duration((status.completion_time - status.start_time).total_seconds())
+    return figures
 
 
 def restart_line(record: RestartRecord) -> str:
@@ -92,7 +91,7 @@ def _metrics(status: TrainingJobStatus, result: dict[str, Any]) -> dict[str, str
     return {name: f"{value:.4f}" for name, value in metrics.items() if isinstance(value, (int, float))}
 
 
-def _row(figures: dict[str, str]) -> list[str]:
+def _rows(figures: dict[str, str]) -> list[str]:
     return [f"  {name:<11} {value}" for name, value in figures.items() if value]
 
 

@@ -116,6 +116,8 @@ def _evidence(report: ExitReport) -> str:
         return f"rank {report.rank} ended with {_exit_text(report)}"
     where = f" ({report.error.frame})" if report.error.frame else ""
     first_line = report.error.message.strip().split("\n", 1)[0]
+    if report.exit_code == names.EXIT_BAD_CONFIGURATION:  # it names field and cure; where we noticed helps nobody
+        return first_line[:1000].rstrip(".")
     return f"{report.error.type}: {first_line}{where}"[:1000]
 
 

@@ -14,6 +14,7 @@ from trainmaster.wire.messages import Heartbeat
 
 LAST_LINES = 15
 _TAIL_BYTES = 16384
+_OURS = "/trainmaster_trainer/"  # a full disk, for example: the message says it all, and our code helps nobody
 AGENT_PREFIX = "trainmaster agent:"  # the agent's own lines among those of its ranks
 
 
@@ -34,8 +35,10 @@ def cause_of(status: TrainingJobStatus, heartbeats: Sequence[Heartbeat], logs: P
     if last.failure_class == failures.CONFIGURATION:
         return Cause(known=True)  # the message names field and cure; where it was noticed helps nobody
     beat = next((beat for beat in heartbeats if _is_of(beat, last)), None)
-    if beat and beat.exit and beat.exit.error and beat.exit.error.traceback:
-        return Cause(last.replica or "", tuple(beat.exit.error.traceback.rstrip().splitlines()), known=True)
+    error = beat.exit.error if beat and beat.exit else None
+    if error and error.traceback:
+        shown = () if _OURS in error.frame else tuple(error.traceback.rstrip().splitlines())
+        return Cause(last.replica or "", shown, known=True)
     if beat is None or (beat.role, beat.index) == (names.WORKER, 0):
         return Cause()  # the view shows what the first worker prints
     log = f"{names.replica_name(beat.job.partition('/')[2], beat.role, beat.index, beat.incarnation)}.log"
