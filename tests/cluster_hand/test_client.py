@@ -112,6 +112,29 @@ async def test_long_lines_of_a_watch_are_whole() -> None:
     assert sizes == [10, 3_000_000, 20]
 
 
+async def test_who_gives_up_waiting_keeps_nobody_out() -> None:
+    throttle, order = Throttle(), []
+    throttle.window = 1.0
+
+    async def work(name: str) -> None:
+        async with throttle.slot():
+            order.append(name)
+            await asyncio.sleep(0.01)
+
+    tasks = {name: asyncio.create_task(work(name)) for name in "abcd"}
+    await asyncio.sleep(0)
+    tasks["b"].cancel()
+    await asyncio.gather(*tasks.values(), return_exceptions=True)
+    assert order == ["a", "c", "d"]
+    async with throttle.slot():
+        tasks["e"] = asyncio.create_task(work("e"))
+        await asyncio.sleep(0)
+    tasks["e"].cancel()  # it has just been let in
+    await asyncio.gather(tasks["e"], return_exceptions=True)
+    await asyncio.wait_for(work("f"), 1)
+    assert order[-1] == "f"
+
+
 async def test_the_window_grows_and_shrinks() -> None:
     throttle = Throttle()
     for _ in range(200):

@@ -1,5 +1,8 @@
 """`trainmaster render` and the settings of `trainmaster operator`."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,6 +10,8 @@ import yaml
 from trainmaster.cli.main import main
 from trainmaster.cli.operator import pod_settings
 from trainmaster.cluster.hand import Address
+
+from .apiserver import ApiServer
 
 JOB = """
 apiVersion: trainmaster.dev/v1
@@ -68,3 +73,31 @@ def test_addresses(text: str, address: Address) -> None:
 def test_no_addresses(text: str) -> None:
     with pytest.raises(ValueError, match="HOST:PORT"):
         Address.parse(text)
+
+
+def _operator(**environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "trainmaster", "operator", "--listen=127.0.0.1:0", "--probes=127.0.0.1:0"]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("KUBE")}
+    return subprocess.run(command, env=clean | environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_without_a_cluster_it_says_so_and_ends(tmp_path: Path) -> None:
+    ended = _operator(HOME=str(tmp_path))
+    assert ended.returncode == 1
+    assert "KUBECONFIG" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_with_a_kubeconfig_that_is_not_there_it_says_so_and_ends(tmp_path: Path) -> None:
+    ended = _operator(KUBECONFIG=str(tmp_path / "nowhere"))
+    assert ended.returncode == 1
+    assert "nowhere" in ended.stderr
+
+
+def test_a_port_that_is_taken_ends_it(server: ApiServer, tmp_path: Path) -> None:
+    kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
+    command = [sys.executable, "-m", "trainmaster", "operator", f"--probes=127.0.0.1:{server.port}"]
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert "address already in use" in ended.stderr

@@ -128,7 +128,7 @@ def test_a_sidecar_does_not_hold_a_dead_replicas_place(lab: Lab) -> None:
     lab.await_phase("Running")
     ended = {"terminated": {"exitCode": 137, "reason": "OOMKilled", "containerID": "x"}}
     status = {"name": "trainer", "image": "x", "imageID": "", "ready": False, "restartCount": 0, "state": ended}
-    runs = {"running": {}}
+    runs: dict[str, Any] = {"running": {}}
     sidecar = {"name": "logs", "image": "x", "imageID": "", "ready": True, "restartCount": 0, "state": runs}
     lab.patch_pod("digits-worker-0-0", {"containerStatuses": [status, sidecar]})
     lab.await_pods("digits-worker-0-1")

@@ -38,12 +38,11 @@ _NOT_NOW = (HTTPStatus.UNAUTHORIZED, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_
 class RefusalError(Exception):
     """The API server understood the request and said no (4xx)."""
 
-    def __init__(self, status: int, reason: str, message: str, details: Mapping[str, Any] | None = None) -> None:
-        super().__init__(f"{status} {reason}: {message}")
+    def __init__(self, what: str, status: int, reason: str, message: str) -> None:
+        super().__init__(f"{what}: {status} {reason}: {message}")
         self.status = status
         self.reason = reason
         self.message = message
-        self.details = details or {}
 
 
 class Client:
@@ -183,7 +182,7 @@ def _result(status: int, answer: Document, what: str) -> Document:
         return answer
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _NOT_NOW:
         raise UnavailableError(f"{what}: {status} {_message(answer)}")
-    raise RefusalError(status, str(answer.get("reason", "")), _message(answer), answer.get("details"))
+    raise RefusalError(what, status, str(answer.get("reason", "")), _message(answer))
 
 
 def _parse(content: bytes) -> Document:

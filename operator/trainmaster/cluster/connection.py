@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import kopf
+import yaml
 
 log = logging.getLogger("trainmaster.connection")
 
@@ -31,8 +32,8 @@ def login() -> kopf.ConnectionInfo:
     settings = kopf.OperatorSettings()
     try:
         info = kopf.login_with_kubeconfig(settings=settings)
-    except (OSError, KeyError) as error:
-        raise kopf.LoginError(f"the kubeconfig cannot be used: {error!r}") from error
+    except (OSError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
+        raise kopf.LoginError(f"the kubeconfig cannot be used: {type(error).__name__}: {error}") from error
     if info is None:
         raise kopf.LoginError("not in a pod, and no kubeconfig: set KUBECONFIG")
     if info.token or info.username or info.certificate_data or info.certificate_path:

@@ -22,15 +22,21 @@ EXIT_SECONDS = 10.0
 
 def run(options: Options) -> int:
     """Until a signal comes, or a part of it fails. The answer is the exit code."""
-    return asyncio.run(_run(options))
+    try:
+        connection = Connection()
+    except kopf.LoginError as error:
+        log.critical("no way to the API server: %s", error)
+        return 1
+    return asyncio.run(_run(options, connection))
 
 
-async def _run(options: Options) -> int:
-    shell = _Shell(options)
+async def _run(options: Options, connection: Connection) -> int:
+    shell = _Shell(options, connection)
     registry = kopf.OperatorRegistry()
     kopf.on.login(registry=registry)(shell.login)
-    kopf.on.startup(registry=registry)(shell.startup)
-    kopf.on.cleanup(registry=registry)(shell.cleanup)
+    # What cannot start will not start in a minute either: end, and be started again.
+    kopf.on.startup(registry=registry, errors=kopf.ErrorsMode.PERMANENT)(shell.startup)
+    kopf.on.cleanup(registry=registry, errors=kopf.ErrorsMode.PERMANENT)(shell.cleanup)
     await kopf.operator(
         registry=registry,
         settings=_settings(),
@@ -56,8 +62,9 @@ def _settings() -> kopf.OperatorSettings:
 class _Shell:
     """kopf's handlers."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, connection: Connection) -> None:
         self._options = options
+        self._connection = connection
         self._hand: Hand | None = None
         self.stop = asyncio.Event()
         self.failed = False
@@ -66,7 +73,7 @@ class _Shell:
         return login()
 
     async def startup(self, **_: Any) -> None:
-        self._hand = Hand(self._options, Connection())
+        self._hand = Hand(self._options, self._connection)
         self._hand.failed.add_done_callback(self._fail)
         await self._hand.start()
 

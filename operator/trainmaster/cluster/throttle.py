@@ -7,6 +7,7 @@ Algorithms for Congestion Avoidance", 1989). Used by `client` for everything but
 import asyncio
 import contextlib
 import time
+from collections import deque
 from collections.abc import AsyncIterator
 
 FIRST_WINDOW = 32.0
@@ -17,28 +18,25 @@ DECREASE_SECONDS = 1.0
 
 
 class Throttle:
-    """For one event loop."""
+    """For one event loop. First come, first served."""
 
     def __init__(self) -> None:
         self.window = FIRST_WINDOW
         self._under_way = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
         self._decreased = 0.0
         self._resume = 0.0
-        self._room = asyncio.Condition()
 
     @contextlib.asynccontextmanager
     async def slot(self) -> AsyncIterator[None]:
         """Wait for room, and for the end of a pause that the server asked for."""
-        async with self._room:
-            await self._room.wait_for(lambda: self._under_way < int(self.window))
-            self._under_way += 1
+        await self._enter()
         try:
             await self._pause()
             yield
         finally:
-            async with self._room:
-                self._under_way -= 1
-                self._room.notify_all()
+            self._under_way -= 1
+            self._let_in()
 
     def went_well(self) -> None:
         """One request more per window of requests that went well."""
@@ -51,6 +49,30 @@ class Throttle:
         if now - self._decreased > DECREASE_SECONDS:
             self._decreased = now
             self.window = max(LEAST_WINDOW, self.window / 2)
+
+    async def _enter(self) -> None:
+        if self._waiting or self._room() < 1:
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled():  # let in and cancelled at once: the place is somebody else's
+                    self._under_way -= 1
+                    self._let_in()
+                raise
+        else:
+            self._under_way += 1
+
+    def _let_in(self) -> None:
+        while self._waiting and self._room() >= 1:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                self._under_way += 1
+                turn.set_result(None)
+
+    def _room(self) -> int:
+        return int(self.window) - self._under_way
 
     async def _pause(self) -> None:
         left = self._resume - time.monotonic()

@@ -5,6 +5,7 @@ the cluster's public keys, which every service account may read: no right to ask
 Called by the intake for every heartbeat; the cryptography is PyJWT's.
 """
 
+import asyncio
 import hashlib
 import logging
 import time
@@ -43,6 +44,7 @@ class Keys:
         self._client = client
         self._keys: dict[str, jwt.PyJWK] = {}
         self._read = float("-inf")
+        self._reading = asyncio.Lock()
         self.issuer = ""
 
     async def key(self, key_id: str) -> jwt.PyJWK:
@@ -52,9 +54,10 @@ class Keys:
             RefusedError: there is none.
             UnavailableError: no key could be read yet.
         """
-        age = time.monotonic() - self._read
-        if age > KEYS_SECONDS or (key_id not in self._keys and age > LEAST_SECONDS_BETWEEN):
-            await self._refresh()
+        async with self._reading:  # whoever comes while they are read waits for them
+            age = time.monotonic() - self._read
+            if age > KEYS_SECONDS or (key_id not in self._keys and age > LEAST_SECONDS_BETWEEN):
+                await self._refresh()
         if not self._keys:
             raise UnavailableError("the cluster's public keys could not be read yet")
         if key_id not in self._keys:
