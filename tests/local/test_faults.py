@@ -65,15 +65,15 @@ def test_a_killed_agent_is_replaced_by_a_new_incarnation(held: Command, undistur
     assert (held.workdir / "logs" / "small-worker-1-1.log").is_file()
 
 
-def test_a_killed_warm_parent_is_replaced(own_command: Command, undisturbed: str) -> None:
-    """All ranks die with it, and all agents find another way."""
+def test_a_killed_warm_parent_is_replaced(own_command: Command) -> None:
+    """All ranks die with it, and their agents find another way."""
     own_command.make_gate()
-    own_command.start(a_job(arguments=HELD))
+    own_command.start(a_job(arguments=HELD, workers=1))
     own_command.until_step(24)
     kill(own_command.warm_parent(), signal.SIGKILL)
     own_command.open_gate()
     assert own_command.end() == 0
-    assert own_command.status["checkpoint"]["sha256"] == undisturbed
+    assert own_command.status["restartCount"] == 1
 
 
 def test_the_budget_of_restarts_is_honoured(command: Command) -> None:

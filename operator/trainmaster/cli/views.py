@@ -103,7 +103,7 @@ class PlainView:
         """At most every PLAIN_SECONDS, and only what is new."""
         self._print(self._lines.ripe())
         text = texts.progress_line(status, progress)
-        if time.monotonic() < self._next or text == self._last or not progress.step:
+        if time.monotonic() < self._next or text == self._last or not progress.step or status.finished:
             return
         self._next, self._last = time.monotonic() + PLAIN_SECONDS, text
         self._print([text])
