@@ -15,7 +15,7 @@ from aiohttp import web
 from trainmaster.loop import UnavailableError
 from trainmaster.queueing import Key
 from trainmaster.wire import codec, names
-from trainmaster.wire.messages import Heartbeat, Orders
+from trainmaster.wire.messages import WAIT, Heartbeat, Orders
 
 log = logging.getLogger("trainmaster.intake")
 
@@ -102,9 +102,7 @@ class Intake:
             return web.Response(status=403, text=str(error))
         except UnavailableError as error:  # neither believed nor refused: the agent asks again
             return web.Response(status=503, text=str(error))
-        posted = await self._answer(heartbeat)
-        if posted is None:
-            return web.Response(status=204)
+        posted = await self._answer(heartbeat) or _nothing_yet(heartbeat)
         return web.Response(body=posted.body, content_type="application/json")
 
     async def _answer(self, heartbeat: Heartbeat) -> Posted | None:
@@ -141,6 +139,11 @@ def _matters(old: Heartbeat | None, new: Heartbeat) -> bool:
 
 def _gist(beat: Heartbeat) -> tuple[object, ...]:
     return beat.state, beat.attempt, beat.roster_digest, beat.exit, tuple(rank.phase for rank in beat.ranks)
+
+
+def _nothing_yet(heartbeat: Heartbeat) -> Posted:
+    """For an agent that calls before its job was looked at: go on with what you do."""
+    return Posted.of(Orders(WAIT, heartbeat.attempt, "The operator has not looked at the job yet."))
 
 
 def _who(heartbeat: Heartbeat) -> tuple[str, str, int]:

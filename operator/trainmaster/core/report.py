@@ -1,8 +1,8 @@
 """The status that people see: phase, conditions, progress, newest checkpoint, what a restart cost.
 
 A report on what was last observed. What changes at every step or with every agent that calls in (progress, counts,
-who is waited for) is refreshed now and then, the more seldom the longer the attempt trains, so that a thousand jobs do
-not keep the API server busy; what matters is written at once. After the end nothing is reported any more.
+who is waited for) is refreshed every few seconds, so that a thousand jobs do not keep the API server busy; what matters
+is written at once. After the end nothing is reported any more.
 """
 
 from datetime import datetime
@@ -14,10 +14,7 @@ from trainmaster.core.rules import orders
 from trainmaster.wire import messages, names
 
 REFRESH_SECONDS = 5
-# While an attempt trains: after 10 s, 25 s, 55 s, and then twice a minute.
-TRAINING_REFRESH_SECONDS = 10.0
-LONGEST_REFRESH_SECONDS = 30.0
-REFRESH_GROWTH = 1.5
+TRAINING_REFRESH_SECONDS = 10  # often enough for `kubectl get -w`, seldom enough for a thousand jobs
 
 
 def describe(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
@@ -149,14 +146,11 @@ def _due(facts: Facts) -> bool:
 def _refresh_time(status: TrainingJobStatus) -> datetime | None:
     """When what was written of the slow part is too old; None where nothing was."""
     written = status.progress.time if status.progress else None
-    return written and figures.later(written, _refresh_seconds(status, written))
+    return written and figures.later(written, _refresh_seconds(status))
 
 
-def _refresh_seconds(status: TrainingJobStatus, written: datetime) -> float:
-    if status.phase != phases.RUNNING or status.running_time is None:
-        return REFRESH_SECONDS
-    trained = (written - status.running_time).total_seconds()
-    return min(max(TRAINING_REFRESH_SECONDS, REFRESH_GROWTH * trained), LONGEST_REFRESH_SECONDS)
+def _refresh_seconds(status: TrainingJobStatus) -> int:
+    return TRAINING_REFRESH_SECONDS if status.phase == phases.RUNNING else REFRESH_SECONDS
 
 
 def _timeless(status: TrainingJobStatus) -> TrainingJobStatus:
