@@ -26,6 +26,8 @@ JSON = "application/json"
 ACCEPT = f"{JSON}, */*"  # the key set has a media type of its own
 JSON_PATCH = "application/json-patch+json"
 REQUEST_SECONDS = 30.0
+# Short: on the way to a server that is just coming back, a packet may get lost, and the next try succeeds at once.
+CONNECT_SECONDS = 5.0
 TRIES_WHEN_BUSY = 5
 LONGEST_PAUSE_SECONDS = 30.0
 # A watch is told something (a bookmark, if nothing else) every minute or two. Silence for longer is a dead server.
@@ -117,7 +119,7 @@ class Client:
             RefusalError: the server said no, for example 410 for a version that is too old.
             UnavailableError: the line broke, or was silent for too long.
         """
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=REQUEST_SECONDS, sock_read=SILENCE_SECONDS)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS)
         try:
             async with self._open_session().get(
                 self._connection.server + path, params=params, headers=self._connection.headers(), timeout=timeout
@@ -128,7 +130,7 @@ class Client:
                 async for line in _lines(response.content):
                     yield json.loads(line)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            raise UnavailableError(f"watching {path}: {error or type(error).__name__}") from error
+            raise UnavailableError(f"watching {path}: {str(error) or type(error).__name__}") from error
 
     async def _exchange(
         self, method: str, path: str, data: bytes | None, params: Mapping[str, str] | None, content_type: str
@@ -141,11 +143,11 @@ class Client:
                 data=data,
                 params=params,
                 headers=headers,
-                timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS),
+                timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS, sock_connect=CONNECT_SECONDS),
             ) as response:
                 return response.status, _parse(await response.read()), _pause(response.headers.get("Retry-After"))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise UnavailableError(f"{method} {path}: {error or type(error).__name__}") from error
+            raise UnavailableError(f"{method} {path}: {str(error) or type(error).__name__}") from error
 
     def _note_credentials(self, status: int) -> None:
         if status == HTTPStatus.UNAUTHORIZED:
