@@ -5,9 +5,12 @@ from __future__ import annotations
 from trainmaster.core import failures
 
 from tests.platforms import clock
-from tests.platforms.clock import StuckError
+from tests.platforms.clock import EPOCH, StuckError
 from tests.simulation.scenarios import Scenario
 from tests.simulation.world import KEY, Faults, World
+
+# What a crash or a lost reply may cost: two seconds until the next operator is up, some until it knows everything.
+AFTER_A_CRASH_SECONDS, AFTER_A_CRASH_WRITES = 6.0, 3
 
 
 def live(scenario: Scenario, seed: int, crashes: dict[int, str] | None = None, faults: Faults | None = None) -> World:
@@ -34,6 +37,12 @@ def problems(scenario: Scenario, world: World) -> list[str]:
         found.append(f"counted {counted}, not {list(scenario.counted)}")
     if status.restart_count not in scenario.restarts:
         found.append(f"restarted {status.restart_count} times, not {scenario.restarts}")
+    took = (status.completion_time or EPOCH) - (status.start_time or EPOCH)
+    patience = AFTER_A_CRASH_SECONDS if world.crashes else 0.0
+    if took.total_seconds() > scenario.seconds + patience:
+        found.append(f"took {took}, not {scenario.seconds + patience} s")
+    if world.watch.writes > scenario.writes + (AFTER_A_CRASH_WRITES if world.crashes else 0):
+        found.append(f"wrote its status {world.watch.writes} times, not {scenario.writes}")
     steps = world.plan.steps
     if status.phase == "Succeeded" and not (status.progress and status.progress.step == steps):
         found.append(f"ended at {status.progress}, not at step {steps}")

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from trainmaster.core.observed import Obstacle, Replica
-from trainmaster.wire import names
 from trainmaster.wire.messages import ErrorReport
 from trainmaster_trainer.agent.supervise import RankEnded
 
@@ -21,12 +20,14 @@ KILLED = RankEnded(0, 0, signal="SIGKILL")
 
 @dataclass(frozen=True)
 class Scenario:
-    """A script, and how it must end. `counted` are the classes of ledger lines that cost budget."""
+    """A script, and how it must end."""
 
     script: Script
     phase: str = "Succeeded"
-    counted: tuple[str, ...] = ()
+    counted: tuple[str, ...] = ()  # the classes of the ledger's lines that cost budget
     restarts: tuple[int, ...] = (0,)  # each of these counts is right, depending on who was seen first
+    seconds: float = 17.0  # it takes no longer than this, where the operator lives through it; training takes ten
+    writes: int = 12  # of the status
     job: JobBuilder = field(default_factory=lambda: a_job().with_workers(2))
 
     @property
@@ -40,6 +41,11 @@ def kill_rank(world: World, slot: str, how: RankEnded = KILLED) -> None:
     agent = world.agent(slot)
     if agent and agent.group and agent.state.live:
         agent.group.kill(agent.pod.uid, min(agent.state.live), how)
+
+
+def living(world: World) -> list[Replica]:
+    """All pods that may train."""
+    return [pod for pod in world.server.pods_of(KEY) if pod.alive]
 
 
 def an_error(text: str) -> RankEnded:
@@ -131,6 +137,7 @@ async def suspended_and_resumed(world: World) -> None:
     world.server.edit_job(KEY, {"suspend": True})
     await world.phase("Suspended")
     await asyncio.sleep(10)
+    world.check(not living(world), "a suspended job has replicas")
     world.server.edit_job(KEY, {"suspend": False})
 
 
@@ -139,6 +146,8 @@ async def scaled_up_and_down(world: World) -> None:
     for step, replicas in ((20, 3), (60, 1)):
         await world.step(step)
         world.server.edit_job(KEY, {"workers": workers.model_copy(update={"replicas": replicas})})
+    await asyncio.sleep(3)
+    world.check(len(living(world)) == 1, "surplus replicas are kept")
 
 
 async def a_pod_is_lost_as_all_finish(world: World) -> None:
@@ -168,6 +177,33 @@ async def the_image_is_missing_for_a_while(world: World) -> None:
 
 async def the_image_never_comes(world: World) -> None:
     pass
+
+
+async def a_cause_is_heard_after_its_echo(world: World) -> None:
+    await world.step(35)
+    agent = the_agent(world, "worker-1")
+    agent.silent = True
+    kill_rank(world, "worker-1")
+    await asyncio.sleep(3)
+    agent.silent = False
+
+
+async def an_eviction_is_seen_after_its_echo(world: World) -> None:
+    await world.step(35)
+    watching = world.operator
+    if watching:
+        watching.view.cut = True
+    world.nodes.evict(the_pod(world, "worker-1"))
+    await asyncio.sleep(3)
+    if watching:
+        watching.view.relist()
+
+
+async def two_operators_for_a_while(world: World) -> None:
+    await world.step(35)
+    world.second_operator(3)
+    await asyncio.sleep(1)
+    kill_rank(world, "worker-1")
 
 
 async def the_api_server_is_away_when_a_rank_dies(world: World) -> None:
@@ -213,8 +249,8 @@ SCENARIOS = (
     Scenario(the_first_pod_is_evicted, restarts=(1,)),
     Scenario(a_pod_is_deleted_by_force, restarts=(1,)),
     Scenario(a_pod_hangs_in_terminating, restarts=(1,)),
-    Scenario(a_node_is_lost, restarts=(1,)),
-    Scenario(a_node_is_cut_off, restarts=(1,)),
+    Scenario(a_node_is_lost, restarts=(1,), seconds=33),
+    Scenario(a_node_is_cut_off, restarts=(1,), seconds=33),
     Scenario(two_pods_are_lost_at_once, restarts=(1,), job=three),
     Scenario(a_container_is_killed, counted=("OutOfMemory",), restarts=(1,)),
     Scenario(a_pod_is_lost_before_the_start, restarts=(0, 1)),
@@ -229,14 +265,21 @@ SCENARIOS = (
         job=a_job().with_workers(2).with_failure_policy(maxRestarts=2),
     ),
     Scenario(the_same_error_comes_again, phase="Failed", counted=("PythonError", "PythonError"), restarts=(1, 2)),
-    Scenario(with_missing_image(the_image_is_missing_for_a_while)),
+    Scenario(with_missing_image(the_image_is_missing_for_a_while), seconds=36),
     Scenario(
         with_missing_image(the_image_never_comes),
         phase="Failed",
+        seconds=35,
         job=a_job().with_workers(2).with_failure_policy(startSeconds=30),
     ),
-    Scenario(the_api_server_is_away_when_a_rank_dies, counted=("Signal",), restarts=(1,)),
-    Scenario(the_operator_is_away_when_a_rank_dies, counted=("Signal",), restarts=(1,)),
+    Scenario(a_cause_is_heard_after_its_echo, counted=("Signal",), restarts=(1,)),
+    Scenario(
+        an_eviction_is_seen_after_its_echo,
+        restarts=(1,),
+        job=a_job().with_workers(2).with_failure_policy(maxRestarts=0),
+    ),
+    Scenario(two_operators_for_a_while, counted=("Signal",), restarts=(1,), writes=30),
+    Scenario(the_api_server_is_away_when_a_rank_dies, counted=("Signal",), restarts=(1,), seconds=42),
+    Scenario(the_operator_is_away_when_a_rank_dies, counted=("Signal",), restarts=(1,), seconds=20),
     Scenario(the_operator_restarts_in_mid_training),
 )
-ROLE = names.WORKER

@@ -143,6 +143,11 @@ def the_operator_dies(world: World, key: Key) -> int:
     return 0
 
 
+def two_operators_are_at_work(world: World, key: Key) -> int:
+    world.second_operator(world.random.uniform(0.1, 3))
+    return 0
+
+
 def the_operator_dies_at_a_call(world: World, key: Key) -> int:
     call = len(world.calls) + world.random.randint(1, 12)
     world.crashes[call] = world.random.choice(["before", "after"])
@@ -208,6 +213,7 @@ TROUBLES = (
     Trouble(no_image_can_be_pulled),
     Trouble(the_operator_dies, 3),
     Trouble(the_operator_dies_at_a_call, 4),
+    Trouble(two_operators_are_at_work),
     Trouble(the_api_server_is_away, 2),
     Trouble(the_watch_is_cut, 2),
     Trouble(the_watch_repeats_itself),

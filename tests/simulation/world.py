@@ -33,6 +33,7 @@ from tests.simulation.watch import Watch
 
 KEY = Key("lab", "digits")
 LIMIT_SECONDS = 4000.0
+MOST_CALLS = 5000
 BEFORE, AFTER, LOST = "before", "after", "reply lost"
 
 
@@ -166,15 +167,30 @@ class World:
             self.operator = None
             asyncio.get_running_loop().call_later(self.faults.restart_seconds, self._start_operator)
 
+    def second_operator(self, seconds: float) -> None:
+        """Another one takes over, and the old one does not know for a while. Agents talk to the new one."""
+        if self.operator:
+            asyncio.get_running_loop().call_later(seconds, self.operator.die)
+            self.operator = None
+            self._start_operator()
+
     def _start_operator(self) -> None:
         if self.operator is None:
             self.operator = Operator(self.server, self.random, self._gate, self.faults.lag)
             self.operator.start()
             self.operator.platform.on_orders = self.watch.ordered
 
+    def check(self, holds: bool, otherwise: str) -> None:
+        """Something that a scenario expects at this moment."""
+        if not holds:
+            self.watch.violated(otherwise)
+
     async def _gate(self, call: str, effect: Callable[[], object]) -> object:
         """Every call of the operator goes through here."""
         self.calls.append(call)
+        if len(self.calls) > MOST_CALLS:
+            self.watch.violated(f"{MOST_CALLS} calls and no end")
+            await asyncio.Event().wait()
         crash = self.crashes.get(len(self.calls), "")
         await asyncio.sleep(self.random.uniform(*self.faults.latency))
         if crash == BEFORE:

@@ -1,0 +1,204 @@
+"""Known bugs of other operators, and bugs that ours has had, put back in one at a time: the simulation must see each.
+
+A mutant is a patch of our own code. Where it re-creates somebody's bug, the bug is named.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+from trainmaster.api.job import TrainingJob
+from trainmaster.api.status import TrainingJobStatus
+from trainmaster.core import decide, failures, ledger, phases, roster
+from trainmaster.core.decide import Decision
+from trainmaster.core.facts import Facts, Slot
+from trainmaster.core.observed import PENDING, RUNNING, Replica
+from trainmaster.core.rules import causes, finished, losses, obstacles, replicas, resizing, suspension
+from trainmaster.core.verdict import NOTHING, Verdict
+from trainmaster.loop import Reconciler
+from trainmaster.queueing import Key, WorkQueue
+from trainmaster.wire import names
+
+from tests.platforms.server import ApiServer, Change
+from tests.platforms.simulated import View
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One bug. `name` says what goes wrong, and whose it was."""
+
+    patch: Patch
+
+    @property
+    def name(self) -> str:
+        """As in test reports."""
+        return self.patch.__name__
+
+
+def without(patch: pytest.MonkeyPatch, rule: object) -> None:
+    """Take a rule out of the decision."""
+    patch.setattr(decide, "RULES", tuple(r for r in decide.RULES if r is not rule))
+
+
+def instead_of(patch: pytest.MonkeyPatch, rule: object, other: Callable[[Facts], Verdict]) -> None:
+    """Put another rule in its place."""
+    patch.setattr(decide, "RULES", tuple(other if r is rule else r for r in decide.RULES))
+
+
+def an_ended_job_runs_again_kubeflow_1186(patch: pytest.MonkeyPatch) -> None:
+    without(patch, finished.finish)
+
+
+def replicas_are_never_sent_home_mpi_647_kubeflow_1579(patch: pytest.MonkeyPatch) -> None:
+    def only_stop(facts: Facts) -> Verdict:
+        return Verdict(final=True) if facts.status.finished else NOTHING
+
+    instead_of(patch, finished.finish, only_stop)
+
+
+def a_lost_replica_joins_the_old_attempt_jobset_665(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(losses, "_harmless", lambda _facts, _failure: True)
+
+
+def a_terminating_replica_is_taken_for_alive_jobset_1021(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Replica, "alive", property(lambda self: self.phase in (PENDING, RUNNING)))
+
+
+def a_terminating_replica_is_waited_for_jobset_576_kueue_9649(patch: pytest.MonkeyPatch) -> None:
+    lost = losses._lost
+
+    def patient(facts: Facts, slot: Slot) -> bool:
+        return not (slot.replica and slot.replica.deleting) and lost(facts, slot)
+
+    patch.setattr(losses, "_lost", patient)
+
+
+def a_replacement_has_the_same_name_jobset_392(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(names, "replica_name", lambda job, role, index, _: f"{job}-{role.lower()}-{index}-0")
+
+
+def the_budget_is_ignored_training_operator_2045(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ledger, "budget_used", lambda _job, _before, _step: 0)
+
+
+def a_change_during_a_turn_is_lost_kopf_729(patch: pytest.MonkeyPatch) -> None:
+    add = WorkQueue.add
+
+    def forgetful(self: WorkQueue, key: Key) -> None:
+        if key not in self._busy:
+            add(self, key)
+
+    patch.setattr(WorkQueue, "add", forgetful)
+
+
+def an_old_event_overwrites_a_new_one_elastic_4956(patch: pytest.MonkeyPatch) -> None:
+    see = View.see
+
+    def credulous(self: View, change: Change) -> None:
+        self._known.pop(change.name, None)
+        see(self, change)
+
+    patch.setattr(View, "see", credulous)
+
+
+def a_status_is_written_over_a_newer_one_sieve(patch: pytest.MonkeyPatch) -> None:
+    write = ApiServer.write_status
+
+    def blind(self: ApiServer, job: TrainingJob, status: TrainingJobStatus) -> TrainingJob:
+        newest = self.jobs.get(Key(job.namespace, job.name), job)
+        return write(self, job.model_copy(update={"metadata": newest.metadata}), status)
+
+    patch.setattr(ApiServer, "write_status", blind)
+
+
+def orders_are_given_before_the_status_is_written(patch: pytest.MonkeyPatch) -> None:
+    carry_out = Reconciler._carry_out
+
+    async def hasty(self: Reconciler, job: TrainingJob, decision: Decision) -> None:
+        for action in decision.actions:
+            await self._platform.apply(job, action)
+        await carry_out(self, job, dataclasses.replace(decision, actions=()))
+
+    patch.setattr(Reconciler, "_carry_out", hasty)
+
+
+def a_failure_is_counted_for_every_attempt_that_follows(patch: pytest.MonkeyPatch) -> None:
+    def any_attempt(self: Facts, state: str) -> tuple[Slot, ...]:
+        return tuple(slot for slot in self.slots if slot.heartbeat and slot.heartbeat.state == state)
+
+    patch.setattr(Facts, "at_attempt", any_attempt)
+
+
+def an_eviction_costs_budget(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(failures, "FREE", frozenset())
+
+
+def an_echo_ends_the_job_before_its_cause_is_known(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ledger, "WAIT", ledger.STOP)
+
+
+def an_echo_is_never_explained(patch: pytest.MonkeyPatch) -> None:
+    without(patch, causes.name_the_cause)
+
+
+def an_echo_and_its_cause_are_two_failures(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ledger, "unexplained", lambda _status: None)
+
+
+def the_first_worker_s_end_changes_the_roster(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(roster, "began", lambda beat, attempt: beat.attempt == attempt and beat.state == "Running")
+
+
+def an_agent_that_waits_is_taken_for_one_that_has_begun(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(roster, "began", lambda beat, attempt: beat.attempt == attempt)
+
+
+def it_is_forgotten_that_orders_to_run_are_out(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(phases, "GATHERING", phases.GATHERING | {phases.STARTING})
+
+
+def a_replica_that_vanished_is_made_again_under_its_name(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(losses, "_was_complete", lambda _facts: False)
+
+
+def a_suspended_job_keeps_its_replicas(patch: pytest.MonkeyPatch) -> None:
+    def only_write(facts: Facts) -> Verdict:
+        verdict = suspension.suspend(facts)
+        return dataclasses.replace(verdict, actions=())
+
+    instead_of(patch, suspension.suspend, only_write)
+
+
+def a_new_size_is_taken_for_a_loss(patch: pytest.MonkeyPatch) -> None:
+    without(patch, resizing.resize)
+
+
+def surplus_replicas_are_left_behind(patch: pytest.MonkeyPatch) -> None:
+    def only_create(facts: Facts) -> Verdict:
+        verdict = replicas.create_and_delete(facts)
+        return Verdict(actions=tuple(a for a in verdict.actions if type(a).__name__ != "DeleteReplica"))
+
+    instead_of(patch, replicas.create_and_delete, only_create)
+
+
+def an_image_that_never_comes_is_waited_for(patch: pytest.MonkeyPatch) -> None:
+    without(patch, obstacles.give_up)
+
+
+def _all() -> Iterator[Mutant]:
+    for value in list(globals().values()):
+        if callable(value) and getattr(value, "__module__", "") == __name__ and "patch" in _parameters(value):
+            yield Mutant(value)
+
+
+def _parameters(function: Callable[..., object]) -> tuple[str, ...]:
+    code = getattr(function, "__code__", None)
+    return code.co_varnames[: code.co_argcount] if code and code.co_argcount == 1 else ()
+
+
+MUTANTS = tuple(_all())
