@@ -37,3 +37,8 @@ def duration(seconds: float) -> str:
     if hours:
         return f"{hours}h{minutes:02d}m"
     return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
+
+
+def sentence(text: str) -> str:
+    """`text` with a full stop, unless it ends itself."""
+    return text if text.endswith((".", "!", "?")) else f"{text}."

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import MAX_RESTARTS_KEPT, RestartRecord, TrainingJobStatus
-from trainmaster.core import ending, failures, phases
+from trainmaster.core import ending, failures, figures, phases
 from trainmaster.core.facts import Facts
 from trainmaster.core.failures import Failure
 
@@ -40,7 +40,7 @@ def judged(facts: Facts, failure: Failure, **more: object) -> TrainingJobStatus:
     update: dict[str, object] = {
         "restarts": _kept((*before, line)),
         "restart_count": facts.status.restart_count + (1 if line.decision == RESTART and not counted_before else 0),
-        "message": f"{failure.replica}: {failure.evidence}. {line.why}",
+        "message": f"{failure.replica}: {figures.sentence(failure.evidence)} {line.why}",
         **more,
     }
     counted = facts.status.model_copy(update=update)
@@ -126,7 +126,7 @@ def _line(facts: Facts, failure: Failure, why_stop: str, symptom: RestartRecord 
 
 def _stopped(facts: Facts, status: TrainingJobStatus, line: RestartRecord) -> TrainingJobStatus:
     reason = "BadConfiguration" if line.failure_class == failures.CONFIGURATION else "RestartsExhausted"
-    return ending.failed(status, reason, f"{line.evidence}. {line.why}", facts.now)
+    return ending.failed(status, reason, f"{figures.sentence(line.evidence or '')} {line.why}", facts.now)
 
 
 def _closed(lines: Lines, now: datetime) -> Lines:

@@ -207,6 +207,7 @@ def _close(descriptors: Sequence[int]) -> None:
 
 def preload(modules: Sequence[str]) -> None:
     """Import what is there of `modules`. What is missing or broken is the rank's affair, with the rank's message."""
+    gc.disable()  # imports make much and drop little: collecting meanwhile costs a tenth of their time
     for module in modules:
         try:
             importlib.import_module(module)
@@ -214,6 +215,7 @@ def preload(modules: Sequence[str]) -> None:
             pass
         except BaseException as error:  # noqa: BLE001 an import may even call sys.exit
             sys.stderr.write(f"trainmaster: {module} was not preloaded: {type(error).__name__}: {error}\n")
+    gc.enable()
 
 
 def can_serve_stores() -> bool:

@@ -5,7 +5,7 @@ others keep their pods and wait, warm, for the next attempt.
 """
 
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import failures, ledger, phases
+from trainmaster.core import failures, figures, ledger, phases
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.failures import Failure
 from trainmaster.core.verdict import NOTHING, Verdict
@@ -46,7 +46,7 @@ def _harmless(facts: Facts, failure: Failure) -> bool:
 
 
 def _replaced(facts: Facts, failure: Failure, incarnations: dict[str, int]) -> TrainingJobStatus:
-    update = {"incarnations": incarnations, "message": f"{failure.evidence}. Replacing it."}
+    update = {"incarnations": incarnations, "message": f"{figures.sentence(failure.evidence)} Replacing it."}
     return facts.status.model_copy(update=update)
 
 
