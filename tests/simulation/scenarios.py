@@ -206,6 +206,12 @@ async def two_operators_for_a_while(world: World) -> None:
     kill_rank(world, "worker-1")
 
 
+async def two_operators_see_an_eviction(world: World) -> None:
+    await world.step(35)
+    world.second_operator(3)
+    world.nodes.evict(the_pod(world, "worker-1"))
+
+
 async def the_api_server_is_away_when_a_rank_dies(world: World) -> None:
     await world.step(35)
     world.down_until = asyncio.get_running_loop().time() + 20
@@ -279,6 +285,7 @@ SCENARIOS = (
         job=a_job().with_workers(2).with_failure_policy(maxRestarts=0),
     ),
     Scenario(two_operators_for_a_while, counted=("Signal",), restarts=(1,), writes=30),
+    Scenario(two_operators_see_an_eviction, restarts=(1,), writes=30),
     Scenario(the_api_server_is_away_when_a_rank_dies, counted=("Signal",), restarts=(1,), seconds=42),
     Scenario(the_operator_is_away_when_a_rank_dies, counted=("Signal",), restarts=(1,), seconds=20),
     Scenario(the_operator_restarts_in_mid_training),

@@ -88,6 +88,9 @@ class Watch:
             self.violated("an incarnation fell")
         if after.phase != before.phase and after.phase not in dict(phases.next_phases(before.phase)):
             self.violated(f"{before.phase} was followed by {after.phase}")
+        stopped = before.phase in (phases.STARTING, phases.RUNNING) and after.phase in phases.GATHERING
+        if stopped and after.attempt == before.attempt:
+            self.violated(f"attempt {after.attempt} was {before.phase} and is {after.phase}")
         if before.finished and (before.phase, before.attempt, before.restarts) != (
             after.phase,
             after.attempt,
