@@ -35,7 +35,8 @@ class Storage(Model):
     """Where checkpoints are kept. Exactly one of the members."""
 
     persistent_volume_claim: ClaimReference | None = None
-    """A PersistentVolumeClaim that all replicas mount."""
+    """A PersistentVolumeClaim that all replicas mount at /checkpoints. Each job has a folder of its own there: its \
+name, a dash, and the first eight characters of its uid."""
     path: _Path | None = None
     """An absolute path that is there already: a shared mount of your own volumes, or a folder on a laptop."""
 
@@ -46,7 +47,8 @@ class ResumeFrom(Model):
     job: Annotated[str, Field(min_length=1, max_length=63)] | None = None
     """A TrainingJob in the same namespace whose newest checkpoint is taken."""
     path: _Path | None = None
-    """A folder of checkpoints, as the pods see it."""
+    """A folder of checkpoints, as the pods see it, for example /checkpoints/digits-1f6f0c2a of a job whose claim this \
+job has too."""
     step: Annotated[Int, Field(ge=0, le=1_000_000_000_000)] | None = None
     """The checkpoint of this step. Unset: the newest."""
 
