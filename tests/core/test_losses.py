@@ -7,7 +7,7 @@ from trainmaster.core import phases
 from trainmaster.core.observed import Replica
 from trainmaster.wire import messages
 
-from tests.builders import a_death, deleting, ended, evicted
+from tests.builders import a_death, a_replica, deleting, ended, evicted
 from tests.core.stage import a_running_group, a_stage
 
 
@@ -107,6 +107,13 @@ def test_extra_replicas_and_old_incarnations_are_deleted() -> None:
     stage.scale(3).call_in().obey()
     stage.scale(1)
     assert set(stage.replicas) == {"digits-worker-0-0"}
+
+
+def test_a_replica_newer_than_the_status_that_we_see_is_left_alone() -> None:
+    stage = a_running_group(workers=1)
+    newer = a_replica(0, incarnation=1)
+    stage.replicas[newer.name] = newer
+    assert newer.name in stage.settle().replicas
 
 
 def test_what_has_ended_is_left_for_people_to_read() -> None:

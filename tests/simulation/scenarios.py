@@ -208,7 +208,7 @@ async def two_operators_for_a_while(world: World) -> None:
 
 async def two_operators_see_an_eviction(world: World) -> None:
     await world.step(35)
-    world.second_operator(3)
+    world.second_operator(6)
     world.nodes.evict(the_pod(world, "worker-1"))
 
 
@@ -285,7 +285,7 @@ SCENARIOS = (
         job=a_job().with_workers(2).with_failure_policy(maxRestarts=0),
     ),
     Scenario(two_operators_for_a_while, counted=("Signal",), restarts=(1,), writes=30),
-    Scenario(two_operators_see_an_eviction, restarts=(1,), writes=30),
+    Scenario(two_operators_see_an_eviction, restarts=(1, 2, 3), seconds=25, writes=40),
     Scenario(the_api_server_is_away_when_a_rank_dies, counted=("Signal",), restarts=(1,), seconds=42),
     Scenario(the_operator_is_away_when_a_rank_dies, counted=("Signal",), restarts=(1,), seconds=20),
     Scenario(the_operator_restarts_in_mid_training),

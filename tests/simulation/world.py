@@ -168,9 +168,12 @@ class World:
             asyncio.get_running_loop().call_later(self.faults.restart_seconds, self._start_operator)
 
     def second_operator(self, seconds: float) -> None:
-        """Another one takes over; the old one is slow, and does not know for a while. Agents talk to the new one."""
+        """Another one takes over; the old one is slow, and does not know for a while. Agents talk to the new one.
+
+        A lease keeps this from happening. Where it does, there may be a restart too many, but nothing worse.
+        """
         if self.operator:
-            self.operator.view.lag = 1.0
+            self.operator.view.lag = 2.0
             self.operator.platform.on_orders = lambda _key, _orders: None  # nobody hears them
             asyncio.get_running_loop().call_later(seconds, self.operator.die)
             self.operator = None
