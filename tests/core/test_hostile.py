@@ -1,6 +1,7 @@
 """Whatever people write into a status and agents say in a heartbeat: a decision is made, and no exception."""
 
 import dataclasses
+import json
 from typing import Any
 
 from hypothesis import given, settings
@@ -41,12 +42,13 @@ SPECS = st.fixed_dictionaries(
 NUMBERS = st.floats() | st.integers().map(float)
 STATES = st.sampled_from([messages.WAITING, messages.RUNNING, messages.FINISHED, messages.FAILED, "", "Dancing"])
 RANKS = st.builds(RankProgress, st.integers(), st.integers(), st.text(max_size=5), NUMBERS, NUMBERS, NUMBERS)
-ERRORS = st.builds(ErrorReport, st.text(), st.text(), st.text(), st.text(), NUMBERS)
+TEXTS = st.text(st.characters(exclude_categories=()))  # with what no encoding can say
+ERRORS = st.builds(ErrorReport, TEXTS, TEXTS, TEXTS, TEXTS, NUMBERS)
 EXITS = st.builds(
-    ExitReport, st.integers(), st.integers(), st.integers(), st.none() | st.integers(), st.none() | st.text(),
+    ExitReport, st.integers(), st.integers(), st.integers(), st.none() | st.integers(), st.none() | TEXTS,
     st.booleans(), st.none() | ERRORS,
 )  # fmt: skip
-RECORDS = st.builds(CheckpointRecord, st.integers(), NUMBERS, st.text())
+RECORDS = st.builds(CheckpointRecord, st.integers(), NUMBERS, TEXTS)
 OBSTACLES = st.builds(Obstacle, st.sampled_from(["ErrImagePull", "Odd"]), st.text(), st.none() | NUMBERS)
 
 
@@ -86,7 +88,7 @@ def test_a_decision_is_always_made(
 ) -> None:
     job = a_hostile_job(spec, status)
     decision = decide(job, Observed((first, second), True, tuple(refused)), NOON)
-    assert decision.status.to_dict() is not None
+    assert json.dumps(decision.status.to_dict(), ensure_ascii=False, allow_nan=False).encode()
     assert decision.status.attempt >= job.status.attempt or not job.status.attempt
     assert decision.wake_at is None or decision.wake_at > NOON
 

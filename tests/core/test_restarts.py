@@ -128,6 +128,14 @@ def test_the_same_error_twice_without_progress_stops_the_job() -> None:
     assert "came twice at step 73" in (stage.status.message or "")
 
 
+def test_a_message_that_no_encoding_can_say_is_still_recognised() -> None:
+    stage = a_running_group(workers=1)
+    for _ in range(2):
+        fail_and_go_on(stage, an_error("no such file: caf\udce9", step=73))
+    assert stage.status.phase == phases.FAILED
+    assert stage.status.restarts[0].evidence == "ValueError: no such file: caf? (train.py:12 in step)"
+
+
 def test_a_disruption_between_does_not_hide_that_it_was_the_same() -> None:
     stage = a_running_group(workers=1)
     fail_and_go_on(stage, an_error(step=73))

@@ -87,7 +87,9 @@ class Facts:
         newest = max(told, key=lambda record: record.step, default=None)
         if newest is None or (written and written.step >= newest.step):
             return written
-        return CheckpointStatus(step=figures.count(newest.step), time=figures.moment(newest.time), sha256=newest.sha256)
+        return CheckpointStatus(
+            step=figures.count(newest.step), time=figures.moment(newest.time), sha256=figures.legible(newest.sha256)
+        )
 
     @cached_property
     def incomplete_since(self) -> datetime:

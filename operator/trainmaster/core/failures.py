@@ -62,10 +62,10 @@ def of_rank(slot: Slot, report: ExitReport) -> Failure:
         failure_class=kind,
         replica=f"{slot.key} rank {report.rank}",
         node=slot.replica.node if slot.replica else "",
-        exit=_exit_text(report),
-        evidence=_evidence(report),
+        exit=figures.legible(_exit_text(report)),
+        evidence=figures.legible(_evidence(report)),
         step=figures.count(report.step),
-        fingerprint=_fingerprint(kind, report),
+        fingerprint=figures.legible(_fingerprint(kind, report)),
     )
 
 

@@ -1,4 +1,4 @@
-"""Numbers from outside, made fit to be written down: an agent's word or an edited status must not stop a decision."""
+"""Numbers and texts from outside, made fit to be written down: no agent's word, no edited status stops a decision."""
 
 import math
 from datetime import UTC, datetime, timedelta
@@ -37,6 +37,11 @@ def duration(seconds: float) -> str:
     if hours:
         return f"{hours}h{minutes:02d}m"
     return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
+
+
+def legible(text: str) -> str:
+    """`text` as it comes back once it is stored. Python's own stand-ins for undecodable bytes cannot be stored."""
+    return text.encode(errors="replace").decode()
 
 
 def sentence(text: str) -> str:
