@@ -1,0 +1,106 @@
+"""The simulated platform keeps the contract: what is found in the simulation would be found elsewhere."""
+
+import asyncio
+from random import Random
+
+import pytest
+from trainmaster.core.observed import Obstacle, Replica
+from trainmaster.intake import Intake
+from trainmaster.queueing import Key
+from trainmaster.wire.messages import CheckpointRecord, Heartbeat, Orders, Roster
+
+from tests.builders import a_job
+from tests.platforms import clock
+from tests.platforms.agents import AwayError, SimulatedAgent
+from tests.platforms.clock import EPOCH
+from tests.platforms.contract import DELETES, EDITS, REFUSES, TELLS, Clause, clauses_for
+from tests.platforms.nodes import Nodes
+from tests.platforms.server import ApiServer, Pod
+from tests.platforms.simulated import SimulatedPlatform, View
+from tests.platforms.training import Group, Plan, Storage
+
+CAN = frozenset({EDITS, REFUSES, DELETES, TELLS})
+
+
+class SimulatedWorld:
+    """A small simulated cluster, without an operator."""
+
+    def __init__(self) -> None:
+        self.key = Key("lab", "digits")
+        self.name, self.uid, self.can = str(self.key), "job-1", CAN
+        self._random = Random(1)  # noqa: S311  a known seed is the point
+        self._server = ApiServer(now=lambda: EPOCH.timestamp() + asyncio.get_running_loop().time())
+        self._nodes = Nodes(self._server, self._random, self._agent)
+        self._intake = Intake(_trust, lambda _: None)
+        view = View(self._server, self._random, lambda _: None, self._intake.forget)
+        self.platform = SimulatedPlatform(self._server, view, self._intake, _straight_through)
+        self._nodes.watch()
+        self._server.create_job(a_job().with_workers(2).build())
+        view.open()
+
+    async def news(self, seconds: float) -> None:
+        """Virtual seconds cost nothing."""
+        await asyncio.sleep(seconds)
+
+    async def start(self, replica: Replica) -> None:
+        """The simulated kubelet does it."""
+
+    async def kill(self, replica: Replica) -> None:
+        """The container is killed."""
+        self._nodes.kill_agent(self._server.pods[replica.name].replica)
+
+    async def edit(self) -> None:
+        """A user edits the spec."""
+        self._server.edit_job(self.key, {"suspend": True})
+
+    async def refuse(self, refused: bool) -> None:
+        """A quota."""
+        self.platform.refuse = Obstacle("Forbidden", "exceeded quota") if refused else None
+
+    async def told(self) -> list[str]:
+        """All events."""
+        return [event.reason for event in self.platform.events]
+
+    # What its agents know of their job.
+
+    def group(self, roster: Roster) -> Group:
+        """Where ranks meet."""
+        return Group(roster, Plan(), Storage(), self._random)
+
+    def newest(self) -> CheckpointRecord | None:
+        """There is none."""
+        return None
+
+    def _agent(self, pod: Pod) -> SimulatedAgent:
+        async def send(heartbeat: Heartbeat) -> Orders | None:
+            if pod.replica.name not in self._server.pods:
+                raise AwayError("403")
+            posted = await self._intake._answer(heartbeat)
+            return posted.orders if posted else None
+
+        return SimulatedAgent(
+            pod=pod.replica,
+            job=self,
+            random=self._random,
+            send=send,
+            leave=lambda code: self._nodes.agent_left(pod.replica, code),
+            heard=lambda _: None,
+        )
+
+
+async def _trust(token: str, heartbeat: Heartbeat) -> None:
+    """Tokens are the affair of other tests."""
+
+
+async def _straight_through(call: str, effect: object) -> object:
+    await asyncio.sleep(0.005)
+    assert callable(effect)
+    return effect()
+
+
+@pytest.mark.parametrize("clause", clauses_for(CAN), ids=lambda clause: clause.__name__)
+def test_the_simulated_platform_keeps_the_contract(clause: Clause) -> None:
+    async def scenario() -> None:
+        await clause(SimulatedWorld())
+
+    clock.run(scenario())
