@@ -14,13 +14,14 @@ from trainmaster.api.job import TrainingJob
 from trainmaster.core import observed, phases
 from trainmaster.core.actions import CreateReplica, CreateService, DeleteJob, DeleteReplica, GiveOrders, PostEvent
 from trainmaster.core.observed import Observed, Replica
-from trainmaster.loop import ConflictError, Platform
+from trainmaster.loop import ConflictError, Platform, UnavailableError
 from trainmaster.queueing import Key
 from trainmaster.wire import messages, names
 from trainmaster.wire.messages import Orders
 
 SECONDS = 30.0
 EDITS, REFUSES, DELETES, TELLS = "edits the job", "refuses pods", "deletes jobs", "tells events"
+LOSES = "loses replies"
 
 
 class World(Protocol):
@@ -50,6 +51,9 @@ class World(Protocol):
 
     async def told(self) -> list[str]:
         """The reasons of all events that people can see."""
+
+    def lose_next_reply(self) -> None:
+        """The next status is written, but nobody hears that it was."""
 
 
 Clause = Callable[[World], Awaitable[None]]
@@ -157,6 +161,19 @@ async def a_status_for_a_job_that_somebody_changed_is_a_conflict(world: World) -
         assert (await look(world))[0].status.attempt == 1
     else:
         raise AssertionError("it was written over somebody's change")
+
+
+@clause(LOSES)
+async def what_became_of_an_unanswered_status_is_found_out(world: World) -> None:
+    job, _ = await look(world)
+    status = job.status.model_copy(update={"attempt": 1})
+    world.lose_next_reply()
+    try:
+        await world.platform.write_status(job, status)
+    except UnavailableError:
+        assert (await look(world))[0].status.attempt == 1
+    else:
+        raise AssertionError("nobody answered, and nobody minded")
 
 
 @clause(DELETES)

@@ -59,6 +59,9 @@ class LocalWorld:
         """What the terminal was told."""
         return self._told
 
+    def lose_next_reply(self) -> None:
+        """There is nobody in between."""
+
     def _event(self, event: PostEvent) -> None:
         self._told.append(event.reason)
 

@@ -1,11 +1,13 @@
 """The simulated platform keeps the contract: what is found in the simulation would be found elsewhere."""
 
 import asyncio
+from collections.abc import Callable
 from random import Random
 
 import pytest
 from trainmaster.core.observed import Obstacle, Replica
 from trainmaster.intake import Intake
+from trainmaster.loop import UnavailableError
 from trainmaster.queueing import Key
 from trainmaster.wire.messages import CheckpointRecord, Heartbeat, Orders, Roster
 
@@ -13,13 +15,13 @@ from tests.builders import a_job
 from tests.platforms import clock
 from tests.platforms.agents import AwayError, SimulatedAgent
 from tests.platforms.clock import EPOCH
-from tests.platforms.contract import DELETES, EDITS, REFUSES, TELLS, Clause, clauses_for
+from tests.platforms.contract import DELETES, EDITS, LOSES, REFUSES, TELLS, Clause, clauses_for
 from tests.platforms.nodes import Nodes
 from tests.platforms.server import ApiServer, Pod
 from tests.platforms.simulated import SimulatedPlatform, View
 from tests.platforms.training import Group, Plan, Storage
 
-CAN = frozenset({EDITS, REFUSES, DELETES, TELLS})
+CAN = frozenset({EDITS, REFUSES, DELETES, TELLS, LOSES})
 
 
 class SimulatedWorld:
@@ -33,7 +35,8 @@ class SimulatedWorld:
         self._nodes = Nodes(self._server, self._random, self._agent)
         self._intake = Intake(_trust, lambda _: None)
         view = View(self._server, self._random, lambda _: None, self._intake.forget)
-        self.platform = SimulatedPlatform(self._server, view, self._intake, _straight_through)
+        self.platform = SimulatedPlatform(self._server, view, self._intake, self._gate)
+        self._loses = False
         self._nodes.watch()
         self._server.create_job(a_job().with_workers(2).build())
         view.open()
@@ -60,6 +63,17 @@ class SimulatedWorld:
     async def told(self) -> list[str]:
         """All events."""
         return [event.reason for event in self.platform.events]
+
+    def lose_next_reply(self) -> None:
+        """Of whatever is called next."""
+        self._loses = True
+
+    async def _gate(self, call: str, effect: Callable[[], object]) -> object:
+        await asyncio.sleep(0.005)
+        result, loses, self._loses = effect(), self._loses, False
+        if loses:
+            raise UnavailableError(f"{call}: no reply")
+        return result
 
     # What its agents know of their job.
 
@@ -90,12 +104,6 @@ class SimulatedWorld:
 
 async def _trust(token: str, heartbeat: Heartbeat) -> None:
     """Tokens are the affair of other tests."""
-
-
-async def _straight_through(call: str, effect: object) -> object:
-    await asyncio.sleep(0.005)
-    assert callable(effect)
-    return effect()
 
 
 @pytest.mark.parametrize("clause", clauses_for(CAN), ids=lambda clause: clause.__name__)
