@@ -115,9 +115,9 @@ def test_the_deadline_ends_a_job(command: Command) -> None:
 
 
 def test_a_reader_that_goes_away_stops_the_run(command: Command, tmp_path: Path) -> None:
-    """As `trainmaster run ... | head -1` would."""
+    """As `trainmaster run ... | head -1` would, long before the last step."""
     command.make_gate()
-    command.start(a_job(arguments={"hold_at": 21}), "--output", "text", TRAINMASTER_GRACE_SECONDS="1")
+    command.start(a_job(1_000_000, arguments={"hold_at": 21}), "--output", "text", TRAINMASTER_GRACE_SECONDS="1")
     command.until(lambda line: line["text"].startswith("running  step "))
     assert command.process.stdout is not None
     command.hang_up()
