@@ -1,0 +1,93 @@
+"""Events for people, and refusals that are remembered: said once, tried again with patience."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+from aiohttp import web
+from trainmaster.cluster import reporting
+from trainmaster.cluster.refusals import Refusals
+from trainmaster.cluster.reporting import LONGEST_NOTE, Reporter
+from trainmaster.core.actions import PostEvent
+from trainmaster.core.observed import Obstacle
+
+from tests.builders import a_job
+
+from .fake_server import refusal, served
+
+JOB = a_job().build()
+
+
+async def _posted(*events: PostEvent, answers: list[web.Response] | None = None) -> list[dict[str, Any]]:
+    """What arrives at the server of these events, followed by one that ends the wait."""
+    arrived: list[dict[str, Any]] = []
+    last = asyncio.Event()
+
+    async def handler(request: web.Request) -> web.Response:
+        body = await request.json()
+        arrived.append(body)
+        if body["reason"] == "Last":
+            last.set()
+        return answers.pop(0) if answers else web.json_response({})
+
+    async with served(handler) as client:
+        reporter = Reporter(client)
+        for event in (*events, PostEvent("Normal", "Last", "")):
+            reporter.post(JOB, event)
+        task = asyncio.create_task(reporter.run())
+        await asyncio.wait_for(last.wait(), 10)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    return arrived[:-1]
+
+
+async def test_the_same_is_not_told_twice() -> None:
+    once, other = PostEvent("Normal", "Running", "a"), PostEvent("Normal", "Running", "b")
+    arrived = await _posted(once, once, other, once)
+    assert [event["note"] for event in arrived] == ["a", "b"]
+
+
+async def test_it_is_told_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reporting, "AGAIN_SECONDS", -1.0)
+    once = PostEvent("Normal", "Running", "a")
+    assert len(await _posted(once, once)) == 2
+
+
+async def test_a_long_message_fits_in_bytes() -> None:
+    (event,) = await _posted(PostEvent("Warning", "Failed", "€" * 5000))
+    assert len(event["note"].encode()) <= LONGEST_NOTE
+
+
+async def test_an_event_that_is_refused_stops_no_other() -> None:
+    events = [PostEvent("Normal", "Running", text) for text in "ab"]
+    arrived = await _posted(*events, answers=[refusal(403, "Forbidden")])
+    assert [event["note"] for event in arrived] == ["a", "b"]
+
+
+def test_a_refusal_rests_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    refused, pauses = Refusals(), []
+    for _ in range(9):
+        pauses.append(refused.remember("job", "pods/a", Obstacle("Forbidden", "full")))
+        assert refused.rests("job", "pods/a")
+        now += pauses[-1]
+        assert not refused.rests("job", "pods/a")
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+
+
+def test_a_refusal_is_told_once_and_since_when_until_it_is_granted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: 100.0)
+    refused = Refusals()
+    for wish in ("pods/a", "pods/b"):
+        refused.remember("job", wish, Obstacle("Forbidden", "full"))
+    monkeypatch.setattr(time, "time", lambda: 200.0)
+    refused.remember("job", "pods/a", Obstacle("Forbidden", "full"))
+    assert refused.of("job") == (Obstacle("Forbidden", "full", 100.0),)
+    refused.granted("job", "pods/a")
+    refused.granted("job", "pods/b")
+    assert refused.of("job") == ()
+    refused.remember("job", "pods/a", Obstacle("Forbidden", "full"))
+    refused.forget("job")
+    assert refused.of("job") == ()
