@@ -1,5 +1,6 @@
 """Replicas that are lost are replaced by a new incarnation; what it costs depends on what had begun."""
 
+import dataclasses
 from collections.abc import Callable
 
 import pytest
@@ -7,7 +8,7 @@ from trainmaster.core import phases
 from trainmaster.core.observed import Replica
 from trainmaster.wire import messages
 
-from tests.builders import a_death, a_replica, deleting, ended, evicted
+from tests.builders import NOON, a_death, a_replica, deleting, ended, evicted
 from tests.core.stage import a_running_group, a_stage
 
 
@@ -91,7 +92,7 @@ def test_a_second_loss_while_the_group_gathers_is_not_a_second_restart() -> None
 def test_an_agent_that_ends_at_once_uses_the_budget_up() -> None:
     stage = a_stage(workers=1, failurePolicy={"maxRestarts": 3}).settle()
     while not stage.status.finished:
-        stage.change("worker-0", lambda replica: ended(replica, 1, "Error", "no such module"))
+        stage.wait(60).change("worker-0", lambda replica: ended(replica, 1, "Error", "no such module"))
     assert (stage.status.reason, len(stage.created)) == ("RestartsExhausted", 4)
     assert "no such module" in (stage.status.message or "")
 
@@ -120,6 +121,34 @@ def test_what_has_ended_is_left_for_people_to_read() -> None:
     stage = a_running_group(workers=2)
     stage.change("worker-1", ended)
     assert "digits-worker-1-0" in stage.replicas
+
+
+def test_a_slot_whose_replicas_end_at_once_is_given_time() -> None:
+    stage = a_stage(workers=1, failurePolicy={"maxRestarts": 1000}).settle()
+    created = []
+    for _ in range(600):
+        newest = stage.replica("worker-0")
+        if newest.alive:
+            created.append((stage.now - NOON).total_seconds())
+            stage.replicas[newest.name] = rejected(newest)
+        stage.wait(1)
+    assert created[:5] == [0, 1, 6, 36, 66]
+    assert len(created) < 25
+    assert len(stage.replicas) <= 4, "the last few are kept for people to read"
+    assert stage.wake_at
+
+
+def test_a_replica_that_ends_after_a_long_life_is_replaced_at_once() -> None:
+    stage = a_running_group(workers=1)
+    for number in range(1, 6):
+        stage.wait(300).change("worker-0", rejected)
+        assert stage.replica("worker-0").incarnation == number
+        stage.call_in().obey()
+
+
+def rejected(replica: Replica) -> Replica:
+    """By a node that has no room after all."""
+    return dataclasses.replace(ended(replica, None, "OutOfcpu"), disruption="OutOfcpu")
 
 
 def test_a_loss_explains_the_errors_of_its_peers() -> None:

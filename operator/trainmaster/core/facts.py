@@ -115,6 +115,15 @@ class Facts:
         return Slot(role, index, incarnation, ranks, self._replicas.get((role, index, incarnation)))
 
     @cached_property
+    def ended(self) -> dict[str, list[Replica]]:
+        """The replicas of each slot that have ended and nobody deleted, oldest first."""
+        found: dict[str, list[Replica]] = {}
+        for replica in sorted(self.observed.replicas, key=lambda replica: replica.incarnation):
+            if not replica.alive and not replica.deleting:
+                found.setdefault(names.replica_key(replica.role, replica.index), []).append(replica)
+        return found
+
+    @cached_property
     def _replicas(self) -> dict[tuple[str, int, int], Replica]:
         return {(r.role, r.index, r.incarnation): r for r in self.observed.replicas}
 

@@ -1,23 +1,58 @@
-"""The replicas that should exist are created; those that should not are deleted."""
+"""The replicas that should exist are created; those that should not are deleted.
 
+A slot whose replicas end as soon as they are made (a node that refuses them, an agent that cannot start) is given
+time: the third within WINDOW_SECONDS waits a little, and those after it longer. The last few that have ended stay for
+people to read.
+"""
+
+from datetime import datetime
+
+from trainmaster.core import figures
 from trainmaster.core.actions import Action, CreateReplica, CreateService, DeleteReplica
-from trainmaster.core.facts import Facts
+from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.observed import Replica
 from trainmaster.core.verdict import Verdict
 from trainmaster.wire import names
+
+KEPT = 3  # ended replicas of a slot
+WINDOW_SECONDS = 120
+# By how many replicas of the slot have ended within the window: seconds from the last one's creation to the next one's.
+PAUSES = (0, 0, 5, 30)
 
 
 def create_and_delete(facts: Facts) -> Verdict:
     """Level-triggered: what is there already is left alone."""
     actions: list[Action] = [] if facts.observed.service else [CreateService()]
-    actions += [CreateReplica(slot.role, slot.index, slot.incarnation) for slot in facts.slots if slot.replica is None]
+    wakes: list[datetime] = []
+    for slot in facts.slots:
+        if slot.replica is None:
+            due = _due(facts, slot)
+            if due <= facts.now:
+                actions.append(CreateReplica(slot.role, slot.index, slot.incarnation))
+            else:
+                wakes.append(due)
+    actions += [DeleteReplica(replica.name, replica.uid) for replica in _unwanted(facts)]
+    return Verdict(actions=tuple(actions), wake_at=min(wakes, default=None))
+
+
+def _due(facts: Facts, slot: Slot) -> datetime:
+    """When the slot's next replica may be created."""
+    since = facts.now.timestamp() - WINDOW_SECONDS
+    made = [replica.created for replica in facts.ended.get(slot.key, ()) if replica.created > since]
+    pause = PAUSES[min(len(made), len(PAUSES) - 1)]
+    last = figures.moment(max(made, default=0.0))
+    return figures.later(last, pause) if last else facts.now
+
+
+def _unwanted(facts: Facts) -> list[Replica]:
     wanted = {slot.replica.uid for slot in facts.slots if slot.replica}
-    actions += [
-        DeleteReplica(replica.name, replica.uid)
+    old = {replica.uid for ended in facts.ended.values() for replica in ended[:-KEPT]}
+    return [
+        replica
         for replica in facts.observed.replicas
-        if (replica.alive or replica.lingering) and replica.uid not in wanted and not _is_newer(facts, replica)
+        if replica.uid in old
+        or ((replica.alive or replica.lingering) and replica.uid not in wanted and not _is_newer(facts, replica))
     ]
-    return Verdict(actions=tuple(actions))
 
 
 def _is_newer(facts: Facts, replica: Replica) -> bool:
