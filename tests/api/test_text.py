@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from trainmaster.api import text
 from trainmaster.api.document import load, load_file
@@ -148,6 +148,7 @@ def test_no_bytes_make_it_fall(content: bytes) -> None:
     load(content)
 
 
+@example("\n 1")
 @given(st.text(alphabet="abk:&*!-[]{}<>|\"'#\n\t ?,1.e~_\\x\xa0", max_size=120))
 def test_no_text_makes_it_fall(content: str) -> None:
     """Nearer to YAML than random bytes; and what is said of it may be printed."""

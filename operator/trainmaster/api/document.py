@@ -80,9 +80,8 @@ def _not_a_job(documents: tuple[text.Document, ...]) -> Problem:
         return Problem(line, column, "kind", "kind is missing", cure)
     kinds = ", ".join(str(_kind(document)) for document in filled)
     near = closest(str(_kind(first)), [names.KIND])
-    return Problem(
-        line, column, "kind", f"there is no {names.KIND} here, but {kinds}", f"Did you mean {near}?" if near else cure
-    )
+    message = f"there is no {names.KIND} here, but {kinds}"
+    return Problem.at(line, column, ("kind",), message, f"Did you mean {near}?" if near else cure)
 
 
 def _kind(document: text.Document) -> Any:
