@@ -64,6 +64,7 @@ class Intake:
         self._verify = verify
         self._on_news = on_news
         self._lines: dict[str, Line] = {}
+        self._last_refusal: tuple[str, str, int, str] | None = None
         self._newest: Posted | None = None
 
     def heartbeat(self, uid: str) -> Heartbeat | None:
@@ -98,7 +99,7 @@ class Intake:
         except codec.WireError as error:
             return web.Response(status=400, text=str(error))
         except RefusedError as error:
-            log.warning("heartbeat of %s %s/%d refused: %s", *_who(heartbeat), error)
+            self._log_refusal(heartbeat, str(error))
             return web.Response(status=403, text=str(error))
         except UnavailableError as error:  # neither believed nor refused: the agent asks again
             return web.Response(status=503, text=str(error))
@@ -115,6 +116,13 @@ class Intake:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(line.changed.wait(), self._hold_seconds(line))
         return line.posted
+
+    def _log_refusal(self, heartbeat: Heartbeat, reason: str) -> None:
+        """Once, not at every try of a stranger who does not give up."""
+        refusal = (*_who(heartbeat), reason)
+        if refusal != self._last_refusal:
+            self._last_refusal = refusal
+            log.warning("heartbeat of %s %s/%d refused: %s", *refusal)
 
     def _hold_seconds(self, line: Line) -> float:
         least = line.posted.orders.hold_seconds if line.posted else Orders.hold_seconds
