@@ -1,5 +1,6 @@
 """`python -m bench [NAME ...]`: run the named measurements, or all of them. The last line is the figure."""
 
+import signal
 import sys
 from importlib import import_module
 
@@ -12,6 +13,7 @@ def main(names: list[str]) -> int:
     if unknown:
         print(f"no such measurement: {', '.join(unknown)}; there are {', '.join(NAMES)}", file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as an exception, so that what was started is ended
     for name in names or NAMES:
         print(import_module(f"bench.{name}").main(), flush=True)
     return 0

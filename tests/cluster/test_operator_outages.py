@@ -11,7 +11,8 @@ from tests.cluster.operator_jobs import DIGITS, Document, Job
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 SYSTEM = "--namespace=trainmaster-system"
-LONG: Document = {**DIGITS, "steps": 6000}
+# Long enough to be disturbed: the status tells of steps every ten seconds only.
+LONG: Document = {**DIGITS, "steps": 12000}
 
 
 @pytest.fixture

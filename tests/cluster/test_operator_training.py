@@ -10,7 +10,8 @@ from tests.cluster.operator_jobs import DIGITS, Document, Job
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 # Some twenty seconds of training: time to break something.
-LONG: Document = {**DIGITS, "steps": 4000}
+# Long enough to be disturbed: the status tells of steps every ten seconds only.
+LONG: Document = {**DIGITS, "steps": 12000}
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def test_a_deleted_pod_is_replaced(job: Job) -> None:
     job.wait("Running")
     job.wait_for_step(200)
     job.kubectl("delete", "pod", "digits-worker-1-0", "--wait=false")
-    status = job.wait("Succeeded", 240)
+    status = job.wait("Succeeded", 400)
     assert status["incarnations"] == {"worker-1": 1}
     assert [entry["class"] for entry in status["restarts"]] == ["ReplicaDeleted"]
     assert status["progress"]["step"] == LONG["steps"]
@@ -64,7 +65,7 @@ def test_all_pods_lost_and_the_claim_has_the_checkpoints(job: Job) -> None:
     job.wait("Running")
     job.wait_for_step(400)
     job.kubectl("delete", "pods", "--all", "--grace-period=0", "--force")
-    status = job.wait("Succeeded", 240)
+    status = job.wait("Succeeded", 400)
     assert status["attempt"] == 2
     assert status["checkpoint"]["step"] == LONG["steps"]
     assert status["restarts"][0]["stepsLost"] <= 400

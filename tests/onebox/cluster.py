@@ -101,7 +101,7 @@ class Cluster:
             controlplane.start()
             for name in NODE_NAMES:
                 node.start(name)
-            processes.wait(self._is_ready, "both nodes are ready", 60)
+            processes.wait(self._is_ready, "both nodes are ready", 180)
             volumes.provide(self.kubectl)
 
     def down(self) -> None:
