@@ -33,7 +33,7 @@ def test_an_operator_killed_while_ranks_die(job: Job, cluster: Flavour) -> None:
     _kill_operator(cluster)
     job.kill_rank("digits-worker-0-0")
     cluster.kubectl("rollout", "status", "deployment/trainmaster", SYSTEM, "--timeout=60s")
-    status = job.wait("Succeeded", 300)
+    status = job.wait("Succeeded", 400)
     assert (status["attempt"], status["restartCount"], len(status["restarts"])) == (2, 1, 1)
     assert {name: pod["metadata"]["uid"] for name, pod in job.pods().items()} == uids
 
@@ -43,7 +43,7 @@ def test_an_operator_killed_again_and_again(job: Job, cluster: Flavour) -> None:
     for _ in range(4):
         _kill_operator(cluster)
         time.sleep(3)  # at moments that nobody chose
-    status = job.wait("Succeeded", 300)
+    status = job.wait("Succeeded", 400)
     assert (status["attempt"], status["restartCount"]) == (1, 0)
 
 
@@ -60,7 +60,7 @@ def test_an_api_server_that_is_away_for_a_minute(job: Job, breakable: Flavour) -
         assert time.monotonic() < deadline, "progress is told again soon"
         time.sleep(0.5)
     assert after > before + 500, "training went on all the time"
-    status = job.wait("Succeeded", 300)
+    status = job.wait("Succeeded", 400)
     assert (status["attempt"], status["restartCount"]) == (1, 0)
 
 

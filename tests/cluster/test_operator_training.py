@@ -9,7 +9,6 @@ from tests.cluster.operator_jobs import DIGITS, Document, Job
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
-# Some twenty seconds of training: time to break something.
 # Long enough to be disturbed: the status tells of steps every ten seconds only.
 LONG: Document = {**DIGITS, "steps": 12000}
 
@@ -38,7 +37,7 @@ def test_a_rank_that_is_killed_costs_seconds_and_no_pod(job: Job) -> None:
     before = {name: pod["metadata"]["uid"] for name, pod in job.pods().items()}
     job.kill_rank("digits-worker-1-0")
     job.wait_for("jsonpath={.status.attempt}=2")
-    status = job.wait("Succeeded")
+    status = job.wait("Succeeded", 400)
     (entry,) = status["restarts"]
     assert (entry["class"], entry["exit"]) == ("Signal", "SIGKILL")
     assert entry["secondsLost"] < 15
