@@ -98,7 +98,6 @@ def test_rubbish_is_refused(hostile: bytes) -> None:
         codec.decode(Heartbeat, hostile)
 
 
-@pytest.mark.xfail(reason="Python's json takes them; what they reach copes with them (core/figures.py)")
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
 def test_numbers_that_json_does_not_have_are_refused(number: str) -> None:
     with pytest.raises(codec.WireError):

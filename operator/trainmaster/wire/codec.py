@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import typing
 from typing import Any, Dict, Mapping, Type, TypeVar, Union
 
@@ -41,10 +42,22 @@ def decode(kind: Type[T], data: Union[bytes, str]) -> T:
         WireError: not JSON, or a member is missing or of another type.
     """
     try:
-        plain = json.loads(data)
+        plain = json.loads(data, parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise WireError(f"not JSON: {error}") from None
     return from_plain(kind, plain)
+
+
+def _refuse(constant: str) -> float:
+    """NaN and Infinity: Python's json takes them, JSON does not have them."""
+    raise ValueError(f"{constant} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is too large")
+    return number
 
 
 def from_plain(kind: Type[T], plain: Any) -> T:

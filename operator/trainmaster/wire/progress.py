@@ -13,8 +13,11 @@ import struct
 from typing import NamedTuple
 
 PHASES = ("load", "train", "save", "evaluate", "done")
-_LAYOUT = struct.Struct("<QQddddII")
+_COUNTER = struct.Struct("<Q")
+_LAYOUT = struct.Struct("<QddddII")
+_END = _COUNTER.size + _LAYOUT.size
 _SIZE = 4096
+_WRAP = 1 << 64
 _NOTHING = float("nan")
 
 
@@ -42,18 +45,15 @@ class ProgressFile:
             self._page = mmap.mmap(descriptor, _SIZE)
         finally:
             os.close(descriptor)
-        self._counter = 0
+        (before,) = _COUNTER.unpack(self._page[: _COUNTER.size])
+        self._counter = (before + before % 2) % _WRAP  # a writer before us may have died in mid-write
         if create:
             self.write(ProgressPage())
 
     def write(self, page: ProgressPage) -> None:
         """Replace the page's content."""
-        self._counter += 1
-        struct.pack_into("<Q", self._page, 0, self._counter)
-        _LAYOUT.pack_into(
-            self._page,
-            0,
-            self._counter,
+        self._count()
+        self._page[_COUNTER.size : _END] = _LAYOUT.pack(
             page.step,
             page.loss,
             page.samples_per_second,
@@ -62,17 +62,22 @@ class ProgressFile:
             PHASES.index(page.phase),
             page.checkpoint_step,
         )
-        self._counter += 1
-        struct.pack_into("<Q", self._page, 0, self._counter)
+        self._count()
+
+    def _count(self) -> None:
+        # Assigned as a whole: `pack_into` would clear the eight bytes first, and 0 is even.
+        self._counter = (self._counter + 1) % _WRAP
+        self._page[: _COUNTER.size] = _COUNTER.pack(self._counter)
 
     def read(self) -> ProgressPage:
         """The newest whole page; after a few torn tries, whatever is there."""
-        for _ in range(16):
-            fields = _LAYOUT.unpack_from(self._page, 0)
-            (after,) = struct.unpack_from("<Q", self._page, 0)
-            if fields[0] == after and after % 2 == 0:
+        body = b""
+        for _ in range(64):
+            before = self._page[: _COUNTER.size]
+            body = self._page[_COUNTER.size : _END]
+            if before == self._page[: _COUNTER.size] and before[0] % 2 == 0:
                 break
-        _, step, loss, speed, seconds, updated, phase, checkpoint = fields
+        step, loss, speed, seconds, updated, phase, checkpoint = _LAYOUT.unpack(body)
         name = PHASES[phase] if phase < len(PHASES) else PHASES[0]
         return ProgressPage(step, loss, speed, seconds, updated, name, checkpoint)
 
