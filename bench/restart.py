@@ -12,7 +12,7 @@ from pathlib import Path
 from bench import results
 from bench.contestants import CONTESTANTS, running
 
-ROUNDS = 5
+ROUNDS = 4
 STEPS = 1_000_000  # until we end it
 BEFORE = 50  # steps before the kill
 

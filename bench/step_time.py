@@ -11,8 +11,8 @@ from pathlib import Path
 from bench import results
 from bench.contestants import CONTESTANTS, running
 
-ROUNDS = 9
-STEPS = 3000
+ROUNDS = 7
+STEPS = 1500
 WARM_UP = 300
 WIDTH = 1024
 
