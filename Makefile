@@ -45,6 +45,7 @@ check: lint  ## Lint and the fast tests: under a minute
 FAST_TESTS := tests/core tests/api tests/wire tests/house
 
 test: lint  ## Every test, the real cluster included
+	@$(PY) -c 'from tests.onebox import binaries; binaries.ensure()'  # before the first test that needs one
 	@$(PY) -m pytest $(TEST_FLAGS) tests
 
 simulate: .venv/.ready  ## Inject faults into the simulated world: make simulate N=10000

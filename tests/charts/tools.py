@@ -6,10 +6,10 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
 import yaml
 
-CACHE = pathlib.Path(os.environ.get("TRAINMASTER_CACHE", pathlib.Path.home() / ".cache" / "trainmaster"))
+from tests.onebox import binaries
+
 ROOT = pathlib.Path(__file__).parents[2]
 CHART = ROOT / "charts" / "trainmaster"
 NAMESPACE = "trainmaster-system"
@@ -18,11 +18,8 @@ Object = dict[str, Any]
 
 
 def binary(name: str) -> pathlib.Path:
-    """The newest cached build of a program. The test is skipped where there is none."""
-    found = sorted(CACHE.glob(f"*-v*/{name}"))
-    if not found:
-        pytest.skip(f"{name} is not in {CACHE}: make cluster-up builds it")
-    return found[-1]
+    """A program of the one-machine cluster, in the cache (`make test` has built it before)."""
+    return binaries.path(name)
 
 
 def helm(*arguments: str, kubeconfig: pathlib.Path | None = None) -> subprocess.CompletedProcess[str]:
