@@ -28,6 +28,7 @@ class Progress:
         self.step = 0
         self.loss = float("nan")
         self.checkpoint_step = 0
+        self.resumed_step = -1
         self.phase = "load"
         self.write()
 
@@ -40,7 +41,7 @@ class Progress:
 
     def start(self, step: int) -> None:
         """Training goes on after `step`."""
-        self.step = self.checkpoint_step = step
+        self.step = self.checkpoint_step = self.resumed_step = step
         self.enter("train")
         self._ends.append(self._last)
 
@@ -76,5 +77,6 @@ class Progress:
                 updated=time.monotonic(),
                 phase=self.phase,
                 checkpoint_step=self.checkpoint_step,
+                resumed_step=self.resumed_step,
             )
         )

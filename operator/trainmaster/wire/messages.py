@@ -32,6 +32,7 @@ class Rendezvous:
 
     port: int
     key: str  # random per attempt: store prefix, and what peers prove themselves with
+    ports: Tuple[int, ...] = ()  # of this replica's ranks: sockets that listen already, for peers that come and go
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class Member:
     address: str
     first_rank: int
     ranks: int
+    ports: Tuple[int, ...] = ()  # one per rank, where peers reach it (strategies whose members come and go)
+    start: Optional[int] = None  # how often its ranks were started again within this attempt, alone
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ class Roster:
     members: Tuple[Member, ...]
     rendezvous_address: str
     rendezvous: Rendezvous
+    independent: bool = False  # members come and go one by one: a changed line concerns that member alone
 
     @property
     def world_size(self) -> int:
@@ -76,6 +80,7 @@ class RankProgress:
     loss: Optional[float] = None
     samples_per_second: Optional[float] = None
     step_seconds: Optional[float] = None
+    resumed_step: Optional[int] = None  # from which step this try went on; None before it is known
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,8 @@ class ExitReport:
     signal: Optional[str] = None  # SIGKILL, SIGSEGV, ...
     out_of_memory: bool = False
     error: Optional[ErrorReport] = None
+    hung: bool = False  # no step ended for too long: the agent ended the rank
+    stacks: str = ""  # the Python stacks of this replica's ranks at that moment, clipped
 
 
 @dataclass(frozen=True)

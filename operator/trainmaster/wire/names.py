@@ -46,6 +46,9 @@ ENV_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # torchrun's own name, so that @reco
 ENV_ATTEMPT = "TRAINMASTER_ATTEMPT"
 ENV_ROSTER = "TRAINMASTER_ROSTER"  # a file with the JSON of wire.messages.Roster, replaced when members come or go
 
+ENV_LISTEN = "TRAINMASTER_LISTEN_FD"  # a socket that listens at this rank's port of the roster
+ENV_MEMORY = "TRAINMASTER_MEMORY"  # a folder in memory that outlives the ranks, not the replica
+
 HEARTBEAT_PATH = "/v1/heartbeat"
 MAX_HEARTBEAT_BYTES = 1 << 20
 

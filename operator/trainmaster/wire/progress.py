@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 PHASES = ("load", "train", "save", "evaluate", "done")
 _COUNTER = struct.Struct("<Q")
-_LAYOUT = struct.Struct("<QddddII")
+_LAYOUT = struct.Struct("<QddddIIq")
 _END = _COUNTER.size + _LAYOUT.size
 _SIZE = 4096
 _WRAP = 1 << 64
@@ -31,6 +31,7 @@ class ProgressPage(NamedTuple):
     updated: float = 0.0
     phase: str = "load"
     checkpoint_step: int = 0
+    resumed_step: int = -1  # from which step this try went on; -1 before it is known
 
 
 class ProgressFile:
@@ -61,6 +62,7 @@ class ProgressFile:
             page.updated,
             PHASES.index(page.phase),
             page.checkpoint_step,
+            page.resumed_step,
         )
         self._count()
 
@@ -77,9 +79,9 @@ class ProgressFile:
             body = self._page[_COUNTER.size : _END]
             if before == self._page[: _COUNTER.size] and before[0] % 2 == 0:
                 break
-        step, loss, speed, seconds, updated, phase, checkpoint = _LAYOUT.unpack(body)
+        step, loss, speed, seconds, updated, phase, checkpoint, resumed = _LAYOUT.unpack(body)
         name = PHASES[phase] if phase < len(PHASES) else PHASES[0]
-        return ProgressPage(step, loss, speed, seconds, updated, name, checkpoint)
+        return ProgressPage(step, loss, speed, seconds, updated, name, checkpoint, resumed)
 
     def close(self) -> None:
         """Unmap. The file stays."""

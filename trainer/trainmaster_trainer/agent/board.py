@@ -93,6 +93,7 @@ def _progress(pages: Dict[int, ProgressPage]) -> Tuple[RankProgress, ...]:
             loss=_known(page.loss),
             samples_per_second=_known(page.samples_per_second),
             step_seconds=_known(page.step_seconds),
+            resumed_step=page.resumed_step if page.resumed_step >= 0 else None,
         )
         for rank, page in sorted(pages.items())
     )
