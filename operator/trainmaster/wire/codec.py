@@ -38,7 +38,7 @@ def to_plain(value: Any) -> Any:
 
 def _goes_without_saying(field: dataclasses.Field[Any], member: Any) -> bool:
     """Empty, and empty by default: so a member added tomorrow changes neither bytes nor digest of today's messages."""
-    empty = member is None or member is False or member == () or member == {} or member == ""
+    empty = member is None or member is False or member in ((), {}, "")
     return empty and (field.default == member or field.default_factory is not dataclasses.MISSING)
 
 
