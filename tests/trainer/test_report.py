@@ -75,7 +75,9 @@ def test_the_page_tells_step_phase_and_speed(tmp_path: Path) -> None:
     assert read.step_seconds > 0
     progress.enter("save")
     assert page.read().phase == "save"
+    assert read.save_seconds == 0
     progress.enter("evaluate", checkpoint_step=6)
+    assert page.read().save_seconds > 0
     assert (page.read().phase, page.read().checkpoint_step) == ("evaluate", 6)
 
 

@@ -24,19 +24,23 @@ class Progress:
         self._batch_size = global_batch_size
         self._ends: deque[float] = deque(maxlen=WINDOW + 1)
         self._seconds: deque[float] = deque(maxlen=WINDOW)
-        self._last = time.monotonic()
+        self._last = self._entered = time.monotonic()
         self.step = 0
         self.loss = float("nan")
         self.checkpoint_step = 0
         self.resumed_step = -1
+        self.save_seconds = 0.0
         self.phase = "load"
         self.write()
 
     def enter(self, phase: str, checkpoint_step: int = 0) -> None:
         """Say what is going on: load, train, save, evaluate or done."""
+        now = time.monotonic()
+        if self.phase == "save":
+            self.save_seconds += now - self._entered
         self.phase = phase
         self.checkpoint_step = max(self.checkpoint_step, checkpoint_step)
-        self._last = time.monotonic()
+        self._last = self._entered = now
         self.write()
 
     def start(self, step: int) -> None:
@@ -78,5 +82,6 @@ class Progress:
                 phase=self.phase,
                 checkpoint_step=self.checkpoint_step,
                 resumed_step=self.resumed_step,
+                save_seconds=self.save_seconds,
             )
         )

@@ -81,6 +81,8 @@ class RankProgress:
     samples_per_second: Optional[float] = None
     step_seconds: Optional[float] = None
     resumed_step: Optional[int] = None  # from which step this try went on; None before it is known
+    busy_seconds: Optional[float] = None  # median per step that the rank itself works, without waiting for others
+    save_seconds: Optional[float] = None  # in phase save, since this try began
 
 
 @dataclass(frozen=True)

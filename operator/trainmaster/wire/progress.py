@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 PHASES = ("load", "train", "save", "evaluate", "done")
 _COUNTER = struct.Struct("<Q")
-_LAYOUT = struct.Struct("<QddddIIq")
+_LAYOUT = struct.Struct("<QddddIIqdd")
 _END = _COUNTER.size + _LAYOUT.size
 _SIZE = 4096
 _WRAP = 1 << 64
@@ -32,6 +32,8 @@ class ProgressPage(NamedTuple):
     phase: str = "load"
     checkpoint_step: int = 0
     resumed_step: int = -1  # from which step this try went on; -1 before it is known
+    busy_seconds: float = _NOTHING  # median per step that the rank itself works, without waiting for others
+    save_seconds: float = 0.0  # in phase save, since this try began
 
 
 class ProgressFile:
@@ -63,6 +65,8 @@ class ProgressFile:
             PHASES.index(page.phase),
             page.checkpoint_step,
             page.resumed_step,
+            page.busy_seconds,
+            page.save_seconds,
         )
         self._count()
 
@@ -79,9 +83,9 @@ class ProgressFile:
             body = self._page[_COUNTER.size : _END]
             if before == self._page[: _COUNTER.size] and before[0] % 2 == 0:
                 break
-        step, loss, speed, seconds, updated, phase, checkpoint, resumed = _LAYOUT.unpack(body)
+        step, loss, speed, seconds, updated, phase, *more = _LAYOUT.unpack(body)
         name = PHASES[phase] if phase < len(PHASES) else PHASES[0]
-        return ProgressPage(step, loss, speed, seconds, updated, name, checkpoint, resumed)
+        return ProgressPage(step, loss, speed, seconds, updated, name, *more)
 
     def close(self) -> None:
         """Unmap. The file stays."""

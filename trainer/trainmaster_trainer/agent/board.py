@@ -94,6 +94,8 @@ def _progress(pages: Dict[int, ProgressPage]) -> Tuple[RankProgress, ...]:
             samples_per_second=_known(page.samples_per_second),
             step_seconds=_known(page.step_seconds),
             resumed_step=page.resumed_step if page.resumed_step >= 0 else None,
+            busy_seconds=_known(page.busy_seconds),
+            save_seconds=_known(page.save_seconds) or None,
         )
         for rank, page in sorted(pages.items())
     )
