@@ -1,5 +1,6 @@
 """Tasks for tests: quick, or slow on purpose. Reached by `workingDirectory: tests/trainer`."""
 
+import os
 import time
 from typing import Any
 
@@ -50,6 +51,20 @@ class LineWithAdam(Line):
     @override
     def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         return torch.optim.Adam(parameters, lr=0.01)
+
+
+class Poisoned(Line):
+    """The loss of one step is no number on rank 1, and is the same as without poison on all others."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__()
+        self.step, self.calls = step, 0
+
+    @override
+    def loss(self, outputs: Any, targets: Any) -> Tensor:
+        self.calls += 1
+        poison = float("nan") if self.calls == self.step and os.environ["RANK"] == "1" else 1.0
+        return super().loss(outputs, targets) * poison
 
 
 class Needy(Line):

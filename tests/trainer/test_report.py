@@ -10,13 +10,14 @@ from trainmaster.wire import codec, names
 from trainmaster.wire.progress import ProgressFile
 from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer import losses as losses_module
-from trainmaster_trainer.errors import ConfigurationError
-from trainmaster_trainer.losses import Losses
+from trainmaster_trainer.errors import ConfigurationError, NonFiniteLossError
+from trainmaster_trainer.losses import Losses, StepLoss
 from trainmaster_trainer.metrics import Metrics
 from trainmaster_trainer.progress import Progress
+from trainmaster_trainer.report import check_finite
 from trainmaster_trainer.settings import Settings
 
-from tests.trainer.ranks import Options, alone
+from tests.trainer.ranks import NewJob, Options, alone
 
 
 def steps_in(folder: Path) -> list[int]:
@@ -100,6 +101,29 @@ def test_losses_come_out_in_order_and_once() -> None:
     assert [entry.loss for entry in agreement.losses] == pytest.approx([0.1, 0.2])
     assert not agreement.stop
     assert losses.flush(stop_asked=True) == ([], True)
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
+def test_a_loss_that_is_no_number_is_an_error_that_names_its_step(loss: float) -> None:
+    with pytest.raises(NonFiniteLossError, match="The loss of step 8 is"):
+        check_finite([StepLoss(7, 1.0, 0.1, 4), StepLoss(8, loss, 0.1, 4), StepLoss(9, math.nan, 0.1, 4)])
+
+
+def test_a_step_in_which_no_rank_sees_a_loss_is_no_error() -> None:
+    losses = make_losses()
+    losses.add(1, None, size=4, seconds=0.1)
+    check_finite(losses.flush(stop_asked=False).losses)
+
+
+def test_nothing_of_a_step_whose_loss_is_no_number_is_saved(new_job: NewJob) -> None:
+    """All ranks hear of it, in the very step whose checkpoint is due."""
+    job = new_job(task="small_tasks:Poisoned", arguments={"step": 4})
+    running = job.start(2)
+    assert running.wait() == [1, 1]
+    assert running.output().count("NonFiniteLossError: The loss of step 4 is nan") == 2
+    assert not (job.checkpoints() / "step-00000004").exists()
+    assert job.manifest(2)["step"] == 2
+    assert [line["loss"] for line in job.lines()][-1] is None, "the metrics tell it too"
 
 
 @pytest.mark.parametrize(("seconds", "steps"), [(10.0, 1), (0.1, 5), (0.000001, losses_module.MOST_STEPS)])

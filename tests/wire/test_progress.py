@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from trainmaster.wire.progress import ProgressFile, ProgressPage
 
-PAGE = ProgressPage(7, 0.5, 1000.0, 0.01, 123.0, "save", 5, 3, 0.008, 2.5)
+PAGE = ProgressPage(7, 0.5, 1000.0, 0.01, 123.0, "save", 5, 3, 0.008, 2.5, 0.2)
 # Writes as fast as it can; every number of a page is the same.
 BUSY_RANK = """
 import sys

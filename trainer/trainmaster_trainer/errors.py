@@ -1,7 +1,7 @@
-"""The one error that a restart will not mend.
+"""Errors with a meaning beyond this process.
 
-Raised wherever what the user wrote cannot work; the agent, and `rank.py` when it is started without one,
-turn it into exit code 78 and show its message alone.
+ConfigurationError is raised wherever what the user wrote cannot work; the agent, and `rank.py` when it is started
+without one, turn it into exit code 78 and show its message alone. NonFiniteLossError the operator knows by its name.
 """
 
 from __future__ import annotations
@@ -15,6 +15,10 @@ class ConfigurationError(Exception):
 
     # The agent looks for this word instead of importing the class: it must not import the trainer.
     trainmaster_configuration_error = True
+
+
+class NonFiniteLossError(Exception):
+    """The loss of a global batch is NaN or infinite. Raised on all ranks alike, before anything of it is saved."""
 
 
 def near(word: str, known: Iterable[str]) -> str:

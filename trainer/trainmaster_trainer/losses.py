@@ -21,11 +21,15 @@ MOST_STEPS = 100  # even if steps become slow all of a sudden
 
 
 class StepLoss(NamedTuple):
-    """The loss of one global batch; `seconds` is the mean over the ranks of what the step took."""
+    """The loss of one global batch; `seconds` is the mean over the ranks of what the step took.
+
+    `samples` says over how many samples the loss is a mean; with none there is no loss, and it is NaN.
+    """
 
     step: int
     loss: float
     seconds: float
+    samples: float
 
 
 class Agreement(NamedTuple):
@@ -72,7 +76,7 @@ class Losses:
         table = torch.stack([means * sizes, sizes, seconds, torch.full_like(sizes, stop_asked)])
         losses, sizes, seconds, stops = self._group.sum(table)
         self._every = max(1, min(MOST_STEPS, int(INTERVAL_SECONDS / max(float(seconds.mean()), 1e-6))))
-        rows = zip(self._steps, (losses / sizes).tolist(), seconds.tolist(), strict=True)
+        rows = zip(self._steps, (losses / sizes).tolist(), seconds.tolist(), sizes.tolist(), strict=True)
         agreement = Agreement([StepLoss(*row) for row in rows], bool(stops[0] > 0))
         self._clear()
         return agreement

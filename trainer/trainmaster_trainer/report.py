@@ -5,11 +5,15 @@ Used by `loop.py` alone, to keep bookkeeping out of it.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+
 from torch import Tensor
 
 from trainmaster_trainer.data import Batch
+from trainmaster_trainer.errors import NonFiniteLossError
 from trainmaster_trainer.group import Group
-from trainmaster_trainer.losses import Losses
+from trainmaster_trainer.losses import Losses, StepLoss
 from trainmaster_trainer.metrics import Metrics
 from trainmaster_trainer.progress import Progress
 from trainmaster_trainer.settings import Settings
@@ -38,15 +42,20 @@ class Report:
         return self._losses.due
 
     def agree(self, stop_asked: bool) -> bool:
-        """Make the losses global and write them; whether any rank was asked to stop. All ranks call it together."""
+        """Make the losses global and write them; whether any rank was asked to stop. All ranks call it together.
+
+        Raises:
+            NonFiniteLossError: a loss is not finite. What was written of the steps before stays.
+        """
         agreement = self._losses.flush(stop_asked)
         if agreement.losses:
             self._progress.loss = agreement.losses[-1].loss
         if self._metrics:
-            for step, loss, seconds in agreement.losses:
+            for step, loss, seconds, _ in agreement.losses:
                 speed = self._progress.samples_per_second
                 self._metrics.add(step, loss=loss, samples_per_second=round(speed, 1), step_seconds=round(seconds, 6))
             self._metrics.flush()
+        check_finite(agreement.losses)
         return agreement.stop
 
     def sync(self) -> None:
@@ -59,3 +68,17 @@ class Report:
         if self._metrics:
             self._metrics.finish(step, figures)
         self._progress.enter("done")
+
+
+def check_finite(losses: Iterable[StepLoss]) -> None:
+    """A model that gave such a loss is poisoned, or about to be: no step more, and no checkpoint.
+
+    Raises:
+        NonFiniteLossError: names the first such step.
+    """
+    for step, loss, _, samples in losses:
+        if samples and not math.isfinite(loss):
+            raise NonFiniteLossError(
+                f"The loss of step {step} is {loss}. Lower the learning rate or clip the gradients, or look at this "
+                "step's samples; a mixed-precision model may need a loss scale."
+            )

@@ -11,7 +11,7 @@ from trainmaster.wire.training import TrainingPlan
 def training_plan(job: TrainingJob) -> TrainingPlan:
     """What the trainer needs to know of the spec."""
     training, checkpoint = job.spec.training, job.spec.checkpoint
-    resume = checkpoint.resume_from
+    resume, hang = checkpoint.resume_from, job.spec.failure_policy.hang_seconds
     return TrainingPlan(
         strategy=job.spec.strategy.type,
         strategy_options=job.spec.strategy.options,
@@ -27,6 +27,7 @@ def training_plan(job: TrainingJob) -> TrainingPlan:
         checkpoint_shared=checkpoint.storage is not None,
         resume_from=resume.path if resume else None,
         resume_step=resume.step if resume else None,
+        hang_seconds=None if hang == "auto" else float(hang),
     )
 
 

@@ -109,6 +109,7 @@ class ExitReport:
     error: Optional[ErrorReport] = None
     hung: bool = False  # no step ended for too long: the agent ended the rank
     stacks: str = ""  # the Python stacks of this replica's ranks at that moment, clipped
+    waiting: bool = False  # hung, but all its ranks only wait for peers: a victim, unless every replica says so
 
 
 @dataclass(frozen=True)

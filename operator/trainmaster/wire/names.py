@@ -42,6 +42,7 @@ ENV_PRELOAD = "TRAINMASTER_PRELOAD"  # more modules for the warm parent to impor
 
 # The agent writes these for a rank beside the usual torchrun variables.
 ENV_PROGRESS_FILE = "TRAINMASTER_PROGRESS_FILE"
+ENV_STACKS_FILE = "TRAINMASTER_STACKS_FILE"  # where a rank that is asked for them writes its Python stacks
 ENV_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # torchrun's own name, so that @record users are understood
 ENV_ATTEMPT = "TRAINMASTER_ATTEMPT"
 ENV_ROSTER = "TRAINMASTER_ROSTER"  # a file with the JSON of wire.messages.Roster, replaced when members come or go

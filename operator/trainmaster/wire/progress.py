@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 PHASES = ("load", "train", "save", "evaluate", "done")
 _COUNTER = struct.Struct("<Q")
-_LAYOUT = struct.Struct("<QddddIIqdd")
+_LAYOUT = struct.Struct("<QddddIIqddd")
 _END = _COUNTER.size + _LAYOUT.size
 _SIZE = 4096
 _WRAP = 1 << 64
@@ -34,6 +34,7 @@ class ProgressPage(NamedTuple):
     resumed_step: int = -1  # from which step this try went on; -1 before it is known
     busy_seconds: float = _NOTHING  # median per step that the rank itself works, without waiting for others
     save_seconds: float = 0.0  # in phase save, since this try began
+    longest_seconds: float = _NOTHING  # the longest step of late, for the hang detector: old ones fade
 
 
 class ProgressFile:
@@ -67,6 +68,7 @@ class ProgressFile:
             page.resumed_step,
             page.busy_seconds,
             page.save_seconds,
+            page.longest_seconds,
         )
         self._count()
 

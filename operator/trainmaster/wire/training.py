@@ -32,3 +32,4 @@ class TrainingPlan:
     checkpoint_shared: bool = True
     resume_from: Optional[str] = None
     resume_step: Optional[int] = None
+    hang_seconds: Optional[float] = None  # a step that takes longer hangs; None: learn it from the job's own steps
