@@ -42,7 +42,7 @@ lint: .venv/.ready  ## Format, lint, layers, types
 
 check: lint  ## Lint and the fast tests: under a minute
 	@$(PY) -m pytest -q $(FAST_TESTS)
-FAST_TESTS := tests/core tests/api tests/wire tests/house
+FAST_TESTS := tests/core tests/advice tests/api tests/wire tests/house
 
 test: lint  ## Every test, the real cluster included
 	@$(PY) -c 'from tests.onebox import binaries; binaries.ensure()'  # before the first test that needs one

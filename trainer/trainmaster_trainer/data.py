@@ -99,6 +99,11 @@ class Batches:
         self._steps = steps
         self._device = device
 
+    @property
+    def count(self) -> int:
+        """Samples of the dataset."""
+        return self._order.samples
+
     def take(self, step: int, share: Share | None) -> Batch:
         """The samples of `share` in the global batch of `step`, on the device."""
         if share is None:

@@ -31,7 +31,7 @@ def main() -> int:
     """
     settings = Settings.read(os.environ)
     _start_logging(settings)
-    _go_to(settings.plan.working_directory)
+    go_to(settings.plan.working_directory)
     # Set here as well: a forked process does not read OMP_NUM_THREADS again.
     if settings.threads:
         torch.set_num_threads(settings.threads)
@@ -45,7 +45,7 @@ def _start_logging(settings: Settings) -> None:
     logging.basicConfig(level=logging.INFO, format=form, stream=sys.stderr, force=True)
 
 
-def _go_to(folder: str | None) -> None:
+def go_to(folder: str | None) -> None:
     """Make the user's modules importable from where the user is."""
     if folder:
         try:

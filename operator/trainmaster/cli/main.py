@@ -38,6 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _run(_command(commands, "run", "train a job on this machine", RUN))
     _check(_command(commands, "check", "check job files, with lines and cures", CHECK))
+    _advise(_command(commands, "advise", "say whether distributing pays, and by which strategy", ADVISE))
     _render(_command(commands, "render", "show the pods and services that a cluster would get", RENDER))
     _crd(_command(commands, "crd", "print the CustomResourceDefinition", CRD))
     _operator(_command(commands, "operator", "run the operator on a cluster", OPERATOR))
@@ -48,6 +49,8 @@ RUN = """Train the job with local processes, by the same rules as on a cluster. 
 folder of its own under .trainmaster/; with it, a run goes on from the checkpoints that it finds there. Ctrl-C lets
 the ranks save; a second one ends them at once."""
 CHECK = "Tell everything that is wrong with job files, each problem with its line and its cure. Nothing is started."
+ADVISE = """Run a few steps of the job's model on this machine, predict each strategy by a written cost model
+(operator/trainmaster/advice/cost.py), and say which to take. With --network the ranks are on machines of their own."""
 RENDER = "Print the service and the pods that a cluster would get for this job, as YAML. No cluster is asked."
 CRD = "Print the CustomResourceDefinition of TrainingJob, for kubectl apply -f -."
 OPERATOR = """Serve the TrainingJobs of a cluster: inside it by its service account, outside by KUBECONFIG. The chart
@@ -77,6 +80,13 @@ def _check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", metavar="FILE", help="YAML files with one TrainingJob each")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="json: one object for all files")
     parser.set_defaults(command=lambda options: _load("check").check(options.files, options.output))
+
+
+def _advise(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("job", metavar="JOB.yaml", help="the job")
+    parser.add_argument("--network", metavar="BANDWIDTH", help="a cluster's link, as 10Gbit, instead of this machine's")
+    parser.add_argument("--output", choices=("text", "json"), default="text", help="json: one object")
+    parser.set_defaults(command=lambda options: _load("advise").advise(options.job, options.network, options.output))
 
 
 def _render(parser: argparse.ArgumentParser) -> None:

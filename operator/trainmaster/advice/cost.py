@@ -1,0 +1,118 @@
+"""The cost model: seconds per step and samples per second of a strategy on a machine that was measured.
+
+    step = compute(share) * crowding * idle + exchange(bytes)
+
+- compute(n) = fixed + n * per sample: the line through the measured steps of one device (`Timing`).
+- crowding = ranks / devices where ranks outnumber the devices of this machine, else 1.
+- exchange(b) = latency + b / bandwidth: the line through the measured all-reduces of two ranks, for the bytes of the
+  busiest rank (traffic.py); what an all-reduce of two ranks sends is its size.
+- idle = 1 + (p-1)/m for p pipeline stages and m micro-batches, the bubble.
+- Asynchronous strategies do not wait for the slowest: their rates add up.
+
+Deliberately without overlap of communication and computation: a strategy that hides it does better than predicted.
+`bench/advise.py` holds the predictions against measurements.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainmaster.advice import traffic
+from trainmaster.advice.facts import GroupFacts, MachineFacts, ModelFacts
+
+_SPLITS_MODEL = ("Pipeline", "Tensor")
+
+
+@dataclass(frozen=True)
+class Line:
+    """y = fixed + slope * x, neither negative."""
+
+    fixed: float
+    slope: float
+
+    def at(self, x: float) -> float:
+        """The value at x."""
+        return self.fixed + self.slope * x
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A strategy with its options for a group, to be predicted."""
+
+    strategy: str
+    options: Mapping[str, Any]
+    group: GroupFacts
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Seconds of one step of the global batch, split into what they are spent on."""
+
+    candidate: Candidate
+    compute: float
+    exchange: float
+
+    @property
+    def step_seconds(self) -> float:
+        """Of one step."""
+        return self.compute + self.exchange
+
+    @property
+    def samples_per_second(self) -> float:
+        """Of the whole group."""
+        return self.candidate.group.batch / self.step_seconds
+
+
+def line_through(points: list[tuple[float, float]]) -> Line:
+    """The least-squares line with fixed and slope at least 0; through the origin if all x are equal."""
+    count = len(points)
+    mean_x = sum(x for x, _ in points) / count
+    mean_y = sum(y for _, y in points) / count
+    spread = sum((x - mean_x) ** 2 for x, _ in points)
+    if spread == 0:
+        return Line(0.0, mean_y / mean_x if mean_x else 0.0)
+    slope = max(0.0, sum((x - mean_x) * (y - mean_y) for x, y in points) / spread)
+    fixed = mean_y - slope * mean_x
+    if fixed < 0:
+        return Line(0.0, sum(x * y for x, y in points) / sum(x * x for x, _ in points))
+    return Line(fixed, slope)
+
+
+def compute_line(machine: MachineFacts) -> Line:
+    """Seconds of a step over its samples, on one device."""
+    return line_through([(timing.samples, timing.seconds) for timing in machine.compute])
+
+
+def exchange_line(machine: MachineFacts) -> Line:
+    """Seconds of an exchange over the bytes that a rank sends."""
+    return line_through([(exchange.size, exchange.seconds) for exchange in machine.exchange])
+
+
+def predict(candidate: Candidate, model: ModelFacts, machine: MachineFacts) -> Prediction:
+    """What the model says of one candidate."""
+    compute = _compute(candidate, compute_line(machine), machine)
+    flows = traffic.flows(candidate.strategy, candidate.options, model, candidate.group)
+    link = exchange_line(machine)
+    sent = max((flow.sends for flow in flows), default=0.0)
+    return Prediction(candidate, compute, link.at(sent) if flows else 0.0)
+
+
+def _compute(candidate: Candidate, line: Line, machine: MachineFacts) -> float:
+    special: Callable[[Candidate, Line], float] | None = _COMPUTE.get(candidate.strategy)
+    ranks = candidate.group.ranks
+    seconds = special(candidate, line) if special else line.at(candidate.group.batch / ranks)
+    return seconds * max(1.0, ranks / machine.devices)
+
+
+def _pipeline(candidate: Candidate, line: Line) -> float:
+    stages = candidate.group.ranks
+    parts = int(candidate.options.get("microBatches") or 4 * stages)
+    each = line.at(candidate.group.batch / parts) / stages
+    return each * (parts + stages - 1)
+
+
+def _tensor(candidate: Candidate, line: Line) -> float:
+    return line.fixed + line.slope * candidate.group.batch / candidate.group.ranks
+
+
+_COMPUTE = {"Pipeline": _pipeline, "Tensor": _tensor}

@@ -1,0 +1,128 @@
+"""What a job will do, in sentences: processes, traffic, memory, failures. Used by `trainmaster explain JOB.yaml`."""
+
+from collections.abc import Iterator
+
+from trainmaster.advice import memory, traffic
+from trainmaster.advice.facts import GroupFacts, ModelFacts
+from trainmaster.advice.textbook import TEXTBOOK, taxonomy
+from trainmaster.advice.units import in_bytes, in_numbers
+from trainmaster.api.job import TrainingJob
+from trainmaster.api.replicas import ReplicaSpec
+
+Section = tuple[str, list[str]]
+
+
+def group_facts(job: TrainingJob) -> GroupFacts:
+    """The numbers of its spec."""
+    servers = job.spec.parameter_servers
+    return GroupFacts(
+        workers=job.spec.workers.replicas,
+        ranks_per_worker=job.spec.workers.ranks,
+        servers=servers.replicas if servers else 0,
+        batch=job.spec.training.global_batch_size or 0,
+    )
+
+
+def explain(job: TrainingJob, model: ModelFacts | None) -> list[Section]:
+    """Title and lines of each section. `model` is None for a script, which nobody can look into."""
+    return [
+        ("Strategy", list(_strategy(job))),
+        ("Processes", list(_processes(job))),
+        ("Who talks to whom", list(_traffic(job, model))),
+        ("Memory for the model", list(_memory(job, model))),
+        ("When something dies", list(_failure(job, model))),
+    ]
+
+
+def _strategy(job: TrainingJob) -> Iterator[str]:
+    strategy = job.spec.strategy
+    row = TEXTBOOK[strategy.type]
+    yield f"{strategy.type}: {row.title} ({taxonomy(strategy.type, strategy.options)}; {row.source})."
+    yield row.holds
+    chosen = ", ".join(f"{name}: {value}" for name, value in strategy.options.items() if value is not None)
+    if chosen:
+        yield f"Options: {chosen}."
+    for refusal in job.spec.not_yet_supported():
+        yield f"But {refusal.field}: {refusal.message}."
+
+
+def _processes(job: TrainingJob) -> Iterator[str]:
+    spec, batch = job.spec, job.spec.training.global_batch_size
+    yield _role("worker", spec.workers)
+    if spec.parameter_servers is not None:
+        yield _role("parameter server", spec.parameter_servers)
+    yield "A replica is a pod on a cluster and an agent process here; its agent starts the ranks and watches them."
+    if batch and spec.strategy.type in ("Pipeline", "Tensor"):
+        yield f"All ranks work together on each batch of {batch} samples."
+    elif batch:
+        yield f"Each batch of {batch} samples is shared among the ranks; {_samples(batch, job)} each."
+
+
+def _samples(batch: int, job: TrainingJob) -> str:
+    mesh = job.spec.strategy.mesh
+    shares = mesh.data * mesh.sharded if job.spec.strategy.type == "Mesh" and mesh else job.spec.worker_ranks
+    small, rest = divmod(batch, shares)
+    return f"{small} or {small + 1}" if rest else str(small)
+
+
+def _role(word: str, replica: ReplicaSpec) -> str:
+    device = f"{replica.gpus} x {replica.gpu_resource}" if replica.gpus else "CPU only"
+    wants = [
+        device,
+        *(f"{name} {value}" for name, value in (("cpu", replica.cpu), ("memory", replica.memory)) if value),
+    ]
+    ranks = f"{replica.ranks} ranks" if replica.ranks > 1 else "1 rank"
+    return f"{replica.replicas} {word}{'s' if replica.replicas > 1 else ''} with {ranks} each ({', '.join(wants)})."
+
+
+def _traffic(job: TrainingJob, model: ModelFacts | None) -> Iterator[str]:
+    strategy = job.spec.strategy
+    yield TEXTBOOK[strategy.type].talks
+    if model is None:
+        yield "A script's own affair: its model cannot be looked into, so no bytes are given."
+        return
+    found = traffic.flows(strategy.type, strategy.options, model, group_facts(job))
+    for flow in found:
+        way = "through the host's memory" if flow.through == "memory" else "over the network"
+        sends, receives = in_bytes(flow.sends), in_bytes(flow.receives)
+        yield f"Each step {flow.who} sends {sends} and receives {receives} {way}: {flow.why}."
+    if not found:
+        yield "No bytes travel."
+
+
+def _memory(job: TrainingJob, model: ModelFacts | None) -> Iterator[str]:
+    if model is None:
+        yield "Unknown, as it is a script's."
+        return
+    strategy = job.spec.strategy
+    yield (
+        f"The model has {in_numbers(model.parameters)} parameters ({in_bytes(model.parameter_bytes)}); "
+        f"its optimizer keeps {in_bytes(model.optimizer_bytes)} more."
+    )
+    for need in memory.needs(strategy.type, strategy.options, model, group_facts(job)):
+        parts = [("parameters", need.parameters), ("gradients", need.gradients), ("optimizer", need.optimizer)]
+        parts += [("activations", need.activations)] if need.activations else []
+        told = ", ".join(f"{name} {in_bytes(size)}" for name, size in parts if size)
+        yield f"{need.who[0].upper()}{need.who[1:]}: about {in_bytes(need.total)} ({told})."
+
+
+def _failure(job: TrainingJob, model: ModelFacts | None) -> Iterator[str]:
+    checkpoint, policy = job.spec.checkpoint, job.spec.failure_policy
+    yield TEXTBOOK[job.spec.strategy.type].failure
+    size = f" ({in_bytes(model.parameter_bytes + model.buffer_bytes + model.optimizer_bytes)})" if model else ""
+    every, keep = checkpoint.every_steps, checkpoint.keep
+    yield f"A checkpoint{size} is written every {every} steps, {_place(job)}; {keep} are kept."
+    yield (
+        f"After {policy.max_restarts} failures of the training itself without progress the job fails; "
+        "evictions and lost nodes do not count."
+    )
+
+
+def _place(job: TrainingJob) -> str:
+    storage = job.spec.checkpoint.storage
+    if storage is None:
+        return "into the pods on a cluster, into the run's folder here"
+    if storage.path:
+        return f"into {storage.path}"
+    claim = storage.persistent_volume_claim
+    return f"to the claim {claim.claim_name}" if claim else "to the storage that the job names"

@@ -1,0 +1,25 @@
+"""What the trainer measures for us: a model's sizes (`ModelFacts`) and a machine's speeds (`MachineFacts`).
+
+`trainmaster_trainer.measure` prints them as one JSON object; the control side never imports torch.
+"""
+
+from dataclasses import dataclass
+
+from trainmaster.wire.measured import MachineFacts, ModelFacts
+
+__all__ = ["GroupFacts", "MachineFacts", "ModelFacts"]
+
+
+@dataclass(frozen=True)
+class GroupFacts:
+    """Who trains: the numbers of a spec that traffic, memory and cost depend on."""
+
+    workers: int
+    ranks_per_worker: int
+    servers: int
+    batch: int
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of all workers."""
+        return self.workers * self.ranks_per_worker

@@ -1,0 +1,171 @@
+"""How many bytes travel at every step, by the theory of each strategy.
+
+S is the size of all gradients, P that of all parameters, N the number of ranks. A ring all-reduce sends and receives
+2S(N-1)/N at every rank (Patarasuk and Yuan, 2009), a driver 2(N-1)S in all; `tests/trainer` counts that the strategies
+do. What a compression saves is counted; latency is the affair of cost.py.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainmaster.advice.facts import GroupFacts, ModelFacts
+
+Options = Mapping[str, Any]
+
+# Of four bytes, how much is sent. PowerSGD and TopK depend on the shapes; these are their defaults' order of size.
+COMPRESSED = {"None": 1.0, "BF16": 0.5, "INT8": 0.25, "PowerSGD": 0.05, "TopK": 0.02}
+
+
+@dataclass(frozen=True)
+class Flow:
+    """What one kind of rank sends and receives at every step, in bytes. `through`: network, or memory of the host."""
+
+    who: str
+    sends: float
+    receives: float
+    why: str
+    through: str = "network"
+
+
+def flows(strategy_type: str, options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
+    """The traffic of one step; empty where nobody talks."""
+    return _FLOWS[strategy_type](options, model, group)
+
+
+def busiest(found: tuple[Flow, ...]) -> float:
+    """Bytes through the busiest link (both directions) at every step."""
+    return max((flow.sends + flow.receives for flow in found), default=0.0)
+
+
+def _gradients(options: Options, model: ModelFacts) -> float:
+    return model.parameter_bytes * COMPRESSED[str(options.get("compression", "None"))]
+
+
+def _ring(size: float, ranks: int) -> float:
+    return 2 * size * (ranks - 1) / ranks
+
+
+def _where(group: GroupFacts) -> str:
+    return "memory" if group.workers == 1 else "network"
+
+
+def _nothing(_options: Options, _model: ModelFacts, _group: GroupFacts) -> tuple[Flow, ...]:
+    return ()
+
+
+def _mirrored(options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
+    each = _ring(_gradients(options, model), group.ranks)
+    return (Flow("every device", each, each, "gradients, 2S(N-1)/N", "memory"),) if group.ranks > 1 else ()
+
+
+def _all_reduce(options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
+    if group.ranks == 1:
+        return ()
+    return _ALGORITHMS[str(options.get("algorithm", "Native"))](_gradients(options, model), group)
+
+
+def _by_ring(size: float, group: GroupFacts) -> tuple[Flow, ...]:
+    each = _ring(size, group.ranks)
+    return (Flow("every rank", each, each, "gradients, 2S(N-1)/N", _where(group)),)
+
+
+def _by_driver(size: float, group: GroupFacts) -> tuple[Flow, ...]:
+    all_others = (group.ranks - 1) * size
+    return (
+        Flow("rank 0, the driver", all_others, all_others, "gradients, 2(N-1)S both ways together", _where(group)),
+        Flow("every other rank", size, size, "its gradients, and the sum", _where(group)),
+    )
+
+
+def _by_hierarchy(size: float, group: GroupFacts) -> tuple[Flow, ...]:
+    between = _ring(size, group.workers)
+    inside = size * (group.ranks_per_worker - 1)
+    found = [Flow("the first rank of a worker", between, between, "sums of whole workers, 2S(W-1)/W")]
+    if inside:
+        found.append(Flow("inside a worker", inside, inside, "gradients up, the sum down", "memory"))
+    return tuple(found) if group.workers > 1 else tuple(found[1:])
+
+
+_ALGORITHMS = {"Native": _by_ring, "Ring": _by_ring, "Driver": _by_driver, "Hierarchical": _by_hierarchy}
+
+
+def _central(_options: Options, model: ModelFacts, _group: GroupFacts) -> tuple[Flow, ...]:
+    size = model.parameter_bytes
+    return (Flow("every device", size, size, "gradients in, parameters out", "memory"),)
+
+
+def _servers(options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
+    pushed, pulled = _gradients(options, model), float(model.parameter_bytes)
+    share = group.ranks / max(1, group.servers)
+    return (
+        Flow("every worker", pushed, pulled, "gradients pushed, parameters pulled"),
+        Flow("every server", pulled * share, pushed * share, f"its shard with {group.ranks} workers"),
+    )
+
+
+def _gossip(options: Options, model: ModelFacts, _group: GroupFacts) -> tuple[Flow, ...]:
+    part = float(options.get("topKPercent") or 100) / 100
+    each = model.parameter_bytes * part * int(options.get("peers", 1))
+    return (Flow("every worker", each, each, "its model, to a random peer"),)
+
+
+def _local(options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
+    every = int(options.get("every", 8))
+    each = _ring(_gradients(options, model), group.ranks) / every
+    return (Flow("every rank", each, each, f"the model at every {every}th step", _where(group)),)
+
+
+def _sharded(_options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
+    each = 3 * model.parameter_bytes * (group.ranks - 1) / group.ranks
+    return (Flow("every rank", each, each, "layers gathered twice, gradients scattered: 3P(N-1)/N", _where(group)),)
+
+
+def _pipeline(_options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
+    each = float(group.batch * (model.boundary_bytes or 0))
+    return (Flow("every inner stage", 2 * each, 2 * each, "activations on, their gradients back", _where(group)),)
+
+
+def _tensor(_options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
+    # Two all-reduces of activations in each block's forward pass, two in its backward pass (Shoeybi et al., 2019).
+    crossings = 4 * max(1, model.layers - 2)
+    each = _ring(crossings * group.batch * (model.boundary_bytes or 0), group.ranks)
+    return (Flow("every rank", each, each, "about: activations of each block, 4 all-reduces", _where(group)),)
+
+
+def _mesh(options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
+    data, sharded, pipeline, tensor = (int(options.get(axis, 1)) for axis in ("data", "sharded", "pipeline", "tensor"))
+    part = model.parameter_bytes / (pipeline * tensor)
+    batch = group.batch / (data * sharded)
+    small = GroupFacts(1, 1, 0, int(batch))
+    found: list[Flow] = []
+    if data > 1:
+        each = _ring(part / sharded, data)
+        found.append(Flow(f"along data ({data})", each, each, "gradients of this rank's part", _where(group)))
+    if sharded > 1:
+        each = 3 * part * (sharded - 1) / sharded
+        found.append(Flow(f"along sharded ({sharded})", each, each, "layers and gradients", _where(group)))
+    if pipeline > 1:
+        (flow,) = _pipeline({}, model, small)
+        found.append(Flow(f"along pipeline ({pipeline})", flow.sends, flow.receives, flow.why, _where(group)))
+    if tensor > 1:
+        (flow,) = _tensor({}, model, GroupFacts(1, tensor, 0, int(batch)))
+        found.append(
+            Flow(f"along tensor ({tensor})", flow.sends / pipeline, flow.receives / pipeline, flow.why, _where(group))
+        )
+    return tuple(found)
+
+
+_FLOWS: dict[str, Callable[[Options, ModelFacts, GroupFacts], tuple[Flow, ...]]] = {
+    "OneDevice": _nothing,
+    "Mirrored": _mirrored,
+    "AllReduce": _all_reduce,
+    "CentralStorage": _central,
+    "ParameterServer": _servers,
+    "Gossip": _gossip,
+    "LocalSGD": _local,
+    "FullySharded": _sharded,
+    "Pipeline": _pipeline,
+    "Tensor": _tensor,
+    "Mesh": _mesh,
+}

@@ -1,0 +1,114 @@
+"""`trainmaster advise JOB.yaml`: runs a few steps here, and says whether distributing pays and by which strategy."""
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from trainmaster.advice import recommendation
+from trainmaster.advice.recommendation import Line
+from trainmaster.advice.units import in_bytes, in_seconds
+from trainmaster.api.job import TrainingJob
+from trainmaster.cli.check import EXIT_BAD, EXIT_GOOD, load_or_report
+from trainmaster.cli.measuring import MeasureError, measure
+from trainmaster.wire.measured import MachineFacts
+
+_HEADER = ("strategy", "ranks", "step", "compute", "exchange", "samples/s", "speed-up", "memory")
+_BITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
+
+
+def advise(path: str, network: str | None, output: str) -> int:
+    """The command. `network` is a bandwidth as in 10Gbit, None for this machine's own exchange."""
+    try:
+        link = bandwidth(network) if network else None
+    except ValueError as error:
+        print(f"--network: {error}", file=sys.stderr)
+        return EXIT_BAD
+    job = load_or_report(Path(path))
+    if job is None:
+        return EXIT_BAD
+    if job.spec.training.task is None:
+        print(f"{path}: spec.training.command: a script cannot be looked into; advise needs a task.", file=sys.stderr)
+        return EXIT_BAD
+    print("Measuring this machine with the job's own model; some seconds ...", file=sys.stderr)
+    try:
+        measured = measure(job, Path(path).resolve().parent, machine=True)
+    except MeasureError as error:
+        print(f"{path}: {error}", file=sys.stderr)
+        return EXIT_BAD
+    machine = measured.machine
+    if machine is None or not machine.exchange:
+        print(f"{path}: two ranks could not exchange anything on this machine.", file=sys.stderr)
+        return 1
+    if link:
+        machine = recommendation.over_network(machine, link, job.spec.worker_ranks)
+    lines = recommendation.compare(job, measured.model, machine)
+    conclusion = recommendation.conclusion(lines, _memory(machine))
+    print(_as_json(lines, conclusion) if output == "json" else _as_text(job, machine, lines, conclusion))
+    return EXIT_GOOD
+
+
+def bandwidth(text: str) -> float:
+    """Bytes per second of `10Gbit`, `100Mbit`, ...
+
+    Raises:
+        ValueError: it is none.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)bit(?:/s)?", text.strip().lower())
+    if not found or float(found[1]) <= 0:
+        raise ValueError(f"{text!r} is no bandwidth; write it like 10Gbit or 100Mbit")
+    return float(found[1]) * _BITS[found[2]] / 8
+
+
+def _memory(machine: MachineFacts) -> float | None:
+    """Bytes that one process may use; of GPUs the trainer knows, not we."""
+    if machine.device == "GPU":
+        return None
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def _as_text(job: TrainingJob, machine: MachineFacts, lines: list[Line], conclusion: str) -> str:
+    rows = [_HEADER, *(_row(line) for line in lines)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))]
+    table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    plural = "s" if machine.devices > 1 else ""
+    head = f"{job.name}: {machine.devices} {machine.device}{plural}; predictions for batches of {_batch(job)} samples"
+    return "\n".join([head, "", *table, "", conclusion])
+
+
+def _batch(job: TrainingJob) -> int:
+    return job.spec.training.global_batch_size or 0
+
+
+def _row(line: Line) -> tuple[str, ...]:
+    prediction = line.prediction
+    return (
+        prediction.candidate.strategy,
+        str(prediction.candidate.group.ranks),
+        in_seconds(prediction.step_seconds),
+        in_seconds(prediction.compute),
+        in_seconds(prediction.exchange) if prediction.exchange else "-",
+        f"{prediction.samples_per_second:.4g}",
+        f"{line.speedup:.2f}",
+        in_bytes(line.memory),
+    )
+
+
+def _as_json(lines: list[Line], conclusion: str) -> str:
+    return json.dumps({"predictions": [_plain(line) for line in lines], "conclusion": conclusion}, indent=2)
+
+
+def _plain(line: Line) -> dict[str, Any]:
+    prediction = line.prediction
+    return {
+        "strategy": prediction.candidate.strategy,
+        "ranks": prediction.candidate.group.ranks,
+        "stepSeconds": prediction.step_seconds,
+        "computeSeconds": prediction.compute,
+        "exchangeSeconds": prediction.exchange,
+        "samplesPerSecond": prediction.samples_per_second,
+        "speedup": line.speedup,
+        "memoryBytes": line.memory,
+    }

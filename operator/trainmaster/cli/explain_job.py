@@ -1,0 +1,33 @@
+"""The part of `trainmaster explain` that looks ahead: what will happen when this job runs."""
+
+import sys
+from pathlib import Path
+
+from trainmaster.advice.explanation import Section, explain
+from trainmaster.advice.facts import ModelFacts
+from trainmaster.api.job import TrainingJob
+from trainmaster.cli.check import EXIT_BAD, EXIT_GOOD, load_or_report
+from trainmaster.cli.measuring import MeasureError, measure
+
+
+def explain_job(path: str) -> int:
+    """Print the sections; 2 where the file is no job or its task cannot be used."""
+    job = load_or_report(Path(path))
+    if job is None:
+        return EXIT_BAD
+    try:
+        model = _model(job, Path(path).resolve().parent)
+    except MeasureError as error:
+        print(f"{path}: {error}", file=sys.stderr)
+        return EXIT_BAD
+    print("\n\n".join(_as_text(section) for section in explain(job, model)))
+    return EXIT_GOOD
+
+
+def _model(job: TrainingJob, folder: Path) -> ModelFacts | None:
+    return measure(job, folder, machine=False).model if job.spec.training.task else None
+
+
+def _as_text(section: Section) -> str:
+    title, lines = section
+    return "\n".join([title, *(f"  {line}" for line in lines)])

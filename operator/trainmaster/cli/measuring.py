@@ -1,0 +1,49 @@
+"""Has the trainer look at a job's task, in a process of its own: the control side never imports torch.
+
+Used by `trainmaster explain` and `trainmaster advise`.
+"""
+
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from trainmaster.api.job import TrainingJob
+from trainmaster.core.environment import training_plan
+from trainmaster.local.processes import inherited_environment
+from trainmaster.wire import codec, names
+from trainmaster.wire.measured import Measured
+
+
+class MeasureError(Exception):
+    """The task cannot be looked at; the message says why."""
+
+
+def measure(job: TrainingJob, folder: Path, machine: bool) -> Measured:
+    """Sizes of the job's model; with `machine` the speeds as well, which takes some seconds.
+
+    Raises:
+        MeasureError: the task cannot be used, or there is no trainer in this environment.
+    """
+    plan = training_plan(job)
+    place = folder / plan.working_directory if plan.working_directory else folder
+    plan = dataclasses.replace(plan, working_directory=str(place.resolve()))
+    command = [sys.executable, "-P", "-m", "trainmaster_trainer.measure", *(["--machine"] if machine else [])]
+    environment = {
+        **inherited_environment(folder, Path.cwd()),
+        **{variable.name: variable.value or "" for variable in job.spec.workers.env},
+        names.ENV_TRAINING: codec.encode(plan).decode(),
+        names.ENV_CHECKPOINTS: os.devnull,
+    }
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise MeasureError(_reason(done.stderr))
+    return codec.decode(Measured, done.stdout.strip().splitlines()[-1])
+
+
+def _reason(errors: str) -> str:
+    lines = errors.strip().splitlines()
+    if any("No module named 'torch'" in line for line in lines):
+        return "torch is not installed here: pip install 'trainmaster[trainer]'."
+    return lines[-1] if lines else "the trainer ended without a word."

@@ -1,0 +1,59 @@
+"""What a look at a task tells: sizes of its model, speeds of the machine. Printed by the trainer, read by the CLI.
+
+Bytes and seconds throughout. `None` where it could not be found out (a model too big to try, say).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional, Tuple
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """A task's model and samples."""
+
+    parameters: int  # numbers to train
+    parameter_bytes: int
+    buffer_bytes: int
+    optimizer_bytes: int  # what the optimizer keeps beside all parameters
+    largest_layer_bytes: int  # parameters of the biggest module without children
+    layers: int  # parts that run one after the other, at most so many stages
+    samples: int
+    sample_bytes: int  # inputs and targets of one sample
+    activation_bytes: Optional[int] = None  # kept for the backward pass, per sample
+    boundary_bytes: Optional[int] = None  # what flows from layer to layer, per sample; the median
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of one step on one device with `samples` samples; the fastest of several."""
+
+    samples: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Seconds of one all-reduce of `size` bytes between two ranks; the median of several."""
+
+    size: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class MachineFacts:
+    """How fast this machine computes the model, and how fast two ranks on it exchange."""
+
+    devices: int  # GPUs, or cores where there are none
+    device: str  # "GPU" or "core"
+    compute: Tuple[Timing, ...]
+    exchange: Tuple[Exchange, ...]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The answer of `python -m trainmaster_trainer.measure`."""
+
+    model: ModelFacts
+    machine: Optional[MachineFacts] = None

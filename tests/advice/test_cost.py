@@ -1,0 +1,57 @@
+"""The cost model on machines whose answer one knows without it."""
+
+import pytest
+from trainmaster.advice import cost, memory
+from trainmaster.advice.cost import Candidate
+
+from tests.advice.samples import MIB, MODEL, a_group, a_machine
+
+
+def test_a_line_goes_through_points_on_a_line() -> None:
+    line = cost.line_through([(1, 3), (2, 5), (4, 9)])
+    assert (line.fixed, line.slope) == pytest.approx((1, 2))
+
+
+def test_a_line_never_starts_below_nothing() -> None:
+    assert cost.line_through([(1, 0.0), (2, 10.0)]).fixed == 0
+
+
+def test_a_line_of_one_point_goes_through_the_origin() -> None:
+    assert cost.line_through([(4, 8)]) == cost.Line(0, 2)
+
+
+def test_data_parallelism_divides_the_work_and_adds_the_exchange() -> None:
+    found = cost.predict(Candidate("AllReduce", {"algorithm": "Ring"}, a_group(4)), MODEL, a_machine())
+    assert found.compute == pytest.approx(0.064 / 4)
+    assert found.exchange == pytest.approx(2 * 4 * 3 / 4 * 0.001)
+    assert found.samples_per_second == pytest.approx(64 / (0.016 + 0.006))
+
+
+def test_ranks_without_a_device_of_their_own_share() -> None:
+    crowded = cost.predict(Candidate("AllReduce", {}, a_group(4)), MODEL, a_machine(devices=2))
+    roomy = cost.predict(Candidate("AllReduce", {}, a_group(4)), MODEL, a_machine(devices=4))
+    assert crowded.compute == 2 * roomy.compute
+
+
+def test_a_pipeline_idles_as_its_bubble_says() -> None:
+    stages, parts = 4, 8
+    group = a_group(stages)
+    found = cost.predict(Candidate("Pipeline", {"microBatches": parts}, group), MODEL, a_machine())
+    busy = 0.064 / stages
+    assert 1 - busy / found.compute == pytest.approx((stages - 1) / (parts + stages - 1))
+
+
+@pytest.mark.parametrize("strategy", ["FullySharded", "Tensor", "Pipeline"])
+def test_splitting_the_model_divides_its_memory(strategy: str) -> None:
+    (need,) = memory.needs(strategy, {}, MODEL, a_group(4))
+    assert (need.parameters, need.optimizer) == (MIB, 2 * MIB)
+
+
+def test_a_data_parallel_rank_holds_everything_but_the_batch() -> None:
+    (need,) = memory.needs("AllReduce", {}, MODEL, a_group(4))
+    assert (need.parameters, need.optimizer, need.activations) == (4 * MIB, 8 * MIB, 16 * 1000)
+
+
+def test_servers_hold_the_optimizer_and_workers_do_not() -> None:
+    worker, server = memory.needs("ParameterServer", {}, MODEL, a_group(4, servers=2))
+    assert (worker.optimizer, server.optimizer) == (0, 4 * MIB)

@@ -1,0 +1,64 @@
+"""What `explain` says of a job."""
+
+from typing import Any
+
+import pytest
+from trainmaster.advice.explanation import explain
+from trainmaster.advice.textbook import TEXTBOOK, taxonomy
+from trainmaster.advice.units import in_bytes, in_numbers, in_seconds
+
+from tests.advice.samples import MODEL
+from tests.builders import a_job
+
+
+def told(strategy: dict[str, Any], workers: int = 4, known: bool = True, **spec: Any) -> str:
+    job = a_job().where(strategy=strategy, **spec).with_workers(workers).build()
+    return "\n".join(line for _, lines in explain(job, MODEL if known else None) for line in lines)
+
+
+def test_the_taxonomy_of_the_textbooks_is_told() -> None:
+    assert "data parallel, synchronous, decentralized" in told({"type": "AllReduce"})
+    assert taxonomy("ParameterServer", {"update": "Async"}) == "data parallel, asynchronous, centralized"
+    assert taxonomy("ParameterServer", {"update": "Sync"}) == "data parallel, synchronous, centralized"
+    assert taxonomy("OneDevice", {}) == "not parallel"
+
+
+def test_bytes_memory_and_failures_are_told_in_numbers() -> None:
+    said = told({"type": "AllReduce"}, failurePolicy={"maxRestarts": 7}, checkpoint={"everySteps": 20})
+    assert "Each step every rank sends 6 MiB and receives 6 MiB over the network: gradients, 2S(N-1)/N." in said
+    assert "The model has 1.05 million parameters (4 MiB); its optimizer keeps 8 MiB more." in said
+    assert (
+        "Every rank: about 16 MiB (parameters 4 MiB, gradients 4 MiB, optimizer 8 MiB, activations 15.6 KiB)." in said
+    )
+    assert "A checkpoint (12 MiB) is written every 20 steps" in said
+    assert "After 7 failures" in said
+
+
+def test_a_scripts_model_is_not_guessed() -> None:
+    assert "no bytes are given" in told({"type": "AllReduce"}, known=False)
+
+
+def test_roles_have_their_own_lines() -> None:
+    said = told({"type": "ParameterServer"}, parameterServers={"replicas": 2, "memory": "8Gi"})
+    assert "4 workers with 1 rank each (CPU only)." in said
+    assert "2 parameter servers with 1 rank each (CPU only, memory 8Gi)." in said
+
+
+def test_a_batch_that_does_not_divide_is_told_as_it_is_shared() -> None:
+    assert "shared among the ranks; 21 or 22 each" in told({"type": "AllReduce"}, workers=3)
+
+
+@pytest.mark.parametrize("strategy", sorted(TEXTBOOK))
+def test_every_strategy_can_be_explained(strategy: str) -> None:
+    options: dict[str, Any] = {"mesh": {"data": 2, "tensor": 2}} if strategy == "Mesh" else {}
+    servers: dict[str, Any] = {"parameterServers": {"replicas": 1}} if strategy == "ParameterServer" else {}
+    workers = 1 if strategy in ("OneDevice", "Mirrored", "CentralStorage") else 4
+    said = told({"type": strategy, **options}, workers=workers, **servers)
+    assert TEXTBOOK[strategy].title in said
+    assert TEXTBOOK[strategy].failure in said
+
+
+def test_units() -> None:
+    assert [in_bytes(0), in_bytes(1536), in_bytes(3 * 2**40)] == ["0 B", "1.5 KiB", "3 TiB"]
+    assert [in_numbers(999), in_numbers(120064)] == ["999", "120 thousand"]
+    assert [in_seconds(0), in_seconds(0.0123), in_seconds(90)] == ["0 us", "12.3 ms", "1.5 min"]

@@ -1,0 +1,89 @@
+"""The bytes of the textbook's formulas."""
+
+from typing import Any
+
+import pytest
+from trainmaster.advice import traffic
+from trainmaster.advice.facts import GroupFacts
+from trainmaster.api.strategy import OPTIONS_OF, Strategy
+
+from tests.advice.samples import MODEL, a_group
+
+S = MODEL.parameter_bytes
+
+
+def sent(strategy: str, group: GroupFacts, **options: Any) -> list[tuple[float, float]]:
+    return [(flow.sends, flow.receives) for flow in traffic.flows(strategy, options, MODEL, group)]
+
+
+def test_one_device_sends_nothing() -> None:
+    assert sent("OneDevice", a_group(1)) == []
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+def test_a_ring_sends_the_same_at_every_rank(ranks: int) -> None:
+    assert sent("AllReduce", a_group(ranks), algorithm="Ring") == [(2 * S * (ranks - 1) / ranks,) * 2]
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+def test_a_driver_carries_what_all_others_send(ranks: int) -> None:
+    driver, other = sent("AllReduce", a_group(ranks), algorithm="Driver")
+    assert sum(driver) == 2 * (ranks - 1) * S
+    assert other == (S, S)
+
+
+def test_a_hierarchy_sends_less_over_the_network_than_a_ring_of_all() -> None:
+    group = a_group(workers=2, ranks=4)
+    network, inside = traffic.flows("AllReduce", {"algorithm": "Hierarchical"}, MODEL, group)
+    (ring,) = traffic.flows("AllReduce", {"algorithm": "Ring"}, MODEL, group)
+    assert (network.through, inside.through) == ("network", "memory")
+    assert network.sends < ring.sends
+
+
+def test_within_one_worker_nothing_goes_over_the_network() -> None:
+    (flow,) = traffic.flows("AllReduce", {}, MODEL, a_group(workers=1, ranks=4))
+    assert flow.through == "memory"
+
+
+def test_local_steps_divide_the_traffic() -> None:
+    ((every, _),), ((eighth, _),) = sent("AllReduce", a_group()), sent("LocalSGD", a_group(), every=8)
+    assert eighth == every / 8
+
+
+def test_a_shorter_number_halves_the_traffic() -> None:
+    ((whole, _),), ((half, _),) = sent("AllReduce", a_group()), sent("AllReduce", a_group(), compression="BF16")
+    assert half == whole / 2
+
+
+def test_servers_share_what_all_workers_push_and_pull() -> None:
+    worker, server = sent("ParameterServer", a_group(4, servers=2))
+    assert worker == (S, S)
+    assert server == (2 * S, 2 * S)
+
+
+def test_sharding_moves_half_as_much_again_as_all_reduce() -> None:
+    ((sharded, _),), ((reduced, _),) = sent("FullySharded", a_group()), sent("AllReduce", a_group())
+    assert sharded == 1.5 * reduced
+
+
+def test_a_pipeline_sends_activations_only() -> None:
+    assert sent("Pipeline", a_group(batch=64)) == [(2 * 64 * 100,) * 2]
+
+
+def test_each_axis_of_a_mesh_has_traffic_of_its_own() -> None:
+    found = traffic.flows("Mesh", {"data": 2, "sharded": 2, "pipeline": 2, "tensor": 2}, MODEL, a_group(16))
+    assert [flow.who.split()[1] for flow in found] == ["data", "sharded", "pipeline", "tensor"]
+    assert traffic.flows("Mesh", {"data": 1, "sharded": 1, "pipeline": 1, "tensor": 1}, MODEL, a_group(1)) == ()
+
+
+@pytest.mark.parametrize("strategy", ["OneDevice", "Mirrored", "CentralStorage", "Gossip", "Tensor", *OPTIONS_OF])
+def test_every_strategy_has_a_formula_for_its_default_options(strategy: str) -> None:
+    given = {"mesh": {"data": 2, "tensor": 2}} if strategy == "Mesh" else {}
+    options = Strategy.model_validate({"type": strategy, **given}).options
+    for flow in traffic.flows(strategy, options, MODEL, a_group(servers=1)):
+        assert flow.sends >= 0
+        assert flow.receives >= 0
+
+
+def test_the_busiest_link_is_the_drivers() -> None:
+    assert traffic.busiest(traffic.flows("AllReduce", {"algorithm": "Driver"}, MODEL, a_group(4))) == 6 * S

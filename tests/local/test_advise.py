@@ -1,0 +1,45 @@
+"""`trainmaster advise` on this machine's real speeds."""
+
+import json
+import subprocess
+from pathlib import Path
+
+from tests.local.command import BIN
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def advise(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([BIN, "advise", *arguments], capture_output=True, text=True, check=False, timeout=200)
+
+
+def test_advice_for_an_example_ends_with_a_recommendation() -> None:
+    done = advise(str(EXAMPLES / "digits" / "job.yaml"), "--network", "10Gbit", "--output", "json")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    strategies = [line["strategy"] for line in answer["predictions"]]
+    assert strategies[0] == "OneDevice"
+    assert "AllReduce" in strategies
+    assert all(line["stepSeconds"] > 0 for line in answer["predictions"])
+    assert answer["conclusion"].startswith("Distributing ")
+
+
+def test_a_script_cannot_be_looked_into() -> None:
+    done = advise(str(EXAMPLES / "script" / "job.yaml"))
+    assert done.returncode == 2
+    assert "a script cannot be looked into" in done.stderr
+
+
+def test_a_bandwidth_that_is_none_is_refused() -> None:
+    done = advise(str(EXAMPLES / "digits" / "job.yaml"), "--network", "fast")
+    assert done.returncode == 2
+    assert "'fast' is no bandwidth; write it like 10Gbit or 100Mbit" in done.stderr
+
+
+def test_a_task_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    job = (EXAMPLES / "digits" / "job.yaml").read_text().replace("digits:Digits", "digits:Digit")
+    (tmp_path / "job.yaml").write_text(job)
+    done = advise(str(tmp_path / "job.yaml"))
+    assert done.returncode == 2
+    assert "has no 'Digit'" in done.stderr
+    assert "Traceback" not in done.stderr

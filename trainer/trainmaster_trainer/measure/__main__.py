@@ -1,0 +1,48 @@
+"""The command: prints one JSON object; exit 78 and a sentence on stderr where the task cannot be used."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from trainmaster.wire import codec, names
+from trainmaster.wire.measured import MachineFacts, Measured
+
+from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.measure.exchange import measure_exchange
+from trainmaster_trainer.measure.machine import count_devices, measure_compute
+from trainmaster_trainer.measure.model import describe
+from trainmaster_trainer.rank import go_to
+from trainmaster_trainer.settings import Settings
+from trainmaster_trainer.task import load_task
+
+
+def main() -> int:
+    """Measure as asked."""
+    parser = argparse.ArgumentParser(prog="python -m trainmaster_trainer.measure")
+    parser.add_argument("--machine", action="store_true", help="run a few steps and exchanges as well")
+    options = parser.parse_args()
+    try:
+        sys.stdout.write(codec.encode(_measure(Settings.read(os.environ), options.machine)).decode() + "\n")
+    except ConfigurationError as error:
+        sys.stderr.write(f"{error}\n")
+        return names.EXIT_BAD_CONFIGURATION
+    return 0
+
+
+def _measure(settings: Settings, machine: bool) -> Measured:
+    plan = settings.plan
+    go_to(plan.working_directory)
+    # First, while this process has one thread: the two ranks are forked from it.
+    exchange = measure_exchange() if machine else ()
+    task = load_task(plan.task or "", plan.arguments)
+    model = describe(task)
+    if not machine:
+        return Measured(model)
+    count, device = count_devices()
+    return Measured(model, MachineFacts(count, device, measure_compute(task, plan.global_batch_size), exchange))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""How fast two ranks on this machine add up tensors: all-reduces of some sizes, as the strategies do them."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import tempfile
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from statistics import median
+
+import torch
+import torch.distributed as dist
+from trainmaster.wire.measured import Exchange
+
+_SIZES = (4 << 10, 256 << 10, 4 << 20, 16 << 20)
+_ROUNDS = 7
+
+
+def measure_exchange() -> tuple[Exchange, ...]:
+    """Two forked ranks; call it before this process runs any operation of torch, which would start threads."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = [context.Process(target=_rank, args=(rank, folder, theirs), daemon=True) for rank in range(2)]
+        for process in ranks:
+            process.start()
+        theirs.close()
+        try:
+            pairs: list[tuple[int, float]] = json.loads(ours.recv_bytes())
+        except EOFError:
+            return ()  # the ranks have said why on stderr; without figures nothing is predicted
+        finally:
+            for process in ranks:
+                process.join()
+    return tuple(Exchange(size, seconds) for size, seconds in pairs)
+
+
+def _rank(rank: int, folder: str, answer: Connection) -> None:
+    torch.set_num_threads(1)
+    store = dist.FileStore(str(Path(folder, "store")), 2)  # type: ignore[attr-defined]
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    found = [(size, _time(size)) for size in _SIZES]
+    if rank == 0:
+        answer.send_bytes(json.dumps(found).encode())
+    dist.destroy_process_group()
+
+
+def _time(size: int) -> float:
+    tensor = torch.zeros(size // 4)
+    taken = []
+    for _ in range(_ROUNDS):
+        dist.barrier()
+        began = time.perf_counter()
+        dist.all_reduce(tensor)
+        taken.append(time.perf_counter() - began)
+    return median(taken[1:])
