@@ -4,7 +4,7 @@ import signal
 import sys
 from importlib import import_module
 
-NAMES = ("step_time", "first_step", "restart", "operator")
+NAMES = ("step_time", "first_step", "restart", "operator", "transport")
 
 
 def main(names: list[str]) -> int:

@@ -1,0 +1,12 @@
+"""Transport: requests with tensors between ranks that come and go, and prove that they know the attempt's key.
+
+directory.py    who is there, and where: the roster file, which changes while we run
+handshake.py    both sides prove themselves before either believes a byte
+frame.py        what a message looks like: fixed header, JSON, raw tensor bytes
+connection.py   messages over one socket
+service.py      the answering side: one thread per peer, so that a slow one holds up nobody
+links.py        the asking side: connects, waits, connects again
+
+Used by the strategies without a process group across replicas (ParameterServer, Gossip). Nothing here reads or writes
+a pickle. Figures, and why it is not pyzmq: docs/decisions/0030-own-sockets.md.
+"""

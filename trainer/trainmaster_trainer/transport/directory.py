@@ -1,0 +1,96 @@
+"""Directory: who takes part and where they listen, as the roster file says at this moment.
+
+The agent replaces the file (`TRAINMASTER_ROSTER`) whenever a member comes, goes or moves; it is looked at again when
+somebody asks, but not more often than every `FRESH_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainmaster.wire import codec, names
+from trainmaster.wire.messages import Member, Roster
+
+from trainmaster_trainer.errors import ConfigurationError
+
+FRESH_SECONDS = 0.02
+Version = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rank listens. `life` differs between any two processes that were this rank one after the other."""
+
+    host: str
+    port: int
+    life: tuple[int, int]
+
+
+class Directory:
+    """Reads the roster file again when it has changed. Any thread may ask."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._version: Version | None = None
+        self._looked = 0.0
+        self._roster: Roster | None = None
+
+    @property
+    def roster(self) -> Roster:
+        """The newest roster that could be read.
+
+        Raises:
+            ConfigurationError: there never was one.
+        """
+        with self._lock:
+            self._refresh()
+            if self._roster is None:
+                raise ConfigurationError(
+                    f"There is no roster in {self._path}: strategies whose members come and go run under "
+                    "`trainmaster run` or the operator, not under torchrun."
+                )
+            return self._roster
+
+    def place(self, rank: int) -> Place | None:
+        """Where a rank listens now; None while it has no place."""
+        for member in self.roster.members:
+            local = rank - member.first_rank
+            if 0 <= local < min(member.ranks, len(member.ports)):
+                return Place(member.address, member.ports[local], (member.incarnation, member.start or 0))
+        return None
+
+    @property
+    def workers(self) -> list[int]:
+        """The ranks that train, in order."""
+        return self._ranks(names.WORKER)
+
+    @property
+    def servers(self) -> list[int]:
+        """The ranks that hold parameters, in order."""
+        return self._ranks(names.PARAMETER_SERVER)
+
+    def _ranks(self, role: str) -> list[int]:
+        members = [member for member in self.roster.members if member.role == role]
+        return sorted(rank for member in members for rank in _ranks_of(member))
+
+    def _refresh(self) -> None:
+        now = time.monotonic()
+        if now < self._looked + FRESH_SECONDS:
+            return
+        self._looked = now
+        try:
+            status = self._path.stat()
+            version = (status.st_ino, status.st_mtime_ns, status.st_size)
+            if version != self._version:
+                self._roster = codec.decode(Roster, self._path.read_bytes())
+                self._version = version
+        except (OSError, codec.WireError):
+            return  # about to be replaced: what was known holds until then
+
+
+def _ranks_of(member: Member) -> range:
+    return range(member.first_rank, member.first_rank + member.ranks)

@@ -1,0 +1,114 @@
+"""The handshake: each side shows that it knows the attempt's key, without showing the key.
+
+    caller    -> listener   magic, attempt, own rank, wanted rank, life, nonce           (64 bytes)
+    listener  -> caller     nonce, HMAC(key, "listener" + all of the above)              (64 bytes)
+    caller    -> listener   HMAC(key, "caller" + all of the above)                       (32 bytes)
+
+Challenge and response with fresh nonces of both sides, as in ISO/IEC 9798-4 mechanism 5 (three passes, mutual), with
+HMAC-SHA256 (RFC 2104). A recorded conversation is worthless: the listener's nonce is new each time. The words
+"listener" and "caller" keep one side's proof from being sent back to it. The key of another attempt gives other
+proofs. All lengths are fixed, so a stranger cannot make anybody reserve memory, and before its last word is verified
+nothing is believed. From the same bytes both derive the session key under which every header that follows is signed.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import socket
+import struct
+from dataclasses import dataclass
+
+MAGIC = b"TMPEERS1"
+_HELLO = struct.Struct("<8sQII8s32s")
+NONCE = 32
+PROOF = 32
+
+
+class RefusedError(ConnectionError):
+    """The other side did not prove that it belongs to this attempt."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who this process is. `life` differs between processes that were the same rank one after the other."""
+
+    rank: int
+    attempt: int
+    key: bytes
+    life: bytes
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who is at the other end of a connection that was verified."""
+
+    rank: int
+    life: bytes
+
+
+def identify(rank: int, attempt: int, key: str) -> Identity:
+    """The identity of this process in an attempt whose members share `key`.
+
+    Raises:
+        ValueError: the key is empty, and would prove nothing.
+    """
+    if not key:
+        raise ValueError("the attempt has no key")
+    derived = hmac.digest(key.encode(), b"trainmaster transport 1, attempt %d" % attempt, "sha256")
+    return Identity(rank, attempt, derived, os.urandom(8))
+
+
+def call(connected: socket.socket, own: Identity, wanted: int) -> bytes:
+    """The caller's side; the session key.
+
+    Raises:
+        RefusedError: the listener is not rank `wanted` of this attempt.
+        OSError: it went away, or said nothing in the socket's time.
+    """
+    hello = _HELLO.pack(MAGIC, own.attempt, own.rank, wanted, own.life, os.urandom(NONCE))
+    connected.sendall(hello)
+    answer = receive(connected, NONCE + PROOF)
+    transcript = hello + answer[:NONCE]
+    if not hmac.compare_digest(answer[NONCE:], _prove(own.key, b"listener", transcript)):
+        raise RefusedError(f"the process at rank {wanted}'s address does not have this attempt's key")
+    connected.sendall(_prove(own.key, b"caller", transcript))
+    return _prove(own.key, b"session", transcript)
+
+
+def answer(connected: socket.socket, own: Identity) -> tuple[Caller, bytes]:
+    """The listener's side; who called, and the session key.
+
+    Raises:
+        RefusedError: the caller is a stranger, of another attempt, or wanted somebody else.
+        OSError: it went away, or said nothing in the socket's time.
+    """
+    hello = receive(connected, _HELLO.size)
+    magic, attempt, rank, wanted, life, _nonce = _HELLO.unpack(hello)
+    if magic != MAGIC or attempt != own.attempt or wanted != own.rank:
+        raise RefusedError(f"a caller spoke of attempt {attempt}, rank {wanted}")
+    transcript = hello + os.urandom(NONCE)
+    connected.sendall(transcript[len(hello) :] + _prove(own.key, b"listener", transcript))
+    proof = receive(connected, PROOF)
+    if not hmac.compare_digest(proof, _prove(own.key, b"caller", transcript)):
+        raise RefusedError(f"a caller who says that it is rank {rank} does not have this attempt's key")
+    return Caller(rank, life), _prove(own.key, b"session", transcript)
+
+
+def receive(connected: socket.socket, size: int) -> bytes:
+    """Exactly `size` bytes.
+
+    Raises:
+        ConnectionError: the other side went away before.
+    """
+    data = b""
+    while len(data) < size:
+        more = connected.recv(size - len(data))
+        if not more:
+            raise ConnectionResetError("the peer went away")
+        data += more
+    return data
+
+
+def _prove(key: bytes, word: bytes, transcript: bytes) -> bytes:
+    return hmac.digest(key, word + transcript, "sha256")

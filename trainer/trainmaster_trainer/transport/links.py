@@ -1,0 +1,157 @@
+"""Links: the asking side. One connection per peer, made when it is first needed and made again when it broke.
+
+A peer that is away is waited for as long as the asker has patience; where the roster names a new address meanwhile,
+that one is called. A request may therefore arrive twice: what it asks for must be the same done once or twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from trainmaster_trainer.transport import handshake
+from trainmaster_trainer.transport.connection import CALLER, Connection, close, prepare, set_timeout
+from trainmaster_trainer.transport.directory import Directory, Place
+from trainmaster_trainer.transport.frame import Message
+from trainmaster_trainer.transport.handshake import Identity
+from trainmaster_trainer.transport.service import ERROR
+
+log = logging.getLogger(__name__)
+CONNECT_SECONDS = 3.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.25
+
+
+class PeerLostError(ConnectionError):
+    """A peer did not answer for as long as the asker had patience."""
+
+
+class PeerRefusedError(Exception):
+    """The peer said no; the text is its own."""
+
+
+@dataclass
+class Question:
+    """What to ask a peer, and where its answer's tensors go."""
+
+    message: Message
+    into: Sequence[Tensor] = ()
+
+
+class Link:
+    """Requests to one peer, one at a time. Threads that share it take turns."""
+
+    def __init__(self, identity: Identity, directory: Directory, rank: int, moved: Callable[[], None]) -> None:
+        self._identity = identity
+        self._directory = directory
+        self._rank = rank
+        self._moved = moved
+        self._lock = threading.Lock()
+        self._connection: Connection | None = None
+        self._place: Place | None = None
+
+    def ask(self, question: Question, patience: float, silence: float = 0) -> Message:
+        """The peer's answer. `silence`: how long a connected peer may take to say something; 0 is for ever.
+
+        Raises:
+            PeerLostError: there was none in `patience` seconds.
+            PeerRefusedError: it was no.
+        """
+        deadline = time.monotonic() + patience
+        pause = _FIRST_PAUSE
+        with self._lock:
+            while True:
+                try:
+                    return self._once(question, silence)
+                except OSError as error:
+                    self.close()
+                    if time.monotonic() + pause > deadline:
+                        raise PeerLostError(f"rank {self._rank} does not answer: {error}") from None
+                self._moved()  # somebody may want to know that we wait
+                time.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _once(self, question: Question, silence: float) -> Message:
+        connection = self._connected()
+        connection.set_timeout(silence)
+        connection.send(question.message)
+        answer = connection.receive(question.into)
+        if answer.name == ERROR:
+            raise PeerRefusedError(answer.values["text"])
+        return answer
+
+    def _connected(self) -> Connection:
+        place = self._directory.place(self._rank)
+        if self._connection is not None and place == self._place:
+            return self._connection
+        self.close()  # the roster names another process: what we hold is its predecessor's
+        return self._connect(place)
+
+    def _connect(self, place: Place | None) -> Connection:
+        if place is None:
+            raise ConnectionRefusedError("the roster names no address of it")
+        connected = socket.create_connection((place.host, place.port), timeout=CONNECT_SECONDS)
+        try:
+            prepare(connected)
+            set_timeout(connected, CONNECT_SECONDS)
+            key = handshake.call(connected, self._identity, self._rank)
+        except OSError:
+            close(connected)
+            raise
+        self._connection, self._place = Connection(connected, key, CALLER), place
+        return self._connection
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class Links:
+    """One link per peer, and questions to many at once."""
+
+    def __init__(self, identity: Identity, directory: Directory, waiting: Callable[[], None] = lambda: None) -> None:
+        self._identity = identity
+        self.directory = directory
+        self._waiting = waiting
+        self._lock = threading.Lock()
+        self._links: dict[int, Link] = {}
+        self._threads = ThreadPoolExecutor(max_workers=64, thread_name_prefix="ask")
+
+    def to(self, rank: int) -> Link:
+        """The link to a rank."""
+        with self._lock:
+            if rank not in self._links:
+                self._links[rank] = Link(self._identity, self.directory, rank, self._waiting)
+            return self._links[rank]
+
+    def ask(self, rank: int, message: Message, patience: float, silence: float = 0) -> Message:
+        """One question."""
+        return self.to(rank).ask(Question(message), patience, silence)
+
+    def ask_all(self, questions: Mapping[int, Question], patience: float) -> dict[int, Message]:
+        """A question to each of several ranks at the same time; the answers when all are there.
+
+        Raises:
+            PeerLostError: one of them has none.
+            PeerRefusedError: one of them says no.
+        """
+        (first, question), *rest = questions.items()
+        others = {
+            rank: self._threads.submit(self.to(rank).ask, other, patience) for rank, other in rest
+        }  # the first is asked from here: with one server, no thread is woken
+        answers = {first: self.to(first).ask(question, patience)}
+        return answers | {rank: future.result() for rank, future in others.items()}
+
+    def close(self) -> None:
+        """Hang up everywhere."""
+        for link in list(self._links.values()):
+            link.close()
+        self._threads.shutdown(wait=False)
