@@ -174,6 +174,21 @@ STRATEGY = (
     _bad("pipeline elsewhere", "strategy.pipeline", {}, "Remove pipeline, or set type to Pipeline"),
     _bad("mesh elsewhere", "strategy.mesh", {}, "Remove mesh, or set type to Mesh"),
     _bad("compression", "strategy.compression", "BF16", "Remove compression", strategy__type="FullySharded"),
+    _bad("reproducible LocalSGD", "reproducible", True, "only OneDevice, Mirrored", strategy__type="LocalSGD"),
+    _bad("reproducible BF16", "reproducible", True, "an order of their own", strategy__compression="BF16"),
+    _bad("reproducible ring", "reproducible", True, "an order of their own", strategy__allReduce={"algorithm": "Ring"}),
+    _bad("reproducible script", "reproducible", True, "a command of your own", training={"command": ["true"]}),
+    _bad(
+        "reproducible on nine", "reproducible", True, "8 ranks at most, and workers.replicas", workers={"replicas": 9}
+    ),
+    _bad(
+        "reproducible crumbs",
+        "reproducible",
+        True,
+        "each needs a sample",
+        at="training.globalBatchSize",
+        training__globalBatchSize=7,
+    ),
     _bad("OneDevice on four", "strategy.type", "OneDevice", "is 4. Set workers.replicas to 1", at="workers.replicas"),
     _bad(
         "OneDevice with two",

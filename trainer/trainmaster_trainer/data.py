@@ -31,16 +31,20 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Share:
-    """Part `index` of `of` equal parts of every global batch. Ranks that work on the same samples have the same."""
+    """`parts` parts from part `index` on, of `of` equal parts of every global batch: one, for most strategies.
+
+    Ranks that work on the same samples have the same share.
+    """
 
     index: int
     of: int
+    parts: int = 1
 
     def bounds(self, size: int) -> tuple[int, int]:
         """First and last-plus-one of this part of `size` things. Parts differ by at most one, the first are bigger."""
         small, bigger = divmod(size, self.of)
-        first = self.index * small + min(self.index, bigger)
-        return first, first + small + (self.index < bigger)
+        first, end = (place * small + min(place, bigger) for place in (self.index, self.index + self.parts))
+        return first, end
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,7 @@ class Batch:
     size: int
     global_size: int
     fraction_done: float  # of all steps, when this one is done
+    step: int = 0
 
     def weight(self, shares: int) -> float:
         """What the share's mean loss is multiplied by, so that the mean over the shares is that of all samples."""
@@ -107,7 +112,7 @@ class Batches:
     def take(self, step: int, share: Share | None) -> Batch:
         """The samples of `share` in the global batch of `step`, on the device."""
         if share is None:
-            return Batch(None, None, 0, self._order.batch_size, step / self._steps)
+            return Batch(None, None, 0, self._order.batch_size, step / self._steps, step)
         indices = self._order.share(step, share)
         inputs, targets = self._collate(indices)
         return Batch(
@@ -116,6 +121,7 @@ class Batches:
             size=len(indices),
             global_size=self._order.batch_size,
             fraction_done=step / self._steps,
+            step=step,
         )
 
     def _collate(self, indices: Indices) -> tuple[Any, Any]:
@@ -155,6 +161,17 @@ def to_device(value: Any, device: torch.device) -> Any:
         return type(value)(to_device(item, device) for item in value)
     if isinstance(value, dict):
         return {key: to_device(item, device) for key, item in value.items()}
+    return value
+
+
+def part_of(value: Any, first: int, end: int) -> Any:
+    """Samples `first` to `end - 1` of a batch's inputs or targets: of tensors, also inside lists, tuples and dicts."""
+    if isinstance(value, Tensor):
+        return value[first:end]
+    if isinstance(value, (list, tuple)):
+        return type(value)(part_of(item, first, end) for item in value)
+    if isinstance(value, dict):
+        return {key: part_of(item, first, end) for key, item in value.items()}
     return value
 
 

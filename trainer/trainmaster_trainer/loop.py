@@ -72,9 +72,9 @@ def evaluate(strategy: Strategy, group: Group) -> dict[str, float]:
 def make_strategy(settings: Settings, group: Group, task: Task) -> Strategy:
     """The strategy of the plan around a model that has the same weights on all ranks."""
     plan = settings.plan
-    kind = find_strategy(plan.strategy)
+    kind = find_strategy(plan.strategy, plan.reproducible)
     randomness.seed_alike(plan.seed)
-    strategy = kind(task, group, plan.strategy_options)
+    strategy = kind(task, group, {"seed": plan.seed} if plan.reproducible else plan.strategy_options)
     if strategy.share:
         check_batch_size(plan.global_batch_size, strategy.share.of)
     return strategy

@@ -46,7 +46,8 @@ class TrainingJobSpec(Model):
     ttl_seconds_after_finished: Annotated[Int, Field(ge=0, le=1_000_000_000)] | None = None
     """Delete the job so many seconds after its end. Unset: keep it."""
     reproducible: bool = False
-    """Only use operations that give the same bits every time; slower. Two runs of the same file are then equal."""
+    """The same final model to the last bit with 1 to 8 ranks, and after any change of their number; slower. For \
+OneDevice, Mirrored and AllReduce."""
 
     @property
     def worker_ranks(self) -> int:

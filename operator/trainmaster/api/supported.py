@@ -58,7 +58,6 @@ _LATER = (
         "spec.checkpoint.resumeFrom.job", _resume_from_job, "resuming from a job's name", "write its folder as path"
     ),
     _Later("spec.workers.accelerator", lambda s: s.workers.accelerator is not None, "accelerator", "use nodeSelector"),
-    _Later("spec.reproducible", lambda s: s.reproducible, "bit-for-bit reproducible training", "remove it"),
 )
 
 

@@ -27,6 +27,7 @@ def training_plan(job: TrainingJob) -> TrainingPlan:
         checkpoint_shared=checkpoint.storage is not None,
         resume_from=resume.path if resume else None,
         resume_step=resume.step if resume else None,
+        reproducible=job.spec.reproducible,
         hang_seconds=None if hang == "auto" else float(hang),
     )
 

@@ -33,3 +33,4 @@ class TrainingPlan:
     resume_from: Optional[str] = None
     resume_step: Optional[int] = None
     hang_seconds: Optional[float] = None  # a step that takes longer hangs; None: learn it from the job's own steps
+    reproducible: bool = False

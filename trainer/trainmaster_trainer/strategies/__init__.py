@@ -6,6 +6,7 @@ from trainmaster_trainer.errors import ConfigurationError, near
 from trainmaster_trainer.strategies.all_reduce import AllReduce
 from trainmaster_trainer.strategies.one_device import OneDevice
 from trainmaster_trainer.strategies.strategy import Strategy
+from trainmaster_trainer.strategies.virtual_ranks import VirtualRanks
 
 STRATEGIES: dict[str, type[Strategy]] = {
     "OneDevice": OneDevice,
@@ -26,12 +27,23 @@ PLANNED = [
 ]
 
 
-def find_strategy(name: str) -> type[Strategy]:
+# What `spec.reproducible` can be asked of: the strategies that have the numbers of one device, on whole models.
+REPRODUCIBLE = ("OneDevice", "Mirrored", "AllReduce")
+
+
+def find_strategy(name: str, reproducible: bool = False) -> type[Strategy]:
     """The class for `spec.strategy.type`.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: there is none, or none that gives the same bits at any number of ranks.
     """
+    if reproducible:
+        if name in REPRODUCIBLE:
+            return VirtualRanks
+        raise ConfigurationError(
+            f"spec.reproducible: {name} cannot promise the same bits at any number of ranks; "
+            f"{', '.join(REPRODUCIBLE)} can. Choose one of them, or set it to false."
+        )
     if name in STRATEGIES:
         return STRATEGIES[name]
     available = ", ".join(STRATEGIES)

@@ -88,12 +88,16 @@ class WholeModel(Strategy):
 
     def update(self, loss: Tensor, fraction_done: float) -> None:
         """Backward and optimizer step, at the task's learning rate for this moment."""
-        factor = self.task.learning_rate_factor(fraction_done)
-        for group, rate in zip(self.optimizer.param_groups, self._base_rates, strict=True):
-            group["lr"] = rate * factor
+        self.set_learning_rate(fraction_done)
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
+
+    def set_learning_rate(self, fraction_done: float) -> None:
+        """The task's learning rate when this fraction of all steps is done."""
+        factor = self.task.learning_rate_factor(fraction_done)
+        for group, rate in zip(self.optimizer.param_groups, self._base_rates, strict=True):
+            group["lr"] = rate * factor
 
     @override
     def state(self) -> State:

@@ -6,10 +6,17 @@ Rules about what an API server cannot know (does the script exist?) are not here
 
 from __future__ import annotations
 
-from trainmaster.api.rules import lifecycle, pods, resource, strategy, training
+from trainmaster.api.rules import lifecycle, pods, reproducible, resource, strategy, training
 from trainmaster.api.rules.rule import Rule, Violation, check
 
-RULES: tuple[Rule, ...] = (*resource.RULES, *strategy.RULES, *training.RULES, *pods.RULES, *lifecycle.RULES)
+RULES: tuple[Rule, ...] = (
+    *resource.RULES,
+    *strategy.RULES,
+    *training.RULES,
+    *pods.RULES,
+    *lifecycle.RULES,
+    *reproducible.RULES,
+)
 
 __all__ = ["RULES", "Rule", "Violation", "violations"]
 

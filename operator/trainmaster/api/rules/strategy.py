@@ -16,17 +16,18 @@ _MANY = 2
 _COMPRESSES = ("Mirrored", "AllReduce", "ParameterServer", "LocalSGD")
 _ONE_COPY = ("Pipeline", "Tensor")
 
-_RANKS = "(self.workers.gpus > 0 ? self.workers.replicas * self.workers.gpus : self.workers.replicas)"
+CEL_RANKS = "(self.workers.gpus > 0 ? self.workers.replicas * self.workers.gpus : self.workers.replicas)"
 _MESH = (
     "(self.strategy.mesh.data * self.strategy.mesh.sharded * self.strategy.mesh.pipeline * self.strategy.mesh.tensor)"
 )
 _SHARES = (
     f"(self.strategy.type in {list(_ONE_COPY)} ? 1 : (self.strategy.type == 'Mesh' ? "
-    f"(has(self.strategy.mesh) ? self.strategy.mesh.data * self.strategy.mesh.sharded : 1) : {_RANKS}))"
+    f"(has(self.strategy.mesh) ? self.strategy.mesh.data * self.strategy.mesh.sharded : 1) : {CEL_RANKS}))"
 )
 
 
-def _ranks(spec: Any) -> int:
+def ranks(spec: Any) -> int:
+    """Ranks of all workers."""
     return int(spec.worker_ranks)
 
 
@@ -41,7 +42,7 @@ def shares(spec: Any) -> int:
     if spec.strategy.type == "Mesh":
         mesh = spec.strategy.mesh
         return int(mesh.data * mesh.sharded) if mesh else 1
-    return _ranks(spec)
+    return ranks(spec)
 
 
 def _batch(spec: Any) -> int:
@@ -131,8 +132,8 @@ _ABOUT_RANKS = (
         name="many-ranks",
         where=_SPEC,
         field="workers.replicas",
-        cel=f"!(self.strategy.type in {list(_MANY_RANKS)}) || {_RANKS} >= {_MANY}",
-        holds=lambda spec: spec.strategy.type not in _MANY_RANKS or _ranks(spec) >= _MANY,
+        cel=f"!(self.strategy.type in {list(_MANY_RANKS)}) || {CEL_RANKS} >= {_MANY}",
+        holds=lambda spec: spec.strategy.type not in _MANY_RANKS or ranks(spec) >= _MANY,
         message=f"{', '.join(_MANY_RANKS)} need at least {_MANY} ranks (workers.replicas times workers.gpus)",
         cure="Raise workers.replicas or workers.gpus, or set strategy.type to OneDevice",
     ),
@@ -140,39 +141,40 @@ _ABOUT_RANKS = (
         name="mesh-size",
         where=_SPEC,
         field="strategy.mesh",
-        cel=f"self.strategy.type != 'Mesh' || !has(self.strategy.mesh) || {_MESH} == {_RANKS}",
-        holds=lambda spec: spec.strategy.type != "Mesh" or not spec.strategy.mesh or _mesh(spec) == _ranks(spec),
+        cel=f"self.strategy.type != 'Mesh' || !has(self.strategy.mesh) || {_MESH} == {CEL_RANKS}",
+        holds=lambda spec: spec.strategy.type != "Mesh" or not spec.strategy.mesh or _mesh(spec) == ranks(spec),
         message="strategy.mesh asks for {mesh} ranks (the product of its members),"
         " but workers.replicas times workers.gpus is {ranks}",
         cure="Make the two numbers equal",
-        figures={"mesh": Figure(_MESH, _mesh), "ranks": Figure(_RANKS, _ranks)},
+        figures={"mesh": Figure(_MESH, _mesh), "ranks": Figure(CEL_RANKS, ranks)},
     ),
     Rule(
         name="gossip-peers",
         where=_SPEC,
         field="strategy.gossip.peers",
-        cel=f"!has(self.strategy.gossip) || self.strategy.gossip.peers == 1 || self.strategy.gossip.peers < {_RANKS}",
+        cel="!has(self.strategy.gossip) || self.strategy.gossip.peers == 1"
+        f" || self.strategy.gossip.peers < {CEL_RANKS}",
         holds=lambda spec: (
-            not spec.strategy.gossip or spec.strategy.gossip.peers == 1 or spec.strategy.gossip.peers < _ranks(spec)
+            not spec.strategy.gossip or spec.strategy.gossip.peers == 1 or spec.strategy.gossip.peers < ranks(spec)
         ),
         message="strategy.gossip.peers must be smaller than the number of ranks, which is {ranks}",
         cure="Lower peers, or raise workers.replicas",
-        figures={"ranks": Figure(_RANKS, _ranks)},
+        figures={"ranks": Figure(CEL_RANKS, ranks)},
     ),
     Rule(
         name="backup-workers",
         where=_SPEC,
         field="strategy.parameterServer.backupWorkers",
         cel="!has(self.strategy.parameterServer) || self.strategy.parameterServer.backupWorkers == 0"
-        f" || self.strategy.parameterServer.backupWorkers < {_RANKS}",
+        f" || self.strategy.parameterServer.backupWorkers < {CEL_RANKS}",
         holds=lambda spec: (
             not spec.strategy.parameter_server
             or spec.strategy.parameter_server.backup_workers == 0
-            or spec.strategy.parameter_server.backup_workers < _ranks(spec)
+            or spec.strategy.parameter_server.backup_workers < ranks(spec)
         ),
         message="strategy.parameterServer.backupWorkers must leave at least one of the {ranks} ranks to train",
         cure="Lower backupWorkers, or raise workers.replicas",
-        figures={"ranks": Figure(_RANKS, _ranks)},
+        figures={"ranks": Figure(CEL_RANKS, ranks)},
     ),
     Rule(
         name="servers-given",
