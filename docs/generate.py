@@ -1,10 +1,12 @@
-"""`make generate` calls this: draws docs/states.md from the table of phases (operator/trainmaster/core/phases.py)."""
+"""`make generate` calls this: draws docs/states.md and docs/failures.md from the core's tables (phases, classes)."""
 
 from pathlib import Path
 
-from trainmaster.core import phases
+from trainmaster.core import budgets, classes, phases
+from trainmaster.core.rules import obstacles
 
 PAGE = Path(__file__).parent / "states.md"
+FAILURES = Path(__file__).parent / "failures.md"
 
 _HEAD = """# The phases of a job
 
@@ -37,5 +39,62 @@ def states_page() -> str:
     )
 
 
+_FAILURES_HEAD = f"""# What a failure means
+
+Drawn from `operator/trainmaster/core/classes.py` by `make generate`; not edited by hand. `tests/core/failure_errors.py`
+and `tests/core/failure_ends.py` hold more than a hundred real messages and ends, each with its class.
+
+"Progress" is {budgets.REFILL_INTERVALS} checkpoint intervals (`spec.checkpoint.everySteps`) past a failure: it then
+leaves every budget. "Counts" is a restart that takes one of `spec.failurePolicy.maxRestarts`. The same failure is one
+with the same fingerprint: exception type, message without numbers, addresses and made-up names, and the top frame of
+your own code. Each failure is one line of `.status.restarts`; `trainmaster explain` tells them as a story.
+
+"""
+
+
+def failures_page() -> str:
+    """The page: the table of classes, and what keeps replicas from starting."""
+    rows = [
+        f"| {one.name} | {one.means} | {one.decision} | {_counts(one)} | {_refilled(one)} | {one.why} |"
+        for one in classes.CLASSES
+    ]
+    obstructions = [f"| {reason} | stop at once | {_cure(reason)} |" for reason in sorted(obstacles.HOPELESS)]
+    obstructions += [
+        f"| {reason} | wait `spec.failurePolicy.startSeconds`, then stop | {_cure(reason)} |"
+        for reason in sorted(obstacles.NEEDS_HELP)
+    ]
+    return _FAILURES_HEAD + "\n".join(
+        [
+            "| class | what it is | decision | counts | refilled by progress | why |",
+            "|---|---|---|---|---|---|",
+            *rows,
+            "",
+            "## What keeps replicas from starting",
+            "",
+            "Not a failure of training: nothing is counted. A cluster that is merely full is waited for without end.",
+            "",
+            "| reason | decision | cure |",
+            "|---|---|---|",
+            *obstructions,
+            "",
+        ]
+    )
+
+
+def _counts(one: classes.FailureClass) -> str:
+    if one.costs:
+        return "yes"
+    return "no" if one.limit is None else "no, a budget of its own" if one.limit else "no"
+
+
+def _refilled(one: classes.FailureClass) -> str:
+    return "no" if one.limit == 0 or one.free else "yes"
+
+
+def _cure(reason: str) -> str:
+    return obstacles.CURES.get(reason, "")
+
+
 if __name__ == "__main__":
+    FAILURES.write_text(failures_page())
     PAGE.write_text(states_page())

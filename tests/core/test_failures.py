@@ -28,13 +28,21 @@ RANKS = [
     (report(exit_code=78), "Configuration", "exit code 78"),
     (report(exit_code=78, error=error("ImportError", "no module")), "Configuration", "exit code 78"),
     (report(signal="SIGKILL", out_of_memory=True), "OutOfMemory", "SIGKILL (out of memory)"),
-    (report(exit_code=1, out_of_memory=True, error=error("OutOfMemoryError", "CUDA")), "OutOfMemory", "exit code 1"),
-    (report(signal="SIGSEGV"), "Signal", "SIGSEGV"),
+    (
+        report(exit_code=1, out_of_memory=True, error=error("OutOfMemoryError", "CUDA")),
+        "DeviceOutOfMemory",
+        "exit code 1",
+    ),
+    (report(signal="SIGSEGV"), "Crash", "SIGSEGV"),
     (report(exit_code=3), "ProcessExit", "exit code 3"),
     (report(exit_code=1, error=error("ValueError", "bad")), "PythonError", "exit code 1"),
     (report(exit_code=1, error=error("RuntimeError", "Connection closed by peer")), "PeerLost", "exit code 1"),
     (report(exit_code=1, error=error("DistNetworkError", "...")), "PeerLost", "exit code 1"),
-    (report(exit_code=1, error=error("RuntimeError", "[gloo/tcp/pair.cc:1] timed out")), "PeerLost", "exit code 1"),
+    (
+        report(exit_code=1, error=error("RuntimeError", "[gloo/gloo/transport/tcp/pair.cc:1] timed out")),
+        "PeerLost",
+        "exit code 1",
+    ),
     (report(exit_code=1, error=error("DistBackendError", "NCCL error")), "PeerLost", "exit code 1"),
 ]
 
@@ -53,7 +61,7 @@ REPLICAS = [
     (deleting(a_replica()), "ReplicaDeleted", "deleted"),
     (ended(a_replica(), 78), "Configuration", "exit code 78"),
     (ended(a_replica(), 2), "ReplicaEnded", "exit code 2"),
-    (ended(a_replica(), None, "NodeLost"), "ReplicaEnded", "no exit code"),
+    (ended(a_replica(), None, "NodeLost"), "Disruption", "no exit code"),
     (ended(a_replica(), 0), "ReplicaEnded", "exit code 0"),
 ]
 

@@ -8,7 +8,7 @@ import itertools
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from trainmaster.core import failures, phases
+from trainmaster.core import classes, phases
 from trainmaster.core.actions import CreateReplica, DeleteJob, DeleteReplica, GiveOrders
 from trainmaster.wire import messages, names
 from trainmaster.wire.messages import CheckpointRecord, ExitReport
@@ -124,7 +124,7 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def the_budget_is_never_overdrawn(self) -> None:
         status, policy = self.stage.status, self.stage.job.spec.failure_policy
-        counted = [line for line in status.restarts if line.failure_class not in failures.FREE]
+        counted = [line for line in status.restarts if line.failure_class not in classes.FREE]
         since = [line for line in counted if counted[-1].step - line.step < 500 and line.decision == "Restart"]
         assert len(since) <= policy.max_restarts
 

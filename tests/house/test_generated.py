@@ -20,3 +20,8 @@ def test_generated_file_is_up_to_date(path: Path) -> None:
 def test_the_phases_are_drawn_from_their_table() -> None:
     generator = runpy.run_path(str(ROOT / "docs" / "generate.py"))
     assert generator["PAGE"].read_text() == generator["states_page"](), "run `make generate`"
+
+
+def test_the_classes_of_failures_are_drawn_from_their_table() -> None:
+    generator = runpy.run_path(str(ROOT / "docs" / "generate.py"))
+    assert generator["FAILURES"].read_text() == generator["failures_page"](), "run `make generate`"

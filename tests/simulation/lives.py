@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
-from trainmaster.core import failures
+from trainmaster.core import classes
 from trainmaster.queueing import Key
 
 from tests.builders import JobBuilder, a_job
@@ -73,7 +73,7 @@ class Life:
         found = list(world.watch.violations)
         for key, job in world.server.jobs.items():
             status = job.status
-            counted = [line for line in status.restarts if line.failure_class not in failures.FREE]
+            counted = [line for line in status.restarts if line.failure_class not in classes.FREE]
             if self.survivable and status.phase != "Succeeded":
                 found.append(f"{key} {status.phase}: {status.message}")
             if len(counted) > costs[key]:

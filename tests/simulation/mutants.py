@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import decide, failures, ledger, phases, roster
+from trainmaster.core import budgets, classes, decide, ledger, phases, roster
 from trainmaster.core.decide import Decision
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.observed import PENDING, RUNNING, Replica
@@ -83,7 +83,7 @@ def a_replacement_has_the_same_name_jobset_392(patch: pytest.MonkeyPatch) -> Non
 
 
 def the_budget_is_ignored_training_operator_2045(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ledger, "budget_used", lambda _job, _before, _step: 0)
+    patch.setattr(budgets, "budget_used", lambda _job, _before, _step: 0)
 
 
 def a_change_during_a_turn_is_lost_kopf_729(patch: pytest.MonkeyPatch) -> None:
@@ -135,7 +135,9 @@ def a_failure_is_counted_for_every_attempt_that_follows(patch: pytest.MonkeyPatc
 
 
 def an_eviction_costs_budget(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(failures, "FREE", frozenset())
+    patch.setattr(classes, "FREE", frozenset())
+    for name in (classes.DISRUPTION, classes.REPLICA_DELETED):
+        patch.setitem(classes.BY_NAME, name, dataclasses.replace(classes.of(name), costs=True))
 
 
 def an_echo_ends_the_job_before_its_cause_is_known(patch: pytest.MonkeyPatch) -> None:

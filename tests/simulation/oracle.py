@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmaster.core import failures
+from trainmaster.core import classes
 
 from tests.platforms import clock
 from tests.platforms.clock import EPOCH, StuckError
@@ -30,7 +30,7 @@ def problems(scenario: Scenario, world: World) -> list[str]:
     if KEY not in world.server.jobs:
         return [*found, "the job is gone"]
     status = world.status()
-    counted = [line.failure_class for line in status.restarts if line.failure_class not in failures.FREE]
+    counted = [line.failure_class for line in status.restarts if line.failure_class not in classes.FREE]
     if status.phase != scenario.phase:
         found.append(f"ended as {status.phase} ({status.message}), not as {scenario.phase}")
     if tuple(counted) != scenario.counted:

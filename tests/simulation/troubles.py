@@ -69,7 +69,7 @@ def a_container_is_killed(world: World, key: Key) -> int:
     pod = _pod(world, key)
     if pod is None or pod.uid not in world.nodes.agents or pod.node in world.nodes.lost:
         return 0
-    world.nodes.kill_agent(pod)
+    world.nodes.kill_agent(pod, reason="Error")  # twice for memory at one step would rightly end the job
     return 1
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import failures, phases
+from trainmaster.core import classes, phases
 from trainmaster.wire import messages, names
 from trainmaster.wire.messages import Orders, Roster
 
@@ -103,7 +103,7 @@ class Watch:
         counted = [
             line
             for line in job.status.restarts
-            if line.failure_class not in failures.FREE and line.decision == "Restart"
+            if line.failure_class not in classes.FREE and line.decision == "Restart"
         ]
         if len(counted) > job.spec.failure_policy.max_restarts:
             self.violated(f"{len(counted)} restarts with a budget of {job.spec.failure_policy.max_restarts}")

@@ -140,7 +140,7 @@ class RestartRecord(StatusModel):
     time: Time
     """When."""
     failure_class: ClippedText = Field(default="", alias="class")
-    """Disruption, Infrastructure, Training, Hang, ...: what decides whether it costs budget."""
+    """PythonError, OutOfMemory, Hang, Disruption, ...: what decides whether it costs budget (docs/failures.md)."""
     replica: ClippedText | None = None
     """The replica that failed first."""
     node: ClippedText | None = None
@@ -153,6 +153,8 @@ class RestartRecord(StatusModel):
     """The step at which it happened."""
     fingerprint: ClippedText = ""
     """The failure without its numbers: equal for two failures of the same kind."""
+    stacks: ClippedText | None = None
+    """Where the Python code stood when it hung. Kept of the newest hang only; the agent's log has all of it."""
     steps_lost: Count | None = None
     """Steps to be trained again."""
     seconds_lost: Figure = None

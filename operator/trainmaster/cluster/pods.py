@@ -68,6 +68,7 @@ def _replica(pod: Document, labels: dict[str, str]) -> Replica:
         node=(pod.get("spec") or {}).get("nodeName") or "",
         deleting="deletionTimestamp" in metadata,
         disruption=_disruption(status),
+        disruption_message=_condition(status, "DisruptionTarget").get("message") or status.get("message") or "",
         ending=_ending(status, terminated),
         obstacle=_obstacle(status),
         lingering=_lingers(pod, terminated),

@@ -1,36 +1,64 @@
 """From what an agent or a platform reports to a named failure: its class, its evidence, its fingerprint.
 
-A failure's class decides what follows (rules/restarts.py); its fingerprint tells whether the same thing happened
-again. Two errors that differ only in numbers or addresses have one fingerprint.
+What follows from a class stands in `classes`; what an exception says in `signatures`; how a container ended, here.
+Used by the rules about failures.
 """
 
 import re
 from dataclasses import dataclass
 
-from trainmaster.core import figures
+from trainmaster.core import classes, figures, fingerprint, signatures
 from trainmaster.core.facts import Slot
-from trainmaster.core.observed import Replica
+from trainmaster.core.observed import Ending, Replica
 from trainmaster.wire import names
 from trainmaster.wire.messages import ExitReport
 
-CONFIGURATION = "Configuration"  # cannot mend itself: task not importable, wrong arguments, foreign checkpoint
-PYTHON_ERROR = "PythonError"
-OUT_OF_MEMORY = "OutOfMemory"
-SIGNAL = "Signal"
-PROCESS_EXIT = "ProcessExit"
-PEER_LOST = "PeerLost"  # the error of a survivor: its peer's end is the cause
-REPLICA_ENDED = "ReplicaEnded"  # the agent itself, or its container, ended
-REPLICA_DELETED = "ReplicaDeleted"
-DISRUPTION = "Disruption"  # eviction, preemption, node lost: nobody's fault, costs no budget
-ROSTER_CHANGED = "RosterChanged"
+_MOST_EVIDENCE = 1000
+_MOST_STACKS = 1500
 
-# Failures that the job did not cause.
-FREE = frozenset({DISRUPTION, REPLICA_DELETED, ROSTER_CHANGED})
+# Who asked for the last byte, and where it stood still, is chance.
+_ALWAYS_THE_SAME = frozenset({classes.OUT_OF_MEMORY, classes.DEVICE_OUT_OF_MEMORY, classes.HANG})
 
-_PEER_LOST = re.compile(
-    r"connection (closed|reset) by peer|gloo|nccl|broken pipe|socket timeout|DistNetworkError", re.IGNORECASE
-)
-_VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+")
+# Signals and what stands for them where a shell or a container is between (128 + number, as bash says it).
+_ASKED_TO_END = frozenset({"SIGTERM", "SIGINT", "SIGHUP"})
+_CRASHES = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS", "SIGTRAP"})
+_CODES = {
+    names.EXIT_BAD_CONFIGURATION: classes.CONFIGURATION,
+    names.EXIT_TERMINATED: classes.TERMINATED,
+    130: classes.TERMINATED,
+    132: classes.CRASH,
+    134: classes.CRASH,
+    135: classes.CRASH,
+    136: classes.CRASH,
+    137: classes.SIGNAL,
+    139: classes.CRASH,
+}
+
+# Reasons of a pod or a container (kubelet, containerd, docker) -> class. Node trouble that the cluster moves pods for
+# is told apart by the platform already (`Replica.disruption`).
+_REASONS = {
+    "OOMKilled": classes.OUT_OF_MEMORY,
+    "NodeLost": classes.DISRUPTION,
+    "NodeShutdown": classes.DISRUPTION,
+    "Shutdown": classes.DISRUPTION,
+    "Terminated": classes.DISRUPTION,
+    "Preempting": classes.DISRUPTION,
+    "Evicted": classes.DISRUPTION,
+    "StartError": classes.INFRASTRUCTURE,
+    "ContainerCannotRun": classes.INFRASTRUCTURE,
+    "ContainerStatusUnknown": classes.INFRASTRUCTURE,
+    "CreateContainerError": classes.INFRASTRUCTURE,
+    "RunContainerError": classes.INFRASTRUCTURE,
+    "CreatePodSandboxError": classes.INFRASTRUCTURE,
+    "UnexpectedAdmissionError": classes.INFRASTRUCTURE,
+    "TopologyAffinityError": classes.INFRASTRUCTURE,
+    "NodeAffinity": classes.INFRASTRUCTURE,
+    "NodeName": classes.INFRASTRUCTURE,
+    "PodSandboxChanged": classes.INFRASTRUCTURE,
+}
+_OWN_STORAGE = re.compile(r"exceed(s|ed) (the (total )?limit|its local ephemeral storage limit)")
+_NO_SUCH_PROGRAM = re.compile(r"executable file not found|exec: .*(no such file|permission denied)|exec format error")
+_UNHEALTHY_DEVICE = re.compile(r"unhealthy devices|no healthy devices|nvidia-container-cli|failed to initialize NVML")
 
 
 @dataclass(frozen=True)
@@ -44,6 +72,7 @@ class Failure:
     evidence: str
     step: int
     fingerprint: str = ""
+    stacks: str = ""
 
 
 def of_agent(slot: Slot, attempt: int) -> Failure:
@@ -52,79 +81,144 @@ def of_agent(slot: Slot, attempt: int) -> Failure:
     if report and report.attempt == attempt:
         return of_rank(slot, report)
     node = slot.replica.node if slot.replica else ""
-    return Failure(PROCESS_EXIT, slot.key, node, "unknown", f"{slot.key} says that a rank died, but not how", 0)
+    return Failure(classes.PROCESS_EXIT, slot.key, node, "unknown", f"{slot.key} says that a rank died, but not how", 0)
 
 
 def of_rank(slot: Slot, report: ExitReport) -> Failure:
     """The failure that an agent reports of one of its ranks."""
-    kind = _class_of(report)
+    kind = class_of(report)
     return Failure(
         failure_class=kind,
-        replica=f"{slot.key} rank {report.rank}",
+        replica=f"{slot.key} rank {figures.count(report.rank)}",
         node=slot.replica.node if slot.replica else "",
         exit=figures.legible(_exit_text(report)),
         evidence=figures.legible(_evidence(report)),
         step=figures.count(report.step),
-        fingerprint=figures.legible(_fingerprint(kind, report)),
+        fingerprint=_fingerprint(kind, report),
+        stacks=figures.legible(clipped(report.stacks)),
     )
 
 
 def of_replica(replica: Replica, step: int) -> Failure:
     """The failure of a whole replica: deleted, evicted, or its agent ended."""
-    key = names.replica_key(replica.role, replica.index)
+    kind = class_of_replica(replica)
     ending = replica.ending
     code = f"exit code {ending.exit_code}" if ending and ending.exit_code is not None else "no exit code"
-    said = " ".join(part for part in (ending.reason, ending.message) if part) if ending else ""
-    if replica.disruption:
-        return Failure(DISRUPTION, key, replica.node, code, f"{replica.disruption}: {said or replica.name}", step)
-    if ending and ending.reason == "OOMKilled":
-        return Failure(OUT_OF_MEMORY, key, replica.node, code, f"{replica.name} was killed for memory", step, "oom")
-    if replica.deleting:
-        return Failure(REPLICA_DELETED, key, replica.node, "deleted", f"{replica.name} is being deleted", step)
-    if ending and ending.exit_code == names.EXIT_BAD_CONFIGURATION:
-        return Failure(CONFIGURATION, key, replica.node, code, said or "the agent refused its configuration", step)
-    evidence = f"{replica.name} ended: {said or code}"
-    return Failure(REPLICA_ENDED, key, replica.node, code, evidence, step, _VARYING.sub("#", f"ended {code} {said}"))
+    if kind == classes.REPLICA_DELETED:
+        code = "deleted"
+    evidence = figures.legible(_replica_evidence(replica, kind, code)[:_MOST_EVIDENCE])
+    return Failure(
+        failure_class=kind,
+        replica=names.replica_key(replica.role, replica.index),
+        node=replica.node,
+        exit=code,
+        evidence=evidence,
+        step=step,
+        fingerprint=kind if kind in _ALWAYS_THE_SAME else f"{kind}|{code}|{fingerprint.of_text(_said(replica))}",
+    )
 
 
 def vanished(slot: Slot, step: int) -> Failure:
     """The failure of a replica that is simply no longer there."""
     evidence = f"{slot.key} (incarnation {slot.incarnation}) is gone"
-    return Failure(REPLICA_DELETED, slot.key, "", "deleted", evidence, step)
+    return Failure(classes.REPLICA_DELETED, slot.key, "", "deleted", evidence, step)
 
 
-def _class_of(report: ExitReport) -> str:
+def class_of(report: ExitReport) -> str:
+    """The class of a rank's end. What the agent knows for certain goes before what the error's words say."""
     if report.exit_code == names.EXIT_BAD_CONFIGURATION:
-        return CONFIGURATION
-    if report.out_of_memory:
-        return OUT_OF_MEMORY
-    if report.signal:
-        return SIGNAL
-    if report.error is None:
-        return PROCESS_EXIT
-    return PEER_LOST if _PEER_LOST.search(f"{report.error.type} {report.error.message}") else PYTHON_ERROR
+        return classes.CONFIGURATION
+    if report.hung:
+        return classes.HANG
+    told = signatures.class_of(report.error) if report.error else ""
+    if report.out_of_memory and told != classes.DEVICE_OUT_OF_MEMORY:
+        return classes.OUT_OF_MEMORY
+    return told or _class_of_signal(report.signal) or _CODES.get(report.exit_code or 0, classes.PROCESS_EXIT)
+
+
+def class_of_replica(replica: Replica) -> str:
+    """The class of a replica's end: whose doing it was, then how."""
+    ending = replica.ending or Ending()
+    if _OWN_STORAGE.search(f"{ending.message} {replica.disruption_message}"):
+        return classes.OUT_OF_STORAGE  # an eviction too, but for its own excess
+    if replica.disruption:
+        return classes.DISRUPTION
+    if replica.deleting and ending.reason != "OOMKilled":
+        return classes.REPLICA_DELETED
+    return _class_of_ending(ending)
+
+
+def _class_of_ending(ending: Ending) -> str:
+    if ending.exit_code == names.EXIT_BAD_CONFIGURATION:
+        return classes.CONFIGURATION
+    kind = _REASONS.get(ending.reason, classes.REPLICA_ENDED)
+    if kind == classes.INFRASTRUCTURE and _NO_SUCH_PROGRAM.search(ending.message):
+        return classes.CONFIGURATION
+    if kind == classes.INFRASTRUCTURE and _UNHEALTHY_DEVICE.search(ending.message):
+        return classes.DEVICE_FAULT
+    return kind
+
+
+def clipped(stacks: str) -> str:
+    """Fit for a status: the first stacks, which are those of the rank that hung; the rest is in the agent's log."""
+    text = stacks[: 2 * _MOST_STACKS].strip()
+    if len(text) <= _MOST_STACKS:
+        return text
+    return f"{text[:_MOST_STACKS].rsplit(chr(10), 1)[0]}\n... (the rest is in the agent's log)"
+
+
+def _class_of_signal(signal: str | None) -> str:
+    if not signal:
+        return ""
+    if signal in _ASKED_TO_END:
+        return classes.TERMINATED
+    return classes.CRASH if signal in _CRASHES else classes.SIGNAL
 
 
 def _exit_text(report: ExitReport) -> str:
+    if report.hung:
+        return "hung"
     if report.signal:
-        return report.signal + (" (out of memory)" if report.out_of_memory else "")
-    return f"exit code {report.exit_code}"
+        return report.signal[:40] + (" (out of memory)" if report.out_of_memory else "")
+    return "unknown" if report.exit_code is None else f"exit code {figures.bounded(report.exit_code)}"
 
 
 def _evidence(report: ExitReport) -> str:
+    rank = figures.count(report.rank)
     if report.error is None:
-        return f"rank {report.rank} ended with {_exit_text(report)}"
+        return _hung(report) if report.hung else f"rank {rank} ended with {_exit_text(report)}"
     where = f" ({report.error.frame})" if report.error.frame else ""
-    first_line = report.error.message.strip().split("\n", 1)[0]
+    first_line = fingerprint.first_line(report.error.message)
     if report.exit_code == names.EXIT_BAD_CONFIGURATION:  # it names field and cure; where we noticed helps nobody
-        return first_line[:1000].rstrip(".")
-    return f"{report.error.type}: {first_line}{where}"[:1000]
+        return first_line[:_MOST_EVIDENCE].rstrip(".")
+    return f"{report.error.type}: {first_line}{where}"[:_MOST_EVIDENCE]
+
+
+def _hung(report: ExitReport) -> str:
+    return f"rank {figures.count(report.rank)} ended no step for too long after step {figures.count(report.step)}"
 
 
 def _fingerprint(kind: str, report: ExitReport) -> str:
-    """Class, exception type, message without numbers, and the top frame of the user's code."""
-    error = report.error
-    if error is None:
-        return f"{kind}|{_exit_text(report)}"
-    first_line = error.message.strip().split("\n", 1)[0]
-    return _VARYING.sub("#", f"{kind}|{error.type}|{first_line}|{error.frame}")[:300]
+    if kind in _ALWAYS_THE_SAME:
+        return kind
+    if report.error is None:
+        return figures.legible(f"{kind}|{_exit_text(report)}")
+    return fingerprint.of_error(kind, report.error)
+
+
+def _said(replica: Replica) -> str:
+    ending = replica.ending
+    return " ".join(part for part in (ending.reason, ending.message) if part) if ending else ""
+
+
+def _replica_evidence(replica: Replica, kind: str, code: str) -> str:
+    said = _said(replica)
+    if replica.disruption:
+        return f"{replica.disruption}: {replica.disruption_message or said or replica.name}"
+    if kind == classes.OUT_OF_MEMORY:
+        return f"{replica.name} was killed for memory"
+    if kind == classes.REPLICA_DELETED:
+        return f"{replica.name} is being deleted"
+    if kind == classes.CONFIGURATION:
+        return said or "the agent refused its configuration"
+    return f"{replica.name} ended: {said or code}"

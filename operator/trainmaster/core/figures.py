@@ -12,6 +12,11 @@ def count(value: int) -> int:
     return min(max(value, 0), _LARGEST)
 
 
+def bounded(value: int) -> int:
+    """A number of either sign, never so long that it could not be written down."""
+    return min(max(value, -_LARGEST), _LARGEST)
+
+
 def moment(seconds: float) -> datetime | None:
     """A time from seconds since the epoch; None where there is no such time."""
     try:

@@ -3,12 +3,11 @@
 The budget is read off the ledger, so nothing is counted that is not also told. Used by the rules about failures.
 """
 
-from collections.abc import Sequence
 from datetime import datetime
 
-from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import MAX_RESTARTS_KEPT, RestartRecord, TrainingJobStatus
-from trainmaster.core import ending, failures, figures, phases
+from trainmaster.core import budgets, classes, ending, figures, phases
+from trainmaster.core.budgets import Stop
 from trainmaster.core.facts import Facts
 from trainmaster.core.failures import Failure
 
@@ -17,9 +16,6 @@ Lines = tuple[RestartRecord, ...]
 # What was decided about a failure. Wait: a survivor's error would end the job, so its cause is waited for.
 RESTART, STOP, WAIT = "Restart", "Stop", "Wait"
 _HEARING = "Waiting to hear whether another replica was the cause; else: "
-
-# Progress of this many checkpoint intervals past a failure shows that it did no lasting harm: it leaves the budget.
-REFILL_INTERVALS = 10
 
 
 def after_failure(facts: Facts, failure: Failure, **more: object) -> TrainingJobStatus:
@@ -34,8 +30,8 @@ def judged(facts: Facts, failure: Failure, **more: object) -> TrainingJobStatus:
     """The status with `failure` in its ledger, once: the cause takes the line that its first symptom opened."""
     symptom = unexplained(facts.status)
     before = facts.status.restarts[:-1] if symptom else _closed(facts.status.restarts, facts.now)
-    why_stop = reason_to_stop(facts.job, before, failure)
-    line = _line(facts, failure, why_stop, symptom)
+    stop = budgets.reason_to_stop(facts.job, before, failure)
+    line = _line(facts, failure, stop, symptom)
     counted_before = symptom is not None and symptom.decision == RESTART
     update: dict[str, object] = {
         "restarts": _kept((*before, line)),
@@ -44,7 +40,7 @@ def judged(facts: Facts, failure: Failure, **more: object) -> TrainingJobStatus:
         **more,
     }
     counted = facts.status.model_copy(update=update)
-    return _stopped(facts, counted, line) if line.decision == STOP else counted
+    return _stopped(facts, counted, line, stop) if line.decision == STOP else counted
 
 
 def stop_undecided(facts: Facts) -> TrainingJobStatus:
@@ -52,7 +48,7 @@ def stop_undecided(facts: Facts) -> TrainingJobStatus:
     symptom = facts.status.restarts[-1]
     line = symptom.model_copy(update={"decision": STOP, "why": symptom.why.removeprefix(_HEARING)})
     status = facts.status.model_copy(update={"restarts": (*facts.status.restarts[:-1], line)})
-    return _stopped(facts, status, line)
+    return _stopped(facts, status, line, None)
 
 
 def undecided(status: TrainingJobStatus) -> RestartRecord | None:
@@ -64,7 +60,7 @@ def undecided(status: TrainingJobStatus) -> RestartRecord | None:
 def unexplained(status: TrainingJobStatus) -> RestartRecord | None:
     """The newest line, while it knows but a survivor's error and training has not gone on since."""
     last = status.restarts[-1] if status.restarts else None
-    return last if last and last.failure_class == failures.PEER_LOST and last.seconds_lost is None else None
+    return last if last and last.failure_class in classes.SYMPTOMS and last.seconds_lost is None else None
 
 
 def resumed(lines: Lines, now: datetime) -> Lines:
@@ -72,42 +68,14 @@ def resumed(lines: Lines, now: datetime) -> Lines:
     return _closed(lines, now)
 
 
-def reason_to_stop(job: TrainingJob, before: Sequence[RestartRecord], failure: Failure) -> str:
-    """Why a restart would be no use; empty: restart."""
-    if failure.failure_class in failures.FREE:
-        return ""
-    if failure.failure_class == failures.CONFIGURATION:
-        return "A restart would not mend this; correct the job and apply it again."
-    counted = [line for line in before if line.failure_class not in failures.FREE]
-    if counted and _repeated(counted[-1], failure):
-        return f"The same error came twice at step {failure.step} without progress between; a restart would repeat it."
-    limit = min(job.spec.failure_policy.max_restarts, MAX_RESTARTS_KEPT)
-    if budget_used(job, before, failure.step) >= limit:
-        return f"The budget of {limit} restarts (spec.failurePolicy.maxRestarts) is used up."
-    return ""
-
-
-def budget_used(job: TrainingJob, before: Sequence[RestartRecord], step: int) -> int:
-    """Restarts that count: the job's own failures since it last went REFILL_INTERVALS checkpoints past one."""
-    horizon = REFILL_INTERVALS * job.spec.checkpoint.every_steps
-    counted = (line for line in before if line.failure_class not in failures.FREE)
-    return sum(1 for line in counted if step - line.step < horizon)
-
-
-def _repeated(last: RestartRecord, failure: Failure) -> bool:
-    """Python errors repeat for a reason; a signal at the same step may come from outside."""
-    same = last.fingerprint == failure.fingerprint and failure.step <= last.step
-    return same and failure.failure_class == failures.PYTHON_ERROR
-
-
-def _line(facts: Facts, failure: Failure, why_stop: str, symptom: RestartRecord | None) -> RestartRecord:
+def _line(facts: Facts, failure: Failure, stop: Stop | None, symptom: RestartRecord | None) -> RestartRecord:
     resumes_at = facts.checkpoint.step if facts.checkpoint else 0
-    free = " It costs no restart budget." if failure.failure_class in failures.FREE else ""
+    free = " It costs no restart budget." if failure.failure_class in classes.FREE else ""
     step = symptom.step if symptom else failure.step
     decision, why = RESTART, f"Restarting from step {resumes_at}.{free}"
-    if why_stop:
-        echo = failure.failure_class == failures.PEER_LOST
-        decision, why = (WAIT, _HEARING + why_stop) if echo else (STOP, why_stop)
+    if stop:
+        echo = failure.failure_class in classes.SYMPTOMS
+        decision, why = (WAIT, _HEARING + stop.why) if echo else (STOP, stop.why)
     return RestartRecord(
         attempt=symptom.attempt if symptom else facts.status.attempt,
         time=symptom.time if symptom else facts.now,
@@ -119,13 +87,14 @@ def _line(facts: Facts, failure: Failure, why_stop: str, symptom: RestartRecord 
         step=step,
         steps_lost=max(0, step - resumes_at),
         fingerprint=failure.fingerprint,
+        stacks=failure.stacks or None,
         decision=decision,
         why=why,
     )
 
 
-def _stopped(facts: Facts, status: TrainingJobStatus, line: RestartRecord) -> TrainingJobStatus:
-    reason = "BadConfiguration" if line.failure_class == failures.CONFIGURATION else "RestartsExhausted"
+def _stopped(facts: Facts, status: TrainingJobStatus, line: RestartRecord, stop: Stop | None) -> TrainingJobStatus:
+    reason = stop.reason if stop else budgets.EXHAUSTED
     return ending.failed(status, reason, f"{figures.sentence(line.evidence or '')} {line.why}", facts.now)
 
 
@@ -138,9 +107,14 @@ def _closed(lines: Lines, now: datetime) -> Lines:
 
 
 def _kept(lines: Lines) -> Lines:
-    """At most MAX_RESTARTS_KEPT lines. Those that count against the budget are the last to be forgotten."""
-    kept = list(lines)
+    """At most MAX_RESTARTS_KEPT lines. Those that count against the budget are the last to be forgotten.
+
+    Stacks are long: only the newest that there are stay.
+    """
+    hung = [index for index, line in enumerate(lines) if line.stacks]
+    without = {"stacks": None}
+    kept = [line.model_copy(update=without) if index in hung[:-1] else line for index, line in enumerate(lines)]
     while len(kept) > MAX_RESTARTS_KEPT:
-        free = (index for index, line in enumerate(kept[:-1]) if line.failure_class in failures.FREE)
+        free = (index for index, line in enumerate(kept[:-1]) if line.failure_class in classes.FREE)
         del kept[next(free, 0)]
     return tuple(kept)

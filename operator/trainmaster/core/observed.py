@@ -50,6 +50,7 @@ class Replica:
     node: str = ""
     deleting: bool = False
     disruption: str = ""  # reason of a DisruptionTarget condition, Evicted, Preempted ...; empty: none
+    disruption_message: str = ""  # the cluster's own words for it
     ending: Ending | None = None
     obstacle: Obstacle | None = None
     heartbeat: messages.Heartbeat | None = None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainmaster.api.status import RestartRecord, TrainingJobStatus
-from trainmaster.core import failures, phases
+from trainmaster.core import classes, phases
 from trainmaster.wire import names
 from trainmaster.wire.messages import Heartbeat
 
@@ -32,7 +32,7 @@ def cause_of(status: TrainingJobStatus, heartbeats: Sequence[Heartbeat], logs: P
     last = status.restarts[-1] if status.restarts else None
     if status.phase != phases.FAILED or last is None or last.decision != "Stop":
         return Cause()
-    if last.failure_class == failures.CONFIGURATION:
+    if last.failure_class == classes.CONFIGURATION:
         return Cause(known=True)  # the message names field and cure; where it was noticed helps nobody
     beat = next((beat for beat in heartbeats if _is_of(beat, last)), None)
     error = beat.exit.error if beat and beat.exit else None

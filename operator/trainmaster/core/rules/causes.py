@@ -6,7 +6,7 @@ was there has not spoken: it may be the echo of an eviction, or of a node that t
 """
 
 from trainmaster.api.status import RestartRecord
-from trainmaster.core import failures, figures, ledger
+from trainmaster.core import classes, failures, figures, ledger
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.failures import Failure
 from trainmaster.core.verdict import NOTHING, Verdict
@@ -44,6 +44,6 @@ def _cause(facts: Facts, attempt: int) -> Failure | None:
         report = slot.heartbeat.exit if slot.heartbeat else None
         if report and report.attempt == attempt:
             failure = failures.of_rank(slot, report)
-            if failure.failure_class != failures.PEER_LOST:
+            if failure.failure_class not in classes.SYMPTOMS:
                 return failure
     return None

@@ -5,7 +5,7 @@ others keep their pods and wait, warm, for the next attempt.
 """
 
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import failures, figures, ledger, phases
+from trainmaster.core import classes, failures, figures, ledger, phases
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.failures import Failure
 from trainmaster.core.verdict import NOTHING, Verdict
@@ -42,7 +42,7 @@ def _unexplained(facts: Facts) -> bool:
 def _harmless(facts: Facts, failure: Failure) -> bool:
     """Nobody's fault, nobody told to run, and not the cause of what the ledger could not explain."""
     gathering = facts.status.phase in phases.GATHERING
-    return failure.failure_class in failures.FREE and gathering and not _unexplained(facts)
+    return failure.failure_class in classes.FREE and gathering and not _unexplained(facts)
 
 
 def _replaced(facts: Facts, failure: Failure, incarnations: dict[str, int]) -> TrainingJobStatus:
@@ -56,5 +56,5 @@ def _failure(facts: Facts, lost: list[Slot]) -> Failure:
         failures.of_replica(slot.replica, facts.step) if slot.replica else failures.vanished(slot, facts.step)
         for slot in lost
     ]
-    found.sort(key=lambda failure: failure.failure_class in failures.FREE)
+    found.sort(key=lambda failure: failure.failure_class in classes.FREE)
     return found[0]

@@ -1,6 +1,8 @@
 """What every agent is told: train this attempt with this roster, or wait for the others."""
 
-from trainmaster.core import ledger
+from datetime import datetime
+
+from trainmaster.core import budgets, figures, ledger, phases
 from trainmaster.core.actions import GiveOrders
 from trainmaster.core.facts import Facts
 from trainmaster.core.roster import roster
@@ -14,18 +16,31 @@ def give(facts: Facts) -> Verdict:
     if not uids:
         return NOTHING
     orders = _orders(facts)
-    return Verdict(actions=(GiveOrders(tuple((uid, orders) for uid in uids)),))
+    return Verdict(actions=(GiveOrders(tuple((uid, orders) for uid in uids)),), wake_at=held_until(facts))
 
 
 def may_run(facts: Facts) -> bool:
     """Whether the order to run is given now. The phase Starting is written first."""
-    return roster(facts) is not None and not ledger.undecided(facts.status)
+    return roster(facts) is not None and not ledger.undecided(facts.status) and held_until(facts) is None
+
+
+def held_until(facts: Facts) -> datetime | None:
+    """Until when the next attempt is put off after a failure that needs time to pass; None: it may begin."""
+    if facts.status.phase not in phases.GATHERING:
+        return None
+    until = budgets.restart_at(facts.job, facts.status.restarts)
+    came_true = until is not None and facts.status.restarts[-1].time <= facts.now < until
+    return until if came_true else None
 
 
 def _orders(facts: Facts) -> Orders:
     attempt, members = facts.status.attempt, roster(facts)
     if ledger.undecided(facts.status):
         return Orders(WAIT, attempt, f"Attempt {attempt}: waiting to hear why the last one ended.")
+    until = held_until(facts)
+    if until:
+        seconds = figures.duration((until - facts.status.restarts[-1].time).total_seconds())
+        return Orders(WAIT, attempt, f"Attempt {attempt}: begins {seconds} after the failure, which may pass by then.")
     if members is None:
         # One sentence for the whole wait: naming the missing would wake every agent whenever one calls in.
         return Orders(WAIT, attempt, f"Attempt {attempt}: waiting until all {len(facts.slots)} replicas are here.")

@@ -4,7 +4,7 @@ The whole group trains again from the newest checkpoint, in the same pods. Each 
 carries the attempt, and the attempt rises with it.
 """
 
-from trainmaster.core import failures, ledger
+from trainmaster.core import classes, failures, ledger
 from trainmaster.core.facts import Facts
 from trainmaster.core.failures import Failure
 from trainmaster.core.roster import roster
@@ -18,7 +18,7 @@ def restart_ranks(facts: Facts) -> Verdict:
     if not failed:
         return NOTHING
     # The survivors' errors are echoes: name the one that came first where it can be told.
-    failed.sort(key=lambda failure: failure.failure_class == failures.PEER_LOST)
+    failed.sort(key=lambda failure: failure.failure_class in classes.SYMPTOMS)
     return Verdict(status=ledger.after_failure(facts, failed[0]))
 
 
@@ -32,7 +32,7 @@ def restart_drifted(facts: Facts) -> Verdict:
     if not drifted:
         return NOTHING
     evidence = f"{drifted[0].key} trains with an older roster of attempt {facts.status.attempt}"
-    failure = Failure(failures.ROSTER_CHANGED, drifted[0].key, "", "none", evidence, facts.step)
+    failure = Failure(classes.ROSTER_CHANGED, drifted[0].key, "", "none", evidence, facts.step)
     return Verdict(status=ledger.after_failure(facts, failure))
 
 

@@ -1,0 +1,103 @@
+"""Whether to go on after a failure: the table of classes against what stands in the ledger. Called by `ledger`.
+
+The budgets are read off the ledger, so nothing is counted that is not also told. "Without progress" means that the
+job has not gone REFILL_INTERVALS checkpoint intervals past the failure since.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from trainmaster.api.job import TrainingJob
+from trainmaster.api.status import MAX_RESTARTS_KEPT, RestartRecord
+from trainmaster.core import classes, figures
+from trainmaster.core.failures import Failure
+
+# Progress of this many checkpoint intervals past a failure shows that it did no lasting harm: it leaves the budget.
+REFILL_INTERVALS = 10
+EXHAUSTED = "RestartsExhausted"
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why a restart would be no use: a CamelCase reason, and a sentence."""
+
+    reason: str
+    why: str
+
+
+def reason_to_stop(job: TrainingJob, before: Sequence[RestartRecord], failure: Failure) -> Stop | None:
+    """Why not to restart; None: restart."""
+    kind = classes.of(failure.failure_class)
+    if kind.free:
+        return None
+    if kind.limit == 0:
+        return Stop("BadConfiguration", kind.cure)
+    if kind.repeats and times_the_same(before, failure) + 1 >= kind.repeats:
+        return Stop(failure.failure_class, _same(kind, failure.step))
+    if kind.limit and own_budget_used(job, before, failure) >= kind.limit:
+        return Stop(failure.failure_class, _too_often(kind))
+    return _general_budget(job, before, failure.step) if kind.costs else None
+
+
+def _general_budget(job: TrainingJob, before: Sequence[RestartRecord], step: int) -> Stop | None:
+    limit = min(job.spec.failure_policy.max_restarts, MAX_RESTARTS_KEPT)
+    if budget_used(job, before, step) < limit:
+        return None
+    return Stop(EXHAUSTED, f"The budget of {limit} restarts (spec.failurePolicy.maxRestarts) is used up.")
+
+
+def budget_used(job: TrainingJob, before: Sequence[RestartRecord], step: int) -> int:
+    """Restarts that count: failures that cost, since the job last went REFILL_INTERVALS checkpoints past one."""
+    return sum(1 for line in _recent(job, before, step) if classes.of(line.failure_class).costs)
+
+
+def own_budget_used(job: TrainingJob, before: Sequence[RestartRecord], failure: Failure) -> int:
+    """Restarts of this class without progress."""
+    return sum(1 for line in _recent(job, before, failure.step) if line.failure_class == failure.failure_class)
+
+
+def times_the_same(before: Sequence[RestartRecord], failure: Failure) -> int:
+    """How often the ledger has this failure at this step or later, with nothing further reached in between.
+
+    What came from outside in between (an eviction) neither repeats nor proves anything.
+    """
+    found = 0
+    for line in reversed(before):
+        if line.failure_class in classes.FREE:
+            continue
+        if line.fingerprint == failure.fingerprint and failure.step <= line.step:
+            found += 1
+        elif line.fingerprint == failure.fingerprint or line.step > failure.step:
+            break  # it had come further
+    return found
+
+
+def restart_at(job: TrainingJob, lines: Sequence[RestartRecord]) -> datetime | None:
+    """When the attempt after the newest line may begin; None: at once."""
+    if not lines or lines[-1].seconds_lost is not None:
+        return None
+    last = lines[-1]
+    pauses = classes.of(last.failure_class).pauses
+    if not pauses:
+        return None
+    recent = _recent(job, lines[:-1], last.step)
+    before = sum(1 for line in recent if line.failure_class == last.failure_class)
+    pause = pauses[min(before, len(pauses) - 1)]
+    return figures.later(last.time, pause) if pause else None
+
+
+def _recent(job: TrainingJob, before: Sequence[RestartRecord], step: int) -> list[RestartRecord]:
+    horizon = REFILL_INTERVALS * job.spec.checkpoint.every_steps
+    return [line for line in before if step - line.step < horizon]
+
+
+def _same(kind: classes.FailureClass, step: int) -> str:
+    times = "twice" if kind.repeats == 2 else f"{kind.repeats} times"  # noqa: PLR2004  the word for it
+    said = f"The same error came {times} at step {step} without progress between; a restart would repeat it."
+    return f"{said} {kind.cure}".strip()
+
+
+def _too_often(kind: classes.FailureClass) -> str:
+    again = "Once more" if kind.limit == 1 else f"{(kind.limit or 0) + 1} times"
+    return f"{again} the same kind of failure ({kind.name}) without progress between. {kind.cure}".strip()

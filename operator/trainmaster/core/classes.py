@@ -1,0 +1,228 @@
+"""The classes of failures: what each means, what is decided, and its budget. One visible table.
+
+Read by `budgets` (whether to go on), `ledger`, the rules, and docs/generate.py, which draws docs/failures.md from it.
+Which failure is of which class: `failures.py` and `signatures.py`.
+
+Doctrine (NVRx, HyperPod and Kubernetes' podFailurePolicy, read 2026): restart unless it is proven that the unchanged
+job cannot get past this, or a budget is used up without progress; what the job did not cause costs it nothing.
+"""
+
+from dataclasses import dataclass
+
+CONFIGURATION = "Configuration"
+PYTHON_ERROR = "PythonError"
+OUT_OF_MEMORY = "OutOfMemory"
+DEVICE_OUT_OF_MEMORY = "DeviceOutOfMemory"
+OUT_OF_STORAGE = "OutOfStorage"
+CRASH = "Crash"
+SIGNAL = "Signal"
+TERMINATED = "Terminated"
+PROCESS_EXIT = "ProcessExit"
+PEER_LOST = "PeerLost"
+HANG = "Hang"
+NON_FINITE_LOSS = "NonFiniteLoss"
+CORRUPT_CHECKPOINT = "CorruptCheckpoint"
+DEVICE_FAULT = "DeviceFault"
+INFRASTRUCTURE = "Infrastructure"
+REPLICA_ENDED = "ReplicaEnded"
+REPLICA_DELETED = "ReplicaDeleted"
+DISRUPTION = "Disruption"
+ROSTER_CHANGED = "RosterChanged"
+
+
+@dataclass(frozen=True)
+class FailureClass:
+    """One line of the table.
+
+    `costs`: a restart takes one of spec.failurePolicy.maxRestarts. `repeats`: so many times with one fingerprint at
+    the same step, without progress between, and the job stops. `limit`: restarts of this class without progress,
+    then the job stops. `pauses`: seconds before the first, second, ... restart; the last one stays.
+    """
+
+    name: str
+    means: str
+    why: str
+    costs: bool = False
+    repeats: int | None = None
+    limit: int | None = None
+    pauses: tuple[int, ...] = ()
+    blames_node: bool = False
+    symptom: bool = False  # the cause is somebody else's end, and may still be told
+    cure: str = ""  # said when the job stops for it
+
+    @property
+    def free(self) -> bool:
+        """It takes from no budget at all."""
+        return not self.costs and self.limit is None
+
+    @property
+    def decision(self) -> str:
+        """In a sentence, for docs."""
+        if self.limit == 0:
+            return "stop"
+        ends = [f"{self.repeats} times the same at one step: stop"] if self.repeats else []
+        ends += [f"after {self.limit} without progress: stop"] if self.limit else []
+        wait = f", waiting {', '.join(map(str, self.pauses))} s" if self.pauses else ""
+        return "; ".join([f"restart{wait}", *ends])
+
+
+CLASSES = (
+    FailureClass(
+        CONFIGURATION,
+        "exit code 78; a program that the image does not have",
+        "What was written cannot work; trying again would only hide the sentence that says so.",
+        limit=0,
+        cure="A restart would not mend this; correct the job and apply it again.",
+    ),
+    FailureClass(
+        PYTHON_ERROR,
+        "a Python exception that nothing below explains",
+        "Most are bugs, some are weather. The same one at the same step is a bug: a third try is wasted.",
+        costs=True,
+        repeats=2,
+        blames_node=True,
+    ),
+    FailureClass(
+        OUT_OF_MEMORY,
+        "the kernel killed a rank or the container for memory; MemoryError; a data loader's worker was killed",
+        "Memory use follows the data, so another order of events may pass; the same step twice will not.",
+        costs=True,
+        repeats=2,
+        blames_node=True,
+        cure="Raise spec.workers.memory, or use less: a smaller spec.training.globalBatchSize, more workers, "
+        "fewer data loader processes.",
+    ),
+    FailureClass(
+        DEVICE_OUT_OF_MEMORY,
+        "CUDA or HIP out of memory",
+        "Fragmentation and a neighbour on the device may pass; the same step twice will not.",
+        costs=True,
+        repeats=2,
+        blames_node=True,
+        cure="Lower spec.training.globalBatchSize, use more workers, or shard the model "
+        "(spec.strategy.type: FullySharded).",
+    ),
+    FailureClass(
+        OUT_OF_STORAGE,
+        "no space left, disk quota exceeded, evicted for using more ephemeral storage than its own limit",
+        "Unlike the eviction of a good citizen this one is the job's own doing. Old checkpoints are pruned meanwhile.",
+        costs=True,
+        repeats=2,
+        pauses=(0, 10, 30),
+        blames_node=True,
+        cure="Make room: a larger volume or ephemeral-storage limit, a smaller spec.checkpoint.keep.",
+    ),
+    FailureClass(
+        CRASH,
+        "native code died: SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL",
+        "A race in a library passes with luck, so one try more than for a Python error.",
+        costs=True,
+        repeats=3,
+        blames_node=True,
+        cure="Set PYTHONFAULTHANDLER=1 in spec.workers.env and look at the last lines of the pod's log; "
+        "SIGBUS is often a full /dev/shm.",
+    ),
+    FailureClass(
+        SIGNAL,
+        "a rank was killed by another signal, and not for memory as far as the kernel tells",
+        "It came from outside, so it says nothing about the step.",
+        costs=True,
+        blames_node=True,
+    ),
+    FailureClass(
+        TERMINATED,
+        "a rank was asked to end (SIGTERM, SIGINT, exit code 143 or 130) by somebody other than its agent",
+        "Mostly the first sign of a pod or a node that goes: it is then booked as that, and costs nothing.",
+        costs=True,
+        symptom=True,
+    ),
+    FailureClass(
+        PROCESS_EXIT,
+        "a rank ended with an exit code and no Python error, or before the others",
+        "Nothing is known of the cause.",
+        costs=True,
+        blames_node=True,
+    ),
+    FailureClass(
+        PEER_LOST,
+        "a survivor's error: its peer's connection broke or fell silent (gloo, NCCL, store, our transport)",
+        "An echo. The cause takes its place in the ledger as soon as it is told; alone it never ends a job while "
+        "somebody has not spoken.",
+        costs=True,
+        symptom=True,
+    ),
+    FailureClass(
+        HANG,
+        "no step ended for too long: the agent ended the rank",
+        "Deadlocks pass more often than not, and cost the time that finding them took: a budget of their own.",
+        limit=3,
+        blames_node=True,
+        cure="The ledger holds the stacks of the hung ranks; set spec.failurePolicy.hangSeconds if the steps are "
+        "merely long.",
+    ),
+    FailureClass(
+        NON_FINITE_LOSS,
+        "the loss is NaN or infinite (NonFiniteLossError)",
+        "One more try helps where a device computed wrongly once. Arithmetic that blows up does so again.",
+        limit=1,
+        blames_node=True,
+        cure="Lower the learning rate, clip gradients or mend the data at that step.",
+    ),
+    FailureClass(
+        CORRUPT_CHECKPOINT,
+        "no checkpoint could be read as it was written (CorruptCheckpointError)",
+        "A storage that lies once may tell the truth the next time; bad ones are passed over by the trainer itself.",
+        limit=2,
+        pauses=(0, 10),
+        cure="Restore spec.checkpoint.storage, or start anew in another folder.",
+    ),
+    FailureClass(
+        DEVICE_FAULT,
+        "the device or its driver: ECC, NVLink, fallen off the bus, unhealthy, driver mismatch",
+        "Not the job's fault, but the same node is likely to do it again, so it counts against the node.",
+        limit=6,
+        pauses=(0, 5, 30, 60),
+        blames_node=True,
+        cure="Have the node's devices looked at: nvidia-smi -q and the kernel's log (Xid).",
+    ),
+    FailureClass(
+        INFRASTRUCTURE,
+        "container runtime, name resolution, network storage, node agent, process could not be started",
+        "Weather: it passes, but not at once.",
+        limit=10,
+        pauses=(0, 5, 15, 30, 60),
+        blames_node=True,
+        cure="Look at the named node or service.",
+    ),
+    FailureClass(
+        REPLICA_ENDED,
+        "the agent itself, or its container, ended while the job was not done",
+        "Exit code 137 without the kernel's word for memory; exit code 0 of one worker alone; anything else.",
+        costs=True,
+        blames_node=True,
+    ),
+    FailureClass(
+        REPLICA_DELETED,
+        "somebody deleted the pod, or it is simply gone",
+        "People and clusters move pods; nobody's fault.",
+    ),
+    FailureClass(
+        DISRUPTION,
+        "eviction, preemption, drain, node lost or shut down, node full after all",
+        "The cluster's own business: free, and as often as it likes.",
+    ),
+    FailureClass(
+        ROSTER_CHANGED,
+        "a member was replaced while others had begun with the older roster",
+        "Our own bookkeeping.",
+    ),
+)
+
+BY_NAME = {one.name: one for one in CLASSES}
+FREE = frozenset(one.name for one in CLASSES if one.free)
+SYMPTOMS = frozenset(one.name for one in CLASSES if one.symptom)
+
+
+def of(name: str) -> FailureClass:
+    """The line of this name. One that an edited or older status holds counts as a failure without a known cause."""
+    return BY_NAME.get(name) or BY_NAME[PROCESS_EXIT]

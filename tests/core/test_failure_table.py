@@ -1,0 +1,144 @@
+"""The labelled table: what happened, in the words that really come, and what must be made of it."""
+
+import dataclasses
+
+import pytest
+from trainmaster.api.status import RestartRecord
+from trainmaster.core import budgets, classes, failures
+from trainmaster.core.facts import Slot
+from trainmaster.core.failures import Failure
+from trainmaster.core.observed import Replica
+from trainmaster.wire.messages import ErrorReport, ExitReport
+
+from tests.builders import NOON, a_death, a_job, a_replica, evicted
+from tests.core.failure_ends import RANKS, REPLICAS
+from tests.core.failure_errors import ERRORS
+from tests.core.failure_labels import Label
+from tests.core.stage import a_running_group
+
+SLOT = Slot("worker", 0, 0, 1, a_replica())
+JOB = a_job().with_failure_policy(maxRestarts=10).build()
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(ERRORS) + len(RANKS) + len(REPLICAS) >= 120
+    labelled = {label.failure_class for _, _, label in ERRORS} | {label.failure_class for _, label in RANKS + REPLICAS}
+    assert labelled == {one.name for one in classes.CLASSES} - {classes.ROSTER_CHANGED}
+
+
+@pytest.mark.parametrize(("kind", "message", "label"), ERRORS)
+def test_an_error(kind: str, message: str, label: Label) -> None:
+    report = ExitReport(1, 0, 10, exit_code=1, error=ErrorReport(kind, message, "train.py:9 in step"))
+    assert judged(failures.of_rank(SLOT, report)) == label
+
+
+@pytest.mark.parametrize(("report", "label"), RANKS)
+def test_the_end_of_a_rank(report: ExitReport, label: Label) -> None:
+    assert judged(failures.of_rank(SLOT, report)) == label
+
+
+@pytest.mark.parametrize(("replica", "label"), REPLICAS)
+def test_the_end_of_a_replica(replica: Replica, label: Label) -> None:
+    assert judged(failures.of_replica(replica, step=10)) == label
+
+
+def judged(failure: Failure) -> Label:
+    """What is made of it, once and a second time."""
+    first = budgets.reason_to_stop(JOB, (), failure)
+    again = budgets.reason_to_stop(JOB, (a_line(failure),), failure)
+    costs = budgets.budget_used(JOB, (a_line(failure),), failure.step) == 1
+    return Label(failure.failure_class, "Stop" if first else "Restart", "Stop" if again else "Restart", costs)
+
+
+def a_line(failure: Failure) -> RestartRecord:
+    """The ledger's line of it."""
+    return RestartRecord(
+        attempt=1,
+        time=NOON,
+        failure_class=failure.failure_class,
+        step=failure.step,
+        fingerprint=failure.fingerprint,
+    )
+
+
+# What a class means over time: (class, its own limit, without progress).
+
+
+@pytest.mark.parametrize(("failure_class", "limit"), [("Hang", 3), ("NonFiniteLoss", 1), ("CorruptCheckpoint", 2),
+                                                     ("DeviceFault", 6), ("Infrastructure", 10)])  # fmt: skip
+def test_a_budget_of_its_own_ends_and_is_refilled_by_progress(failure_class: str, limit: int) -> None:
+    failure = Failure(failure_class, "worker-0", "node-0", "", "", 10, "never the same")
+    job = a_job().with_failure_policy(maxRestarts=0).build()
+    lines = [dataclasses.replace(failure, step=step, fingerprint=str(step)) for step in range(10, 10 + limit)]
+    assert budgets.reason_to_stop(job, [a_line(line) for line in lines[1:]], failure) is None, "maxRestarts is not its"
+    stop = budgets.reason_to_stop(job, [a_line(line) for line in lines], failure)
+    assert stop
+    assert (stop.reason, classes.of(failure_class).cure in stop.why) == (failure_class, True)
+    further = dataclasses.replace(failure, step=10 + limit + 10 * 50)
+    assert budgets.reason_to_stop(job, [a_line(line) for line in lines], further) is None
+
+
+def test_memory_twice_at_one_step_says_what_to_raise() -> None:
+    stage = a_running_group(workers=2)
+    for attempt in (1, 2):
+        stage.rank_dies("worker-1", a_death(attempt, step=73, out_of_memory=True)).wait(60).obey(step=73)
+    assert (stage.status.phase, stage.status.reason) == ("Failed", "OutOfMemory")
+    assert "Raise spec.workers.memory" in (stage.status.message or "")
+
+
+def test_a_crash_is_tried_once_more_than_an_exception() -> None:
+    stage = a_running_group(workers=1)
+    for attempt in (1, 2, 3):
+        assert stage.status.phase == "Running"
+        stage.rank_dies("worker-0", a_death(attempt, step=73, signal="SIGSEGV")).wait(60).obey(step=73)
+    assert (stage.status.phase, stage.status.reason) == ("Failed", "Crash")
+
+
+def test_the_weather_is_given_time_to_pass() -> None:
+    report = ExitReport(1, 0, 10, exit_code=1, error=ErrorReport("OSError", "[Errno 116] Stale file handle"))
+    stage, waited = a_running_group(workers=2, failurePolicy={"maxRestarts": 0}), []
+    for attempt in range(1, 5):
+        stage.rank_dies("worker-0", dataclasses.replace(report, attempt=attempt))
+        seconds = 0
+        while stage.status.phase == "Restarting":
+            assert stage.wake_at
+            seconds += 1
+            stage.wait(1)
+        stage.obey(step=10)
+        waited.append(seconds)
+    assert waited == [0, 5, 15, 30]
+    assert stage.status.phase == "Running"
+
+
+def test_an_eviction_that_is_first_seen_as_a_rank_s_end_costs_nothing() -> None:
+    stage = a_running_group(workers=2, failurePolicy={"maxRestarts": 0})
+    stage.rank_dies("worker-1", ExitReport(1, 1, 10, signal="SIGTERM"))
+    assert stage.status.phase == "Restarting"
+    assert stage.change("worker-1", evicted).call_in().obey().status.phase == "Running"
+    assert [line.failure_class for line in stage.status.restarts] == ["Disruption"]
+
+
+def test_workers_that_finish_while_another_fails_train_again_with_it() -> None:
+    stage = a_running_group(workers=3).finish("worker-0", "worker-2")
+    assert stage.status.phase == "Running"
+    stage.rank_dies("worker-1", a_death(step=990))
+    assert (stage.status.phase, stage.status.attempt) == ("Starting", 2)
+
+
+def test_only_some_workers_that_end_well_are_no_success() -> None:
+    stage = a_running_group(workers=3).finish("worker-0", "worker-2").wait(1000)
+    assert stage.status.phase == "Running"
+
+
+def test_another_error_in_between_does_not_hide_that_it_was_the_same() -> None:
+    same = Failure("PythonError", "worker-0", "", "", "", 73, "A")
+    other = dataclasses.replace(same, fingerprint="B")
+    further = dataclasses.replace(other, step=99)
+    assert budgets.reason_to_stop(JOB, [a_line(same), a_line(other)], same)
+    assert not budgets.reason_to_stop(JOB, [a_line(same), a_line(further)], same), "it had come further"
+
+
+def test_a_class_that_nobody_knows_counts() -> None:
+    lines = [RestartRecord(attempt=1, time=NOON, failure_class="Sabotage", step=10)] * 10
+    failure = Failure("Signal", "worker-0", "", "", "", 10)
+    assert budgets.reason_to_stop(JOB, lines, failure)
