@@ -55,6 +55,7 @@ generate: .venv/.ready  ## Write the CRD, its reference page and the chart's cop
 	@$(PY) -m trainmaster.api.generate
 	@$(PY) charts/generate.py
 	@$(PY) docs/generate.py
+	@$(PY) -m docs.strategy_pages
 
 images: .venv/.ready  ## Build both images and load them into the one-machine cluster
 	@$(PY) -m tests.onebox images

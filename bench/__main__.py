@@ -4,7 +4,17 @@ import signal
 import sys
 from importlib import import_module
 
-NAMES = ("step_time", "first_step", "restart", "operator", "transport")
+from docs import strategy_pages
+
+NAMES = (
+    "advise",
+    "first_step",
+    "operator",
+    "reproducible",
+    "restart",
+    "step_time",
+    "transport",
+)
 
 
 def main(names: list[str]) -> int:
@@ -16,6 +26,7 @@ def main(names: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as an exception, so that what was started is ended
     for name in names or NAMES:
         print(import_module(f"bench.{name}").main(), flush=True)
+    strategy_pages.write()  # it quotes the results
     return 0
 
 

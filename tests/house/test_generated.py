@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import runpy
 from pathlib import Path
+from typing import get_args
 
 import pytest
+from trainmaster.advice.textbook import TEXTBOOK
 from trainmaster.api.generate import ROOT, generated
+from trainmaster.api.strategy import StrategyType
+
+from docs import strategy_pages
+from docs.strategy_pictures import PICTURES
 
 FILES = generated()
 
@@ -25,3 +31,11 @@ def test_the_phases_are_drawn_from_their_table() -> None:
 def test_the_classes_of_failures_are_drawn_from_their_table() -> None:
     generator = runpy.run_path(str(ROOT / "docs" / "generate.py"))
     assert generator["FAILURES"].read_text() == generator["failures_page"](), "run `make generate`"
+
+
+def test_the_strategies_page_quotes_the_table_and_the_results() -> None:
+    assert strategy_pages.PAGE.read_text() == strategy_pages.strategies_page(), "run `make generate`"
+
+
+def test_every_strategy_has_a_row_and_a_picture() -> None:
+    assert set(TEXTBOOK) == set(PICTURES) == set(get_args(StrategyType))

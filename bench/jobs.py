@@ -1,0 +1,66 @@
+"""Runs a job by `trainmaster run` and reads what it wrote of its steps. Used by the benches of whole jobs."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.contestants import BIN
+
+_WARM_UP = 10  # steps
+
+
+class Ran(NamedTuple):
+    """A finished job: the median seconds of a step, and samples per second by it."""
+
+    step_seconds: float
+    samples_per_second: float
+
+
+def a_job(strategy: dict[str, Any], workers: int, batch: int, steps: int, **spec: Any) -> dict[str, Any]:
+    """A job of the text example; `arguments` go to the task, the rest of `spec` into the spec."""
+    training = {
+        "task": "trainmaster_trainer.tasks.text:Text",
+        "arguments": spec.pop("arguments", {}),
+        "steps": steps,
+        "globalBatchSize": batch,
+    }
+    return {
+        "apiVersion": "trainmaster.dev/v1",
+        "kind": "TrainingJob",
+        "metadata": {"name": "bench"},
+        "spec": {
+            "strategy": strategy,
+            "training": training,
+            "workers": {"replicas": workers},
+            "checkpoint": {"everySteps": 10 * steps},
+            **spec,
+        },
+    }
+
+
+def write(job: dict[str, Any], folder: Path) -> Path:
+    """The job as a file."""
+    folder.mkdir(parents=True)
+    path = folder / "job.yaml"  # JSON is YAML
+    path.write_text(json.dumps(job))
+    return path
+
+
+def run(job: dict[str, Any], folder: Path) -> Ran:
+    """Train it to its end.
+
+    Raises:
+        subprocess.CalledProcessError: it failed.
+    """
+    path = write(job, folder)
+    subprocess.run(
+        [BIN / "trainmaster", "run", path, "--workdir", folder / "run", "--output", "json"],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    (metrics,) = (folder / "run").rglob("metrics.jsonl")
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    seconds = sorted(line["step_seconds"] for line in lines[_WARM_UP:] if "step_seconds" in line)
+    step = seconds[len(seconds) // 2]
+    return Ran(step, job["spec"]["training"]["globalBatchSize"] / step)
