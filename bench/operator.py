@@ -2,8 +2,8 @@
 
 A thousand jobs have finished, a hundred train with two workers each. Beside it, in the same run, the least that a
 Python process can do with the same objects and heartbeats (`operator_peer`). A job of four workers that trains for
-20 s costs its pods and 8 writes more: a service, the phases Pending, Starting, Running and Succeeded, one look at its
-progress, and two events. Heartbeats cost none.
+20 s costs its pods and 6 writes more: a service, the phases Starting, Running and Succeeded, one look at its
+progress, and one event. Heartbeats cost none.
 """
 
 import time

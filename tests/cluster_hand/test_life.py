@@ -55,8 +55,8 @@ def test_what_a_job_of_four_workers_costs_the_api_server(lab: Lab) -> None:
     asked = lab.server.audit(lab.namespace)
     assert asked.pop("create pods") == 4
     assert asked.pop("create services") == 1
-    assert asked.pop("patch trainingjobs/status") <= 8
-    assert asked.pop("create events") <= 4
+    assert asked.pop("patch trainingjobs/status") <= 5  # Starting, Running, Succeeded; on a slow machine a look more
+    assert asked.pop("create events") == 1
     assert not asked, "nothing else was asked for"
 
 

@@ -1,31 +1,56 @@
 """The life of a job that nothing disturbs, phase by phase."""
 
 import dataclasses
+from datetime import timedelta
 
+import pytest
 from trainmaster.core import phases
 from trainmaster.core.actions import CreateReplica, CreateService
 from trainmaster.wire import messages
 
-from tests.builders import a_job
+from tests.builders import NOON, a_job, pending
 from tests.core.stage import Stage, a_running_group, a_stage
 
 
-def test_a_new_job_is_written_down_before_anything_is_made() -> None:
-    stage = a_stage()
-    decision = stage.turn()
+def test_a_new_job_is_begun_at_once() -> None:
+    decision = a_stage(workers=2).turn()
     assert (decision.status.phase, decision.status.attempt) == (phases.PENDING, 1)
-    assert decision.again
-    assert not decision.actions
+    assert decision.actions == (CreateService(), CreateReplica("worker", 0, 0), CreateReplica("worker", 1, 0))
 
 
-def test_then_its_service_and_replicas_are_created() -> None:
-    stage = a_stage(workers=2)
-    stage.turn()
-    assert stage.turn().actions == (
-        CreateService(),
-        CreateReplica("worker", 0, 0),
-        CreateReplica("worker", 1, 0),
-    )
+def test_what_is_there_in_a_moment_is_not_written_before() -> None:
+    stage = a_new_job().settle()
+    assert (stage.writes, len(stage.replicas)) == ([], 2)
+    assert stage.wake_at == NOON + timedelta(seconds=5)
+    stage.call_in()
+    assert [status.phase for status in stage.writes] == [phases.STARTING]
+    assert (stage.status.attempt, stage.status.start_time) == (1, NOON)
+
+
+def test_what_takes_longer_is_written() -> None:
+    stage = a_new_job().settle().wait(4)
+    assert stage.writes == []
+    stage.wait(1)
+    assert [status.message for status in stage.writes] == ["Waiting for worker-0, worker-1."]
+
+
+def test_an_obstacle_at_the_beginning_is_written_at_once() -> None:
+    stage = a_new_job().settle().change("worker-0", lambda replica: pending(replica, "ErrImagePull"))
+    assert [event.reason for event in stage.events] == ["ErrImagePull"]
+    assert len(stage.writes) == 1
+
+
+@pytest.mark.parametrize("created", ["", "yesterday", "2026-03-01T12:01:00Z", "2026-03-01T11:59:50Z"])
+def test_where_the_time_of_creation_is_old_or_odd_nothing_is_held_back(created: str) -> None:
+    stage = Stage(a_job().with_metadata(creationTimestamp=created)).settle()
+    assert [status.phase for status in stage.writes] == [phases.PENDING]
+    assert stage.status.start_time
+    assert stage.status.start_time <= NOON
+
+
+def a_new_job() -> Stage:
+    """Two workers, created just now."""
+    return Stage(a_job().with_workers(2).with_metadata(creationTimestamp="2026-03-01T12:00:00Z"))
 
 
 def test_it_waits_until_every_agent_has_called() -> None:

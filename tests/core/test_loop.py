@@ -18,6 +18,7 @@ from tests.builders import a_job
 from tests.platforms import clock
 
 KEY = Key("lab", "digits")
+SUSPENDED = a_job().where(suspend=True).build()
 
 
 @dataclass
@@ -69,17 +70,16 @@ def serve(platform: Notebook, seconds: float, meanwhile: Callable[[WorkQueue], A
     clock.run(scenario())
 
 
-def test_a_change_of_memory_is_written_and_observed_again_before_anything_is_done() -> None:
+def test_the_status_is_written_before_anything_is_done() -> None:
     platform = Notebook()
     reconcile(platform)
-    assert platform.calls == [
-        "observe digits",
-        "write Pending",
-        "observe digits",
-        "CreateService",
-        "CreateReplica",
-        "CreateReplica",
-    ]
+    assert platform.calls == ["observe digits", "write Pending", "CreateService", "CreateReplica", "CreateReplica"]
+
+
+def test_a_change_of_memory_is_written_and_observed_again_before_anything_is_done() -> None:
+    platform = Notebook({KEY: SUSPENDED})
+    reconcile(platform)
+    assert platform.calls == ["observe digits", "write Suspended", "PostEvent", "observe digits"]
 
 
 def test_it_says_when_it_wants_to_look_again() -> None:
@@ -123,6 +123,6 @@ def test_a_plan_that_never_ends_is_a_bug_and_costs_a_pause() -> None:
         async def write_status(self, job: TrainingJob, status: TrainingJobStatus) -> None:
             self._note("forgotten")
 
-    platform = Forgetful()
+    platform = Forgetful({KEY: SUSPENDED})
     assert reconcile(platform) == loop.RETRY_SECONDS
     assert platform.calls.count("forgotten") == loop.MAX_TURNS

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
@@ -73,7 +74,9 @@ class ApiServer:
         key = Key(job.namespace, job.name)
         if key in self.jobs:
             raise AlreadyExistsError(str(key))
-        return self._store_job(key, job)
+        created = datetime.fromtimestamp(int(self.now()), UTC).isoformat()  # as Kubernetes does it: whole seconds
+        metadata = {"metadata": _with(job, creation_timestamp=created)}
+        return self._store_job(key, job.model_copy(update=metadata))
 
     def edit_job(self, key: Key, spec: dict[str, object]) -> TrainingJob:
         """A user edits the spec (snake_case); without members: only an annotation."""
@@ -104,12 +107,12 @@ class ApiServer:
 
     # Services.
 
-    def create_service(self, key: Key) -> None:
+    def create_service(self, key: Key) -> Change:
         """The headless Service of a job."""
         if key in self.services:
             raise AlreadyExistsError(str(key))
         self.services[key] = str(key)
-        self._tell(("service", str(key)), str(key))
+        return self._tell(("service", str(key)), str(key))
 
     # Pods.
 
@@ -169,11 +172,12 @@ class ApiServer:
         self._tell(("pod", pod.replica.name), stored)
         return stored
 
-    def _tell(self, name: tuple[str, str], value: Stored | None) -> None:
+    def _tell(self, name: tuple[str, str], value: Stored | None) -> Change:
         self.version += 1
         change = Change(self.version, name, value)
         for watcher in list(self.watchers):
             watcher(change)
+        return change
 
 
 def _with(job: TrainingJob, **metadata: object) -> object:

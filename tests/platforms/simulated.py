@@ -215,9 +215,13 @@ class SimulatedPlatform:
         self._refused.pop((job.uid, name), None)
 
     async def _quietly(self, call: str, effect: Callable[[], object]) -> None:
-        """It is as wished already: that is success."""
+        """It is as wished already: that is success. What the server answers is known at once, as in cluster/cache."""
         with contextlib.suppress(AlreadyExistsError, NotFoundError):
-            await self._gate(call, effect)
+            answer = await self._gate(call, effect)
+            if isinstance(answer, Pod):
+                self._view.see(Change(answer.version, ("pod", answer.replica.name), answer))
+            if isinstance(answer, Change):
+                self._view.see(answer)
 
 
 __all__ = ["SimulatedPlatform", "UnavailableError", "View"]

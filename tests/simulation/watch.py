@@ -122,8 +122,6 @@ class Watch:
         slot = names.replica_key(replica.role, replica.index)
         if status.finished:
             self.violated(f"{replica.name} was made after the end")
-        if not status.attempt:
-            self.violated(f"{replica.name} was made before the job was accepted")
         if replica.incarnation > status.incarnations.get(slot, 0):
             self.violated(f"{replica.name} was made before it was written down")
         for other in self._twins(pod):

@@ -100,6 +100,8 @@ def _version() -> Schema:
 def _root() -> Schema:
     spec = model_schema(TrainingJobSpec, "spec", defaults=True)
     status = model_schema(TrainingJobStatus, "status", defaults=False)
+    # What nothing has been written of yet reads as Pending, as a pod does.
+    status["default"] = {"phase": TrainingJobStatus().phase}
     fields = TrainingJob.model_fields
     root: Schema = {
         "description": _one_line(TrainingJob.__doc__),

@@ -12,6 +12,8 @@ SUCCEEDED = "Succeeded"
 FAILED = "Failed"
 NOT_YET_SUPPORTED = "NotYetSupported"
 
+WAITING = "WaitingForReplicas"
+
 _NAMED = 4  # so many of those that are missing are named
 
 
@@ -32,6 +34,12 @@ def of(facts: Facts, status: TrainingJobStatus, phase: str) -> tuple[Condition, 
     return tuple(_condition(facts, *statement) for statement in stated)
 
 
+def quiet(status: TrainingJobStatus) -> bool:
+    """Whether they tell nothing but that replicas are waited for, as at every beginning."""
+    told = {condition.type: condition.reason for condition in status.conditions}
+    return told == {REPLICAS_READY: WAITING, TRAINING: phases.PENDING}
+
+
 def waiting_for(facts: Facts) -> str:
     """Why the group is not complete, in a sentence; empty when it is."""
     found = obstacles.obstacles(facts)
@@ -48,7 +56,7 @@ def _replicas_ready(facts: Facts, phase: str) -> tuple[str, bool, str, str]:
     if facts.complete:
         return REPLICAS_READY, True, "AllReplicasReady", f"All {len(facts.slots)} replicas report."
     found = obstacles.obstacles(facts)
-    reason = found[0][0].reason if found else "WaitingForReplicas"
+    reason = found[0][0].reason if found else WAITING
     return REPLICAS_READY, False, reason, waiting_for(facts)
 
 

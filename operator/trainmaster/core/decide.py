@@ -31,7 +31,7 @@ from trainmaster.core.rules import (
 # The first rule that changes the memory ends the turn; a final one too. The others add up.
 RULES = (
     finished.finish,  # terminal is terminal: only goodbyes and the TTL are left
-    acceptance.accept,  # written down before anything is made
+    acceptance.accept,  # or refused, before anything is made
     suspension.suspend,
     completion.complete,  # before the deadline: who finished in time has finished
     deadline.expire,
@@ -71,6 +71,8 @@ def decide(job: TrainingJob, observed: Observed, now: datetime) -> Decision:
         wakes += [verdict.wake_at] if verdict.wake_at else []
         if verdict.final:
             break
-    status = report.describe(facts, job.status)
+    status = report.describe(facts, facts.status)
+    if report.holds_back(facts, status):
+        status = job.status
     wakes += [wake for wake in (report.next_refresh(facts, status),) if wake]
     return Decision(status, tuple(actions), events.between(job, status), min(wakes, default=None))

@@ -8,7 +8,7 @@ from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import conditions, phases
 from trainmaster.core.actions import PostEvent
 
-_QUIET_REASONS = frozenset({"WaitingForReplicas", "JobEnded", "AllReplicasReady"})
+_QUIET_REASONS = frozenset({conditions.WAITING, "JobEnded", "AllReplicasReady"})
 
 
 def between(job: TrainingJob, new: TrainingJobStatus) -> tuple[PostEvent, ...]:
@@ -26,9 +26,14 @@ def _phase(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
     if new.phase in phases.TERMINAL:
         kind = "Normal" if new.phase == phases.SUCCEEDED else "Warning"
         return PostEvent(kind, new.reason or new.phase, new.message or "")
-    if new.phase in (phases.RUNNING, phases.SUSPENDED, phases.RESIZING):
+    if new.phase in (phases.SUSPENDED, phases.RESIZING) or _goes_on(new):
         return PostEvent("Normal", new.phase, new.message or "")
     return None
+
+
+def _goes_on(new: TrainingJobStatus) -> bool:
+    """The first start is what everybody expects: the phase and a condition tell it, and no event."""
+    return new.phase == phases.RUNNING and new.attempt > 1
 
 
 def _restarts(old: TrainingJobStatus, new: TrainingJobStatus) -> bool:

@@ -50,10 +50,19 @@ class Facts:
     observed: Observed
     now: datetime
 
-    @property
+    @cached_property
     def status(self) -> TrainingJobStatus:
-        """The only memory."""
-        return self.job.status
+        """The only memory. That of a new job is the same for all, so it need not be written to be known."""
+        written = self.job.status
+        if written.attempt or written.finished:
+            return written
+        begun = {"phase": phases.PENDING, "attempt": 1, "start_time": self._created, "message": "Accepted."}
+        return written.model_copy(update=begun)
+
+    @property
+    def _created(self) -> datetime:
+        """By the clock of who stores jobs, but never in our future."""
+        return min(figures.rfc3339(self.job.metadata.creation_timestamp) or self.now, self.now)
 
     @cached_property
     def slots(self) -> tuple[Slot, ...]:

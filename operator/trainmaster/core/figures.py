@@ -25,6 +25,15 @@ def moment(seconds: float) -> datetime | None:
         return None
 
 
+def rfc3339(text: str | None) -> datetime | None:
+    """A time as Kubernetes writes it; None where it is none."""
+    try:
+        time = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
 def later(time: datetime, seconds: float) -> datetime:
     """So many seconds after `time`; the end of all time where that is nearer."""
     try:

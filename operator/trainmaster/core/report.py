@@ -40,8 +40,27 @@ def describe(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
     return facts.status if _timeless(refreshed) == _timeless(facts.status) else refreshed
 
 
+def holds_back(facts: Facts, status: TrainingJobStatus) -> bool:
+    """Whether a new job's first status can wait: a group that gathers as it should is there in a moment.
+
+    Until then people see the CRD's default, Pending.
+    """
+    until = _held_back_until(facts)
+    return until is not None and facts.now < until and status.phase == phases.PENDING and conditions.quiet(status)
+
+
+def _held_back_until(facts: Facts) -> datetime | None:
+    """None where something has been written, or the time of creation cannot be trusted."""
+    created = figures.rfc3339(facts.job.metadata.creation_timestamp)
+    if created is None or created > facts.now or facts.job.status != TrainingJobStatus():
+        return None
+    return figures.later(created, REFRESH_SECONDS)
+
+
 def next_refresh(facts: Facts, status: TrainingJobStatus) -> datetime | None:
     """When to look again for what agents tell without ringing: their steps, and what was held back."""
+    if not status.attempt:
+        return _held_back_until(facts)
     due = None if status.finished else _refresh_time(status)
     if due is None or due > facts.now:
         return due
@@ -95,7 +114,7 @@ def _start(facts: Facts, status: TrainingJobStatus, phase: str) -> dict[str, obj
 
 
 def _waiting(facts: Facts, status: TrainingJobStatus) -> str:
-    waits = status.phase == phases.PENDING and facts.status.phase == phases.PENDING and facts.status.attempt
+    waits = status.phase == phases.PENDING and facts.status.phase == phases.PENDING
     return conditions.waiting_for(facts) if waits else ""
 
 

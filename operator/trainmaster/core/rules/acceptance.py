@@ -1,21 +1,18 @@
-"""A new job is written down before anything is made for it, or refused where it asks for what is not there yet."""
+"""A new job is refused where it asks for what is not there yet; else it begins.
 
-from trainmaster.core import ending, phases
+Nothing needs to be written for that: attempt 1 and incarnation 0 are what an empty status means (`Facts.status`), so an
+operator that dies now begins in the same way again.
+"""
+
+from trainmaster.core import ending
 from trainmaster.core.facts import Facts
 from trainmaster.core.verdict import NOTHING, Verdict
 
 
 def accept(facts: Facts) -> Verdict:
-    """Pending, attempt 1, from now on."""
-    if facts.status.attempt:
-        return NOTHING
-    refusal = _unsupported_strategy(facts)
-    begun = facts.status.model_copy(
-        update={"phase": phases.PENDING, "attempt": 1, "start_time": facts.now, "message": "Accepted."}
-    )
-    if refusal:
-        return Verdict(status=ending.failed(begun, "NotYetSupported", refusal, facts.now))
-    return Verdict(status=begun)
+    """Pending, attempt 1; or Failed."""
+    refusal = "" if facts.job.status.attempt else _unsupported_strategy(facts)
+    return Verdict(status=ending.failed(facts.status, "NotYetSupported", refusal, facts.now)) if refusal else NOTHING
 
 
 def _unsupported_strategy(facts: Facts) -> str:
