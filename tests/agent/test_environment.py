@@ -13,7 +13,7 @@ SERVER = Member("parameterServer", 0, 0, "10.0.0.9", 0, 1)
 FIRST = Member("worker", 0, 0, "10.0.0.1", 1, 2)
 SECOND = Member("worker", 1, 0, "10.0.0.2", 3, 3)
 ROSTER = Roster(4, (SERVER, FIRST, SECOND), "10.0.0.1", Rendezvous(1234, "key"))
-PLACE = Place("uid", 4, ROSTER, SECOND, 2, True, "eth0", "/progress", "/error", "/roster")
+PLACE = Place("uid", 4, ROSTER, SECOND, 2, True, "eth0", "/progress", "/error", "/stacks", "/roster")
 
 
 def test_as_torchrun_would() -> None:
@@ -42,6 +42,7 @@ def test_as_torchrun_would() -> None:
         "NCCL_SOCKET_IFNAME": "=eth0",
         "TRAINMASTER_ATTEMPT": "4",
         "TRAINMASTER_PROGRESS_FILE": "/progress",
+        "TRAINMASTER_STACKS_FILE": "/stacks",
         "TRAINMASTER_ROSTER": "/roster",
     }
 

@@ -18,6 +18,7 @@ from trainmaster_trainer.agent.supervise import (
     ParentLost,
     ParentReady,
     RankEnded,
+    RanksHung,
     ReportNow,
     ShareRoster,
     StartRanks,
@@ -51,6 +52,10 @@ def died(attempt: int, rank: int, **more: object) -> RankEnded:
 
 def done(attempt: int, rank: int) -> RankEnded:
     return RankEnded(attempt, rank, exit_code=0)
+
+
+def hung(attempt: int, rank: int) -> RanksHung:
+    return RanksHung(messages.ExitReport(attempt, rank, 9, hung=True))
 
 
 def after(*events: supervise.Event) -> tuple[Agent, tuple[supervise.Action, ...]]:
@@ -99,6 +104,14 @@ TABLE: dict[str, tuple[list[supervise.Event], str, int, tuple[supervise.Action, 
     "SIGTERM twice": ([run(1), Terminate(20.0), Terminate(20.0)], "Leaving", 1, ()),
     "no orders while leaving": ([run(1), Terminate(20.0), run(2)], "Leaving", 1, ()),
     "a rank that crashes then does not hurry the others": ([run(1), Terminate(9.0), died(1, 0)], "Leaving", 1, (NOW,)),
+    "a hang is a death of all": ([run(1), hung(1, 1)], "Failed", 1, (KILL, NOW)),
+    "... and what then dies is its consequence": ([run(1), hung(1, 1), OURS_1_0, OURS_1_1], "Failed", 1, ()),
+    "... and a new attempt starts": ([run(1), hung(1, 1), run(2), OURS_1_0, OURS_1_1], "Running", 2, (START_2, NOW)),
+    "a hang of an older attempt says nothing": ([run(2), hung(1, 1)], "Running", 2, ()),
+    "a hang while ranks end says nothing": ([run(1), wait(2), hung(1, 1)], "Running", 1, ()),
+    "a hang of what has failed says nothing": ([run(1), died(1, 0), hung(1, 1)], "Failed", 1, ()),
+    "a hang of what has ended says nothing": ([run(1), done(1, 0), done(1, 1), hung(1, 1)], "Finished", 1, ()),
+    "a hang while leaving says nothing": ([run(1), Terminate(9.0), hung(1, 1)], "Leaving", 1, ()),
     "warm": ([ParentReady()], "Waiting", 0, (NOW,)),
     "members come, our start is the same": ([run(1), run(1, peers=3)], "Running", 1, (SHARE_3, NOW)),
     "our ranks change": ([run(1), run(1, ranks=3)], "Running", 1, (FAST,)),
@@ -132,6 +145,12 @@ def test_the_rank_that_erred_first_is_named_even_when_another_ended_first() -> N
     assert agent.exit.rank == 0
 
 
+def test_the_report_of_a_hang_stands_and_not_that_of_the_kill() -> None:
+    agent, _ = after(run(1), hung(1, 1), died(1, 1, ours=True), died(1, 0, ours=True))
+    assert agent.exit is not None
+    assert (agent.exit.hung, agent.exit.rank, agent.exit.signal) == (True, 1, None)
+
+
 def test_a_crash_is_told_even_when_orders_to_stop_came_first() -> None:
     agent, actions = after(run(1), run(2), died(1, 0))
     assert agent.exit is not None
@@ -160,6 +179,7 @@ EVENTS = st.one_of(
     st.builds(wait, st.integers(0, 4)),
     st.builds(leave, st.integers(0, 3)),
     st.builds(RankEnded, st.integers(1, 4), st.integers(0, 2), exit_code=st.sampled_from([0, 1]), ours=st.booleans()),
+    st.builds(hung, st.integers(1, 4), st.integers(0, 2)),
     st.just(ParentReady()),
     st.just(ParentLost()),
     st.builds(Terminate, st.just(1.0)),

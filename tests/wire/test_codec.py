@@ -17,7 +17,8 @@ NUMBERS = st.integers(-(2**53), 2**53)
 RENDEZVOUS = st.builds(Rendezvous, NUMBERS, st.text())
 MEMBERS = st.builds(Member, st.text(), NUMBERS, NUMBERS, st.text(), NUMBERS, NUMBERS)
 ROSTERS = st.builds(Roster, NUMBERS, st.lists(MEMBERS, max_size=3).map(tuple), st.text(), RENDEZVOUS)
-ORDERS = st.builds(Orders, st.text(), NUMBERS, st.text(), st.none() | ROSTERS, NUMBERS, st.floats(allow_nan=False))
+_SECONDS = st.floats(allow_nan=False, allow_infinity=False)  # JSON has neither
+ORDERS = st.builds(Orders, st.text(), NUMBERS, st.text(), st.none() | ROSTERS, NUMBERS, _SECONDS)
 HEARTBEATS = st.builds(
     lambda text, number: dataclasses.replace(a_heartbeat(), job=text, index=number), st.text(), NUMBERS
 )

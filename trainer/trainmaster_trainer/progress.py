@@ -13,6 +13,9 @@ from statistics import median
 from trainmaster.wire.progress import ProgressFile, ProgressPage
 
 WINDOW = 50  # steps over which speeds are taken
+# The longest step of late fades to half in 700 steps. The first few say nothing: they import, compile and connect.
+FADING = 0.999
+LAZY_STEPS = 3
 
 
 class Progress:
@@ -30,6 +33,7 @@ class Progress:
         self.checkpoint_step = 0
         self.resumed_step = -1
         self.save_seconds = 0.0
+        self.longest_seconds = 0.0
         self.phase = "load"
         self.write()
 
@@ -57,6 +61,8 @@ class Progress:
         self._last = now
         self._ends.append(now)
         self._seconds.append(seconds)
+        if len(self._seconds) > LAZY_STEPS:
+            self.longest_seconds = max(seconds, FADING * self.longest_seconds)
         self.step = step
         self.phase = "train"
         self.write()
@@ -83,5 +89,6 @@ class Progress:
                 checkpoint_step=self.checkpoint_step,
                 resumed_step=self.resumed_step,
                 save_seconds=self.save_seconds,
+                longest_seconds=self.longest_seconds,
             )
         )

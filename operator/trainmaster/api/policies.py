@@ -74,7 +74,8 @@ class FailurePolicy(Model):
     """Give up after so many failures of the training itself. Progress fills the budget up again."""
     hang_seconds: IntOrText = "auto"
     """Restart when no step has ended for so many seconds; auto is to learn the limit from the job's own step times. \
-This version does not notice hangs yet."""
+Saving, evaluating and loading may take longer. A script of one's own (`command`) does not tell its steps: of such \
+ranks only those that are stopped (SIGSTOP) are noticed."""
     start_seconds: Annotated[Int, Field(ge=1, le=86_400)] = 600
     """Fail a job whose replicas cannot start for so many seconds because an image, a volume or a ConfigMap is \
 missing. A cluster that is merely full is waited for without end."""

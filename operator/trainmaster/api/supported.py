@@ -49,12 +49,6 @@ _LATER = (
     _Later("spec.elasticity", lambda s: s.elasticity is not None, "elasticity", "remove it"),
     _Later("spec.scheduling", lambda s: s.scheduling is not None, "gangs, queues and spares", "remove it"),
     _Later(
-        "spec.failurePolicy.hangSeconds",
-        lambda s: s.failure_policy.hang_seconds != "auto",
-        "a fixed limit",
-        "write auto",
-    ),
-    _Later(
         "spec.checkpoint.resumeFrom.job", _resume_from_job, "resuming from a job's name", "write its folder as path"
     ),
     _Later("spec.workers.accelerator", lambda s: s.workers.accelerator is not None, "accelerator", "use nodeSelector"),

@@ -16,6 +16,9 @@ Its files:
 - `store`: the store at which ranks meet, where this replica serves it
 - `reactor`: waiting for descriptors, times and other threads
 - `first_steps`: tells the operator at once when training begins
+- `hangs`: pure: which rank has been quiet for too long, by the job's own step times
+- `hang_watch`: looks at pages and processes for it, and keeps the stacks
+- `stacks`: Python stacks of ranks that are stuck, and what they say
 - `evidence`: exit status, error files and the kernel's out-of-memory counter: how a rank ended
 - `output`: ranks' output, whole lines, never a reason for a rank to wait for ever
 - `channel`: JSON lines and descriptors over a unix socket

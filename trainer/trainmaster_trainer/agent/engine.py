@@ -16,6 +16,7 @@ from trainmaster.wire.messages import ExitReport, Orders
 from trainmaster_trainer.agent import supervise
 from trainmaster_trainer.agent.board import Board
 from trainmaster_trainer.agent.first_steps import FirstSteps
+from trainmaster_trainer.agent.hang_watch import HangWatch
 from trainmaster_trainer.agent.output import Output
 from trainmaster_trainer.agent.ranks import Ranks
 from trainmaster_trainer.agent.reactor import Reactor
@@ -38,6 +39,7 @@ class Engine:
         self._ranks = Ranks(settings, self._reactor, self._output, self._handle)
         self._board = Board(settings, self._ranks.files)
         self._first_steps = FirstSteps(self._reactor, self._ranks.files, self._report_now)
+        self._hang_watch = HangWatch(self._reactor, self._ranks, self._output.say, self._handle)
         self._reporter = Reporter(
             settings.operator, settings.token_file, self._board, self._orders_arrived, self._output.say
         )
@@ -77,6 +79,8 @@ class Engine:
         self._agent, actions = supervise.step(before, event)
         if self._agent.state != before.state or self._agent.attempt != before.attempt:
             self._output.say(self._sentence())
+        if self._agent.state != messages.RUNNING:
+            self._hang_watch.forget()
         for action in actions:
             self._actions[type(action)](action)
         self._put_up()
@@ -89,6 +93,7 @@ class Engine:
 
     def _start_ranks(self, action: supervise.StartRanks) -> None:
         self._ranks.start(action.attempt, action.roster)
+        self._hang_watch.expect(action.attempt, self._settings.plan.hang_seconds, action.roster.independent)
         if not self._settings.plan.command:  # a script does not tell
             self._first_steps.expect(self._settings.ranks)
 
@@ -140,6 +145,8 @@ class Engine:
 
 def _describe(end: ExitReport) -> str:
     """A rank's end in a few words."""
+    if end.hung:
+        return end.error.message if end.error else f"rank {end.rank} hangs"
     how = end.signal or f"exit code {end.exit_code}"
     memory = ", out of memory" if end.out_of_memory else ""
     error = f", {end.error.type}: {end.error.message.splitlines()[0][:200]}" if end.error and end.error.message else ""

@@ -36,6 +36,7 @@ class Place:
     interface: Optional[str]
     progress_file: str
     error_file: str
+    stacks_file: str
     roster_file: str
 
 
@@ -78,6 +79,7 @@ def _trainmaster(place: Place) -> Dict[str, str]:
     return {
         names.ENV_ATTEMPT: str(place.attempt),
         names.ENV_PROGRESS_FILE: place.progress_file,
+        names.ENV_STACKS_FILE: place.stacks_file,
         names.ENV_ROSTER: place.roster_file,
     }
 

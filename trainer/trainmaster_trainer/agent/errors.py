@@ -61,7 +61,7 @@ def frame(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno or 0}"
     frames = traceback.extract_tb(users_part(error.__traceback__))
-    own = [entry for entry in frames if _is_users(entry.filename)]
+    own = [entry for entry in frames if is_users(entry.filename)]
     for entry in reversed(own or list(frames)):
         return f"{entry.filename}:{entry.lineno} in {entry.name}"
     return ""
@@ -78,7 +78,8 @@ def users_part(trace: Optional[TracebackType]) -> Optional[TracebackType]:
     return trace
 
 
-def _is_users(filename: str) -> bool:
+def is_users(filename: str) -> bool:
+    """Whether it is the user's own code: neither ours nor a library's."""
     return not filename.startswith(("<", *_libraries()))
 
 

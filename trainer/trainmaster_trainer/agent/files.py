@@ -37,6 +37,10 @@ class Files:
         """Where `rank` writes its last words."""
         return self._folder / f"rank-{rank}.error.json"
 
+    def stacks(self, rank: int) -> Path:
+        """Where `rank` writes its Python stacks when it is asked for them."""
+        return self._folder / f"rank-{rank}.stacks"
+
     def begin(self, attempt: int, numbers: range, roster: bytes) -> None:
         """Make the files of an attempt anew."""
         with self._lock:
@@ -64,9 +68,12 @@ class Files:
 
     def read_pages(self) -> Dict[int, ProgressPage]:
         """What the ranks of the newest attempt wrote last; a rank that has written nothing is left out."""
+        return {rank: page for rank, page in self.read_all_pages().items() if page.updated > 0}
+
+    def read_all_pages(self) -> Dict[int, ProgressPage]:
+        """The same with those who have written nothing."""
         with self._lock:
-            pages = {rank: page.read() for rank, page in self._pages.items()}
-        return {rank: page for rank, page in pages.items() if page.updated > 0}
+            return {rank: page.read() for rank, page in self._pages.items()}
 
 
 def _remove(folder: Path) -> None:

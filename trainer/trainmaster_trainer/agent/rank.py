@@ -24,7 +24,7 @@ from typing import Any, Callable, Dict, List, NoReturn, Optional
 from trainmaster.wire import codec, names
 from trainmaster.wire.training import TrainingPlan
 
-from trainmaster_trainer.agent import command, errors, process
+from trainmaster_trainer.agent import command, errors, process, stacks
 
 # A pool of one of these in the warm parent is a thread, and forks are unsafe then.
 THREAD_LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -132,6 +132,7 @@ def _open_streams(unbuffered: bool) -> None:
 def run() -> int:
     """Run what the plan says; the answer is the process's exit code."""
     _open_streams(unbuffered=bool(os.environ.get("PYTHONUNBUFFERED")))
+    stacks.register(os.environ.get(names.ENV_STACKS_FILE))
     faulthandler.enable()  # a segmentation fault says where, as under torchrun's @record
     try:
         return _exit_code(_run_plan(codec.decode(TrainingPlan, os.environ[names.ENV_TRAINING])))

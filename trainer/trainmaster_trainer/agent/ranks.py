@@ -83,6 +83,10 @@ class Ranks(parent.Listener):
         """Leave the warm parent."""
         self._parent.close()
 
+    def pids(self) -> Dict[int, int]:
+        """The living processes, by rank."""
+        return {rank.number: rank.pid for rank in self._live.values() if rank.pid is not None}
+
     # --- actions ---
 
     def start(self, attempt: int, roster: Roster) -> None:
@@ -194,6 +198,7 @@ class Ranks(parent.Listener):
             interface=self._interface,
             progress_file=str(self.files.progress(number)),
             error_file=str(self.files.error(number)),
+            stacks_file=str(self.files.stacks(number)),
             roster_file=str(self.files.roster),
         )
         (stdout, stdout_end), (stderr, stderr_end) = os.pipe(), os.pipe()

@@ -58,6 +58,13 @@ class RankEnded:
 
 
 @dataclass(frozen=True)
+class RanksHung:
+    """Ranks have ended no step for too long. `report` names the one that is the cause, as far as it can be told."""
+
+    report: ExitReport
+
+
+@dataclass(frozen=True)
 class ParentReady:
     """The warm parent can fork."""
 
@@ -74,7 +81,7 @@ class Terminate:
     grace_seconds: float
 
 
-Event = Union[OrdersArrived, RankEnded, ParentReady, ParentLost, Terminate]
+Event = Union[OrdersArrived, RankEnded, RanksHung, ParentReady, ParentLost, Terminate]
 
 # --- Actions ---------------------------------------------------------------------------------------------------
 
@@ -227,6 +234,14 @@ def _rank_died(agent: Agent, event: RankEnded) -> Step:
     return agent, (*stop, ReportNow())
 
 
+def _ranks_hung(agent: Agent, event: RanksHung) -> Step:
+    """As a death: none of them will end by itself."""
+    busy = agent.state == messages.RUNNING and agent.pending is None and agent.live
+    if not busy or event.report.attempt != agent.attempt:
+        return agent, ()
+    return replace(agent, exit=event.report, state=messages.FAILED), (StopRanks(0.0), ReportNow())
+
+
 def _all_ended(agent: Agent) -> Step:
     if agent.leaving is not None:
         return agent, (Leave(agent.leaving),)
@@ -264,6 +279,7 @@ def _parent_lost(agent: Agent, _: ParentLost) -> Step:
 _HANDLERS: Dict[type, Callable[[Agent, Any], Step]] = {
     OrdersArrived: _orders_arrived,
     RankEnded: _rank_ended,
+    RanksHung: _ranks_hung,
     ParentReady: _parent_ready,
     ParentLost: _parent_lost,
     Terminate: _terminate,

@@ -1,0 +1,52 @@
+"""A task whose ranks can be slow, or get stuck in several ways, in the first attempt only."""
+
+import os
+import time
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from small import Small  # type: ignore[import-not-found]
+from typing_extensions import override
+
+
+class Stuck(Small):  # type: ignore[misc]
+    """`way`: what happens to `rank` at the step `at`. `seconds` per step, ten times as many at every `jitter`th."""
+
+    def __init__(self, way: str = "", at: int = 0, rank: int = 1, seconds: float = 0.0, jitter: int = 0) -> None:
+        super().__init__()
+        self.way, self.at, self.seconds, self.jitter = way, at, seconds, jitter
+        self.mine = int(os.environ["RANK"]) == rank and os.environ["TRAINMASTER_ATTEMPT"] == "1"
+
+    @override
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = super().loss(outputs, targets)
+        slow = self.jitter and self.calls % self.jitter == 0
+        time.sleep(10 * self.seconds if slow else self.seconds)
+        if self.mine and self.calls == self.at:
+            getattr(self, self.way)()
+        return loss
+
+    def loop(self) -> None:
+        """For ever."""
+        while True:
+            self.seconds += 1
+
+    def missing(self) -> None:
+        """A message that nobody sends."""
+        dist.recv(torch.zeros(3), src=0)
+
+
+class SlowToSave(Stuck):
+    """One rank's part of a checkpoint takes its time, and its peers wait for it in the next step."""
+
+    def __init__(self, save_seconds: float, **more: Any) -> None:
+        super().__init__(**more)
+        self.save_seconds = save_seconds
+
+    @override
+    def model(self) -> torch.nn.Module:
+        model: torch.nn.Module = super().model()
+        if self.mine:
+            model.register_state_dict_post_hook(lambda *_: time.sleep(self.save_seconds))  # type: ignore[no-untyped-call]
+        return model

@@ -1,0 +1,105 @@
+"""Ranks that end no step any more: named, with their stacks, and restarted. And none that is merely slow."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.local.command import TASKS, Command, a_job
+
+STEPS = 100
+
+
+def a_stuck_job(task: str = "Stuck", workers: int = 2, gpus: int = 1, **arguments: Any) -> dict[str, Any]:
+    job = a_job(STEPS, {"replicas": workers, "gpus": gpus}, arguments={"seconds": 0.05, **arguments})
+    job["spec"]["training"]["task"] = f"stuck:{task}"
+    job["spec"]["checkpoint"]["everySteps"] = 50
+    return job
+
+
+@pytest.fixture(autouse=True)
+def _task(folder: Path) -> None:
+    shutil.copy(TASKS / "stuck.py", folder)
+
+
+def logs(command: Command) -> str:
+    return "\n".join(path.read_text() for path in sorted((command.workdir / "logs").glob("*.log")))
+
+
+@pytest.mark.parametrize(("workers", "gpus"), [(2, 1), (1, 2)])
+def test_a_stopped_rank_is_named(command: Command, workers: int, gpus: int) -> None:
+    """Whether its peers are in its own replica or in another one."""
+    command.start(a_stuck_job(workers=workers, gpus=gpus))
+    command.until_step(20)
+    stopped = time.monotonic()
+    os.kill(command.rank_pid(1), signal.SIGSTOP)
+    command.until_event("Restarting")
+    assert time.monotonic() - stopped < 30, "by far: gloo itself waits for half an hour"
+    assert command.end() == 0
+    (line,) = command.status["restarts"]
+    assert line["replica"].endswith("rank 1")
+    assert "is stopped (SIGSTOP)" in line["evidence"]
+    assert 'all_reduce.py", line' in logs(command), "the stack of the rank that was stopped"
+
+
+def test_an_endless_loop_is_named_and_its_victims_are_not(command: Command) -> None:
+    """The rank whose stack is outside of a collective."""
+    assert command.start(a_stuck_job(way="loop", at=30)).end() == 0
+    (line,) = command.status["restarts"]
+    assert line["replica"] == "worker-1 rank 1"
+    assert "does not come to the end of its step" in line["evidence"]
+    assert "in loop" in line["evidence"], "the frame"
+    assert line["step"] == 29
+
+
+def test_a_deadlock_ends_too(command: Command) -> None:
+    """One rank waits for what no other sends; all wait, and are told as such."""
+    assert command.start(a_stuck_job(way="missing", at=30)).end() == 0
+    (line,) = command.status["restarts"]
+    assert "waits for other ranks without end" in line["evidence"]
+    assert "in missing" in logs(command)
+
+
+def test_jitter_is_no_hang(command: Command) -> None:
+    """Steps of 0.35 s, and every eighth takes 3.5 s."""
+    job = a_stuck_job(seconds=0.35, jitter=8)
+    job["spec"]["training"]["steps"] = 18
+    assert command.start(job).end() == 0
+    assert command.status["restartCount"] == 0
+
+
+def test_a_slow_save_is_no_hang(command: Command) -> None:
+    """Ranks that have done their part wait for those that have not."""
+    job = a_stuck_job("SlowToSave", save_seconds=5.0)
+    job["spec"]["training"]["steps"] = 60
+    assert command.start(job).end() == 0
+    assert command.status["restartCount"] == 0
+
+
+def test_a_fixed_limit_is_kept(command: Command) -> None:
+    """`hangSeconds: 1`: sooner than auto would say."""
+    job = a_stuck_job(way="loop", at=30)
+    job["spec"]["failurePolicy"] = {"hangSeconds": 1}
+    assert command.start(job).end() == 0
+    (line,) = command.status["restarts"]
+    seconds = float(line["evidence"].split(" for ")[1].split()[0])
+    assert seconds < 2
+
+
+def test_agents_that_were_stopped_themselves_accuse_nobody(command: Command) -> None:
+    """A laptop that sleeps, a container that is paused: all processes of the run stop, and go on later."""
+    command.start(a_stuck_job())
+    command.until_step(20)
+    everybody = command.processes()
+    for number in (signal.SIGSTOP, signal.SIGCONT):
+        for pid in everybody:
+            os.kill(pid, number)
+        time.sleep(4.0 if number == signal.SIGSTOP else 0.0)  # longer than any limit
+    assert command.end() == 0
+    assert command.status["restartCount"] == 0

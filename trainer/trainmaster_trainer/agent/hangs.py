@@ -1,0 +1,165 @@
+"""Which rank hangs: pure. Called by `hang_watch` with what it sees of every rank several times a second.
+
+A rank is quiet while its progress page does not change. How long it may be quiet depends on what it is at:
+
+- stopped (SIGSTOP): that is proof; it is named before max(3 s, 5 median steps) are over, whatever its phase
+- outside of any collective, in a step: longer than any jitter, so that an endless loop is told from a slow step
+- waiting for peers: a little longer still, so that the agent of the culprit speaks first. Peers may be at something
+  slow that they have declared (a save), so until a step has ended after such a phase, patience is that of the phase
+- saving, compiling, loading, evaluating: generous
+
+The limits follow the job's own steps (docs/decisions/0060-hangs.md has the reasons), or are `hangSeconds`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Dict, Iterable, Optional, Tuple
+
+from trainmaster.wire.progress import ProgressPage
+
+from trainmaster_trainer.agent import stacks
+
+SHORTEST_SECONDS = 3.0
+MEDIAN_STEPS = 5.0  # for a rank that is stopped
+JITTER_STEPS = 15.0  # a step may take ten times as long as the others, times the smallest share below
+LONGEST_STEPS = 2.0  # and twice as long as any of late
+GENEROUS_SECONDS = 3600.0
+YOUNG_STEPS = 5  # of a try: what is lazy, imported or compiled at the first use comes now
+YOUNG_SECONDS = 600.0  # before the first step of a try
+YOUNG_STEP_SECONDS = 60.0
+# Shares of the limit: who is surely the cause speaks first, who may be a victim last.
+_CLOSER = 0.75  # of the limit: then its stack is asked for
+_SHARES = {"stopped": 0.65, stacks.OUTSIDE: 0.8, stacks.UNKNOWN: 0.9, stacks.WAITING: 1.0}
+STOPPED = "stopped"
+_RANKING = {STOPPED: 0, stacks.OUTSIDE: 1, stacks.UNKNOWN: 2, stacks.WAITING: 3}
+_IN_A_STEP = "train"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What the job wants. `fixed`: its `hangSeconds`. `independent`: members come and go, so peers may be away."""
+
+    fixed: Optional[float] = None
+    independent: bool = False
+
+
+@dataclass(frozen=True)
+class Quiet:
+    """A rank, and since when its page has not changed (by the watcher's own clock, not by the page's)."""
+
+    rank: int
+    page: ProgressPage
+    since: float
+    stopped: Optional[float] = None  # since when it has been seen to be stopped
+    steps: int = 0  # that have ended in this try
+    after_pause: bool = True  # no step has ended since a phase in which peers may take long
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Who hangs, at what, for how long, and the limit that this is beyond."""
+
+    rank: int
+    activity: str
+    seconds: float
+    limit: float
+    page: ProgressPage
+
+    @property
+    def waiting(self) -> bool:
+        """Nobody here is the cause, as far as can be seen from here."""
+        return self.activity == stacks.WAITING
+
+
+def seen(before: Optional[Quiet], rank: int, page: ProgressPage, stopped: bool, now: float) -> Quiet:
+    """The rank after another look at its page and its process."""
+    since = (before.stopped if before is not None and before.stopped is not None else now) if stopped else None
+    if before is None:
+        return Quiet(rank, page, now, since)
+    if _same(page, before.page):
+        return replace(before, stopped=since)
+    ended = max(0, page.step - before.page.step) if _resumed(before.page) else 0
+    pause = page.phase != _IN_A_STEP or (before.after_pause and not ended)
+    return Quiet(rank, page, now, since, before.steps + ended, pause)
+
+
+def anew(quiet: Quiet, now: float) -> Quiet:
+    """The watcher itself was away: nobody was seen to be quiet, or stopped, meanwhile."""
+    return replace(quiet, since=now, stopped=None if quiet.stopped is None else now)
+
+
+def limit(quiet: Quiet, activity: str, policy: Policy) -> float:
+    """Seconds after which a rank that is at `activity` hangs."""
+    page = quiet.page
+    median = page.step_seconds if math.isfinite(page.step_seconds) else 0.0
+    if activity == STOPPED:
+        return _SHARES[STOPPED] * (policy.fixed or max(SHORTEST_SECONDS, MEDIAN_STEPS * median))
+    if activity not in _SHARES or page.phase != _IN_A_STEP:
+        return max(GENEROUS_SECONDS, policy.fixed or 0.0)
+    if activity == stacks.WAITING and (quiet.after_pause or policy.independent):
+        return max(GENEROUS_SECONDS, policy.fixed or 0.0)
+    if quiet.steps == 0:
+        return max(YOUNG_SECONDS, policy.fixed or 0.0)
+    return _SHARES[activity] * (policy.fixed or _learned(quiet, median))
+
+
+def _learned(quiet: Quiet, median: float) -> float:
+    longest = quiet.page.longest_seconds if math.isfinite(quiet.page.longest_seconds) else 0.0
+    least = SHORTEST_SECONDS if quiet.steps >= YOUNG_STEPS else YOUNG_STEP_SECONDS
+    return max(least, JITTER_STEPS * median, LONGEST_STEPS * longest)
+
+
+def suspicious(quiet: Quiet, policy: Policy, now: float) -> bool:
+    """Whether it is time to look closer: to ask for stacks, which costs the rank a moment."""
+    return _tells(quiet) and now - quiet.since >= _CLOSER * limit(quiet, stacks.OUTSIDE, policy)
+
+
+def judge(ranks: Iterable[Quiet], activities: Dict[int, str], policy: Policy, now: float) -> Optional[Verdict]:
+    """The culprit, once one rank is beyond its limit. Ranks without an activity have not been looked at yet."""
+    beyond = [found for quiet in ranks for found in _beyond(quiet, activities.get(quiet.rank), policy, now)]
+    return min(beyond, key=lambda one: (_RANKING.get(one.activity, 9), one.page.step, one.rank), default=None)
+
+
+def _beyond(quiet: Quiet, activity: Optional[str], policy: Policy, now: float) -> Tuple[Verdict, ...]:
+    since = quiet.since
+    if quiet.stopped is not None:
+        activity, since = STOPPED, quiet.stopped
+    elif activity is None or not _tells(quiet):
+        return ()
+    seconds, most = now - since, limit(quiet, activity, policy)
+    return (Verdict(quiet.rank, activity, seconds, most, quiet.page),) if seconds >= most else ()
+
+
+def _tells(quiet: Quiet) -> bool:
+    """Whether its page says anything: a script's seldom does."""
+    return quiet.page.updated > 0 and quiet.page.phase != "done"
+
+
+def _same(page: ProgressPage, other: ProgressPage) -> bool:
+    """Whether nothing was written in between."""
+    return (page.updated, page.step, page.phase) == (other.updated, other.step, other.phase)
+
+
+def _resumed(page: ProgressPage) -> bool:
+    """Steps count from where the try went on: the jump from 0 to there is none."""
+    return page.resumed_step >= 0
+
+
+WORDS = {
+    STOPPED: "is stopped (SIGSTOP)",
+    stacks.OUTSIDE: "does not come to the end of its step",
+    stacks.UNKNOWN: "does not come to the end of its step",
+    stacks.WAITING: "waits for other ranks without end",
+}
+
+
+def sentence(verdict: Verdict) -> str:
+    """For the log and the restart ledger."""
+    what = WORDS.get(verdict.activity, f"is {verdict.activity} without end")
+    page = verdict.page
+    return (
+        f"rank {verdict.rank} {what}: nothing from it for {verdict.seconds:.1f} s in phase {page.phase} "
+        f"after step {page.step}"
+    )

@@ -1,0 +1,138 @@
+"""Python stacks of ranks, also of those that are stuck in C code: asked for by a signal, written by `faulthandler`.
+
+`rank` registers, `hang_watch` asks and reads. The handler is C and needs no lock of the interpreter, so it answers
+where Python code does not. What a stack says of a rank that ends no step is a table here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import re
+import signal
+from pathlib import Path
+from typing import List, Optional, Tuple
+
+# No library that ranks use takes this one; a process that does not catch it is never sent it (it would die).
+SIGNAL = signal.SIGRTMIN + 7
+
+# What a rank is at that ends no step, read off its innermost frame.
+OUTSIDE = "outside"  # the user's code, or anything else that is no collective: the likely culprit
+WAITING = "waiting"  # for peers: a victim, or part of a deadlock
+SAVING = "saving"  # waits for storage
+COMPILING = "compiling"  # or importing
+UNKNOWN = "unknown"  # no stack could be had
+
+# Folders and files of the innermost frame. First match counts.
+_TABLE = (
+    ("/torch/distributed/checkpoint/", SAVING),
+    ("/trainmaster_trainer/checkpoint/", SAVING),
+    ("/trainmaster_trainer/metrics.py", SAVING),
+    ("/torch/distributed/", WAITING),
+    ("/torch/nn/parallel/distributed.py", WAITING),
+    ("/torch/autograd/graph.py", WAITING),  # DDP waits for its last buckets in the backward pass
+    ("/trainmaster_trainer/group.py", WAITING),
+    ("/trainmaster_trainer/collectives/", WAITING),
+    ("/trainmaster_trainer/transport/", WAITING),
+    ("/torch/_dynamo/", COMPILING),
+    ("/torch/_inductor/", COMPILING),
+    ("/torch/_functorch/", COMPILING),
+    ("/triton/", COMPILING),
+    ("<frozen importlib", COMPILING),
+)
+# How something is waited for, not what.
+_MEANS = ("/threading.py", "/queue.py", "/selectors.py", "/socket.py", "/ssl.py", "/contextlib.py", "/subprocess.py")
+_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)$')
+_THREAD = re.compile(r"^(Current thread|Thread) 0x")
+MOST_PER_RANK = 4096
+
+
+def register(path: Optional[str]) -> None:
+    """In a rank: write all stacks to `path` whenever the signal comes."""
+    if not path:
+        return
+    try:
+        # Open for the whole life of the process: when it is stuck it cannot open anything.
+        file = Path(path).open("ab", buffering=0)  # noqa: SIM115
+        faulthandler.register(SIGNAL, file, all_threads=True)
+    except OSError:
+        return  # no space for a file: the rank trains without
+
+
+def ask(pid: int) -> bool:
+    """Ask a process for its stacks. False: it does not listen, or is no more."""
+    if not _catches(pid):
+        return False
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, SIGNAL)
+        return True
+    return False
+
+
+def _catches(pid: int) -> bool:
+    for line in _read(Path(f"/proc/{pid}/status")).splitlines():
+        if line.startswith("SigCgt:"):
+            return bool(int(line.split()[1], 16) >> (SIGNAL - 1) & 1)
+    return False
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether somebody has stopped it (SIGSTOP). A debugger's short stops have another letter."""
+    return state(pid) == "T"
+
+
+def state(pid: int) -> str:
+    """The process's state letter, see proc(5); empty when it is no more."""
+    return _read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].strip()[:1]
+
+
+def where_in_kernel(pid: int) -> str:
+    """What can be said of a process that gives no stack."""
+    waits = _read(Path(f"/proc/{pid}/wchan")).strip("0\n")
+    return f"  no Python stack; process state {state(pid) or '?'}{f', in {waits}' if waits else ''}\n"
+
+
+def read(path: Path, start: int) -> str:
+    """What was written to a file since its size was `start`."""
+    try:
+        with path.open("rb") as file:
+            file.seek(start)
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def size(path: Path) -> int:
+    """Of a file; 0 where there is none."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def main_thread(dump: str) -> List[Tuple[str, int, str]]:
+    """Frames (file, line, function) of the main thread, innermost first. It is the first made, so the last told."""
+    frames: List[Tuple[str, int, str]] = []
+    for line in dump.splitlines():
+        if _THREAD.match(line):
+            frames = []
+        found = _FRAME.match(line)
+        if found:
+            frames.append((found["file"], int(found["line"]), found["name"]))
+    return frames
+
+
+def activity(dump: str) -> str:
+    """What the rank is at: one of the words above."""
+    for file, _, _ in main_thread(dump):
+        if not file.endswith(_MEANS):
+            return next((word for part, word in _TABLE if part in file), OUTSIDE)
+    return UNKNOWN
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
