@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import http.server
 import secrets
 import socketserver
@@ -114,6 +115,16 @@ class Intake:
         for (role, index), ranks in agents:
             members.append(Member(role, index, 0, "127.0.0.1", sum(member.ranks for member in members), ranks))
         return Roster(attempt, tuple(members), "127.0.0.1", rendezvous or self.newest[agents[0][0]].offer)
+
+    def independent(self, attempt: int, starts: dict[Key, int], ports: dict[Key, tuple[int, ...]]) -> Roster:
+        """Members that come and go, one rank each, in this order; the first one's first offer is the rendezvous."""
+        group = self.roster(attempt, [(key, 1) for key in starts])
+        members = tuple(
+            dataclasses.replace(member, start=starts[key], ports=ports[key])
+            for key, member in zip(starts, group.members, strict=True)
+        )
+        meeting = dataclasses.replace(group.rendezvous, ports=())
+        return dataclasses.replace(group, members=members, rendezvous=meeting, independent=True)
 
     def run_orders(self, roster: Roster, **more: Any) -> Orders:
         """Run `roster`."""

@@ -107,6 +107,7 @@ class ExitReport:
     signal: Optional[str] = None  # SIGKILL, SIGSEGV, ...
     out_of_memory: bool = False
     error: Optional[ErrorReport] = None
+    start: Optional[int] = None  # of the replica's starts within `attempt`, where members start alone
     hung: bool = False  # no step ended for too long: the agent ended the rank
     stacks: str = ""  # the Python stacks of this replica's ranks at that moment, clipped
     waiting: bool = False  # hung, but all its ranks only wait for peers: a victim, unless every replica says so
@@ -142,6 +143,7 @@ class Heartbeat:
     checkpoint: Optional[CheckpointRecord] = None
     orders_seen: str = ""  # version of the orders that the agent has; the answer waits until they differ
     hold: bool = True  # False: answer at once (something happened that cannot wait)
+    start: Optional[int] = None  # which of its starts within `attempt` the state speaks of (independent rosters)
     warm: bool = False  # the warm parent has imported what it can: a start takes milliseconds
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Dict, Optional, Tuple
 
@@ -16,7 +17,7 @@ from trainmaster.wire.progress import ProgressPage
 
 from trainmaster_trainer.agent.files import Files
 from trainmaster_trainer.agent.settings import Settings
-from trainmaster_trainer.agent.supervise import Agent
+from trainmaster_trainer.agent.supervise import Agent, member_of
 
 
 class Board:
@@ -46,7 +47,7 @@ class Board:
         with self._lock:
             self._sequence += 1
             self._find_checkpoint(pages)
-            agent, roster = self._agent, self._agent.roster
+            agent = self._agent
             return Heartbeat(
                 job=self._settings.job,
                 job_uid=self._settings.job_uid,
@@ -58,13 +59,14 @@ class Board:
                 state=agent.state,
                 attempt=agent.attempt,
                 offer=self._offer,
-                rendezvous=roster.rendezvous if roster is not None else None,
+                rendezvous=_rendezvous(agent),
                 roster_digest=self._digest,
                 ranks=_progress(pages),
                 exit=agent.exit,
                 checkpoint=self._checkpoint,
                 orders_seen=self.orders_seen,
                 hold=hold,
+                start=agent.start,
                 warm=agent.warm,
             )
 
@@ -72,6 +74,14 @@ class Board:
         newest = max((page.checkpoint_step for page in pages.values()), default=0)
         if newest > 0 and (self._checkpoint is None or self._checkpoint.step != newest):
             self._checkpoint = read_checkpoint(self._settings.checkpoints, newest) or self._checkpoint
+
+
+def _rendezvous(agent: Agent) -> Optional[Rendezvous]:
+    """Where the attempt meets; and the ports of this replica's own ranks, where peers reach them one by one."""
+    if agent.roster is None:
+        return None
+    member = member_of(agent.roster, agent.role, agent.index)
+    return replace(agent.roster.rendezvous, ports=member.ports if member is not None else ())
 
 
 def read_checkpoint(folder: str, step: int) -> Optional[CheckpointRecord]:

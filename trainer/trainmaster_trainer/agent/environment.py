@@ -20,6 +20,7 @@ _PRIVATE = (
     names.ENV_PARENT_PID,
     names.ENV_PRELOAD,
     names.ENV_GRACE,
+    names.ENV_LISTEN,
 )
 
 

@@ -1,7 +1,7 @@
 """The agent's line to the warm parent: the one of the local hand, or one that it starts itself.
 
 Called by `ranks`. What goes over the line (JSON, see `channel`):
-    {"start": "rank", "id", "environment"}  + stdout, stderr           agent to parent
+    {"start": "rank", "id", "environment"}  + stdout, stderr (, listener)   agent to parent
     {"start": "store", "id", "host", "port", "world_size"}  + listener
     {"prepare": count}                                                 how many children should stand by
     {"ready": true, "stores", "pid"}                                   parent to agent

@@ -28,6 +28,7 @@ from trainmaster_trainer.agent import command, errors, process, stacks
 
 # A pool of one of these in the warm parent is a thread, and forks are unsafe then.
 THREAD_LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_LISTEN = 3  # the descriptor of the listening socket in a rank that is started afresh
 _NOT_FOUND = 127
 _NOT_EXECUTABLE = 126
 
@@ -55,10 +56,14 @@ def become(message: Dict[str, Any], descriptors: List[int]) -> Callable[[], int]
         process.close_descriptors(keep=[listener])
         process.rename("tm-store")
         return partial(serve_store, message["host"], message["port"], message["world_size"], listener)
-    _redirect(*descriptors)
-    process.close_descriptors(keep=())
+    output, errors_to, *inherited = descriptors
+    _redirect(output, errors_to)
+    process.close_descriptors(keep=inherited)
     os.environ.clear()
     os.environ.update(message["environment"])
+    for descriptor in inherited:
+        os.set_inheritable(descriptor, True)  # a script may replace this process
+        os.environ[names.ENV_LISTEN] = str(descriptor)
     process.rename(f"tm-rank-{os.environ.get('RANK', '')}")
     _as_if_started_afresh()
     return run
@@ -66,14 +71,18 @@ def become(message: Dict[str, Any], descriptors: List[int]) -> Callable[[], int]
 
 def spawn(message: Dict[str, Any], descriptors: List[int]) -> int:
     """The same with a new interpreter."""
-    output, errors_to = descriptors
+    output, errors_to, *listener = descriptors
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_DUP2, output, 1),
         (os.POSIX_SPAWN_DUP2, errors_to, 2),
     ]
+    environment = dict(message["environment"])
+    for descriptor in listener:
+        actions.append((os.POSIX_SPAWN_DUP2, descriptor, _LISTEN))
+        environment[names.ENV_LISTEN] = str(_LISTEN)
     arguments = [sys.executable, "-m", __name__, str(os.getpid())]
-    return os.posix_spawn(sys.executable, arguments, message["environment"], file_actions=actions, setsid=True)
+    return os.posix_spawn(sys.executable, arguments, environment, file_actions=actions, setsid=True)
 
 
 def main() -> NoReturn:

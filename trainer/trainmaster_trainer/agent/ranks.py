@@ -17,6 +17,7 @@ from trainmaster.wire.messages import Member, Roster
 
 from trainmaster_trainer.agent import environment, evidence, parent, process, rendezvous, store, supervise
 from trainmaster_trainer.agent.files import Files
+from trainmaster_trainer.agent.listeners import Listeners
 from trainmaster_trainer.agent.output import Output
 from trainmaster_trainer.agent.reactor import Reactor, Timer
 from trainmaster_trainer.agent.settings import Settings
@@ -59,7 +60,8 @@ class Ranks(parent.Listener):
     """At most one attempt at a time: the supervisor sees to that."""
 
     def __init__(self, settings: Settings, reactor: Reactor, output: Output, emit: Emit) -> None:
-        self.offer = rendezvous.Offer(settings.address, output.say)
+        independent = settings.plan.strategy in names.INDEPENDENT_STRATEGIES
+        self.offer = rendezvous.Offer(settings.address, output.say, settings.ranks if independent else 0)
         self.files = Files(settings)
         self._settings = settings
         self._reactor = reactor
@@ -72,6 +74,7 @@ class Ranks(parent.Listener):
         self._interface = rendezvous.interface_of(settings.address)
         self._identities = itertools.count(1)
         self._wanted: Optional[Wanted] = None
+        self._listeners = Listeners()
         self._live: Dict[int, Rank] = {}  # by identity
         self._kill_timer: Optional[Timer] = None
 
@@ -96,10 +99,19 @@ class Ranks(parent.Listener):
             raise ValueError("the supervisor starts members only")
         self._cancel_kill()
         self._wanted = Wanted(attempt, roster, member)
-        if not self._store.take(roster):
+        if not (self._take_listeners(self._wanted) and self._store.take(roster)):
             self._fail(self._wanted, [*self._wanted.numbers], {"failure": _NOT_OFFERED})
         elif self._parent.ready:
             self._launch(self._wanted)
+
+    def _take_listeners(self, wanted: Wanted) -> bool:
+        """The offered sockets for the ranks, if peers are to reach them there. False: they are not offered here."""
+        self._listeners.drop_all()
+        if not wanted.roster.independent:
+            return True
+        taken = self.offer.take_ports(wanted.member.ports)
+        self._listeners = Listeners(wanted.member.first_rank, taken or ())
+        return taken is not None
 
     def share(self, roster: Roster) -> None:
         """Replace the roster that the ranks may read."""
@@ -112,6 +124,7 @@ class Ranks(parent.Listener):
         wanted = self._wanted
         if wanted is not None and not self._live:  # it waits for a warm parent
             self._wanted = None
+            self._listeners.drop_all()
             for number in wanted.numbers:
                 self._emit(supervise.RankEnded(wanted.attempt, number, signal="SIGTERM", ours=True))
             return
@@ -153,6 +166,7 @@ class Ranks(parent.Listener):
         rank = self._live.get(identity)
         if rank is not None:
             rank.pid = pid
+            self._listeners.drop(rank.number)
             if rank.signalled is not None:
                 _signal(rank, signal.SIGKILL)
         elif not self._store.started(identity, pid):
@@ -169,6 +183,7 @@ class Ranks(parent.Listener):
         event = self._judge(wanted, rank.number, rank.signalled, end)
         if not self._live:
             self._wanted = None
+            self._listeners.drop_all()
             self._cancel_kill()
         self._emit(event)
 
@@ -207,7 +222,8 @@ class Ranks(parent.Listener):
         prefix = f"[{self._settings.name} rank {number}] " if wanted.member.ranks > 1 else ""
         self._output.add(stdout, stderr, prefix)
         variables = environment.rank_environment(os.environ, place)
-        self._parent.start({"start": "rank", "id": identity, "environment": variables}, [stdout_end, stderr_end])
+        descriptors = [stdout_end, stderr_end, *self._listeners.descriptors(number)]
+        self._parent.start({"start": "rank", "id": identity, "environment": variables}, descriptors)
         os.close(stdout_end)
         os.close(stderr_end)
 
@@ -222,6 +238,7 @@ class Ranks(parent.Listener):
         """Ranks whose end nobody saw, or that never began."""
         if not self._live:
             self._wanted = None
+            self._listeners.drop_all()
         for number in numbers:
             self._emit(self._judge(wanted, number, None, end))
 

@@ -1,7 +1,8 @@
 """Where ranks meet: a socket that listens already, offered for the next attempt, so that no port is raced for.
 
 Called by `ranks` and `board`. The agent of the first worker gives the socket to a store process when the offer is
-taken; every offer is taken at most once.
+taken; every offer is taken at most once. Where members come and go one by one, the offer also holds a socket for each
+rank of this replica: its peers know the port before the rank exists, and no start ever gets an older one's.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import ipaddress
 import secrets
 import socket
 import struct
+from dataclasses import replace
 from pathlib import Path
-from typing import Callable, List, Optional, Tuple, Union
+from typing import Callable, List, Optional, Sequence, Tuple, Union
 
 from trainmaster.wire.messages import Rendezvous
 
@@ -21,12 +23,13 @@ _BACKLOG = 4096
 
 
 class Offer:
-    """A listening socket and a random key."""
+    """A listening socket and a random key, and `ranks` more sockets for peers."""
 
-    def __init__(self, address: str, log: Callable[[str], None]) -> None:
+    def __init__(self, address: str, log: Callable[[str], None], ranks: int = 0) -> None:
         self._address = address
         self._log = log
         self._socket = self._listen()
+        self._doors = [self._listen() for _ in range(ranks)]
         self.rendezvous = self._describe()
 
     def take(self) -> socket.socket:
@@ -36,8 +39,17 @@ class Offer:
         self.rendezvous = self._describe()
         return taken
 
+    def take_ports(self, ports: Sequence[int]) -> Optional[List[socket.socket]]:
+        """The sockets behind `ports`; fresh ones are offered at once. None: these are not, or no more, offered."""
+        if tuple(ports) != self.rendezvous.ports:
+            return None
+        taken = self._doors
+        self._doors = [self._listen() for _ in taken]  # while the old ones are open: no number comes twice in a row
+        self.rendezvous = replace(self.rendezvous, ports=_ports(self._doors))
+        return taken
+
     def _describe(self) -> Rendezvous:
-        return Rendezvous(port=self._socket.getsockname()[1], key=secrets.token_hex(16))
+        return Rendezvous(self._socket.getsockname()[1], secrets.token_hex(16), _ports(self._doors))
 
     def _listen(self) -> socket.socket:
         family = socket.AF_INET6 if ":" in self._address else socket.AF_INET
@@ -51,6 +63,10 @@ class Offer:
             listener.bind(("", 0))
         listener.listen(_BACKLOG)
         return listener
+
+
+def _ports(sockets: Sequence[socket.socket]) -> Tuple[int, ...]:
+    return tuple(one.getsockname()[1] for one in sockets)
 
 
 def interface_of(address: str) -> Optional[str]:

@@ -49,9 +49,11 @@ class StoreKeeper:
         if self._store is not None and self._store.rendezvous == roster.rendezvous:
             return True  # only this replica starts anew, the others have been at this store all the time
         self.drop()
-        if roster.rendezvous == self._offer.rendezvous:
+        if _same_place(roster.rendezvous, self._offer.rendezvous):
             self._store = _Store(roster.rendezvous, self._offer.take())
             return True
+        if roster.independent:
+            return True  # they meet nowhere; the first worker may be younger than the attempt
         host = next((member for member in roster.members if member.role == names.WORKER), roster.members[0])
         return (host.role, host.index) != (self._settings.role, self._settings.index)
 
@@ -99,3 +101,7 @@ class StoreKeeper:
         """The store died with the warm parent; one that had not been started is kept for the next parent."""
         if self._store is not None and self._store.listener is None:
             self._store = None
+
+
+def _same_place(one: Rendezvous, other: Rendezvous) -> bool:
+    return (one.port, one.key) == (other.port, other.key)

@@ -31,6 +31,12 @@ class Agent:
     leaving: Optional[int] = None  # the exit code to leave with
     warm: bool = False
 
+    @property
+    def start(self) -> Optional[int]:
+        """Which of this replica's starts within the attempt `state` speaks of; None where all start together."""
+        member = member_of(self.roster, self.role, self.index) if self.roster is not None else None
+        return member.start if member is not None else None
+
 
 # --- Events ----------------------------------------------------------------------------------------------------
 
@@ -165,7 +171,8 @@ def _run(agent: Agent, orders: Orders, roster: Roster) -> Step:
     if orders.attempt == agent.attempt and agent.roster is not None:
         if agent.roster.digest == roster.digest:
             return agent, ()
-        if agent.live and agent.pending is None and _same_start(agent, agent.roster, roster):
+        # Where members start alone, ranks that have ended start anew only when their own line says so.
+        if (agent.live or roster.independent) and agent.pending is None and _same_start(agent, agent.roster, roster):
             return replace(agent, roster=roster), (ShareRoster(roster), ReportNow())
     return _when_empty(agent, orders)
 
@@ -215,8 +222,8 @@ def _rank_ended(agent: Agent, event: RankEnded) -> Step:
 
 
 def _rank_died(agent: Agent, event: RankEnded) -> Step:
-    """The first death of an attempt is its cause; what dies after it is a consequence."""
-    if agent.exit is not None and agent.exit.attempt == agent.attempt:
+    """The first death of a start is its cause; what dies after it is a consequence."""
+    if agent.exit is not None and (agent.exit.attempt, agent.exit.start) == (agent.attempt, agent.start):
         return agent, ()
     report = ExitReport(
         attempt=event.attempt,
@@ -226,6 +233,7 @@ def _rank_died(agent: Agent, event: RankEnded) -> Step:
         signal=event.signal,
         out_of_memory=event.out_of_memory,
         error=event.error,
+        start=agent.start,
     )
     agent = replace(agent, exit=report)
     if agent.state == messages.RUNNING and agent.pending is None:
