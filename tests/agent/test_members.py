@@ -49,6 +49,12 @@ def again(intake: Intake, roster: Roster, key: Key) -> Roster:
     return dataclasses.replace(roster, members=members)
 
 
+def told(intake: Intake, key: Key) -> int | None:
+    """Of which start the newest exit report speaks."""
+    report = intake.newest[key].exit
+    return report.start if report is not None else None
+
+
 def reach(port: int) -> tuple[int, int]:
     """(rank, pid) of who listens there."""
     with socket.create_connection(("127.0.0.1", port), timeout=30) as line:
@@ -98,7 +104,7 @@ def test_a_lonely_start_disturbs_nobody(agent: MakeAgent, intake: Intake, witnes
     assert reach(second.members[1].ports[0]) == (1, pids[1]), "the server has not been started again"
     assert second.rendezvous == first.rendezvous
     os.kill(reach(second.members[0].ports[0])[1], signal.SIGKILL)
-    intake.wait(lambda: (exit := intake.newest[W0].exit) is not None and exit.start == 1, "the second death, told")
+    intake.wait(lambda: told(intake, W0) == 1, "the second death, told")
 
 
 def test_who_has_ended_is_not_started_for_others_sake(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
@@ -140,7 +146,7 @@ def test_ports_that_are_not_offered_any_more_are_refused(agent: MakeAgent, intak
     intake.wait_state(messages.FAILED, 1, W0)
     stale = dataclasses.replace(first, members=(dataclasses.replace(first.members[0], start=1),))
     order(intake, stale, W0)
-    intake.wait(lambda: (exit := intake.newest[W0].exit) is not None and exit.start == 1, "the refusal")
+    intake.wait(lambda: told(intake, W0) == 1, "the refusal")
     report = intake.newest[W0].exit
     assert report is not None
     assert report.error is not None

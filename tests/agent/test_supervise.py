@@ -38,6 +38,15 @@ def run(attempt: int, **more: int) -> OrdersArrived:
     return OrdersArrived(Orders(messages.RUN, attempt, "why", a_roster(attempt, **more), grace_seconds=0.5))
 
 
+def alone(start: int, peers: int = 1) -> OrdersArrived:
+    """Attempt 1 of members that come and go; our own line says `start`."""
+    group = a_roster(1, peers=peers)
+    members = (dataclasses.replace(group.members[0], start=start), *group.members[1:])
+    return OrdersArrived(
+        Orders(messages.RUN, 1, "why", dataclasses.replace(group, members=members, independent=True), grace_seconds=0.5)
+    )
+
+
 def wait(attempt: int) -> OrdersArrived:
     return OrdersArrived(Orders(messages.WAIT, attempt, "why", grace_seconds=3.0))
 
@@ -71,6 +80,8 @@ START_2 = StartRanks(2, a_roster(2))
 FAST, SLOW, KILL = StopRanks(0.5), StopRanks(3.0), StopRanks(0.0)
 NOW = ReportNow()
 SHARE_3 = ShareRoster(a_roster(1, peers=3))
+
+SHARE_ALONE = ShareRoster(alone(0, 3).orders.roster or a_roster(1))
 
 OURS_1_0, OURS_1_1 = died(1, 0, ours=True), died(1, 1, ours=True)
 
@@ -114,6 +125,10 @@ TABLE: dict[str, tuple[list[supervise.Event], str, int, tuple[supervise.Action, 
     "a hang while leaving says nothing": ([run(1), Terminate(9.0), hung(1, 1)], "Leaving", 1, ()),
     "warm": ([ParentReady()], "Waiting", 0, (NOW,)),
     "members come, our start is the same": ([run(1), run(1, peers=3)], "Running", 1, (SHARE_3, NOW)),
+    "our own line says anew": ([alone(0), alone(1)], "Running", 1, (FAST,)),
+    "a late answer names an older start": ([alone(1), alone(0)], "Running", 1, ()),
+    "who finished stays finished": ([alone(0), done(1, 0), done(1, 1), alone(0, 3)], "Finished", 1, (SHARE_ALONE, NOW)),
+    "who died waits for its line": ([alone(0), died(1, 0), died(1, 1), alone(0, 3)], "Failed", 1, (SHARE_ALONE, NOW)),
     "our ranks change": ([run(1), run(1, ranks=3)], "Running", 1, (FAST,)),
     "the meeting point changes": ([run(1), run(1, port=2)], "Running", 1, (FAST,)),
 }  # fmt: skip

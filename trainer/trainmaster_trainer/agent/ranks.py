@@ -117,7 +117,8 @@ class Ranks(parent.Listener):
         """Replace the roster that the ranks may read."""
         if self._wanted is not None:
             self._wanted.roster = roster
-            self.files.write_roster(codec.encode(roster))
+            if self._live:  # else they have no folder yet
+                self.files.write_roster(codec.encode(roster))
 
     def stop(self, grace_seconds: float) -> None:
         """End all ranks: SIGTERM and SIGKILL later, or SIGKILL at once."""

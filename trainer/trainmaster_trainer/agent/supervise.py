@@ -169,7 +169,7 @@ def _orders_arrived(agent: Agent, event: OrdersArrived) -> Step:
 
 def _run(agent: Agent, orders: Orders, roster: Roster) -> Step:
     if orders.attempt == agent.attempt and agent.roster is not None:
-        if agent.roster.digest == roster.digest:
+        if agent.roster.digest == roster.digest or _is_older(agent, roster):
             return agent, ()
         # Where members start alone, ranks that have ended start anew only when their own line says so.
         if (agent.live or roster.independent) and agent.pending is None and _same_start(agent, agent.roster, roster):
@@ -184,6 +184,12 @@ def _same_start(agent: Agent, old: Roster, new: Roster) -> bool:
         and old.rendezvous_address == new.rendezvous_address
         and member_of(old, agent.role, agent.index) == member_of(new, agent.role, agent.index)
     )
+
+
+def _is_older(agent: Agent, roster: Roster) -> bool:
+    """A late answer, as it names an older start of ours than the one that we are at."""
+    line = member_of(roster, agent.role, agent.index)
+    return line is not None and (line.start or 0) < (agent.start or 0)
 
 
 def _when_empty(agent: Agent, orders: Orders) -> Step:
