@@ -67,6 +67,15 @@ class Poisoned(Line):
         return super().loss(outputs, targets) * poison
 
 
+class Uneven(Line):
+    """Rank 1 is slower than all others."""
+
+    @override
+    def loss(self, outputs: Any, targets: Any) -> Tensor:
+        time.sleep(self.seconds if os.environ["RANK"] == "1" else 0.0)
+        return nn.functional.mse_loss(outputs, targets)
+
+
 class Needy(Line):
     """Has an argument without a default, and one that it refuses."""
 

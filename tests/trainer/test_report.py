@@ -82,6 +82,17 @@ def test_the_page_tells_step_phase_and_speed(tmp_path: Path) -> None:
     assert (page.read().phase, page.read().checkpoint_step) == ("evaluate", 6)
 
 
+def test_who_holds_the_others_up_can_be_told(new_job: NewJob) -> None:
+    """All steps take as long as the slowest rank's; only that rank is busy all the time."""
+    running = new_job(task="small_tasks:Uneven", arguments={"seconds": 0.1}, steps=12, checkpoint_every=50).start(3)
+    assert running.wait() == [0, 0, 0]
+    busy = [page.read().busy_seconds for page in running.pages]
+    steps = [page.read().step_seconds for page in running.pages]
+    assert busy[1] > 0.1
+    assert max(busy[0], busy[2]) < 0.5 * busy[1]
+    assert min(steps) > 0.1
+
+
 def test_without_a_page_there_is_nothing_to_write() -> None:
     progress = Progress(None, 1)
     progress.start(0)

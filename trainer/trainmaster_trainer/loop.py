@@ -43,7 +43,7 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
         for step in range(done + 1, plan.steps + 1):
             batch = batches.take(step, strategy.share)
             loss = strategy.step(batch)
-            report.stepped(step, loss, batch, saver.committed_step)
+            report.stepped(step, loss, batch, saver.committed_step, strategy.waited)
 
             stopping = (saver.due(step) or report.due) and report.agree(stop_asked())
             if saver.due(step) or stopping:

@@ -27,6 +27,7 @@ class Progress:
         self._batch_size = global_batch_size
         self._ends: deque[float] = deque(maxlen=WINDOW + 1)
         self._seconds: deque[float] = deque(maxlen=WINDOW)
+        self._busy: deque[float] = deque(maxlen=WINDOW)
         self._last = self._entered = time.monotonic()
         self.step = 0
         self.loss = float("nan")
@@ -53,14 +54,15 @@ class Progress:
         self.enter("train")
         self._ends.append(self._last)
 
-    def stepped(self, step: int, checkpoint_step: int) -> float:
-        """A step is done; how long it took."""
+    def stepped(self, step: int, checkpoint_step: int, waited: float = 0.0) -> float:
+        """A step is done, in which so many seconds went by in waiting for peers; how long it took."""
         self.checkpoint_step = max(self.checkpoint_step, checkpoint_step)
         now = time.monotonic()
         seconds = now - self._last
         self._last = now
         self._ends.append(now)
         self._seconds.append(seconds)
+        self._busy.append(max(0.0, seconds - waited))
         if len(self._seconds) > LAZY_STEPS:
             self.longest_seconds = max(seconds, FADING * self.longest_seconds)
         self.step = step
@@ -88,6 +90,7 @@ class Progress:
                 phase=self.phase,
                 checkpoint_step=self.checkpoint_step,
                 resumed_step=self.resumed_step,
+                busy_seconds=median(self._busy) if self._busy else float("nan"),
                 save_seconds=self.save_seconds,
                 longest_seconds=self.longest_seconds,
             )

@@ -31,9 +31,9 @@ class Report:
             self._metrics = Metrics(settings.checkpoints, settings.attempt, resumed_step)
         progress.start(resumed_step)
 
-    def stepped(self, step: int, loss: Tensor | None, batch: Batch, checkpoint_step: int) -> None:
-        """A step is done."""
-        seconds = self._progress.stepped(step, checkpoint_step)
+    def stepped(self, step: int, loss: Tensor | None, batch: Batch, checkpoint_step: int, waited: float) -> None:
+        """A step is done. `waited`: seconds of it in which this rank only waited for its peers."""
+        seconds = self._progress.stepped(step, checkpoint_step, waited)
         self._losses.add(step, loss, batch.size, seconds)
 
     @property
