@@ -5,17 +5,21 @@ one on its standard output: {"start": [environment, ...], "output": [path, ...]}
 {"wait": pid} -> {"status": waitstatus}.
 """
 
+import importlib
 import json
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch._dynamo  # DDP imports it when it is first made, which takes seconds
 import trainmaster_trainer.rank
+from trainmaster_trainer.group import join
+from trainmaster_trainer.settings import Settings
 
 _ON_DISK = ("mkdir", "open", "write", "fsync", "rename", "unlink", "rmdir")
 
@@ -52,12 +56,22 @@ def become_rank(environment: dict[str, str], output: str) -> None:
         die_at_call(int(environment["DIE_AT_CALL"]))
     code = 1
     try:
-        code = trainmaster_trainer.rank.main()
+        code = answer_call(environment) if "CALL" in environment else trainmaster_trainer.rank.main()
     except BaseException as error:  # noqa: BLE001 (the agent shows them all likewise)
         traceback.print_exc()
         code = 78 if getattr(error, "trainmaster_configuration_error", False) else 1
     sys.stderr.flush()
     os._exit(code)
+
+
+def answer_call(environment: dict[str, str]) -> int:
+    """Join the group as a rank does, call a function of this folder with it, and write its answer down."""
+    module, _, function = environment["CALL"].partition(":")
+    sys.path.insert(0, str(Path(__file__).parent))
+    with join(Settings.read(environment)) as group:
+        value = getattr(importlib.import_module(module), function)(group, **json.loads(environment["ARGUMENTS"]))
+    Path(environment["ANSWER"]).write_text(json.dumps(value))
+    return 0
 
 
 def start(environment: dict[str, str], output: str) -> int:

@@ -128,6 +128,7 @@ class Job:
                 names.ENV_PROGRESS_FILE: str(paths[rank]),
                 names.ENV_ATTEMPT: str(attempt),
                 names.ENV_JOB_UID: "uid",
+                "ANSWER": f"{paths[rank]}-answer",
                 **self.variables,
             }
             for rank in range(world)
@@ -141,6 +142,16 @@ class Job:
         codes = running.wait()
         assert codes == [0] * world, running.output()
         return self
+
+    def call(self, world: int, function: str, ranks_per_pod: int = 1, **arguments: Any) -> list[Any]:
+        """Call `module:function` of this folder with the group on every rank; the answers, by rank."""
+        running = self.calling(function, **arguments).start(world, ranks_per_pod=ranks_per_pod)
+        assert running.wait() == [0] * world, running.output()
+        return [json.loads((self.folder / f"page-1-{rank}-answer").read_text()) for rank in range(world)]
+
+    def calling(self, function: str, **arguments: Any) -> Job:
+        """A job whose ranks call a function instead of training."""
+        return replace(self, variables={**self.variables, "CALL": function, "ARGUMENTS": json.dumps(arguments)})
 
     def lines(self) -> list[dict[str, Any]]:
         """All of metrics.jsonl."""
@@ -172,7 +183,8 @@ def make_job(forker: Forker, folder: Path, **changes: Any) -> Job:
         "checkpoint_every": 2,
         "working_directory": str(HERE),
     }
-    return Job(forker, folder, TrainingPlan(**{**plan, **changes}))
+    variables = changes.pop("variables", {})
+    return Job(forker, folder, TrainingPlan(**{**plan, **changes}), dict(variables))
 
 
 def alone() -> Group:

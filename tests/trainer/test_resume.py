@@ -35,8 +35,13 @@ def test_another_world_size_goes_on_with_the_same_losses(new_job: NewJob, before
 
 
 @pytest.mark.parametrize(("task", "world"), [("Line", 4), ("LineWithRunningMeans", 3)])
-def test_three_and_more_ranks_add_up_in_the_same_order_after_a_resume(new_job: NewJob, task: str, world: int) -> None:
-    plan = {"task": f"small_tasks:{task}", "arguments": {"dropout": 0.2}, "checkpoint_every": 3}
+@pytest.mark.parametrize("memory", ["on", "off"])
+@pytest.mark.parametrize("algorithm", ["Native", "Ring", "Hierarchical", "Driver"])
+def test_three_and_more_ranks_add_up_in_the_same_order_after_a_resume(
+    new_job: NewJob, task: str, world: int, memory: str, algorithm: str
+) -> None:
+    plan: Options = {"task": f"small_tasks:{task}", "arguments": {"dropout": 0.2}, "checkpoint_every": 3}
+    plan |= {"strategy_options": {"algorithm": algorithm}, "variables": {"TRAINMASTER_SHARED_MEMORY": memory}}
     whole = new_job("whole", **plan).but(steps=12).run(world)
     job = new_job("parts", **plan).but(steps=3).run(world).but(steps=12).run(world, attempt=2)
     assert job.losses() == whole.losses()

@@ -36,6 +36,7 @@ class Group:
     local_world_size: int
     device: torch.device
     store: Store
+    shared_memory: bool = True  # may ranks of one host exchange tensors through it?
 
     @property
     def is_first(self) -> bool:
@@ -122,7 +123,15 @@ def join(settings: Settings) -> Iterator[Group]:
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=settings.rank, world_size=settings.world_size)
     own = PrefixStore(f"trainmaster/{settings.run_key}", store)
-    yield Group(settings.rank, settings.world_size, settings.local_rank, settings.local_world_size, device, own)
+    yield Group(
+        settings.rank,
+        settings.world_size,
+        settings.local_rank,
+        settings.local_world_size,
+        device,
+        own,
+        settings.shared_memory,
+    )
     # Not after an error: NCCL would wait for peers that may be gone, and the end of the process closes it all.
     dist.destroy_process_group()
 

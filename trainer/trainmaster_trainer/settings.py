@@ -32,6 +32,7 @@ class Settings:
     role: str = names.WORKER
     progress_file: Path | None = None
     threads: int | None = None
+    shared_memory: bool = True
 
     @property
     def run_key(self) -> str:
@@ -60,6 +61,7 @@ class Settings:
             role=environment.get(names.ENV_ROLE, names.WORKER),
             progress_file=Path(progress) if progress else None,
             threads=_number(environment, "OMP_NUM_THREADS", 0) or None,
+            shared_memory=_switch(environment, names.ENV_SHARED_MEMORY),
         )
 
 
@@ -86,3 +88,11 @@ def _number(environment: Mapping[str, str], name: str, default: int) -> int:
         return int(text) if text else default
     except ValueError:
         raise ConfigurationError(f"The variable {name} must be a whole number, not {text!r}.") from None
+
+
+def _switch(environment: Mapping[str, str], name: str) -> bool:
+    """On, unless it is set to "off"."""
+    text = environment.get(name) or "on"
+    if text not in ("on", "off"):
+        raise ConfigurationError(f"The variable {name} must be on or off, not {text!r}.")
+    return text == "on"

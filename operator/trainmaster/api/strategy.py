@@ -32,16 +32,17 @@ class MirroredOptions(Model):
     """How the devices of one machine add up their gradients."""
 
     reduction: Literal["Native", "HierarchicalCopy", "OneDevice"] = "Native"
-    """Native lets NCCL or gloo choose; HierarchicalCopy adds up along the machine's links; OneDevice adds up on \
-the first device."""
+    """Native is NCCL between GPUs and shared memory between CPU processes; HierarchicalCopy adds up in pairs, then \
+pairs of pairs; OneDevice adds up on the first device."""
 
 
 class AllReduceOptions(Model):
     """How the workers add up their gradients at every step."""
 
     algorithm: Literal["Native", "Ring", "Hierarchical", "Driver"] = "Native"
-    """Native lets NCCL or gloo choose; Ring passes chunks from neighbour to neighbour (least traffic per worker); \
-Hierarchical adds up inside each worker first, then between workers; Driver adds up on worker 0 (simplest)."""
+    """Native is NCCL between GPUs; without GPUs, shared memory within a host and gloo between hosts. Ring passes \
+chunks from neighbour to neighbour (least traffic per worker); Hierarchical adds up inside each worker first, then \
+between workers; Driver adds up on worker 0 (simplest)."""
 
 
 class ParameterServerOptions(Model):

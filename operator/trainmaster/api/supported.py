@@ -29,10 +29,6 @@ class _Later(NamedTuple):
     cure: str
 
 
-def _algorithm(spec: TrainingJobSpec) -> bool:
-    return spec.strategy.all_reduce is not None and spec.strategy.all_reduce.algorithm != "Native"
-
-
 def _resume_from_job(spec: TrainingJobSpec) -> bool:
     return spec.checkpoint.resume_from is not None and spec.checkpoint.resume_from.job is not None
 
@@ -44,7 +40,6 @@ _LATER = (
         "this strategy",
         f"use one of {', '.join(STRATEGIES)}",
     ),
-    _Later("spec.strategy.allReduce.algorithm", _algorithm, "an algorithm other than Native", "remove it"),
     _Later("spec.strategy.compression", lambda s: s.strategy.compression != "None", "compression", "remove it"),
     _Later("spec.elasticity", lambda s: s.elasticity is not None, "elasticity", "remove it"),
     _Later("spec.scheduling", lambda s: s.scheduling is not None, "gangs, queues and spares", "remove it"),

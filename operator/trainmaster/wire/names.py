@@ -52,6 +52,7 @@ ENV_ROSTER = "TRAINMASTER_ROSTER"  # a file with the JSON of wire.messages.Roste
 
 ENV_LISTEN = "TRAINMASTER_LISTEN_FD"  # a socket that listens at this rank's port of the roster
 ENV_MEMORY = "TRAINMASTER_MEMORY"  # a folder in memory that outlives the ranks, not the replica
+ENV_SHARED_MEMORY = "TRAINMASTER_SHARED_MEMORY"  # "off": ranks of one host use the network as if they were apart
 
 HEARTBEAT_PATH = "/v1/heartbeat"
 MAX_HEARTBEAT_BYTES = 1 << 20

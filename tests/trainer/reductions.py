@@ -1,0 +1,96 @@
+"""What ranks do in `test_collectives.py`: called in every rank of a group, answers as JSON."""
+
+import hashlib
+import os
+import signal
+import time
+from dataclasses import asdict
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from trainmaster_trainer.collectives import choose
+from trainmaster_trainer.collectives.memory import PeerLostError
+from trainmaster_trainer.collectives.native import Native
+from trainmaster_trainer.collectives.reducer import Reducer
+from trainmaster_trainer.collectives.shared import SharedMemory
+from trainmaster_trainer.collectives.slots import share_slots
+from trainmaster_trainer.group import Group
+
+
+def numbers(rank: int, size: int) -> Tensor:
+    """Of very different magnitude, so that the order of a sum shows in its last bits."""
+    generator = torch.Generator().manual_seed(1000 * size + rank)
+    return torch.randn(size, generator=generator) * torch.randn(size, generator=generator).exp()
+
+
+def make(group: Group, algorithm: str) -> Reducer:
+    """The reducer, never None."""
+    return choose.choose_reducer(algorithm, group) or Native()
+
+
+def sums(group: Group, algorithm: str, sizes: list[int]) -> list[dict[str, Any]]:
+    """Digest of the sum, its greatest difference from torch's, and the bytes that it took, for each size."""
+    reducer = make(group, algorithm)
+    answers = []
+    for size in sizes:
+        before = asdict(reducer.traffic)
+        tensor, native = numbers(group.rank, size), numbers(group.rank, size)
+        reducer.sum(tensor)
+        dist.all_reduce(native)
+        after = asdict(reducer.traffic)
+        magnitude = sum(numbers(rank, size).abs() for rank in range(group.world_size))
+        answers.append(
+            {
+                "kind": type(reducer).__name__,
+                "sha256": digest(tensor),
+                "difference": float(((tensor - native).abs() / magnitude).max()) if size else 0.0,
+                "in_order": torch.equal(tensor, in_rank_order(group.world_size, size)),
+                **{name: after[name] - before[name] for name in after},
+            }
+        )
+    return answers
+
+
+def in_rank_order(world: int, size: int) -> Tensor:
+    """((0 + 1) + 2) + ..."""
+    total = numbers(0, size)
+    for rank in range(1, world):
+        total = total + numbers(rank, size)
+    return total
+
+
+def digest(tensor: Tensor) -> str:
+    """Of all bytes."""
+    return hashlib.sha256(tensor.numpy().tobytes()).hexdigest()
+
+
+def small_slots(group: Group, chunk: int, sizes: list[int]) -> list[str]:
+    """Sums through slots of a few bytes: each goes round many times."""
+    slots = share_slots(group, "small", list(range(group.world_size)), chunk)
+    assert slots
+    reducer = SharedMemory(slots)
+    found = []
+    for size in sizes:
+        tensor = numbers(group.rank, size)
+        reducer.sum(tensor)
+        found.append("right" if torch.equal(tensor, in_rank_order(group.world_size, size)) else f"wrong: {size}")
+    return found
+
+
+def lose_a_peer(group: Group, last: int) -> dict[str, Any]:
+    """The last rank dies in the middle; the others say what they saw, and how long it took."""
+    reducer = make(group, "Native")
+    tensor = torch.ones(1_000_000)
+    reducer.sum(tensor)
+    if group.rank == last:
+        os.kill(os.getpid(), signal.SIGKILL)
+    begin = time.monotonic()
+    try:
+        reducer.sum(tensor)
+    except PeerLostError as error:
+        answer = {"message": str(error), "seconds": time.monotonic() - begin}
+    group.store.set(f"seen/{group.rank}", "")
+    group.store.wait([f"seen/{rank}" for rank in range(group.world_size) if rank != last])
+    return answer

@@ -1,0 +1,105 @@
+"""Which reducer a job gets for the word in its YAML. Called by the strategies when they are made, by all ranks.
+
+Native means: NCCL between GPUs; for CPUs, shared memory where all ranks are on one host, and gloo where they are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch.distributed as dist
+from torch import Tensor
+from typing_extensions import override
+
+from trainmaster_trainer.collectives.driver import Driver
+from trainmaster_trainer.collectives.funnel import Funnel
+from trainmaster_trainer.collectives.hierarchical import Hierarchical, Inside
+from trainmaster_trainer.collectives.links import Links
+from trainmaster_trainer.collectives.reducer import Reducer, size_of
+from trainmaster_trainer.collectives.ring import Ring
+from trainmaster_trainer.collectives.shared import SharedMemory
+from trainmaster_trainer.collectives.slots import Slots, share_slots
+from trainmaster_trainer.collectives.tree import Tree
+from trainmaster_trainer.group import Group
+
+
+def choose_reducer(algorithm: str, group: Group) -> Reducer | None:
+    """The reducer of that name; None for what DDP does by itself."""
+    return _MAKERS[algorithm](group) if group.world_size > 1 else None
+
+
+def _native(group: Group) -> Reducer | None:
+    slots = _share(group, "native", list(range(group.world_size)))
+    return SharedMemory(slots) if slots else None
+
+
+def _ring(group: Group) -> Reducer:
+    return Ring(_links(), range(group.world_size), group.rank)
+
+
+def _driver(group: Group) -> Reducer:
+    return Driver(_links(), range(group.world_size), group.rank)
+
+
+def _tree(group: Group) -> Reducer:
+    return Tree(_links(), range(group.world_size), group.rank)
+
+
+def _one_device(group: Group) -> Reducer:
+    slots = _share(group, "one-device", list(range(group.world_size)))
+    return _Funnelled(Funnel(slots)) if slots else _driver(group)
+
+
+def _hierarchical(group: Group) -> Reducer:
+    leaders: list[int] = group.gather(group.rank - group.local_rank)
+    leader = leaders[group.rank]
+    mine = [rank for rank, other in enumerate(leaders) if other == leader]
+    links = _links()  # made by all ranks, whoever uses them
+    between = Ring(links, sorted(set(leaders)), group.rank) if group.rank == leader else None
+    return Hierarchical(_inside(group, mine), between)
+
+
+def _inside(group: Group, ranks: list[int]) -> Inside | None:
+    links = _links()
+    if len(ranks) == 1:
+        return None
+    slots = _share(group, f"inside-{ranks[0]}", ranks)
+    return Funnel(slots) if slots else Driver(links, ranks, group.rank)
+
+
+class _Funnelled(Reducer):
+    """To the first device and back."""
+
+    in_rank_order = True
+
+    def __init__(self, funnel: Funnel) -> None:
+        super().__init__()
+        self.traffic = funnel.traffic
+        self._funnel = funnel
+
+    @override
+    def sum(self, tensor: Tensor) -> None:
+        self._funnel.reduce(tensor)
+        self._funnel.broadcast(tensor)
+        self.traffic.reduced += size_of(tensor)
+
+
+def _links() -> Links:
+    group = dist.new_group()
+    return Links(group if isinstance(group, dist.ProcessGroup) else None)
+
+
+def _share(group: Group, name: str, ranks: list[int]) -> Slots | None:
+    if group.device.type != "cpu" or not group.shared_memory:
+        return None
+    return share_slots(group, f"collectives/{name}", ranks)
+
+
+_MAKERS: dict[str, Callable[[Group], Reducer | None]] = {
+    "Native": _native,
+    "Ring": _ring,
+    "Hierarchical": _hierarchical,
+    "Driver": _driver,
+    "HierarchicalCopy": _tree,
+    "OneDevice": _one_device,
+}

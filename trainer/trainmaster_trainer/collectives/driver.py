@@ -1,0 +1,52 @@
+"""Driver: all ranks send to one, which adds up in the order of ranks and sends the sum back.
+
+The simplest all-reduce, and the one to compare with. The driver sends (N-1)S and receives (N-1)S bytes, 2(N-1)S in
+all, and everybody waits for its link; every other rank sends S and receives S.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from trainmaster_trainer.collectives.links import Links
+from trainmaster_trainer.collectives.reducer import Reducer, size_of
+
+
+class Driver(Reducer):
+    """All-reduce through the first of `ranks`."""
+
+    in_rank_order = True
+
+    def __init__(self, links: Links, ranks: Sequence[int], rank: int) -> None:
+        super().__init__()
+        self.traffic = links.traffic
+        self._links = links
+        self._driver, *self._others = ranks
+        self._drives = rank == self._driver
+
+    @override
+    def sum(self, tensor: Tensor) -> None:
+        self.reduce(tensor)
+        self.broadcast(tensor)
+        self.traffic.reduced += size_of(tensor)
+
+    def reduce(self, tensor: Tensor) -> None:
+        """The sum, on the driver only."""
+        if not self._drives:
+            self._links.exchange(send=[(tensor, self._driver)])
+            return
+        arrived = [torch.empty_like(tensor) for _ in self._others]
+        self._links.exchange(receive=list(zip(arrived, self._others, strict=True)))
+        for addend in arrived:
+            tensor.add_(addend)
+
+    def broadcast(self, tensor: Tensor) -> None:
+        """The driver's tensor, on all."""
+        if self._drives:
+            self._links.exchange(send=[(tensor, other) for other in self._others])
+        else:
+            self._links.exchange(receive=[(tensor, self._driver)])

@@ -1,0 +1,58 @@
+"""Funnel: to one rank and back, through the memory that the ranks of one host share.
+
+What `driver.py` does with messages; the inner level of Hierarchical, and the way to the CPU in CentralStorage.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from trainmaster_trainer.collectives.reducer import Traffic, size_of
+from trainmaster_trainer.collectives.slots import Kind, Slots
+
+
+class Funnel:
+    """Between the first of those who share `slots` and the others. The slots are used for nothing else."""
+
+    def __init__(self, slots: Slots) -> None:
+        self.traffic = Traffic()
+        self._slots = slots
+        self._first, *self._others = slots.ranks
+        self._is_first = slots.rank == self._first
+        self._chunks = {"up": 0, "down": 0}  # only the others write on the way up, only the first on the way down
+
+    def reduce(self, tensor: Tensor) -> None:
+        """The sum in the order of ranks, on the first rank."""
+        for number, chunk in self._numbered("up", tensor):
+            if not self._is_first:
+                self._slots.put(number, chunk, [self._first])
+                continue
+            for other in self._others:
+                self._slots.wait(Kind.FULL, [other])
+                chunk.add_(self._slots.slot(other, number, chunk))
+            self._slots.post(Kind.FREE, self._others)
+        self._count(received=self._is_first, size=size_of(tensor))
+
+    def broadcast(self, tensor: Tensor) -> None:
+        """The first rank's tensor, on all."""
+        for number, chunk in self._numbered("down", tensor):
+            if self._is_first:
+                self._slots.put(number, chunk, self._others)
+                continue
+            self._slots.wait(Kind.FULL, [self._first])
+            chunk.copy_(self._slots.slot(self._first, number, chunk))
+            self._slots.post(Kind.FREE, [self._first])
+        self._count(received=not self._is_first, size=size_of(tensor))
+
+    def _numbered(self, way: str, tensor: Tensor) -> list[tuple[int, Tensor]]:
+        chunks = self._slots.chunks(tensor)
+        first = self._chunks[way]
+        self._chunks[way] += len(chunks)
+        return list(enumerate(chunks, first))
+
+    def _count(self, received: bool, size: int) -> None:
+        moved = size * (len(self._others) if self._is_first else 1)
+        if received:
+            self.traffic.received += moved
+        else:
+            self.traffic.sent += moved

@@ -1,0 +1,83 @@
+"""A Reducer as a communication hook of DistributedDataParallel (Li et al., VLDB 2020).
+
+DDP hands over a bucket of gradients as soon as all of them are there, and goes on with the backward pass. A thread of
+our own adds it up meanwhile, one bucket after the other, in the order in which DDP fills them: the same on all ranks.
+
+    replica.register_comm_hook(Communicator(reducer, world_size, device), average)
+
+No `from __future__ import annotations` here: DDP compares the annotations of a hook with its own types.
+"""
+
+import queue
+import threading
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.futures import Future
+
+from trainmaster_trainer.collectives.reducer import Reducer
+
+_Job = tuple[Tensor, Future[Tensor], torch.cuda.Event | None]
+
+
+class Communicator:
+    """Averages tensors in a thread. `wire`: the dtype in which they travel, their own if None."""
+
+    def __init__(
+        self, reducer: Reducer, world_size: int, device: torch.device, wire: torch.dtype | None = None
+    ) -> None:
+        self.reducer = reducer
+        self.failure: Exception | None = None
+        self._world_size = world_size
+        self._device = device
+        self._wire = wire
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, args=(torch.get_num_threads(),), name="communication")
+        self._thread.daemon = True  # a rank that fails must end without its peers' leave
+        self._thread.start()
+
+    def average(self, tensor: Tensor) -> Future[Tensor]:
+        """The mean over all ranks, in the place of `tensor`, when it is there."""
+        on_gpu = self._device.type == "cuda"
+        future: Future[Tensor] = Future(devices=[self._device] if on_gpu else None)
+        self._jobs.put((tensor, future, torch.cuda.current_stream().record_event() if on_gpu else None))
+        return future
+
+    def close(self) -> None:
+        """End the thread after what it has to do."""
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _work(self, threads: int) -> None:
+        torch.set_num_threads(threads)  # it is a setting of each thread
+        with self._stream():
+            while (job := self._jobs.get()) is not None:
+                self._do(*job)
+
+    def _stream(self) -> AbstractContextManager[object]:
+        if self._device.type != "cuda":
+            return nullcontext()
+        torch.cuda.set_device(self._device)
+        return torch.cuda.stream(torch.cuda.Stream())  # type: ignore[no-untyped-call]
+
+    def _do(self, tensor: Tensor, future: Future[Tensor], filled: torch.cuda.Event | None) -> None:
+        try:
+            if filled is not None:
+                torch.cuda.current_stream().wait_event(filled)
+            travels = tensor.to(self._wire or tensor.dtype)
+            self.reducer.sum(travels)
+            torch.div(travels, self._world_size, out=travels)
+            if travels is not tensor:
+                tensor.copy_(travels)
+        except Exception as error:  # noqa: BLE001 (the main thread must hear of whatever it was)
+            self.failure = error
+            future.set_exception(error)  # type: ignore[arg-type]
+        else:
+            future.set_result(tensor)
+
+
+def average(state: Communicator, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]
+    """The hook: DDP demands these names."""
+    return state.average(bucket.buffer())

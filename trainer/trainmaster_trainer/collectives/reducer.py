@@ -1,0 +1,44 @@
+"""Reducer: the one interface of all ways to add up a tensor over ranks, and the bytes that each rank moves for it.
+
+S is the size of a tensor in bytes and N the number of ranks in the formulas of the implementations; the tests hold
+the counters to them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass
+class Traffic:
+    """Bytes of one rank since the beginning. `reduced`: of the tensors that were added up, whatever it took."""
+
+    sent: int = 0
+    received: int = 0
+    reduced: int = 0
+
+
+class Reducer(ABC):
+    """Adds up tensors over the ranks of a group. All ranks call the same methods in the same order."""
+
+    in_rank_order: bool
+    """Each element is ((rank 0 + rank 1) + rank 2) ..., wherever in the tensor it lies."""
+
+    def __init__(self) -> None:
+        self.traffic = Traffic()
+
+    @abstractmethod
+    def sum(self, tensor: Tensor) -> None:
+        """Replace a contiguous tensor by the sum of those of all ranks: the same bits on every rank.
+
+        Raises:
+            RuntimeError: a peer is gone, or was not heard of for the process group's timeout.
+        """
+
+
+def size_of(tensor: Tensor) -> int:
+    """Bytes of its elements."""
+    return tensor.numel() * tensor.element_size()

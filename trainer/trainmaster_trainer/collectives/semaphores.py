@@ -1,0 +1,73 @@
+"""POSIX semaphores in shared memory: how processes of one host wait for one another without losing a wake-up.
+
+libc's semaphores are a counter and a futex, with the memory barriers that other machines than x86 need, which plain
+Python has not. `wait` tries for a short while, because a peer on another core is mostly there within microseconds,
+and then sleeps in the kernel: spinning on would take the core from the peer that is waited for.
+
+Called by `slots.py` through ctypes, which lets other threads run meanwhile.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import time
+from collections.abc import Callable
+
+SIZE = 64  # a cache line each, and more than libc's sem_t takes anywhere
+TRIES = 100  # about 40 microseconds
+SLICE_NANOSECONDS = 50_000_000  # how late the death of a peer may be seen
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+def _function(name: str, *arguments: type) -> Callable[..., int]:
+    function = getattr(_libc, name)
+    function.argtypes = arguments
+    function.restype = ctypes.c_int
+    found: Callable[..., int] = function
+    return found
+
+
+_init = _function("sem_init", ctypes.c_void_p, ctypes.c_int, ctypes.c_uint)
+_post = _function("sem_post", ctypes.c_void_p)
+_try_wait = _function("sem_trywait", ctypes.c_void_p)
+_timed_wait = _function("sem_timedwait", ctypes.c_void_p, ctypes.POINTER(_Timespec))
+
+
+class Semaphore:
+    """One counter at an address in memory that processes share."""
+
+    def __init__(self, address: int) -> None:
+        self._address = address
+
+    def create(self, value: int) -> None:
+        """Make it; before anybody else knows of it."""
+        _init(self._address, 1, value)
+
+    def post(self) -> None:
+        """Count up by one, and wake who waits."""
+        _post(self._address)
+
+    def wait(self, watch: Callable[[], None]) -> None:
+        """Count down by one as soon as that can be. `watch` is called while nothing happens, and may raise."""
+        for _ in range(TRIES):
+            if not _try_wait(self._address):
+                return
+        while not self._sleep():
+            watch()
+
+    def _sleep(self) -> bool:
+        # The one clock that sem_timedwait of every libc knows; if it is set back, only `watch` comes later.
+        until = time.time_ns() + SLICE_NANOSECONDS
+        while _timed_wait(self._address, _Timespec(*divmod(until, 1_000_000_000))):
+            reason = ctypes.get_errno()
+            if reason == errno.ETIMEDOUT:
+                return False
+            if reason != errno.EINTR:
+                raise OSError(reason, "sem_timedwait")
+        return True

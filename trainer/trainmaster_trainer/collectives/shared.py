@@ -1,0 +1,91 @@
+"""SharedMemory: all-reduce between processes of one host, without a byte on the network.
+
+A tensor goes through in chunks that fit a core's cache, and while one is added up the next is being written. Two
+ranks, and small tensors: everybody reads all slots and adds up all (one wait). Else each rank adds up its part of the
+chunk and reads the sums of the others (two waits, but each element is added once). Always in the order of ranks: the
+sum of an element does not depend on its place, on the size of the tensor or on who was first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from trainmaster_trainer.collectives.reducer import Reducer, size_of
+from trainmaster_trainer.collectives.ring import cut
+from trainmaster_trainer.collectives.slots import Kind, Slots
+
+Stage = Callable[[int, Tensor], None]
+SMALL = 1 << 15  # bytes: below, a second wait costs more than adding up in every rank
+_TWO = 2
+
+
+class SharedMemory(Reducer):
+    """All-reduce among those who share `slots`."""
+
+    in_rank_order = True
+
+    def __init__(self, slots: Slots) -> None:
+        super().__init__()
+        self._slots = slots
+        self._ranks = slots.ranks
+        self._place = slots.ranks.index(slots.rank)
+        self._chunks = 0  # since the beginning: chunk n is in slot n modulo their number, on every rank
+
+    @override
+    def sum(self, tensor: Tensor) -> None:
+        size = size_of(tensor)
+        direct = len(self._ranks) == _TWO or size <= SMALL
+        stages = (self._put, self._add) if direct else (self._put, self._add_part, self._collect)
+        self._pass_through(tensor, stages)
+        self._count(size, direct)
+
+    def _pass_through(self, tensor: Tensor, stages: Sequence[Stage]) -> None:
+        """Each chunk goes through the stages, one stage behind the chunk before it."""
+        chunks = self._slots.chunks(tensor)
+        for turn in range(len(chunks) + len(stages) - 1):
+            for behind, stage in enumerate(stages):
+                if 0 <= turn - behind < len(chunks):
+                    stage(self._chunks + turn - behind, chunks[turn - behind])
+        self._chunks += len(chunks)
+
+    def _put(self, number: int, chunk: Tensor) -> None:
+        self._slots.put(number, chunk, self._slots.peers)
+
+    def _add(self, number: int, chunk: Tensor) -> None:
+        slots = self._slots
+        slots.wait(Kind.FULL, slots.peers)
+        add_up([slots.slot(rank, number, chunk) for rank in self._ranks], chunk)
+        slots.post(Kind.FREE, slots.peers)
+
+    def _add_part(self, number: int, chunk: Tensor) -> None:
+        slots = self._slots
+        slots.wait(Kind.FULL, slots.peers)
+        parts = [cut(slots.slot(rank, number, chunk), len(self._ranks))[self._place] for rank in self._ranks]
+        add_up(parts, slots.result(slots.rank, number, parts[0]))
+        slots.post(Kind.SUMMED, slots.peers)
+
+    def _collect(self, number: int, chunk: Tensor) -> None:
+        slots = self._slots
+        slots.wait(Kind.SUMMED, slots.peers)
+        for rank, part in zip(self._ranks, cut(chunk, len(self._ranks)), strict=True):
+            part.copy_(slots.result(rank, number, part))
+        slots.post(Kind.FREE, slots.peers)
+
+    def _count(self, size: int, direct: bool) -> None:
+        """A byte that one rank writes and another reads counts as sent and received: S to each peer, or a ring's."""
+        peers = len(self._ranks) - 1
+        moved = size * peers if direct else 2 * size * peers // len(self._ranks)
+        self.traffic.sent += moved
+        self.traffic.received += moved
+        self.traffic.reduced += size
+
+
+def add_up(parts: Sequence[Tensor], result: Tensor) -> None:
+    """The sum from first to last, into `result`, which may be none of them."""
+    torch.add(parts[0], parts[1], out=result)
+    for part in parts[2:]:
+        result.add_(part)

@@ -1,0 +1,146 @@
+"""Slots: a rank's part of shared memory, into which it puts chunks for its peers to read, in turn.
+
+Between each writer and each of its readers there are two semaphores: one counts the chunks that are there to be read,
+the other the slots that may be written over. That is the bounded buffer of Dijkstra (1965), with several readers.
+
+Used by `shared.py` and `funnel.py`. All who share must agree on `Layout`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from trainmaster_trainer.collectives import semaphores
+from trainmaster_trainer.collectives.memory import PeerLostError, Segment, connect
+from trainmaster_trainer.collectives.semaphores import Semaphore
+from trainmaster_trainer.group import Group
+
+
+class Kind(IntEnum):
+    """What a semaphore counts. It lies in the memory of the one who waits, one for each peer."""
+
+    FULL = 0  # chunks that the peer has put into a slot
+    FREE = 1  # of my slots, those that the peer has read
+    SUMMED = 2  # results of the peer that are ready
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a rank's memory is divided: semaphores, slots, results. `chunk`: bytes of a slot; fits a core's cache."""
+
+    ranks: int
+    chunk: int = 1 << 18
+    slots: int = 4
+
+    @property
+    def first_slot(self) -> int:
+        """Where the slots begin."""
+        return len(Kind) * self.ranks * semaphores.SIZE
+
+    @property
+    def first_result(self) -> int:
+        """Where the results begin."""
+        return self.first_slot + self.slots * self.chunk
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory of one rank."""
+        return self.first_result + self.slots * self.chunk
+
+    def semaphore(self, kind: Kind, place: int) -> int:
+        """Where the semaphore for the peer at `place` lies."""
+        return (kind * self.ranks + place) * semaphores.SIZE
+
+
+class Slots:
+    """The memory of `ranks`, seen from `rank`."""
+
+    def __init__(self, segments: dict[int, Segment], rank: int, layout: Layout) -> None:
+        self.layout = layout
+        self.ranks = list(segments)
+        self.rank = rank
+        self.peers = [peer for peer in self.ranks if peer != rank]
+        self._segments = segments
+        self._timeout = dist.default_pg_timeout.total_seconds()
+        self._views: dict[tuple[int, int, torch.dtype], list[Tensor]] = {}
+        mine = self.ranks.index(rank)
+        self._own = {kind: {peer: self._semaphore(rank, kind, peer) for peer in self.peers} for kind in Kind}
+        self._theirs = {
+            kind: {peer: Semaphore(segments[peer].address + layout.semaphore(kind, mine)) for peer in self.peers}
+            for kind in Kind
+        }
+
+    def _semaphore(self, owner: int, kind: Kind, peer: int) -> Semaphore:
+        place = self.ranks.index(peer)
+        return Semaphore(self._segments[owner].address + self.layout.semaphore(kind, place))
+
+    def post(self, kind: Kind, peers: Sequence[int]) -> None:
+        """Tell these peers."""
+        semaphores_of = self._theirs[kind]
+        for peer in peers:
+            semaphores_of[peer].post()
+
+    def chunks(self, tensor: Tensor) -> Sequence[Tensor]:
+        """Views of a contiguous tensor, each as big as a slot."""
+        return torch.split(tensor.view(-1), self.layout.chunk // tensor.element_size())
+
+    def wait(self, kind: Kind, peers: Sequence[int]) -> None:
+        """Wait until each of these peers has told.
+
+        Raises:
+            PeerLostError: one has ended, or has been silent for the timeout.
+        """
+        semaphores_of = self._own[kind]
+        for peer in peers:
+            deadline = time.monotonic() + self._timeout
+            semaphores_of[peer].wait(partial(self._watch, peer, deadline))
+
+    def _watch(self, peer: int, deadline: float) -> None:
+        for other in self.peers:  # whoever it is that has ended: nothing will come of this any more
+            self._segments[other].check_owner()
+        if time.monotonic() > deadline:
+            raise PeerLostError(f"rank {peer} was silent for {self._timeout:.0f} s")
+
+    def put(self, number: int, chunk: Tensor, readers: Sequence[int]) -> None:
+        """Put a chunk into the next slot, when those who read it have read what was there."""
+        self.wait(Kind.FREE, readers)
+        self.slot(self.rank, number, chunk).copy_(chunk)
+        self.post(Kind.FULL, readers)
+
+    def slot(self, owner: int, number: int, like: Tensor) -> Tensor:
+        """The slot of `owner` for chunk `number`, with as many elements as `like`."""
+        return self._view(owner, self.layout.first_slot, number, like)
+
+    def result(self, owner: int, number: int, like: Tensor) -> Tensor:
+        """Where `owner` puts its part of the sum of chunk `number`."""
+        return self._view(owner, self.layout.first_result, number, like)
+
+    def _view(self, owner: int, first: int, number: int, like: Tensor) -> Tensor:
+        key = (owner, first, like.dtype)
+        if key not in self._views:
+            end = first + self.layout.slots * self.layout.chunk
+            area = self._segments[owner].data[first:end].view(like.dtype)
+            self._views[key] = list(area.chunk(self.layout.slots))
+        return self._views[key][number % self.layout.slots][: len(like)]
+
+
+def share_slots(group: Group, name: str, ranks: Sequence[int], chunk: int = Layout.chunk) -> Slots | None:
+    """Slots that these ranks share; None, on all of them, if they cannot."""
+    layout = Layout(len(ranks), chunk)
+
+    def prepare(segment: Segment) -> None:
+        for kind in Kind:
+            for place in range(len(ranks)):
+                value = layout.slots if kind == Kind.FREE else 0
+                Semaphore(segment.address + layout.semaphore(kind, place)).create(value)
+
+    segments = connect(group, name, ranks, layout.size, prepare)
+    return Slots(segments, group.rank, layout) if segments else None
