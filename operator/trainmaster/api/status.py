@@ -62,6 +62,7 @@ ClippedText = Annotated[str, AfterValidator(_clip)]
 Time = Annotated[datetime, AfterValidator(_aware), PlainSerializer(_rfc3339, return_type=str, when_used="json")]
 Figure = Annotated[float | None, BeforeValidator(_finite), AfterValidator(_finite)]
 Count = Annotated[int, Field(ge=0, le=2**53)]
+Seconds = Annotated[float, Field(ge=0, le=1e12)]
 
 
 class Condition(StatusModel):
@@ -132,6 +133,42 @@ class ReplicaStatus(StatusModel):
         return f"{self.ready}/{self.desired}"
 
 
+class Goodput(StatusModel):
+    """Where the time since the start went, in seconds. The accounts add up to it."""
+
+    time: Time | None = None
+    """Up to when."""
+    waiting: Seconds = 0.0
+    """For replicas that were not there, and while suspended."""
+    starting: Seconds = 0.0
+    """From all replicas there to the first step; after a change of size too."""
+    training: Seconds = 0.0
+    """Steps that were not trained again."""
+    saving: Seconds = 0.0
+    """Training stood still to save."""
+    recovering: Seconds = 0.0
+    """From a failure that was seen to the next step."""
+    lost_work: Seconds = 0.0
+    """Steps that had to be trained again."""
+    try_from: Count = 0
+    """The step that the present try began from."""
+    try_training: Seconds = 0.0
+    """Of training, what this try has added."""
+    try_saving: Seconds = 0.0
+    """Of saving, what this try has added."""
+
+    @property
+    def total(self) -> float:
+        """All accounts together: the wall time."""
+        return self.waiting + self.starting + self.training + self.saving + self.recovering + self.lost_work
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def share(self) -> str:
+        """Training as a share of all, for the column."""
+        return f"{100 * self.training / self.total:.0f}%" if self.total > 0 else ""
+
+
 class RestartRecord(StatusModel):
     """A line of the restart ledger: what died, what it cost, and what was decided."""
 
@@ -198,6 +235,8 @@ class TrainingJobStatus(StatusModel):
     """The newest complete checkpoint."""
     replicas: ReplicaStatus | None = None
     """The workers."""
+    goodput: Goodput | None = None
+    """Where the time went."""
     restart_count: Count = 0
     """How many times training had to start again."""
     restarts: Annotated[tuple[RestartRecord, ...], AfterValidator(_newest)] = ()

@@ -4,12 +4,18 @@ import math
 from datetime import UTC, datetime, timedelta
 
 _LARGEST = 2**53
+_LONGEST_SECONDS = 1e12
 _END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 
 def count(value: int) -> int:
     """A step or a number of things: never negative, never larger than JSON can say."""
     return min(max(value, 0), _LARGEST)
+
+
+def seconds(value: float) -> float:
+    """A length of time: neither negative nor absurd."""
+    return min(max(value, 0.0), _LONGEST_SECONDS) if math.isfinite(value) else 0.0
 
 
 def bounded(value: int) -> int:

@@ -63,15 +63,48 @@ def unexplained(status: TrainingJobStatus) -> RestartRecord | None:
     return last if last and last.failure_class in classes.SYMPTOMS and last.seconds_lost is None else None
 
 
-def resumed(lines: Lines, now: datetime) -> Lines:
-    """The lines when training goes on: the newest one learns what it cost."""
-    return _closed(lines, now)
+def is_open(status: TrainingJobStatus) -> bool:
+    """Whether training has not gone on yet after the newest failure."""
+    last = status.restarts[-1] if status.restarts else None
+    return last is not None and last.seconds_lost is None
+
+
+def resumed(facts: Facts, lines: Lines) -> Lines:
+    """The lines when training goes on: the newest learns what it cost, and all since the last try what was lost."""
+    if not lines or lines[-1].seconds_lost is not None:
+        return lines
+    since = facts.status.running_time
+    corrected = [_corrected(line, facts) if since is None or line.time >= since else line for line in lines]
+    return _closed(tuple(corrected), facts.now)
+
+
+def resumed_at(facts: Facts) -> int:
+    """The step that training goes on from: as the ranks say (their memory may be newer), else the checkpoint's."""
+    if facts.resumed_step is not None:
+        return facts.resumed_step
+    return facts.checkpoint.step if facts.checkpoint else 0
+
+
+def reached(facts: Facts) -> int:
+    """The furthest step that was trained before training goes on."""
+    since = facts.status.running_time
+    steps = [line.step for line in facts.status.restarts if since is None or line.time >= since]
+    return max([*steps, facts.status.progress.step if facts.status.progress else 0])
+
+
+def _corrected(line: RestartRecord, facts: Facts) -> RestartRecord:
+    if facts.resumed_step is None:
+        return line
+    lost = max(0, line.step - facts.resumed_step)
+    if line.steps_lost in (None, lost):
+        return line
+    return line.model_copy(update={"steps_lost": lost, "why": f"{line.why} It went on from step {facts.resumed_step}."})
 
 
 def _line(facts: Facts, failure: Failure, stop: Stop | None, symptom: RestartRecord | None) -> RestartRecord:
     resumes_at = facts.checkpoint.step if facts.checkpoint else 0
     free = " It costs no restart budget." if failure.failure_class in classes.FREE else ""
-    step = symptom.step if symptom else failure.step
+    step = symptom.step if symptom else min(failure.step, facts.job.spec.training.steps or failure.step)
     decision, why = RESTART, f"Restarting from step {resumes_at}.{free}"
     if stop:
         echo = failure.failure_class in classes.SYMPTOMS

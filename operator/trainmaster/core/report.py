@@ -8,7 +8,7 @@ is written at once. After the end nothing is reported any more.
 from datetime import datetime
 
 from trainmaster.api.status import Progress, ReplicaStatus, TrainingJobStatus
-from trainmaster.core import conditions, figures, ledger, phases
+from trainmaster.core import conditions, figures, goodput, ledger, phases
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.rules import orders
 from trainmaster.wire import messages, names
@@ -19,12 +19,19 @@ TRAINING_REFRESH_SECONDS = 10  # often enough for `kubectl get -w`, seldom enoug
 
 def describe(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
     """`status` with everything in it that follows from the facts, as it will be read back."""
+    told = _told(facts, status)
+    if told == facts.status or facts.status.finished:
+        return told
+    return _stored(facts, told.model_copy(update={"goodput": goodput.of(facts, told)}))
+
+
+def _told(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
     phase = _phase(facts, status)
     update = {
         "phase": phase,
         "observed_generation": facts.job.generation,
         "conditions": conditions.of(facts, status, phase),
-        "restarts": ledger.resumed(status.restarts, facts.now) if phase == phases.RUNNING else status.restarts,
+        "restarts": ledger.resumed(facts, status.restarts) if phase == phases.RUNNING else status.restarts,
         **_start(facts, status, phase),
     }
     described = _stored(facts, status.model_copy(update=update))

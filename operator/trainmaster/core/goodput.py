@@ -1,0 +1,87 @@
+"""Where the time went: six accounts in `.status.goodput` that add up to the wall time. Called by `report`.
+
+Level-triggered: whenever a status is written, the time since the last one is booked on the account of the phase that
+was written then. So nothing is counted twice or left out, however often operators die in between, and a job costs no
+write for it. Clocks that jump back book nothing.
+
+Lost work: when training goes on from an earlier step than it had reached, the time of the steps in between moves there
+from the account of training, at the speed of the try that had trained them.
+"""
+
+from datetime import datetime
+
+from trainmaster.api.status import Goodput, TrainingJobStatus
+from trainmaster.core import figures, ledger, phases
+from trainmaster.core.facts import Facts
+
+WAITING, STARTING, TRAINING, RECOVERING = "waiting", "starting", "training", "recovering"
+
+# The account of a phase. Starting is part of a recovery where a failure made it necessary.
+_ACCOUNTS = {
+    phases.PENDING: WAITING,
+    phases.SUSPENDED: WAITING,
+    phases.STARTING: STARTING,
+    phases.RESIZING: STARTING,
+    phases.RESTARTING: RECOVERING,
+    phases.RUNNING: TRAINING,
+}
+
+
+def of(facts: Facts, status: TrainingJobStatus) -> Goodput:
+    """The accounts as they stand when `status` is written now."""
+    booked = _booked(facts, _before(facts))
+    if status.phase == phases.RUNNING and facts.status.phase != phases.RUNNING:
+        return _went_on(facts, booked)
+    return booked
+
+
+def _before(facts: Facts) -> Goodput:
+    return facts.status.goodput or Goodput(time=facts.status.start_time or facts.now)
+
+
+def _booked(facts: Facts, before: Goodput) -> Goodput:
+    """With the time since the last write."""
+    seconds = _between(before.time or facts.now, facts.now)
+    account = _ACCOUNTS.get(facts.status.phase)
+    if account is None:
+        return before
+    if account == STARTING and ledger.is_open(facts.status):
+        account = RECOVERING
+    if account == TRAINING:
+        return _trained(facts, before, seconds)
+    return _add(before, facts.now, **{account: seconds})
+
+
+def _trained(facts: Facts, before: Goodput, seconds: float) -> Goodput:
+    """What ranks say of their saves is split off. It cannot be more than the time that there was."""
+    saving = round(min(max(facts.save_seconds - before.try_saving, 0.0), seconds), 3)
+    training = seconds - saving
+    return _add(before, facts.now, training=training, saving=saving, try_training=training, try_saving=saving)
+
+
+def _went_on(facts: Facts, booked: Goodput) -> Goodput:
+    """A try begins. What the last one trained beyond its first step was lost."""
+    resumed = ledger.resumed_at(facts)
+    lost = _seconds_lost(booked, ledger.reached(facts), resumed)
+    moved = _add(booked, facts.now, training=-lost, lost_work=lost)
+    return moved.model_copy(update={"try_from": resumed, "try_training": 0.0, "try_saving": 0.0})
+
+
+def _seconds_lost(booked: Goodput, reached: int, resumed: int) -> float:
+    """The time of steps `resumed + 1` to `reached`."""
+    if reached <= resumed:
+        return 0.0
+    begun = booked.try_from
+    seconds = booked.try_training * min(1.0, (reached - resumed) / (reached - begun)) if reached > begun else 0.0
+    if resumed < begun:  # the checkpoint that the try had begun from was no good any more
+        seconds += (booked.training - booked.try_training) * (begun - resumed) / begun
+    return round(min(max(seconds, 0.0), booked.training), 3)
+
+
+def _between(then: datetime, now: datetime) -> float:
+    return max(0.0, (now - then).total_seconds())
+
+
+def _add(before: Goodput, now: datetime, **seconds: float) -> Goodput:
+    sums = {name: round(figures.seconds(getattr(before, name) + more), 3) for name, more in seconds.items()}
+    return before.model_copy(update={**sums, "time": now})
