@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
@@ -44,6 +45,7 @@ class Watch:
     _rosters: dict[tuple[str, int], str] = field(default_factory=dict)
     _running: dict[str, int] = field(default_factory=dict)
     _pods: dict[str, str] = field(default_factory=dict)
+    _started: dict[str, datetime] = field(default_factory=dict)
     _told: dict[tuple[str, str, int, int], str] = field(default_factory=dict)
 
     def violated(self, law: str) -> None:
@@ -98,6 +100,16 @@ class Watch:
         ):
             self.violated("an ended job was changed")
         self._check_budget(job)
+        self._check_goodput(key, after)
+
+    def _check_goodput(self, key: str, status: TrainingJobStatus) -> None:
+        """Where the time went adds up to the time, to one part in a hundred."""
+        if status.start_time:
+            self._started.setdefault(key, status.start_time)
+        if status.goodput and status.goodput.time:
+            wall = (status.goodput.time - self._started[key]).total_seconds()
+            if abs(status.goodput.total - wall) > max(0.01 * wall, 0.05):
+                self.violated(f"{status.goodput} does not add up to {wall} s")
 
     def _check_budget(self, job: TrainingJob) -> None:
         counted = [
