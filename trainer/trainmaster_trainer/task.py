@@ -29,7 +29,8 @@ A complete task, `spec.training: {task: "rings:Rings", arguments: {width: 64}}` 
             points, inside = self.dataset()
             return {"accuracy": (model(points).argmax(1) == inside).float().mean().item()}
 
-The same class runs under every strategy, so it never mentions ranks, devices or processes.
+The same class runs under every strategy, so it never mentions ranks, devices or processes. Two strategies split the
+model itself and must be told where that is possible: Pipeline asks `model_layers`, Tensor asks `tensor_plan`.
 """
 
 from __future__ import annotations
@@ -38,13 +39,16 @@ import importlib
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, Union
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import Dataset
 
 from trainmaster_trainer.errors import ConfigurationError, near
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor.parallel import ParallelStyle
 
 # Inputs and targets, sample by sample: two tensors of equal length, or a map-style Dataset of such pairs.
 Samples = Union[tuple[Tensor, Tensor], "Dataset[tuple[Any, Any]]"]
@@ -67,14 +71,65 @@ class Task(ABC):
 
     @abstractmethod
     def optimizer(self, parameters: list[nn.Parameter]) -> Optimizer:
-        """An optimizer for these parameters, which may be all of the model's or one shard of them."""
+        """An optimizer for these parameters.
+
+        It gets all of the model's, whatever the strategy, and then works on what a rank holds of them.
+        """
 
     def learning_rate_factor(self, fraction: float) -> float:  # noqa: ARG002 (for those who override it)
         """What the optimizer's learning rate is multiplied by when this fraction of all steps is done."""
         return 1.0
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:  # noqa: ARG002 (likewise)
-        """Figures of merit after the last step, such as accuracy. The model is in eval mode, without gradients."""
+        """Figures of merit after the last step, such as accuracy. The model is in eval mode, without gradients.
+
+        Where ranks split the model, all of them call this at once and `model` is this rank's part of it: calling it
+        gives the whole model's outputs on every rank, but its parameters are not all there to be looked at.
+        """
+        return {}
+
+    def model_layers(self, model: nn.Module) -> list[tuple[str, nn.Module]]:
+        """The model as a chain, for Pipeline: what comes out of each layer is what goes into the next.
+
+        Layers are modules of the model, each parameter in exactly one of them. They may hand on a tensor or a tuple
+        of tensors, whose first dimension is the sample. Each stage is a run of layers with about the same number of
+        parameters as the others. FullySharded brings one layer's parameters together at a time. A model that is an
+        `nn.Sequential` needs no word; an example of one that does:
+
+            return [("encoder", model.encoder), ("decoder", model.decoder)]
+
+        Raises:
+            ConfigurationError: nobody has said how this model can be cut.
+        """
+        if isinstance(model, nn.Sequential):
+            return list(model.named_children())
+        raise ConfigurationError(
+            f"spec.training.task: {type(self).__name__} does not say how its model can be cut, and it is no "
+            "nn.Sequential. Write its method model_layers(self, model): [(name, module), ...] in the order of the "
+            "computation, or choose a strategy that does not cut between layers, such as FullySharded."
+        )
+
+    def tensor_plan(self, model: nn.Module) -> dict[str, ParallelStyle]:  # noqa: ARG002 (likewise)
+        """Which modules are split inside, and along what, for Tensor. Keys are names of modules, or patterns of them.
+
+        Values are torch's styles (torch.distributed.tensor.parallel). The usual pair, after Shoeybi et al.,
+        "Megatron-LM" (2019), needs one exchange for two layers:
+
+            return {"blocks.*.up": ColwiseParallel(), "blocks.*.down": RowwiseParallel()}
+
+        Modules that no pattern names are computed on all ranks alike.
+
+        Raises:
+            ConfigurationError: nobody has said how this model's layers can be split.
+        """
+        raise ConfigurationError(
+            f"spec.training.task: {type(self).__name__} does not say how the layers of its model can be split. Write "
+            "its method tensor_plan(self, model): {'blocks.*.up': ColwiseParallel(), 'blocks.*.down': "
+            "RowwiseParallel()}, or choose a strategy that does not split inside layers, such as FullySharded."
+        )
+
+    def tensor_units(self) -> dict[str, int]:
+        """What Tensor must share out evenly besides the layers' own sizes, such as `{"heads": 8}`."""
         return {}
 
 

@@ -44,13 +44,14 @@ def resume(settings: Settings, group: Group, strategy: Strategy) -> int:
     if loaded is None and plan.resume_from is not None:
         loaded = _find_elsewhere(Path(plan.resume_from), plan.resume_step, group, expected)
     step = loaded.manifest.step if loaded else 0
-    randomness.seed_rank(plan.seed, group.rank, step)
+    draws_as = group.rank if strategy.draws_as is None else strategy.draws_as
+    randomness.seed_rank(plan.seed, draws_as, step)
     if loaded is None:
         return 0
     strategy.restore(loaded.state)
     # The old generators are only right for the same number of ranks; else each rank starts one of its own.
-    if loaded.manifest.world_size == group.world_size and group.rank in loaded.manifest.rng_ranks:
-        randomness.restore(loaded.rng(group.rank))
+    if loaded.manifest.world_size == group.world_size and draws_as in loaded.manifest.rng_ranks:
+        randomness.restore(loaded.rng(draws_as))
     if group.is_first:
         log.info("Resuming from step %d of attempt %d.", step, loaded.manifest.attempt)
     return step

@@ -92,10 +92,9 @@ class Saver:
         """
         self.wait(needed=False)
         generators = self._generators()
-        mine = self._writers.mine(state.tensors)
+        tensors = self._writers.collect(state) | generators
         if not self._writes:
             return
-        tensors = {name: state.tensors[name].to("cpu", copy=True).contiguous() for name in mine} | generators
         scalars = json.loads(json.dumps(state.scalars))
         self._thread = threading.Thread(
             target=self._run, args=(step, tensors, scalars, before_commit), name="checkpoint", daemon=True

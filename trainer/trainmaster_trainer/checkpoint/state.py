@@ -2,6 +2,7 @@
 
     model/<name>                     parameters and buffers, as in the model's state_dict
     optimizer/<parameter>/<key>      an optimizer's tensors, by the parameter's name instead of its number
+    optimizer/<parameter>/json:<key> its numbers and words, as JSON in bytes, where ranks hold different parameters
     scalars["optimizer"]             all else that the optimizer keeps
 
 Used by the strategies (`ModelState`) and, as plain data, by `save.py` and `load.py`.
@@ -9,6 +10,7 @@ Used by the strategies (`ModelState`) and, as plain data, by `save.py` and `load
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,22 +19,30 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from trainmaster_trainer.checkpoint.pieces import placed_like
 from trainmaster_trainer.errors import ConfigurationError
 
 MODEL = "model/"
 OPTIMIZER = "optimizer/"
+_JSON = "json:"
 Shapes = dict[str, tuple[str, tuple[int, ...]]]  # name -> dtype, shape
 
 
 @dataclass
 class State:
-    """What must outlive the process. `scalars` is JSON."""
+    """What must outlive the process. `scalars` is JSON, the same on all ranks.
+
+    Where ranks split a model, on all of them or on none, `whole` says what the model is that they make together.
+    """
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
     scalars: dict[str, Any] = field(default_factory=dict)
+    whole: Shapes | None = None
 
     def model_shapes(self) -> Shapes:
         """What a checkpoint must hold to fit this model."""
+        if self.whole is not None:
+            return self.whole
         return {
             name: (dtype_name(tensor.dtype), tuple(tensor.shape))
             for name, tensor in self.tensors.items()
@@ -40,27 +50,61 @@ class State:
         }
 
 
-class ModelState:
-    """Gives and takes the state of one model and one optimizer."""
+@dataclass(frozen=True)
+class Whole:
+    """The model and the optimizer's groups before they were split, the same on all ranks."""
 
-    def __init__(self, model: nn.Module, optimizer: Optimizer) -> None:
+    shapes: Shapes
+    groups: list[list[str]]  # names of parameters
+
+    @classmethod
+    def of(cls, model: nn.Module, optimizer: Optimizer) -> Whole:
+        """Call it before anything is split."""
+        names = {parameter: name for name, parameter in model.named_parameters()}
+        shapes = {
+            MODEL + name: (dtype_name(tensor.dtype), tuple(tensor.shape)) for name, tensor in model.state_dict().items()
+        }
+        return cls(shapes, [[names[parameter] for parameter in group["params"]] for group in optimizer.param_groups])
+
+
+class ModelState:
+    """Gives and takes the state of one model and one optimizer.
+
+    Of a part of a model, where `whole` is given; `names` then has the whole model's name for each name of the part.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        whole: Whole | None = None,
+        names: Mapping[str, str] | None = None,
+    ) -> None:
         self._model = model
         self._optimizer = optimizer
-        self._names = {parameter: name for name, parameter in model.named_parameters()}
-        self._groups = [[self._names[parameter] for parameter in group["params"]] for group in optimizer.param_groups]
+        self._whole = whole
+        self._whole_name = names or {}
+        self._names = {parameter: self._outside(name) for name, parameter in model.named_parameters()}
+        self._own = [[self._names[parameter] for parameter in group["params"]] for group in optimizer.param_groups]
+        self._groups = whole.groups if whole else self._own
         self._initial = [_settings(group) for group in optimizer.param_groups]
+
+    def _outside(self, name: str) -> str:
+        return self._whole_name.get(name, name)
 
     def capture(self) -> State:
         """The live tensors, not copies."""
-        tensors = {MODEL + name: tensor.detach() for name, tensor in self._model.state_dict().items()}
+        tensors = {MODEL + self._outside(name): value.detach() for name, value in self._model.state_dict().items()}
         others: dict[str, dict[str, Any]] = {}
         for parameter, name in self._names.items():
             for key, value in self._optimizer.state.get(parameter, {}).items():
                 if isinstance(value, Tensor):
                     tensors[f"{OPTIMIZER}{name}/{key}"] = value.detach()
-                else:
+                elif self._whole is None:
                     others.setdefault(name, {})[key] = _plain(key, value)
-        return State(tensors, {"optimizer": self._scalars(others)})
+                else:  # no rank knows them all
+                    tensors[f"{OPTIMIZER}{name}/{_JSON}{key}"] = _packed(_plain(key, value))
+        return State(tensors, {"optimizer": self._scalars(others)}, self._whole.shapes if self._whole else None)
 
     def restore(self, state: State) -> None:
         """Take over weights and optimizer state.
@@ -68,14 +112,16 @@ class ModelState:
         Raises:
             ConfigurationError: they are another optimizer's. (The loader has compared the models already.)
         """
-        model = {name[len(MODEL) :]: t for name, t in state.tensors.items() if name.startswith(MODEL)}
-        self._model.load_state_dict(model)
+        now = self._model.state_dict()
+        self._model.load_state_dict(
+            {name: placed_like(state.tensors[MODEL + self._outside(name)], value) for name, value in now.items()}
+        )
         saved = state.scalars["optimizer"]
         self._check_optimizer(saved)
         self._optimizer.state.clear()
         by_parameter = _by_parameter(state.tensors, saved["others"])
         for index, group in enumerate(self._optimizer.param_groups):
-            for name, parameter in zip(self._groups[index], group["params"], strict=True):
+            for name, parameter in zip(self._own[index], group["params"], strict=True):
                 if name in by_parameter:
                     placed = {key: _place(key, value, parameter, group) for key, value in by_parameter[name].items()}
                     self._optimizer.state[parameter] = placed
@@ -140,16 +186,26 @@ def _by_parameter(tensors: Mapping[str, Tensor], others: Mapping[str, Mapping[st
     for full, tensor in tensors.items():
         if full.startswith(OPTIMIZER):
             name, _, key = full.removeprefix(OPTIMIZER).rpartition("/")
-            found.setdefault(name, {})[key] = tensor
+            packed = key.startswith(_JSON)
+            found.setdefault(name, {})[key.removeprefix(_JSON)] = _unpacked(tensor) if packed else tensor
     return found
+
+
+def _packed(value: Any) -> Tensor:
+    return torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+
+
+def _unpacked(data: Tensor) -> Any:
+    return json.loads(data.numpy().tobytes())
 
 
 def _place(key: str, value: Any, parameter: Tensor, group: Mapping[str, Any]) -> Any:
     """Moments live beside the parameter; the step counter only where the optimizer wants it there, as in torch."""
     if not isinstance(value, Tensor):
         return value
-    on_cpu = key == "step" and not (group.get("capturable") or group.get("fused"))
-    return value.to("cpu" if on_cpu else parameter.device, copy=True)
+    if key == "step" and not (group.get("capturable") or group.get("fused")):
+        return value.to("cpu", copy=True)
+    return placed_like(value, parameter)
 
 
 def dtype_name(dtype: torch.dtype) -> str:

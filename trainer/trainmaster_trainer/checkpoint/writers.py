@@ -1,6 +1,6 @@
 """The ranks that write one checkpoint together: who writes which tensor, and what they tell one another.
 
-Used by `save.py`. `mine` is a collective of the main thread; the rest runs in the background thread, over the store.
+Used by `save.py`. `collect` is a collective of the main thread; the rest runs in the background thread, over the store.
 """
 
 from __future__ import annotations
@@ -12,7 +12,11 @@ from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor
+from trainmaster.wire import codec
 
+from trainmaster_trainer.checkpoint import pieces
+from trainmaster_trainer.checkpoint.pieces import Holding
+from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.group import Group
 
 PEERS_TIMEOUT = timedelta(minutes=30)
@@ -23,6 +27,8 @@ class Writers:
 
     def __init__(self, group: Group, alone: bool) -> None:
         self._group = group
+        self._holdings: tuple[list[str], list[Holding]] = ([], [])  # of the last save, with their hashes
+        self._everyone = not alone  # writes a part; else the first rank of each replica writes all
         self._alone = alone or group.world_size == 1
         self.rank = 0 if self._alone else group.rank
         self.count = 1 if self._alone else group.world_size
@@ -30,14 +36,38 @@ class Writers:
         self._store = dist.HashStore() if self._alone else group.store.clone()  # type: ignore[attr-defined]
         self._store.set_timeout(PEERS_TIMEOUT)
 
-    def mine(self, tensors: dict[str, Tensor]) -> list[str]:
-        """The tensors that this rank writes."""
+    def collect(self, state: State) -> dict[str, Tensor]:
+        """CPU copies of the tensors that this rank writes. Ranks that split a model send each other their parts."""
+        if state.whole is None or self._group.world_size == 1:
+            whole = {name: pieces.local(tensor) for name, tensor in state.tensors.items()}
+            return {name: whole[name].to("cpu", copy=True).contiguous() for name in self._mine(whole)}
+        writes = self._everyone or self._group.local_rank == 0
+        holdings = self._tell(Holding.of(state.tensors, writes))
+        return pieces.collect(state.tensors, holdings, self._wanted(holdings), self._group.rank)
+
+    def _tell(self, own: Holding) -> list[Holding]:
+        """What every rank holds. Little is said where nobody's holding has changed since the last save."""
+        plain = codec.to_plain(own)
+        hashes = self._group.gather(hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest())
+        if hashes != self._holdings[0]:
+            self._holdings = (hashes, [codec.from_plain(Holding, page) for page in self._group.gather(plain)])
+        return self._holdings[1]
+
+    def _wanted(self, holdings: list[Holding]) -> dict[str, list[int]]:
+        """Which ranks write each tensor: one of its holders, or the first of each replica."""
+        if self._everyone:
+            owners = divide([{name: held.size for name, held in holding.tensors.items()} for holding in holdings])
+            return {name: [owner] for name, owner in owners.items()}
+        writers = [rank for rank, holding in enumerate(holdings) if holding.writes]
+        return {name: writers for holding in holdings for name in holding.tensors}
+
+    def _mine(self, tensors: dict[str, Tensor]) -> list[str]:
         sizes = {name: tensor.numel() * tensor.element_size() for name, tensor in sorted(tensors.items())}
         if self._alone:
             return list(sizes)
         text = json.dumps(sizes)
         digests = self._group.gather(hashlib.sha256(text.encode()).hexdigest())
-        # Replicas all have the same; only ranks that split a model need to tell each other what they hold.
+        # Replicas mostly have the same and need not tell each other what.
         same = len(set(digests)) == 1
         holdings = [sizes] * self.count if same else self._group.gather(sizes)
         return [name for name, owner in divide(holdings).items() if owner == self.rank]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainmaster_trainer.errors import ConfigurationError, near
 from trainmaster_trainer.strategies.all_reduce import AllReduce
+from trainmaster_trainer.strategies.fully_sharded import FullySharded
 from trainmaster_trainer.strategies.one_device import OneDevice
 from trainmaster_trainer.strategies.strategy import Strategy
 from trainmaster_trainer.strategies.virtual_ranks import VirtualRanks
@@ -11,6 +12,7 @@ from trainmaster_trainer.strategies.virtual_ranks import VirtualRanks
 STRATEGIES: dict[str, type[Strategy]] = {
     "OneDevice": OneDevice,
     "AllReduce": AllReduce,
+    "FullySharded": FullySharded,
 }
 
 # Names of the API that this version cannot train with yet.
@@ -20,7 +22,6 @@ PLANNED = [
     "ParameterServer",
     "Gossip",
     "LocalSGD",
-    "FullySharded",
     "Pipeline",
     "Tensor",
     "Mesh",

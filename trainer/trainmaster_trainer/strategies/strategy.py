@@ -13,7 +13,8 @@ gradients or weights come together. What it must answer:
     close      let go of threads and connections.
 
 A tensor in `state` is either the same on every rank that names it, or a DTensor, which knows what part it is; that
-is all that the checkpoint needs to split the work of writing and to read it back under another strategy.
+is all that the checkpoint needs to split the work of writing and to read it back under another strategy. Where ranks
+split a model, the state says on all of them what the whole is (`State.whole`); `restore` always gets whole tensors.
 
 To add a strategy: one file here, one line in `__init__.py`, one row in `tests/trainer/test_strategies.py`.
 """
@@ -43,6 +44,8 @@ class Strategy(ABC):
     share: Share | None
     # Seconds of the last step in which this rank only waited for its peers, as far as that can be told.
     waited: float = 0.0
+    draws_as: int | None = None
+    """The rank whose random numbers this rank draws, where several compute the same activations; None: its own."""
 
     @abstractmethod
     def __init__(self, task: Task, group: Group, options: Mapping[str, Any]) -> None:

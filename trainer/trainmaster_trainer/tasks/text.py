@@ -10,7 +10,7 @@ import math
 import sysconfig
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -78,28 +78,46 @@ class Text(Task):
         per_character = float(torch.stack(losses).sum()) / len(self._validation[:EVALUATED])
         return {"validation_loss": per_character, "bits_per_character": per_character / math.log(2)}
 
+    @override
+    def model_layers(self, model: nn.Module) -> list[tuple[str, nn.Module]]:
+        model = cast("Transformer", model)
+        blocks = [(f"blocks.{number}", block) for number, block in enumerate(model.blocks)]
+        return [("embedding", model.embedding), *blocks, ("head", model.head)]
+
 
 class Transformer(nn.Module):
     """Characters in, scores of the next character out."""
 
     def __init__(self, layers: int, width: int, heads: int, context: int) -> None:
         super().__init__()
-        self.characters = nn.Embedding(CHARACTERS, width)
-        self.positions = nn.Embedding(context, width)
+        self.embedding = Embedding(width, context)
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
-        self.norm = nn.LayerNorm(width)
-        self.head = nn.Linear(width, CHARACTERS, bias=False)
-        for table in (self.characters, self.positions):
+        self.head = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, CHARACTERS, bias=False))
+        for table in (self.embedding.characters, self.embedding.positions):
             nn.init.normal_(table.weight, std=0.02)  # as GPT-2 begins; torch's 1.0 drowns what the blocks add
 
     @override
     def forward(self, text: Tensor) -> Tensor:
-        places = torch.arange(text.shape[1], device=text.device)
-        x = self.characters(text.int()) + self.positions(places)
+        x = self.embedding(text)
         for block in self.blocks:
             x = block(x)
-        scores: Tensor = self.head(self.norm(x))
+        scores: Tensor = self.head(x)
         return scores
+
+
+class Embedding(nn.Module):
+    """What a character is, and where it stands."""
+
+    def __init__(self, width: int, context: int) -> None:
+        super().__init__()
+        self.characters = nn.Embedding(CHARACTERS, width)
+        self.positions = nn.Embedding(context, width)
+
+    @override
+    def forward(self, text: Tensor) -> Tensor:
+        places = torch.arange(text.shape[1], device=text.device)
+        result: Tensor = self.characters(text.int()) + self.positions(places)
+        return result
 
 
 class Block(nn.Module):

@@ -1,0 +1,85 @@
+"""Strategies that split the model: OneDevice's losses, and 1/N of its memory.
+
+The tolerance is 1e-5 relative for the first ten steps: float32 sums in another order, and no more.
+"""
+
+import pytest
+
+from tests.trainer.ranks import Job, NewJob, Options, read_json
+from tests.trainer.test_strategies import TASKS, TOLERANCE
+
+STEPS = 10
+MORE = {"digits": {"layers": 3}, "text": {"layers": 2}}  # four layers each, at least
+ORACLE: dict[str, Job] = {}
+
+# Strategy, options, and the numbers of ranks to try.
+CASES: list[tuple[str, Options, tuple[int, ...]]] = [
+    ("FullySharded", {}, (1, 2, 3, 4)),
+]
+
+
+def plan(name: str) -> Options:
+    """50 is not divisible by 3 or 4, so shares of unequal size are weighed too."""
+    task: Options = TASKS[name]
+    arguments = {**task["arguments"], **MORE[name]}
+    return {**task, "arguments": arguments, "steps": STEPS, "checkpoint_every": STEPS, "global_batch_size": 50}
+
+
+@pytest.fixture(scope="module", params=TASKS)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def undisturbed(new_job: NewJob, name: str) -> Job:
+    """OneDevice's run, made once."""
+    if name not in ORACLE:
+        ORACLE[name] = new_job("one", strategy="OneDevice", **plan(name)).run(1)
+    return ORACLE[name]
+
+
+@pytest.mark.parametrize(("strategy", "options", "worlds"), CASES)
+def test_losses_equal_those_of_one_device(
+    new_job: NewJob, name: str, strategy: str, options: Options, worlds: tuple[int, ...]
+) -> None:
+    expected = undisturbed(new_job, name)
+    for world in worlds:
+        job = new_job(f"world-{world}", strategy=strategy, strategy_options=options, **plan(name)).run(world)
+        assert job.losses() == pytest.approx(expected.losses(), rel=TOLERANCE), world
+        assert job.result()["metrics"] == pytest.approx(expected.result()["metrics"], rel=1e-3)
+
+
+@pytest.mark.parametrize(("strategy", "world"), [("FullySharded", 4)])
+def test_each_rank_holds_its_part_only(new_job: NewJob, strategy: str, world: int) -> None:
+    """Parameters and moments: 1/N each, but for what does not divide."""
+    counts = []
+    for kind, ranks in (("OneDevice", 1), (strategy, world)):
+        job = new_job(kind, strategy=kind, task="split_tasks:WeighedDigits", global_batch_size=48)
+        job.folder.mkdir()
+        job.but(arguments={"folder": str(job.folder), "hidden": 64, "layers": 3}).run(ranks)
+        counts.append([read_json(job.folder / f"bytes-{rank}") for rank in range(ranks)])
+    (whole,), parts = counts
+    assert whole["moments"] == 2 * whole["parameters"] > 50_000
+    for part in parts:
+        for what, size in part.items():
+            assert size == pytest.approx(whole[what] / world, rel=0.05), what
+    assert sum(part["parameters"] for part in parts) == pytest.approx(whole["parameters"], rel=0.01)
+
+
+@pytest.mark.parametrize(("strategy", "options", "world"), [("FullySharded", {}, 3)])
+def test_a_resumed_run_ends_in_the_same_bits(new_job: NewJob, strategy: str, options: Options, world: int) -> None:
+    task = {"task": "split_tasks:TwoGroups", "checkpoint_every": 3, "global_batch_size": 32}
+    whole = new_job("whole", strategy=strategy, strategy_options=options, **task).but(steps=9).run(world)
+    job = new_job("parts", strategy=strategy, strategy_options=options, **task).but(steps=9)
+    running = job.start(world)
+    running.reach(4)
+    running.kill()
+    job.run(world, attempt=2)
+    assert job.losses() == whole.losses()
+    assert job.manifest(9)["model_sha256"] == whole.manifest(9)["model_sha256"]
+
+
+def test_no_object_is_pickled_on_the_way(new_job: NewJob) -> None:
+    for strategy, options, worlds in CASES:
+        world = worlds[-1]
+        job = new_job(f"{strategy}-{world}", strategy=strategy, strategy_options=options, global_batch_size=16)
+        job.but(task="split_tasks:WithoutPickle", arguments={"layers": 3}).run(world)

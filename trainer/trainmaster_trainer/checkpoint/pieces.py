@@ -1,0 +1,190 @@
+"""What part of a tensor a rank holds, and bringing the parts together where a checkpoint is written.
+
+A checkpoint holds whole tensors under the names of the whole model, whoever trained it: so it has one hash, is saved
+once, and is read by any strategy at any world size. Ranks that split a model therefore send their parts of each
+tensor to the rank that writes it; every rank writes about the same number of bytes, and none ever holds more than
+its own part and what it writes. (docs/decisions/0020.)
+
+Used by `state.py` (restoring a part) and `writers.py` (collecting the whole).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.tensor import DTensor, Partial, Replicate
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A box in a tensor: where it begins in each dimension, and how far it goes."""
+
+    offset: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    @property
+    def slices(self) -> tuple[slice, ...]:
+        """Of the whole tensor."""
+        return tuple(slice(begin, begin + length) for begin, length in zip(self.offset, self.shape, strict=True))
+
+    @property
+    def empty(self) -> bool:
+        """Ranks beyond the end of a short tensor hold nothing of it."""
+        return 0 in self.shape
+
+
+def piece_of(tensor: Tensor) -> Piece:
+    """What this rank holds of a tensor: all of it, unless it is a DTensor."""
+    if not isinstance(tensor, DTensor):
+        return Piece((0,) * tensor.dim(), tuple(tensor.shape))
+    if any(isinstance(placement, Partial) for placement in tensor.placements):
+        raise ValueError("a sum that is not finished cannot be saved")
+    shape, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
+    return Piece(tuple(offset), tuple(shape))
+
+
+def local(tensor: Tensor) -> Tensor:
+    """The part that this rank has, as a plain tensor."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def placed_like(value: Tensor, model: Tensor) -> Tensor:
+    """A whole tensor as `model` is: on its device, and only this rank's part of it where that is a DTensor.
+
+    What has another shape than `model` (a mean over rows, say) is kept whole on every rank.
+    """
+    if not isinstance(model, DTensor) or value.dim() == 0:
+        return value.to(model.device, copy=True)
+    mesh, shape = model.device_mesh, value.shape
+    if shape == model.shape:
+        placements: Any = model.placements
+        value = value[piece_of(model).slices]
+    else:
+        placements = [Replicate()] * mesh.ndim
+    own = value.to(model.device, copy=True).contiguous()
+    stride = torch.empty(shape, device="meta").stride()
+    return DTensor.from_local(own, mesh, placements, run_check=False, shape=shape, stride=stride)
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a rank has of one tensor."""
+
+    dtype: str
+    whole: tuple[int, ...]  # shape
+    piece: Piece
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole tensor."""
+        return math.prod(self.whole) * int(getattr(torch, self.dtype).itemsize)
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What one rank says of itself before a save."""
+
+    writes: bool
+    tensors: dict[str, Held]
+
+    @classmethod
+    def of(cls, tensors: dict[str, Tensor], writes: bool) -> Holding:
+        """What this rank says."""
+        table = {}
+        for name, tensor in sorted(tensors.items()):
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            table[name] = Held(dtype, tuple(tensor.shape), piece_of(tensor))
+        return cls(writes, table)
+
+    def piece(self, name: str) -> Piece | None:
+        """Its piece of a tensor, unless it has nothing of it."""
+        held = self.tensors.get(name)
+        if held is None or (held.piece.empty and held.size):
+            return None
+        return held.piece
+
+
+def collect(
+    tensors: dict[str, Tensor], holdings: list[Holding], wanted: dict[str, list[int]], rank: int
+) -> dict[str, Tensor]:
+    """Whole CPU copies of the tensors that this rank wants. All ranks call it with the same holdings and wishes.
+
+    `wanted`: which ranks get each tensor. The pieces travel point to point, all under way at once; where several
+    ranks hold the same piece, the first of them sends it.
+    """
+    moves = _Moves(tensors, holdings, rank)
+    for name in sorted(wanted):
+        for piece, holders in _pieces(name, holdings):
+            for receiver in wanted[name]:
+                moves.bring(name, piece, receiver if receiver in holders else holders[0], receiver)
+    return moves.finish()
+
+
+def _pieces(name: str, holdings: list[Holding]) -> list[tuple[Piece, list[int]]]:
+    """The different pieces of a tensor, and the ranks that hold each."""
+    found: dict[Piece, list[int]] = {}
+    for rank, holding in enumerate(holdings):
+        piece = holding.piece(name)
+        if piece is not None:
+            found.setdefault(piece, []).append(rank)
+    return list(found.items())
+
+
+class _Moves:
+    """Sends and receives of one rank. Both sides walk through the same list, so messages need no labels."""
+
+    def __init__(self, tensors: dict[str, Tensor], holdings: list[Holding], rank: int) -> None:
+        self._tensors = tensors
+        self._holdings = holdings
+        self._rank = rank
+        self._whole: dict[str, Tensor] = {}
+        self._copies: dict[str, Tensor] = {}
+        self._works: list[Any] = []
+        self._arrivals: list[tuple[Tensor, Tensor]] = []  # where it goes, what arrived
+
+    def bring(self, name: str, piece: Piece, sender: int, receiver: int) -> None:
+        """Start to bring one piece from rank to rank."""
+        if piece.empty:
+            if receiver == self._rank:
+                self._target(name, sender)
+        elif sender == receiver == self._rank:
+            self._target(name, sender)[piece.slices].copy_(local(self._tensors[name]))
+        elif sender == self._rank:
+            self._works.append(dist.isend(_bytes(self._copy(name)), receiver))
+        elif receiver == self._rank:
+            part = self._target(name, sender)[piece.slices]
+            buffer = part if part.is_contiguous() else torch.empty(part.shape, dtype=part.dtype)
+            self._works.append(dist.irecv(_bytes(buffer), sender))
+            if buffer is not part:
+                self._arrivals.append((part, buffer))
+
+    def finish(self) -> dict[str, Tensor]:
+        """Wait for all of them."""
+        for work in self._works:
+            work.wait()
+        for part, buffer in self._arrivals:
+            part.copy_(buffer)
+        return self._whole
+
+    def _copy(self, name: str) -> Tensor:
+        """The own part on the CPU; one copy, however many want it."""
+        if name not in self._copies:
+            self._copies[name] = local(self._tensors[name]).detach().cpu().contiguous()
+        return self._copies[name]
+
+    def _target(self, name: str, holder: int) -> Tensor:
+        if name not in self._whole:
+            held = self._holdings[holder].tensors[name]
+            self._whole[name] = torch.empty(held.whole, dtype=getattr(torch, held.dtype))
+        return self._whole[name]
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    # As bytes: gloo does not know every dtype that a checkpoint does.
+    return tensor.reshape(-1).view(torch.uint8)

@@ -1,0 +1,65 @@
+"""Axes: how the ranks of a job are laid out when they split a model, its samples, or both.
+
+    pipeline x data x sharded x tensor        ranks count fastest along the last one
+
+Ranks that differ in `tensor` only are neighbours, because they exchange activations inside every layer; stages are far
+apart, because they exchange least: with one pipeline stage per worker, each stage has a worker's devices to itself.
+
+Used by the strategies that split a model (`partitioned.py`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from trainmaster_trainer.data import Share
+from trainmaster_trainer.group import Group
+
+
+@dataclasses.dataclass(frozen=True)
+class Axes:
+    """How many ranks lie along each axis."""
+
+    pipeline: int = 1
+    data: int = 1
+    sharded: int = 1
+    tensor: int = 1
+
+    @property
+    def size(self) -> int:
+        """Ranks in all."""
+        return math.prod(self.lengths)
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """In the order of the mesh."""
+        return dataclasses.astuple(self)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """In the order of the mesh."""
+        return tuple(field.name for field in dataclasses.fields(self))
+
+    def mesh(self, group: Group) -> DeviceMesh:
+        """A process group for every row along every axis. All ranks call it together."""
+        return init_device_mesh(group.device.type, self.lengths, mesh_dim_names=self.names)
+
+    def place(self, rank: int) -> Axes:
+        """Where a rank is along each axis, counted from 0."""
+        places = []
+        for length in reversed(self.lengths):
+            rank, place = divmod(rank, length)
+            places.append(place)
+        return Axes(*reversed(places))
+
+    def share(self, rank: int) -> Share:
+        """The samples of a rank: stages and tensor ranks work on the same ones."""
+        place = self.place(rank)
+        return Share(place.data * self.sharded + place.sharded, self.data * self.sharded)
+
+    def first_of_tensor(self, rank: int) -> int:
+        """The first of the ranks that compute the same layers on the same samples."""
+        return rank - self.place(rank).tensor

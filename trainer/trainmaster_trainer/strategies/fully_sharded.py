@@ -1,0 +1,78 @@
+"""FullySharded: every rank holds 1/N of each parameter, its gradient and its moments, and takes its share of a batch.
+
+After Rajbhandari et al., "ZeRO" (SC 2020), stage 3, and Zhao et al., "PyTorch FSDP" (VLDB 2023), on torch's
+`fully_shard`. Before a layer computes, its parameters are gathered from all ranks, and dropped again after; after its
+backward pass, gradients are added up and each rank keeps its 1/N. The optimizer never sees more than that.
+
+Bytes per step and rank: two gathers and one reduction of the model, 3S(N-1)/N, against 2S(N-1)/N of a ring all-reduce.
+Memory per rank: (parameters + gradients + moments)/N, and one whole layer at a time (`Task.model_layers`; a
+model that says nothing of its layers is gathered as a whole).
+
+The loss is that of OneDevice, step by step, but for the order of float32 sums (1e-5 relative); shares of unequal size
+are weighed as in `all_reduce.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+from typing_extensions import override
+
+from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.group import Group
+from trainmaster_trainer.strategies.axes import Axes
+from trainmaster_trainer.strategies.partitioned import Partitioned
+from trainmaster_trainer.strategies.strategy import check_options
+from trainmaster_trainer.task import Task
+
+
+class FullySharded(Partitioned):
+    """The model, its gradients and moments spread over all ranks."""
+
+    def __init__(self, task: Task, group: Group, options: Mapping[str, Any]) -> None:
+        check_options("FullySharded", options, {})
+        self.build(task, group, Axes(sharded=group.world_size))
+
+    @override
+    def divide(self, model: nn.Module) -> nn.Module:
+        return shard(model, units(self.task, model), self.mesh["sharded"])
+
+
+def units(task: Task, model: nn.Module) -> list[nn.Module]:
+    """The layers that are gathered one at a time: those that the model calls itself and that share no parameter."""
+    try:
+        layers = [layer for _, layer in task.model_layers(model)]
+    except ConfigurationError:
+        return []
+    inside = set(model.modules()) - {model}
+    holders: dict[nn.Parameter, int] = {}
+    for layer in layers:
+        for parameter in set(layer.parameters()):
+            holders[parameter] = holders.get(parameter, 0) + 1
+    return [
+        layer
+        for layer in layers
+        if layer in inside and (own := set(layer.parameters())) and all(holders[parameter] == 1 for parameter in own)
+    ]
+
+
+def shard(model: nn.Module, layers: list[nn.Module], mesh: DeviceMesh) -> nn.Module:
+    """Spread all parameters over a mesh; with a second dimension in front of it, each shard has copies.
+
+    Raises:
+        ConfigurationError: a parameter has no dimension to cut.
+    """
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 0:
+            raise ConfigurationError(
+                f"spec.training.task: the parameter {name} is a single number without a dimension, which cannot be "
+                "spread over ranks. Give it the shape [1]."
+            )
+    for layer in layers:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model

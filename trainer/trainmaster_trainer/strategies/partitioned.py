@@ -1,0 +1,162 @@
+"""What the strategies have in common that split a model among ranks: FullySharded, Tensor, Pipeline and Mesh.
+
+Every rank first makes the whole model on the CPU, with the same weights as everywhere, and the optimizer over all of
+its parameters, as OneDevice would. Then the strategy keeps this rank's part (`divide`), and the optimizer goes on with
+what is left of each of its groups. So groups, names and first weights do not depend on who holds what, and a
+checkpoint of one strategy is one of all. The whole model has to fit into each rank's CPU memory once, at the start.
+
+All ranks evaluate together, since it takes all of them to compute an output.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
+from typing_extensions import override
+
+from trainmaster_trainer.checkpoint.pieces import placed_like
+from trainmaster_trainer.checkpoint.state import ModelState, State, Whole
+from trainmaster_trainer.data import Batch
+from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.group import Group
+from trainmaster_trainer.strategies.axes import Axes
+from trainmaster_trainer.strategies.strategy import Strategy
+from trainmaster_trainer.task import Task
+
+Place = tuple[nn.Module, str]  # a module, and the name of its parameter or buffer
+
+
+class Partitioned(Strategy):
+    """Ranks that each hold a part of one model."""
+
+    task: Task
+    group: Group
+    axes: Axes
+    mesh: DeviceMesh
+    model: nn.Module  # this rank's part
+    optimizer: Optimizer
+
+    @abstractmethod
+    def divide(self, model: nn.Module) -> nn.Module:
+        """Keep this rank's part of the whole model, which is on the CPU; modules stay the same objects.
+
+        Raises:
+            ConfigurationError: the model cannot be divided by so many.
+        """
+
+    def build(self, task: Task, group: Group, axes: Axes) -> None:
+        """Make this rank's part of model and optimizer."""
+        self.task, self.group, self.axes = task, group, axes
+        self.share = axes.share(group.rank)
+        self.draws_as = axes.first_of_tensor(group.rank)
+        self.mesh = axes.mesh(group)
+        model = task.model()
+        self.optimizer = task.optimizer(list(model.parameters()))
+        whole = Whole.of(model, self.optimizer)
+        names = {(id(module), attribute): name for name, (module, attribute) in _places(model)}
+        homes = {getattr(module, attribute): (module, attribute) for _, (module, attribute) in _places(model)}
+        self.model = self.divide(model).to(group.device)
+        own = {name: names[id(module), attribute] for name, (module, attribute) in _places(self.model)}
+        held = {id(module) for module in self.model.modules()}
+        _hand_over(self.optimizer, {old: home for old, home in homes.items() if id(home[0]) in held})
+        self._state = ModelState(self.model, self.optimizer, whole, own)
+        self._base_rates = [settings["lr"] for settings in self.optimizer.param_groups]
+        self._peers = self._those_with_other_samples()
+
+    @override
+    def step(self, batch: Batch) -> Tensor | None:
+        self.share_buffers()
+        self.optimizer.zero_grad()
+        loss = self.task.loss(self.model(batch.inputs), batch.targets)
+        weighted = loss * batch.weight(self.axes.data * self.axes.sharded)
+        weighted.backward()  # type: ignore[no-untyped-call]
+        self.update(batch.fraction_done)
+        return loss.detach()
+
+    def update(self, fraction_done: float) -> None:
+        """An optimizer step with the gradients that there are, at the task's learning rate for this moment."""
+        factor = self.task.learning_rate_factor(fraction_done)
+        for settings, rate in zip(self.optimizer.param_groups, self._base_rates, strict=True):
+            settings["lr"] = rate * factor
+        self.optimizer.step()
+
+    def share_buffers(self) -> None:
+        """Running means and the like are those of the first share of the batch, as under AllReduce."""
+        if self._peers is not None:
+            for buffer in self.model.buffers():
+                dist.broadcast(buffer, group_src=0, group=self._peers)
+
+    @override
+    def state(self) -> State:
+        self.share_buffers()
+        return self._state.capture()
+
+    @override
+    def restore(self, state: State) -> None:
+        self._state.restore(state)
+
+    @override
+    def evaluate(self) -> dict[str, float]:
+        return self.evaluate_with(self.model)
+
+    def evaluate_with(self, model: nn.Module) -> dict[str, float]:
+        """The task's figures of a model; all ranks call it with what stands for the model on them."""
+        model.eval()
+        with torch.no_grad():
+            figures = self.task.evaluate(model)
+        model.train()
+        return {name: float(value) for name, value in figures.items()}
+
+    def _those_with_other_samples(self) -> dist.ProcessGroup | None:
+        """The ranks that hold the same buffers and see other samples."""
+        if self.axes.data * self.axes.sharded == 1 or not any(True for _ in self.model.buffers()):
+            return None
+        return self.mesh["data", "sharded"]._flatten("samples").get_group()  # noqa: SLF001 (no public name yet)
+
+
+def _places(model: nn.Module) -> Iterator[tuple[str, Place]]:
+    """Every parameter and buffer by its name, and where it lives. A shared one has several names."""
+    for prefix, module in model.named_modules(remove_duplicate=False):
+        for table in (module._parameters, module._buffers):  # noqa: SLF001 (what state_dict looks at too)
+            for attribute, value in table.items():
+                if value is not None:
+                    yield f"{prefix}.{attribute}" if prefix else attribute, (module, attribute)
+
+
+def _hand_over(optimizer: Optimizer, homes: dict[Tensor, Place]) -> None:
+    """Let the optimizer work on what now is where its parameters were; it forgets those that are gone."""
+    for group in optimizer.param_groups:
+        held = [(old, getattr(*homes[old])) for old in group["params"] if old in homes]
+        for old, new in held:
+            if old in optimizer.state and old is not new:
+                before = optimizer.state.pop(old)  # some begin with moments
+                optimizer.state[new] = {
+                    key: placed_like(value, new) if isinstance(value, Tensor) else value
+                    for key, value in before.items()
+                }
+        group["params"] = [new for _, new in held]
+    kept = {parameter for group in optimizer.param_groups for parameter in group["params"]}
+    for parameter in [one for one in optimizer.state if one not in kept]:
+        del optimizer.state[parameter]
+    _one_by_one_if_mixed(optimizer, kept)
+
+
+def _one_by_one_if_mixed(optimizer: Optimizer, parameters: set[nn.Parameter]) -> None:
+    """Torch's fast paths take a list of tensors that are split alike, or not at all."""
+    kinds = {parameter.device_mesh if isinstance(parameter, DTensor) else None for parameter in parameters}
+    if len(kinds) > 1:
+        for group in optimizer.param_groups:
+            if group.get("fused"):
+                raise ConfigurationError(
+                    "spec.training.task: its optimizer is fused, which cannot work on parameters that are split "
+                    "in different ways. Make it without fused=True."
+                )
+            if "foreach" in group:
+                group["foreach"] = False
