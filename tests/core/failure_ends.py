@@ -23,6 +23,7 @@ from tests.core.failure_labels import (
     KILLED,
     MEMORY,
     MOVED,
+    STALLED,
     WEATHER,
     WRONG,
     Label,
@@ -66,6 +67,7 @@ RANKS: list[tuple[ExitReport, Label]] = [
     (an_end(signal="SIGILL"), CRASHED),
     (an_end(signal="SIGKILL", hung=True, stacks="Thread 1:\n  train.py:9 in step"), HUNG),
     (an_end(signal="SIGTERM", hung=True), HUNG),
+    (an_end(signal="SIGKILL", hung=True, waiting=True), STALLED),
     (an_end(signal="SIGKILL", hung=True, out_of_memory=True), HUNG),
     # The watchdog of NCCL aborts the process after it has told why.
     (an_end(signal="SIGABRT", error=an_error("DistBackendError", "NCCL communicator was aborted on rank 1.")), ECHO),

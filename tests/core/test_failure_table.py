@@ -64,7 +64,7 @@ def a_line(failure: Failure) -> RestartRecord:
 # What a class means over time: (class, its own limit, without progress).
 
 
-@pytest.mark.parametrize(("failure_class", "limit"), [("Hang", 3), ("NonFiniteLoss", 1), ("CorruptCheckpoint", 2),
+@pytest.mark.parametrize(("failure_class", "limit"), [("Hang", 3), ("Stalled", 3), ("NonFiniteLoss", 1), ("CorruptCheckpoint", 2),
                                                      ("DeviceFault", 6), ("Infrastructure", 10)])  # fmt: skip
 def test_a_budget_of_its_own_ends_and_is_refilled_by_progress(failure_class: str, limit: int) -> None:
     failure = Failure(failure_class, "worker-0", "node-0", "", "", 10, "never the same")
@@ -116,6 +116,25 @@ def test_an_eviction_that_is_first_seen_as_a_rank_s_end_costs_nothing() -> None:
     assert stage.status.phase == "Restarting"
     assert stage.change("worker-1", evicted).call_in().obey().status.phase == "Running"
     assert [line.failure_class for line in stage.status.restarts] == ["Disruption"]
+
+
+def test_who_hung_is_named_and_not_who_waited_for_it() -> None:
+    stage = a_running_group(workers=3, failurePolicy={"maxRestarts": 0})
+    for key, waiting in (("worker-0", True), ("worker-2", True), ("worker-1", False)):
+        stage.rank_dies(key, a_death(step=50, hung=True, waiting=waiting, stacks=f"stack of {key}"))
+    (line,) = stage.status.restarts
+    assert (line.failure_class, line.node, line.exit, line.stacks) == ("Hang", "node-1", "hung", "stack of worker-1")
+
+
+def test_the_stacks_of_the_newest_hang_alone_are_kept_and_clipped() -> None:
+    stage = a_running_group(workers=1)
+    for attempt in (1, 2):
+        stage.rank_dies("worker-0", a_death(attempt, hung=True, stacks="in train\n" * 10**5)).wait(1).obey(step=9)
+    first, second = stage.status.restarts
+    assert first.stacks is None
+    assert second.stacks
+    assert len(second.stacks) < 1600
+    assert second.stacks.endswith("(the rest is in the agent's log)")
 
 
 def test_workers_that_finish_while_another_fails_train_again_with_it() -> None:

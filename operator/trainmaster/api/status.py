@@ -202,6 +202,19 @@ class RestartRecord(StatusModel):
     """Why that."""
 
 
+class AvoidedNode(StatusModel):
+    """A node that failed this job again and again: new pods of the job keep away from it for a while."""
+
+    node: Annotated[str, Field(min_length=1, max_length=253)]
+    """Its name."""
+    reason: ClippedText = ""
+    """Why, in a sentence."""
+    until: Time
+    """When it is given another chance."""
+    lifted: bool = False
+    """true: the rest of the cluster has no room, so it is used all the same, and not avoided anew until then."""
+
+
 def _newest(records: tuple[RestartRecord, ...]) -> tuple[RestartRecord, ...]:
     return records[-MAX_RESTARTS_KEPT:]
 
@@ -237,6 +250,8 @@ class TrainingJobStatus(StatusModel):
     """The workers."""
     goodput: Goodput | None = None
     """Where the time went."""
+    avoided_nodes: Annotated[tuple[AvoidedNode, ...], Keyed("node")] = ()
+    """Nodes that the job's pods keep away from for a while."""
     restart_count: Count = 0
     """How many times training had to start again."""
     restarts: Annotated[tuple[RestartRecord, ...], AfterValidator(_newest)] = ()

@@ -39,6 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     _run(_command(commands, "run", "train a job on this machine", RUN))
     _check(_command(commands, "check", "check job files, with lines and cures", CHECK))
     _advise(_command(commands, "advise", "say whether distributing pays, and by which strategy", ADVISE))
+    _explain(_command(commands, "explain", "tell what happened to a job, and why", EXPLAIN))
     _render(_command(commands, "render", "show the pods and services that a cluster would get", RENDER))
     _crd(_command(commands, "crd", "print the CustomResourceDefinition", CRD))
     _operator(_command(commands, "operator", "run the operator on a cluster", OPERATOR))
@@ -51,6 +52,8 @@ the ranks save; a second one ends them at once."""
 CHECK = "Tell everything that is wrong with job files, each problem with its line and its cure. Nothing is started."
 ADVISE = """Run a few steps of the job's model on this machine, predict each strategy by a written cost model
 (operator/trainmaster/advice/cost.py), and say which to take. With --network the ranks are on machines of their own."""
+EXPLAIN = """Tell a job's story in plain sentences: what died and where, the evidence, what it cost, what was decided
+and why. Pipe it from a cluster: kubectl get tj NAME -o json | trainmaster explain -"""
 RENDER = "Print the service and the pods that a cluster would get for this job, as YAML. No cluster is asked."
 CRD = "Print the CustomResourceDefinition of TrainingJob, for kubectl apply -f -."
 OPERATOR = """Serve the TrainingJobs of a cluster: inside it by its service account, outside by KUBECONFIG. The chart
@@ -87,6 +90,11 @@ def _advise(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--network", metavar="BANDWIDTH", help="a cluster's link, as 10Gbit, instead of this machine's")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="json: one object")
     parser.set_defaults(command=lambda options: _load("advise").advise(options.job, options.network, options.output))
+
+
+def _explain(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("what", metavar="WHAT", help="the folder of a run, a file with a status or a job, or -")
+    parser.set_defaults(command=lambda options: _load("explain").explain(options.what))
 
 
 def _render(parser: argparse.ArgumentParser) -> None:

@@ -20,6 +20,7 @@ TERMINATED = "Terminated"
 PROCESS_EXIT = "ProcessExit"
 PEER_LOST = "PeerLost"
 HANG = "Hang"
+STALLED = "Stalled"
 NON_FINITE_LOSS = "NonFiniteLoss"
 CORRUPT_CHECKPOINT = "CorruptCheckpoint"
 DEVICE_FAULT = "DeviceFault"
@@ -76,7 +77,7 @@ CLASSES = (
     ),
     FailureClass(
         PYTHON_ERROR,
-        "a Python exception that nothing below explains",
+        "a Python exception of the program itself",
         "Most are bugs, some are weather. The same one at the same step is a bug: a third try is wasted.",
         costs=True,
         repeats=2,
@@ -159,6 +160,14 @@ CLASSES = (
         blames_node=True,
         cure="The ledger holds the stacks of the hung ranks; set spec.failurePolicy.hangSeconds if the steps are "
         "merely long.",
+    ),
+    FailureClass(
+        STALLED,
+        "no step ended for too long, and all ranks of the replica only waited for their peers",
+        "The victim of somebody's hang, whose own report takes its place; with none, nobody knows who hung.",
+        limit=3,
+        symptom=True,
+        cure="The ledger holds the stacks of the waiting ranks: look which collective they wait in.",
     ),
     FailureClass(
         NON_FINITE_LOSS,

@@ -17,7 +17,7 @@ _MOST_EVIDENCE = 1000
 _MOST_STACKS = 1500
 
 # Who asked for the last byte, and where it stood still, is chance.
-_ALWAYS_THE_SAME = frozenset({classes.OUT_OF_MEMORY, classes.DEVICE_OUT_OF_MEMORY, classes.HANG})
+_ALWAYS_THE_SAME = frozenset({classes.OUT_OF_MEMORY, classes.DEVICE_OUT_OF_MEMORY, classes.HANG, classes.STALLED})
 
 # Signals and what stands for them where a shell or a container is between (128 + number, as bash says it).
 _ASKED_TO_END = frozenset({"SIGTERM", "SIGINT", "SIGHUP"})
@@ -129,7 +129,7 @@ def class_of(report: ExitReport) -> str:
     if report.exit_code == names.EXIT_BAD_CONFIGURATION:
         return classes.CONFIGURATION
     if report.hung:
-        return classes.HANG
+        return classes.STALLED if report.waiting else classes.HANG
     told = signatures.class_of(report.error) if report.error else ""
     if report.out_of_memory and told != classes.DEVICE_OUT_OF_MEMORY:
         return classes.OUT_OF_MEMORY
@@ -195,7 +195,10 @@ def _evidence(report: ExitReport) -> str:
 
 
 def _hung(report: ExitReport) -> str:
-    return f"rank {figures.count(report.rank)} ended no step for too long after step {figures.count(report.step)}"
+    waiting = ", waiting for its peers" if report.waiting else ""
+    return (
+        f"rank {figures.count(report.rank)} ended no step for too long after step {figures.count(report.step)}{waiting}"
+    )
 
 
 def _fingerprint(kind: str, report: ExitReport) -> str:

@@ -1,0 +1,98 @@
+"""`trainmaster explain WHAT`: a job's story in plain sentences.
+
+WHAT is the folder of a local run, a file or `-`: `.status`, a TrainingJob (`kubectl get tj NAME -o json`), or the
+output of `trainmaster run --output json`. What to make of a document stands in READERS: one line per kind.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trainmaster.api.status import TrainingJobStatus
+from trainmaster.cli.check import EXIT_BAD, EXIT_GOOD
+from trainmaster.core.story import story
+
+_MOST_BYTES = 16 << 20
+_STATUS_MEMBERS = frozenset({"phase", "attempt", "conditions", "restarts", "observedGeneration"})
+
+Document = dict[str, Any]
+
+
+class UnreadableError(Exception):
+    """There is nothing to tell. The text names what was read, why, and the cure."""
+
+
+def explain(what: str) -> int:
+    """The command. Returns its exit code."""
+    try:
+        lines = explained(_document(what), what)
+    except UnreadableError as error:
+        print(f"trainmaster: {error}", file=sys.stderr)
+        return EXIT_BAD
+    print("\n".join(lines))
+    return EXIT_GOOD
+
+
+def explained(document: Document, what: str) -> tuple[str, ...]:
+    """The lines for a document.
+
+    Raises:
+        UnreadableError: it is of no kind that has a story.
+    """
+    for is_one, tell in READERS:
+        if is_one(document):
+            return tell(document)
+    raise UnreadableError(f"{what}: neither a job's status nor a TrainingJob with one; name a run's folder or a file")
+
+
+def _of_job(job: Document) -> tuple[str, ...]:
+    metadata = job.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return story(TrainingJobStatus.read(job.get("status")), name if isinstance(name, str) else "")
+
+
+def _of_status(status: Document) -> tuple[str, ...]:
+    return story(TrainingJobStatus.read(status))
+
+
+# Whether it is one, and what there is to tell of it. The first that fits.
+READERS: tuple[tuple[Callable[[Document], bool], Callable[[Document], tuple[str, ...]]], ...] = (
+    (lambda document: isinstance(document.get("status"), dict), _of_job),
+    (lambda document: bool(_STATUS_MEMBERS & set(document)), _of_status),
+)
+
+
+def _document(what: str) -> Document:
+    text = _text(what)
+    for parse in (json.loads, _last_line, yaml.safe_load):
+        try:
+            parsed = parse(text)
+        except (ValueError, RecursionError, yaml.YAMLError):
+            continue
+        if isinstance(parsed, dict):
+            return parsed
+    raise UnreadableError(f"{what}: neither JSON nor YAML with an object in it")
+
+
+def _last_line(text: str) -> object:
+    """Of `trainmaster run --output json`: one object per line, the last is the status."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return json.loads(lines[-1]) if lines else None
+
+
+def _text(what: str) -> str:
+    if what == "-":
+        return sys.stdin.buffer.read(_MOST_BYTES).decode(errors="replace")
+    path = Path(what)
+    if path.is_dir():
+        path /= "status.json"
+    try:
+        with path.open("rb") as file:
+            return file.read(_MOST_BYTES).decode(errors="replace")
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UnreadableError(f"{path}: {reason}; name the folder of a run, or a file with its status") from None

@@ -1,0 +1,107 @@
+"""The story of a job in plain sentences: what died, where, the evidence, what it cost, what was decided and why.
+
+Made of `.status` alone, so it is the same on a laptop, from a cluster, and a year later. Called by `cli/explain.py`.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from trainmaster.api.status import Goodput, RestartRecord, TrainingJobStatus
+from trainmaster.core import classes, figures, phases
+
+_DECISIONS = {"Restart": "It was started again", "Stop": "The job was stopped", "Wait": "Nobody may start yet"}
+_ACCOUNTS = (
+    ("training", "training"),
+    ("lost_work", "steps that had to be trained again"),
+    ("saving", "saving"),
+    ("recovering", "recovering"),
+    ("starting", "starting"),
+    ("waiting", "waiting"),
+)
+
+
+def story(status: TrainingJobStatus, name: str = "") -> tuple[str, ...]:
+    """One sentence or more per line, oldest first; indented lines belong to the one above."""
+    return tuple(_lines(status, name or "The job"))
+
+
+def _lines(status: TrainingJobStatus, name: str) -> Iterator[str]:
+    yield _beginning(status, name)
+    for line in status.restarts:
+        yield from _failure(line)
+    forgotten = status.restart_count - sum(1 for line in status.restarts if line.decision == "Restart")
+    if forgotten > 0:
+        yield f"{_number(forgotten, 'restart')} more, of which the ledger has no line any more."
+    for node in status.avoided_nodes:
+        yield f"Node {node.node} is avoided until {_clock(node.until)}: {node.reason}"
+    yield from (figures.sentence(c.message) for c in status.conditions if c.type == "Straggling" and c.status == "True")
+    yield _now(status, name)
+    if status.goodput and status.goodput.total > 0:
+        yield _accounts(status.goodput)
+
+
+def _beginning(status: TrainingJobStatus, name: str) -> str:
+    if status.start_time is None:
+        return f"{name} has not been looked at yet."
+    return f"{name} began at {_clock(status.start_time)}."
+
+
+def _failure(line: RestartRecord) -> Iterator[str]:
+    where = f" on {line.node}" if line.node else ""
+    how = f" ({line.exit})" if line.exit and line.exit not in ("none", "unknown") else ""
+    who = f"{line.replica or 'somebody'}{where}{how}"
+    yield f"{_clock(line.time)}: attempt {line.attempt} ended at step {line.step}: {who}."
+    yield f"    Evidence: {line.evidence or 'none'}"
+    kind = classes.BY_NAME.get(line.failure_class)
+    if kind:
+        yield f"    Class {kind.name}: {figures.sentence(kind.means)} {_budget(kind)}"
+    yield f"    Cost: {_cost(line)}"
+    yield f"    {_DECISIONS.get(line.decision, line.decision or 'Nothing was decided')}: {line.why}"
+    if line.stacks:
+        yield "    Where it stood:"
+        yield from (f"        {text}" for text in line.stacks.splitlines())
+
+
+def _budget(kind: classes.FailureClass) -> str:
+    if kind.costs:
+        return "It counts against spec.failurePolicy.maxRestarts."
+    if kind.limit:
+        return f"It has a budget of its own: {_number(kind.limit, 'restart')} without progress."
+    return "Restarts do not help against it." if kind.limit == 0 else "It costs no budget."
+
+
+def _cost(line: RestartRecord) -> str:
+    steps = _number(line.steps_lost or 0, "step") + " trained again"
+    if line.steps_lost is None or line.decision == "Stop":
+        steps = f"{_number(line.steps_lost or 0, 'step')} since the last checkpoint"
+    if line.seconds_lost is None:
+        return f"{steps}; training has not gone on."
+    return f"{steps}; {line.seconds_lost:.3g} s until the next step."
+
+
+def _now(status: TrainingJobStatus, name: str) -> str:
+    progress = f" at step {status.progress.summary}" if status.progress else ""
+    said = f": {figures.sentence(status.message)}" if status.message else "."
+    if status.phase in phases.TERMINAL:
+        when = f" at {_clock(status.completion_time)}" if status.completion_time else ""
+        why = f" ({status.reason})" if status.reason else ""
+        return f"{name} {status.phase.lower()}{when}{progress}{why}{said}"
+    return f"{name} is {status.phase.lower()} now, in attempt {status.attempt}{progress}{said}"
+
+
+def _accounts(spent: Goodput) -> str:
+    parts = [(getattr(spent, account), words) for account, words in _ACCOUNTS]
+    told = [f"{words} {_seconds(value)} ({100 * value / spent.total:.0f}%)" for value, words in parts if value > 0]
+    return f"Of {_seconds(spent.total)}: {', '.join(told)}."
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.1f} s" if value < 60 else figures.duration(value)  # noqa: PLR2004  a minute
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _clock(time: datetime | None) -> str:
+    return f"{time:%Y-%m-%d %H:%M:%S}Z" if time else "an unknown time"
