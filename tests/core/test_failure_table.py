@@ -64,8 +64,17 @@ def a_line(failure: Failure) -> RestartRecord:
 # What a class means over time: (class, its own limit, without progress).
 
 
-@pytest.mark.parametrize(("failure_class", "limit"), [("Hang", 3), ("Stalled", 3), ("NonFiniteLoss", 1), ("CorruptCheckpoint", 2),
-                                                     ("DeviceFault", 6), ("Infrastructure", 10)])  # fmt: skip
+OWN_BUDGETS = [
+    ("Hang", 3),
+    ("Stalled", 3),
+    ("NonFiniteLoss", 1),
+    ("CorruptCheckpoint", 2),
+    ("DeviceFault", 6),
+    ("Infrastructure", 10),
+]
+
+
+@pytest.mark.parametrize(("failure_class", "limit"), OWN_BUDGETS)
 def test_a_budget_of_its_own_ends_and_is_refilled_by_progress(failure_class: str, limit: int) -> None:
     failure = Failure(failure_class, "worker-0", "node-0", "", "", 10, "never the same")
     job = a_job().with_failure_policy(maxRestarts=0).build()

@@ -50,7 +50,7 @@ def test_the_story_of_a_hard_life() -> None:
         "worker-1 rank 1 on node-1 (hung).",
         '          File "train.py", line 9 in step',
         "The job was stopped: The same error came twice at step 70",
-        "digits failed at 2026-03-01 12:02:28Z at step 51/1000 (PythonError): ValueError: bad batch 7 (train.py:12 in step).",
+        "digits failed at 2026-03-01 12:02:28Z at step 51/1000 (PythonError): ValueError: bad batch 7",
         "Of 2m28s: training",
     ):
         assert words in told, told
