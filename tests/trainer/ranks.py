@@ -98,6 +98,7 @@ class Job:
     folder: Path
     plan: TrainingPlan
     variables: dict[str, str] = field(default_factory=dict)
+    memory: bool = False  # whether each pod has a folder in memory
 
     def but(self, **changes: Any) -> Job:
         """The same job with another plan."""
@@ -111,6 +112,8 @@ class Job:
         """Start all ranks of an attempt."""
         port = free_port()
         self.folder.mkdir(parents=True, exist_ok=True)
+        for pod in range(world // ranks_per_pod if self.memory else 0):
+            (self.folder / f"memory-{pod}").mkdir(exist_ok=True)
         paths = [self.folder / f"page-{attempt}-{rank}" for rank in range(world)]
         outputs = [self.folder / f"output-{attempt}-{rank}" for rank in range(world)]
         pages = [ProgressFile(str(path), create=True) for path in paths]
@@ -129,6 +132,7 @@ class Job:
                 names.ENV_ATTEMPT: str(attempt),
                 names.ENV_JOB_UID: "uid",
                 "ANSWER": f"{paths[rank]}-answer",
+                names.ENV_MEMORY: str(self.folder / f"memory-{rank // ranks_per_pod}") if self.memory else "",
                 **self.variables,
             }
             for rank in range(world)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from trainmaster_trainer import randomness
+from trainmaster_trainer.checkpoint.memory import Memory
 from trainmaster_trainer.checkpoint.resume import resume
 from trainmaster_trainer.checkpoint.save import Saver
 from trainmaster_trainer.data import Batches, check_batch_size
@@ -36,16 +37,18 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
     batches = Batches(task.dataset(), plan.global_batch_size, plan.steps, plan.seed, group.device)
     saver = Saver(settings, group)
     saver.prepare()
-    done = resume(settings, group, strategy)
-    report = Report(settings, group, progress, done)
+    resumed = resume(settings, group, strategy)
+    report = Report(settings, group, progress, resumed)
+    memory = Memory(settings, group, strategy)
+    memory.start()
 
     with stop_signal() as stop_asked:
-        for step in range(done + 1, plan.steps + 1):
+        for step in range(resumed.step + 1, plan.steps + 1):
             batch = batches.take(step, strategy.share)
             loss = strategy.step(batch)
-            report.stepped(step, loss, batch, saver.committed_step, strategy.waited)
+            report.stepped(step, loss, batch, saver.committed_step, strategy.waited, memory)
 
-            stopping = (saver.due(step) or report.due) and report.agree(stop_asked())
+            stopping = (saver.due(step) or report.due) and report.agree(stop_asked(), memory)
             if saver.due(step) or stopping:
                 progress.enter("save")
                 saver.save(step, strategy.state(), before_commit=report.sync)

@@ -9,6 +9,7 @@ Used by `loop.py`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -37,6 +38,7 @@ class Agreement(NamedTuple):
 
     losses: list[StepLoss]
     stop: bool
+    snapshot_seconds: float = 0.0  # mean over the ranks of what their last snapshot in memory took
 
 
 class Losses:
@@ -49,6 +51,7 @@ class Losses:
 
     def _clear(self) -> None:
         self._steps: list[int] = []
+        self._plain: list[tuple[int, float, int, float]] = []  # what `pending` has already fetched
         self._local: list[Tensor] = []
         self._sizes: list[int] = []
         self._seconds: list[float] = []
@@ -61,22 +64,42 @@ class Losses:
         self._sizes.append(0 if loss is None else size)
         self._seconds.append(seconds)
 
+    def pending(self) -> Tensor:
+        """What no flush has had yet, [MOST_STEPS, 4]: step, mean loss, samples, seconds; rows of step 0 are unused."""
+        for index in range(len(self._plain), len(self._steps)):
+            self._plain.append(
+                (self._steps[index], float(self._local[index]), self._sizes[index], self._seconds[index])
+            )
+        unused = MOST_STEPS - len(self._plain)
+        return torch.tensor(self._plain + [(0, 0.0, 0, 0.0)] * unused, dtype=torch.float64)
+
+    def restore(self, pending: Iterable[Tensor], steps: range) -> None:
+        """Go on with what was pending when the snapshots were taken. The share of a rank whose pod is gone is lost."""
+        rows = [row for page in pending for row in page.tolist()]
+        for step in steps:
+            here = [row for row in rows if int(row[0]) == step]
+            size = int(sum(row[2] for row in here))
+            mean = sum(row[1] * row[2] for row in here) / size if len(here) > 1 and size else (here or [[0, 0.0]])[0][1]
+            seconds = max((row[3] for row in here), default=0.0)
+            self.add(step, torch.tensor(mean, device=self._group.device), size, seconds)
+
     @property
     def due(self) -> bool:
         """Is it time to flush? The same on all ranks."""
         return len(self._steps) >= self._every
 
-    def flush(self, stop_asked: bool) -> Agreement:
+    def flush(self, stop_asked: bool, snapshot_seconds: float = 0.0) -> Agreement:
         """All ranks call this after the same step."""
         if not self._steps:
             return Agreement([], bool(self._group.sum(torch.tensor([float(stop_asked)]))[0] > 0))
         means = torch.stack(self._local).double().cpu()
         sizes = torch.tensor(self._sizes, dtype=torch.float64)
         seconds = torch.tensor(self._seconds, dtype=torch.float64) / self._group.world_size
-        table = torch.stack([means * sizes, sizes, seconds, torch.full_like(sizes, stop_asked)])
-        losses, sizes, seconds, stops = self._group.sum(table)
+        snapshots = torch.full_like(sizes, snapshot_seconds / self._group.world_size)
+        table = torch.stack([means * sizes, sizes, seconds, torch.full_like(sizes, stop_asked), snapshots])
+        losses, sizes, seconds, stops, snapshots = self._group.sum(table)
         self._every = max(1, min(MOST_STEPS, int(INTERVAL_SECONDS / max(float(seconds.mean()), 1e-6))))
         rows = zip(self._steps, (losses / sizes).tolist(), seconds.tolist(), sizes.tolist(), strict=True)
-        agreement = Agreement([StepLoss(*row) for row in rows], bool(stops[0] > 0))
+        agreement = Agreement([StepLoss(*row) for row in rows], bool(stops[0] > 0), float(snapshots[0]))
         self._clear()
         return agreement

@@ -30,15 +30,20 @@ class Metrics:
 
     def __init__(self, folder: Path, attempt: int, resumed_step: int) -> None:
         self._folder = folder
-        self._attempt = attempt
+        self.attempt = attempt
         self._lines: list[str] = []
-        lines = lines_up_to(folder, resumed_step)
         self._descriptor = os.open(folder / METRICS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self.cut(resumed_step)
+
+    def cut(self, step: int) -> None:
+        """Forget the lines of later steps."""
+        lines = lines_up_to(self._folder, step)
         os.ftruncate(self._descriptor, sum(map(len, lines)))
+        self.last_step = int(json.loads(lines[-1])["step"]) if lines else 0
 
     def add(self, step: int, **values: Any) -> None:
         """Remember one line."""
-        line = {"step": step, **values, "attempt": self._attempt, "time": round(time.time(), 3)}
+        line = {"step": step, **values, "attempt": self.attempt, "time": round(time.time(), 3)}
         self._lines.append(_json(line) + "\n")
 
     def flush(self) -> None:

@@ -48,14 +48,15 @@ class Progress:
         self._last = self._entered = now
         self.write()
 
-    def start(self, step: int) -> None:
-        """Training goes on after `step`."""
-        self.step = self.checkpoint_step = self.resumed_step = step
+    def start(self, step: int, checkpoint_step: int) -> None:
+        """Training goes on after `step`; the newest checkpoint may be older."""
+        self.step = self.resumed_step = step
+        self.checkpoint_step = checkpoint_step
         self.enter("train")
         self._ends.append(self._last)
 
     def stepped(self, step: int, checkpoint_step: int, waited: float = 0.0) -> float:
-        """A step is done, in which so many seconds went by in waiting for peers; how long it took."""
+        """A step is done, so many seconds of it spent in waiting for peers; how long it took. `write` says so."""
         self.checkpoint_step = max(self.checkpoint_step, checkpoint_step)
         now = time.monotonic()
         seconds = now - self._last
@@ -67,7 +68,6 @@ class Progress:
             self.longest_seconds = max(seconds, FADING * self.longest_seconds)
         self.step = step
         self.phase = "train"
-        self.write()
         return seconds
 
     @property

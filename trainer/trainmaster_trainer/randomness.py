@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import struct
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,40 @@ def restore(states: dict[str, Tensor]) -> None:
     random.setstate((version, tuple(numbers), gauss_next))
     if "cuda" in states and torch.cuda.is_available():
         torch.cuda.set_rng_state(states["cuda"])
+
+
+_PYTHON = struct.Struct("<625Id?I")
+_NUMPY = struct.Struct("<IId")
+
+
+def capture_quickly() -> dict[str, Tensor]:
+    """The same in a form that takes microseconds, for snapshots at every step: read by this same version only."""
+    _, key, position, has_gauss, gauss = np.random.get_state()  # noqa: NPY002 (likewise)
+    version, numbers, gauss_next = random.getstate()
+    states = {
+        "torch": torch.get_rng_state(),
+        "numpy": _bytes(np.asarray(key, dtype="<u4").tobytes() + _NUMPY.pack(position, has_gauss, gauss)),
+        "python": _bytes(_PYTHON.pack(*numbers, gauss_next or 0.0, gauss_next is not None, version)),
+    }
+    if torch.cuda.is_available():
+        states["cuda"] = torch.cuda.get_rng_state()
+    return states
+
+
+def restore_quickly(states: dict[str, Tensor]) -> None:
+    """Put the generators where `capture_quickly` found them."""
+    torch.set_rng_state(states["torch"].clone())
+    data = states["numpy"].numpy().tobytes()
+    key, rest = np.frombuffer(data[: -_NUMPY.size], dtype="<u4"), _NUMPY.unpack(data[-_NUMPY.size :])
+    np.random.set_state(("MT19937", key, *rest))  # noqa: NPY002 (likewise)
+    *numbers, gauss, has_gauss, version = _PYTHON.unpack(states["python"].numpy().tobytes())
+    random.setstate((version, tuple(numbers), gauss if has_gauss else None))
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"].clone())
+
+
+def _bytes(data: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
 
 def _pack(value: object) -> Tensor:

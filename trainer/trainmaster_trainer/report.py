@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from statistics import median
 
 from torch import Tensor
 
+from trainmaster_trainer.checkpoint.memory import Memory
+from trainmaster_trainer.checkpoint.resume import Resumed
 from trainmaster_trainer.data import Batch
 from trainmaster_trainer.errors import NonFiniteLossError
 from trainmaster_trainer.group import Group
@@ -22,32 +25,58 @@ from trainmaster_trainer.settings import Settings
 class Report:
     """A rank's bookkeeping. Rank 0 has a metrics file; so has each folder of one replica alone."""
 
-    def __init__(self, settings: Settings, group: Group, progress: Progress, resumed_step: int) -> None:
+    def __init__(self, settings: Settings, group: Group, progress: Progress, resumed: Resumed) -> None:
         self._progress = progress
         self._losses = Losses(group)
         self._metrics: Metrics | None = None
         private = not settings.plan.checkpoint_shared
         if group.is_first or (private and group.local_rank == 0):
-            self._metrics = Metrics(settings.checkpoints, settings.attempt, resumed_step)
-        progress.start(resumed_step)
+            self._metrics = Metrics(settings.checkpoints, settings.attempt, resumed.step)
+        progress.start(resumed.step, resumed.durable_step)
+        if resumed.step > resumed.durable_step:
+            self._catch_up(resumed, group)
 
-    def stepped(self, step: int, loss: Tensor | None, batch: Batch, checkpoint_step: int, waited: float) -> None:
-        """A step is done. `waited`: seconds of it in which this rank only waited for its peers."""
+    def _catch_up(self, resumed: Resumed, group: Group) -> None:
+        """A state out of memory is newer than the last line that all files have: the lines in between come with it."""
+        written = min(
+            last for last in group.gather(self._metrics.last_step if self._metrics else None) if last is not None
+        )
+        self._losses.restore(resumed.pending, range(written + 1, resumed.step + 1))
+        if self._metrics is None:
+            self.agree(stop_asked=False)
+            return
+        self._metrics.cut(written)
+        now, self._metrics.attempt = self._metrics.attempt, resumed.pending_attempt
+        self.agree(stop_asked=False)
+        self._metrics.attempt = now
+
+    def stepped(
+        self, step: int, loss: Tensor | None, batch: Batch, checkpoint_step: int, waited: float, memory: Memory
+    ) -> None:
+        """A step is done: keep its state in memory, if that is due, and only then say so.
+
+        `waited`: seconds of it in which this rank only waited for its peers.
+        """
         seconds = self._progress.stepped(step, checkpoint_step, waited)
         self._losses.add(step, loss, batch.size, seconds)
+        if memory.due(step):
+            memory.keep(step, self._losses.pending())
+        self._progress.write()
 
     @property
     def due(self) -> bool:
         """Is it time for `agree`? The same on all ranks."""
         return self._losses.due
 
-    def agree(self, stop_asked: bool) -> bool:
+    def agree(self, stop_asked: bool, memory: Memory | None = None) -> bool:
         """Make the losses global and write them; whether any rank was asked to stop. All ranks call it together.
 
         Raises:
             NonFiniteLossError: a loss is not finite. What was written of the steps before stays.
         """
-        agreement = self._losses.flush(stop_asked)
+        agreement = self._losses.flush(stop_asked, memory.seconds if memory else 0.0)
+        if memory and agreement.losses:
+            memory.adapt(median(loss.seconds for loss in agreement.losses), agreement.snapshot_seconds)
         if agreement.losses:
             self._progress.loss = agreement.losses[-1].loss
         if self._metrics:
@@ -55,7 +84,12 @@ class Report:
                 speed = self._progress.samples_per_second
                 self._metrics.add(step, loss=loss, samples_per_second=round(speed, 1), step_seconds=round(seconds, 6))
             self._metrics.flush()
-        check_finite(agreement.losses)
+        try:
+            check_finite(agreement.losses)
+        except NonFiniteLossError:
+            if memory:
+                memory.forget()
+            raise
         return agreement.stop
 
     def sync(self) -> None:

@@ -33,6 +33,7 @@ class Settings:
     progress_file: Path | None = None
     threads: int | None = None
     shared_memory: bool = True
+    memory: Path | None = None  # a folder that outlives this process
 
     @property
     def run_key(self) -> str:
@@ -62,6 +63,7 @@ class Settings:
             progress_file=Path(progress) if progress else None,
             threads=_number(environment, "OMP_NUM_THREADS", 0) or None,
             shared_memory=_switch(environment, names.ENV_SHARED_MEMORY),
+            memory=Path(environment[names.ENV_MEMORY]) if environment.get(names.ENV_MEMORY) else None,
         )
 
 

@@ -58,6 +58,10 @@ class Checkpoint(Model):
 
     every_steps: Annotated[Int, Field(ge=1, le=1_000_000_000)] = 50
     """Save after every so many steps. A failure costs at most that many."""
+    memory_every_steps: Annotated[Int, Field(ge=0, le=1_000_000_000)] | None = None
+    """Keep a snapshot in the memory of each replica after every so many steps: the death of a process then costs no \
+more than that, and one replica's snapshot brings back all. 0 is never. Unset: after every step, or as seldom as it \
+takes to cost at most 3 % of the time. Where memory is too short for it, it is left out, and the log says so."""
     keep: Annotated[Int, Field(ge=1, le=1000)] = 3
     """How many of the newest checkpoints to keep."""
     storage: Storage | None = None

@@ -25,6 +25,7 @@ def training_plan(job: TrainingJob) -> TrainingPlan:
         checkpoint_every=checkpoint.every_steps,
         checkpoint_keep=checkpoint.keep,
         checkpoint_shared=checkpoint.storage is not None,
+        memory_every=checkpoint.memory_every_steps,
         resume_from=resume.path if resume else None,
         resume_step=resume.step if resume else None,
         reproducible=job.spec.reproducible,

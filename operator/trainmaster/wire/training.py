@@ -34,3 +34,4 @@ class TrainingPlan:
     resume_step: Optional[int] = None
     hang_seconds: Optional[float] = None  # a step that takes longer hangs; None: learn it from the job's own steps
     reproducible: bool = False
+    memory_every: Optional[int] = None  # a snapshot in memory after so many steps; 0: none; None: as often as is cheap

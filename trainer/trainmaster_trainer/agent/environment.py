@@ -39,6 +39,7 @@ class Place:
     error_file: str
     stacks_file: str
     roster_file: str
+    memory_folder: str = ""
 
 
 def rank_environment(base: Mapping[str, str], place: Place) -> Dict[str, str]:
@@ -82,6 +83,7 @@ def _trainmaster(place: Place) -> Dict[str, str]:
         names.ENV_PROGRESS_FILE: place.progress_file,
         names.ENV_STACKS_FILE: place.stacks_file,
         names.ENV_ROSTER: place.roster_file,
+        names.ENV_MEMORY: place.memory_folder,
     }
 
 

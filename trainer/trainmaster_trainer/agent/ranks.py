@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, List, Optional
 from trainmaster.wire import codec, names
 from trainmaster.wire.messages import Member, Roster
 
-from trainmaster_trainer.agent import environment, evidence, parent, process, rendezvous, store, supervise
+from trainmaster_trainer.agent import environment, evidence, memory, parent, process, rendezvous, store, supervise
 from trainmaster_trainer.agent.files import Files
 from trainmaster_trainer.agent.listeners import Listeners
 from trainmaster_trainer.agent.output import Output
@@ -73,6 +73,7 @@ class Ranks(parent.Listener):
         self._store = store.StoreKeeper(settings, self.offer, self._parent)
         self._interface = rendezvous.interface_of(settings.address)
         self._identities = itertools.count(1)
+        self._memory = memory.make(settings)
         self._wanted: Optional[Wanted] = None
         self._listeners = Listeners()
         self._live: Dict[int, Rank] = {}  # by identity
@@ -85,6 +86,7 @@ class Ranks(parent.Listener):
     def close(self) -> None:
         """Leave the warm parent."""
         self._parent.close()
+        memory.remove(self._memory)
 
     def pids(self) -> Dict[int, int]:
         """The living processes, by rank."""
@@ -216,6 +218,7 @@ class Ranks(parent.Listener):
             error_file=str(self.files.error(number)),
             stacks_file=str(self.files.stacks(number)),
             roster_file=str(self.files.roster),
+            memory_folder=str(self._memory or ""),
         )
         (stdout, stdout_end), (stderr, stderr_end) = os.pipe(), os.pipe()
         identity = next(self._identities)

@@ -56,6 +56,16 @@ def newest(folder: Path, expected: Shapes, below: int | None = None) -> Loaded |
     return None
 
 
+def newest_step(folder: Path) -> int:
+    """The newest step in a folder whose manifest is whole, 0 where there is none: a look, not a verification."""
+    for step in saved_steps(folder):
+        try:
+            return read_manifest(step_folder(folder, step), step).step
+        except BadCheckpointError:
+            continue
+    return 0
+
+
 def read(folder: Path, step: int, expected: Shapes | None = None) -> Loaded:
     """One checkpoint, verified to the last byte.
 

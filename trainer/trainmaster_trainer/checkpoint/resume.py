@@ -4,7 +4,8 @@ Shared folder: rank 0 chooses the newest good one; every rank reads and verifies
 it bad, the next older one is tried by all.
 Private folders (one per replica): the newest that any replica has counts; the lowest rank that has it sends it,
 and the metrics up to it to those who lack them.
-Own checkpoints first; with none, another job's (`spec.checkpoint.resumeFrom`).
+Memory first, where it is as new (`recall.py`); then own checkpoints; with none, another job's
+(`spec.checkpoint.resumeFrom`).
 
 Called by `loop.py` before the first step.
 """
@@ -12,6 +13,7 @@ Called by `loop.py` before the first step.
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -19,25 +21,78 @@ from torch import Tensor
 from trainmaster.wire import codec
 
 from trainmaster_trainer import metrics, randomness
-from trainmaster_trainer.checkpoint.load import Loaded, newest, read
+from trainmaster_trainer.checkpoint import lineage
+from trainmaster_trainer.checkpoint.lineage import Lineage
+from trainmaster_trainer.checkpoint.load import Loaded, newest, newest_step, read
 from trainmaster_trainer.checkpoint.manifest import Manifest, whole
+from trainmaster_trainer.checkpoint.recall import Recalled, recall
 from trainmaster_trainer.checkpoint.shard import BadCheckpointError
 from trainmaster_trainer.checkpoint.state import Shapes
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
-from trainmaster_trainer.strategies.strategy import Strategy
+from trainmaster_trainer.strategies.strategy import Snapshots, Strategy
 
 log = logging.getLogger(__name__)
 
 
-def resume(settings: Settings, group: Group, strategy: Strategy) -> int:
-    """Bring strategy and random numbers to where the training stood; the step, 0 for the beginning.
+@dataclass(frozen=True)
+class Resumed:
+    """Where training goes on."""
+
+    step: int = 0
+    durable_step: int = 0  # of the newest checkpoint; smaller where memory had a newer state
+    pending: tuple[Tensor, ...] = ()  # losses up to `step` that no file has yet, each at one rank
+    pending_attempt: int = 0  # whose they are
+
+
+def resume(settings: Settings, group: Group, strategy: Strategy) -> Resumed:
+    """Bring strategy and random numbers to where the training stood, and write down from where this attempt goes on.
 
     Raises:
         ConfigurationError: the checkpoint is another model's, or `resumeFrom` has none.
     """
     expected = strategy.state().model_shapes()
+    told = lineage.read(settings.checkpoints, settings.job_uid)
+    known = Lineage.merged(map(_lineage, group.gather(sorted(told.resumed.items()))))
+    durable = _newest_step(settings, group)
+    recalled = recall(settings, group, expected, known, durable) if strategy.snapshots is not Snapshots.NONE else None
+    if recalled is not None:
+        resumed = _from_memory(recalled, durable, settings, group, strategy)
+    else:
+        step = _from_checkpoint(expected, settings, group, strategy)
+        resumed = Resumed(step, step)
+    if group.is_first or (not settings.plan.checkpoint_shared and group.local_rank == 0):
+        lineage.write(settings.checkpoints, settings.job_uid, known.with_attempt(settings.attempt, resumed.step))
+    group.gather(None)  # nobody trains before it is written
+    return resumed
+
+
+def _lineage(rows: list[tuple[int, int]]) -> Lineage:
+    return Lineage(dict(rows))
+
+
+def _newest_step(settings: Settings, group: Group) -> int:
+    """The step of the newest checkpoint whose manifest is whole; 0 where there is none."""
+    looks = group.is_first if settings.plan.checkpoint_shared else group.local_rank == 0
+    steps: list[int] = group.gather(newest_step(settings.checkpoints) if looks else 0)
+    return max(steps)
+
+
+def _from_memory(recalled: Recalled, durable: int, settings: Settings, group: Group, strategy: Strategy) -> Resumed:
+    randomness.seed_rank(settings.plan.seed, group.rank, recalled.step)
+    strategy.restore_local(recalled.state)
+    if recalled.rng:
+        randomness.restore_quickly(recalled.rng)
+    if not settings.plan.checkpoint_shared:
+        metrics.spread(settings.checkpoints, recalled.step, recalled.holder, group)
+    if group.is_first:
+        log.info("Resuming from step %d of attempt %d, out of memory.", recalled.step, recalled.attempt)
+    return Resumed(recalled.step, durable, recalled.pending, recalled.attempt)
+
+
+def _from_checkpoint(expected: Shapes, settings: Settings, group: Group, strategy: Strategy) -> int:
+    """Go on from a verified checkpoint; the step, 0 for the beginning."""
     plan = settings.plan
     find = _find_shared if plan.checkpoint_shared else _find_private
     loaded = find(settings.checkpoints, group, expected)

@@ -26,7 +26,7 @@ from trainmaster_trainer.collectives.choose import choose_reducer
 from trainmaster_trainer.collectives.hook import Communicator, average
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.group import Group
-from trainmaster_trainer.strategies.strategy import WholeModel
+from trainmaster_trainer.strategies.strategy import Snapshots, WholeModel
 from trainmaster_trainer.task import Task
 
 log = logging.getLogger(__name__)
@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 
 class DataParallel(WholeModel):
     """Replicas of the model, kept equal by averaging gradients."""
+
+    snapshots = Snapshots.REPLICATED
 
     def replicate(self, task: Task, group: Group, algorithm: str) -> None:
         """Make the model on every rank, equal to rank 0's, and connect the ranks."""

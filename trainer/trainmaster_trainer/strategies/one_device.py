@@ -11,12 +11,14 @@ from typing_extensions import override
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
-from trainmaster_trainer.strategies.strategy import WholeModel, check_options
+from trainmaster_trainer.strategies.strategy import Snapshots, WholeModel, check_options
 from trainmaster_trainer.task import Task
 
 
 class OneDevice(WholeModel):
     """The whole batch on one device."""
+
+    snapshots = Snapshots.REPLICATED
 
     def __init__(self, task: Task, group: Group, options: Mapping[str, Any]) -> None:
         check_options("OneDevice", options, {})

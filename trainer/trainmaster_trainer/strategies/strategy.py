@@ -9,6 +9,7 @@ gradients or weights come together. What it must answer:
     step       one step of training with that part; its mean loss, if this rank sees one.
     state      everything that must outlive the process, under names that do not depend on strategy or world size.
     restore    the reverse.
+    snapshots  whether and how its state can be kept in memory at every step (`local_state`, `restore_local`).
     evaluate   the task's figures of merit for the model as it is.
     close      let go of threads and connections.
 
@@ -24,7 +25,8 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from enum import Enum
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -38,12 +40,21 @@ from trainmaster_trainer.group import Group
 from trainmaster_trainer.task import Task
 
 
+class Snapshots(Enum):
+    """What the snapshots in memory of the ranks (checkpoint/memory.py) are to one another."""
+
+    NONE = "none"  # this strategy takes none
+    REPLICATED = "replicated"  # every rank's has all that any rank needs
+    PER_RANK = "per rank"  # each rank needs its own, all of the same step
+
+
 class Strategy(ABC):
     """One way for the ranks of a group to train one model."""
 
     share: Share | None
     # Seconds of the last step in which this rank only waited for its peers, as far as that can be told.
     waited: float = 0.0
+    snapshots: ClassVar[Snapshots] = Snapshots.NONE
     draws_as: int | None = None
     """The rank whose random numbers this rank draws, where several compute the same activations; None: its own."""
 
@@ -66,6 +77,14 @@ class Strategy(ABC):
     @abstractmethod
     def restore(self, state: State) -> None:
         """Go on from a state that some strategy, perhaps another one, gave."""
+
+    def local_state(self) -> State:
+        """What this rank itself holds, as plain tensors and without a word to others: for a snapshot in memory."""
+        return self.state()
+
+    def restore_local(self, state: State) -> None:
+        """Go on from what `local_state` gave on this rank (REPLICATED: on any rank), in a group of the same size."""
+        self.restore(state)
 
     @abstractmethod
     def evaluate(self) -> dict[str, float]:

@@ -25,7 +25,7 @@ from trainmaster_trainer import randomness
 from trainmaster_trainer.data import Batch, Share, part_of
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
-from trainmaster_trainer.strategies.strategy import WholeModel
+from trainmaster_trainer.strategies.strategy import Snapshots, WholeModel
 from trainmaster_trainer.task import Task
 
 VIRTUAL_RANKS = 8  # a power of two, so that the tree is complete
@@ -41,6 +41,8 @@ class Subtree(NamedTuple):
 
 class VirtualRanks(WholeModel):
     """Whole models on all ranks, kept equal to the last bit at any world size."""
+
+    snapshots = Snapshots.REPLICATED
 
     def __init__(self, task: Task, group: Group, options: Mapping[str, Any]) -> None:
         if group.world_size > VIRTUAL_RANKS:

@@ -1,0 +1,232 @@
+"""The memory tier: whatever kills ranks, no completed step is lost, and the end is the same bit by bit."""
+
+import itertools
+import json
+import os
+import random
+import shutil
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from trainmaster.wire import names
+from trainmaster_trainer.checkpoint.lineage import Lineage
+from trainmaster_trainer.checkpoint.recall import Held, choose
+from trainmaster_trainer.checkpoint.slot import Layout, Slot, SlotError, look
+
+from tests.trainer.ranks import Job, NewJob
+
+RARE = {"checkpoint_every": 1000, "memory_every": 1}
+KILLS = 12  # bench/kills.py takes 100
+SLOW = {"seconds": 0.005, "dropout": 0.2}
+
+
+def remembering(job: Job) -> Job:
+    """A job whose pods have a folder in memory each."""
+    return replace(job, memory=True)
+
+
+def first_step(job: Job, attempt: int) -> int:
+    return next(int(line["step"]) for line in job.lines() if line["attempt"] == attempt)
+
+
+@pytest.mark.parametrize("task", ["Line", "LineWithAdam", "LineWithRunningMeans"])
+def test_a_killed_rank_costs_no_completed_step(new_job: NewJob, task: str) -> None:
+    plan = {"steps": 40, "arguments": SLOW, "task": f"small_tasks:{task}"}
+    undisturbed = new_job("undisturbed", **plan).run(2)
+    job = remembering(new_job("killed", **plan, **RARE))
+    done = 0
+    for attempt, step in ((1, 7), (2, 8), (3, 23)):
+        running = job.start(2, attempt)
+        running.reach(step)
+        os.kill(running.pids[attempt % 2], signal.SIGKILL)
+        running.kill()
+        done = min(page.read().step for page in running.pages)
+        resumed = job.start(2, attempt * 10)
+        resumed.reach(done)
+        told = {page.read().resumed_step for page in resumed.pages}
+        resumed.kill()
+        assert told <= {done, done + 1}, resumed.output()
+    job.run(2, attempt=100)
+    assert job.losses() == pytest.approx(undisturbed.losses(), rel=0, abs=0)
+    assert job.manifest(40)["model_sha256"] == undisturbed.manifest(40)["model_sha256"]
+
+
+def test_killed_again_and_again_ends_in_the_same_bits(new_job: NewJob) -> None:
+    plan = {"steps": 300, "global_batch_size": 7, "arguments": {"dropout": 0.2}}
+    undisturbed = new_job("undisturbed", **plan).run(2)
+    job = remembering(new_job("killed", **plan, **RARE))
+    chance = random.Random(5)  # noqa: S311 (no secret)
+    for attempt in range(1, KILLS + 1):
+        running = job.start(2, attempt)
+        running.reach(attempt * 290 // KILLS)
+        time.sleep(chance.uniform(0, 0.003))
+        running.kill()
+    job.run(2, attempt=KILLS + 1)
+    assert job.losses() == undisturbed.losses()
+    assert job.manifest(300)["model_sha256"] == undisturbed.manifest(300)["model_sha256"]
+
+
+def test_a_replaced_pod_gets_the_state_from_a_live_one(new_job: NewJob) -> None:
+    plan = {"steps": 40, "arguments": {"seconds": 0.005}, "checkpoint_shared": False}
+    undisturbed = new_job("undisturbed", **plan).run(2, ranks_per_pod=1)
+    job = remembering(new_job("lost", **plan, **RARE))
+    running = job.start(2, ranks_per_pod=1)
+    running.reach(20)
+    running.kill()
+    shutil.rmtree(job.folder / "memory-0")
+    shutil.rmtree(job.checkpoints(0))
+    running = job.start(2, attempt=2, ranks_per_pod=1)
+    assert running.wait() == [0, 0], running.output()
+    assert min(page.read().resumed_step for page in running.pages) >= 20
+    assert job.manifest(40)["model_sha256"] == undisturbed.manifest(40)["model_sha256"]
+    assert [line["step"] for line in job.lines() if "loss" in line] == list(range(1, 41))
+
+
+def test_a_group_of_another_size_goes_on_from_memory(new_job: NewJob) -> None:
+    plan = {"steps": 30, "arguments": {"seconds": 0.005}}
+    undisturbed = new_job("undisturbed", **plan).run(2)
+    job = remembering(new_job("resized", **plan, **RARE))
+    running = job.start(2, ranks_per_pod=2)
+    running.reach(12)
+    running.kill()
+    job.run(3, attempt=2, ranks_per_pod=3)
+    assert job.losses() == pytest.approx(undisturbed.losses(), rel=1e-5)
+    assert first_step(job, 2) >= 12
+
+
+def test_nothing_of_another_job_or_model_is_taken(new_job: NewJob) -> None:
+    job = remembering(new_job("first", steps=30, arguments={"seconds": 0.005}, **RARE))
+    running = job.start(1)
+    running.reach(10)
+    running.kill()
+    stranger = replace(new_job("stranger", steps=4, **RARE), variables={names.ENV_JOB_UID: "other"})
+    for one in (stranger, new_job("other", steps=4, arguments={"width": 2}, **RARE)):
+        other = remembering(one)
+        other.folder.mkdir()
+        shutil.copytree(job.folder / "memory-0", other.folder / "memory-0", dirs_exist_ok=True)
+        other.run(1, attempt=2)
+        assert [line["step"] for line in other.lines() if "loss" in line] == [1, 2, 3, 4]
+
+
+def test_a_branch_that_was_given_up_is_never_taken(new_job: NewJob) -> None:
+    """Attempt 1 reached step 12 or more, attempt 2 went on from step 4 without its memory: 12 never happened."""
+    job = remembering(new_job(steps=30, arguments={"seconds": 0.005}, checkpoint_every=4, memory_every=1))
+    running = job.start(1)
+    running.reach(14)
+    running.kill()
+    (job.folder / "memory-0").rename(job.folder / "away")
+    for step in (8, 12):
+        shutil.rmtree(job.checkpoints() / f"step-{step:08d}", ignore_errors=True)
+    running = job.but(memory_every=0).start(1, attempt=2)
+    running.reach(5)
+    running.kill()
+    shutil.rmtree(job.folder / "memory-0")
+    (job.folder / "away").rename(job.folder / "memory-0")
+    running = job.start(1, attempt=3)
+    assert running.wait() == [0], running.output()
+    assert "out of memory" not in running.output()
+    job.losses()
+
+
+def test_too_little_memory_is_said_once_and_training_goes_on(new_job: NewJob) -> None:
+    job = remembering(new_job(steps=4, **RARE))
+    job = replace(job, variables={"TINY_MEMORY": "1"})
+    running = job.start(2)
+    assert running.wait() == [0, 0]
+    assert running.output().count("The memory tier is off") == 2  # each rank has a log of its own
+    assert "MiB of memory are free" in running.output()
+
+
+def test_zero_turns_it_off(new_job: NewJob) -> None:
+    job = remembering(new_job(steps=4, memory_every=0)).run(1)
+    assert list((job.folder / "memory-0").iterdir()) == []
+
+
+# --- the parts ---
+
+
+def owner(attempt: int = 1) -> Layout:
+    return Layout("uid", attempt, 0, 1, replicated=True, tensors={})
+
+
+def test_a_kill_in_mid_write_never_yields_a_torn_snapshot(tmp_path: Path) -> None:
+    """A child is killed at random moments of its writing; what can be read is of one step, whole."""
+    chance = random.Random(1)  # noqa: S311 (no secret)
+    unfinished = 0
+    for number in range(60):
+        paths = [tmp_path / f"{number}-{slot}" for slot in range(2)]
+        child = os.fork()
+        if child == 0:
+            tensors = {name: torch.zeros(50_000) for name in "abc"}
+            slots = [Slot(path, owner(), tensors, 100) for path in paths]
+            for step in itertools.count(1):
+                for tensor in tensors.values():
+                    tensor.fill_(step)
+                slots[step % 2].write(step, tensors, json.dumps({"step": step}).encode())
+        time.sleep(chance.uniform(0.005, 0.012))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        for path in paths:
+            try:
+                snapshot = look(path)
+            except SlotError:
+                unfinished += 1
+                continue
+            tensors, scalars = snapshot.load()
+            values = {float(value) for tensor in tensors.values() for value in tensor[::999]}
+            assert values == {snapshot.step}
+            assert scalars == {"step": snapshot.step}
+    assert unfinished > 5, "the kills must have met writes"
+
+
+@pytest.mark.parametrize("harm", ["short", "layout", "scalars", "magic", "link"])
+def test_a_damaged_slot_is_no_snapshot(tmp_path: Path, harm: str) -> None:
+    path = tmp_path / "slot"
+    Slot(path, owner(), {"a": torch.ones(3)}, 100).write(1, {"a": torch.ones(3)}, b"{}")
+    assert look(path).step == 1
+    data = bytearray(path.read_bytes())
+    places = {"layout": 4100, "magic": 0, "scalars": data.index(b"{}", 4096)}
+    if harm == "short":
+        path.write_bytes(data[:3000])
+    elif harm == "link":
+        path.rename(tmp_path / "other")
+        path.symlink_to(tmp_path / "other")
+    else:
+        data[places[harm]] ^= 1
+        path.write_bytes(data)
+    with pytest.raises(SlotError):
+        look(path)
+
+
+@pytest.mark.parametrize(
+    ("held", "chosen"),
+    [
+        ([[], []], None),
+        ([[Held(5, 1, 0, 2, True)], []], (5, 1)),
+        ([[Held(5, 1, 0, 2, False)], []], None),
+        ([[Held(5, 1, 0, 2, False)], [Held(5, 1, 1, 2, False)]], (5, 1)),
+        ([[Held(6, 1, 0, 2, False), Held(5, 1, 0, 2, False)], [Held(5, 1, 1, 2, False)]], (5, 1)),
+        ([[Held(5, 1, 1, 2, False)], [Held(5, 1, 0, 2, False)]], None),
+        ([[Held(5, 1, 0, 3, False)], [Held(5, 1, 1, 3, False)]], None),
+        ([[Held(6, 1, 0, 2, True), Held(5, 1, 0, 2, True)], [Held(5, 1, 1, 2, True)]], (5, 1)),
+        ([[Held(9, 1, 0, 2, True), Held(8, 1, 0, 2, True), Held(2, 1, 0, 2, True)], [Held(2, 1, 1, 2, True)]], (9, 1)),
+        ([[Held(5, 2, 0, 1, True), Held(5, 3, 0, 1, True), Held(4, 4, 0, 1, True)]], (5, 3)),
+    ],
+)
+def test_what_the_group_can_restore(held: list[list[Held]], chosen: tuple[int, int] | None) -> None:
+    assert choose(held) == chosen
+
+
+def test_the_lineage_knows_what_was_given_up() -> None:
+    lineage = Lineage().with_attempt(1, 0).with_attempt(2, 40)
+    assert lineage.holds(1, 40)
+    assert not lineage.holds(1, 41)
+    assert lineage.holds(2, 45)
+    later = lineage.with_attempt(3, 44).with_attempt(4, 30)
+    assert not later.holds(2, 40)
+    assert later.holds(1, 30)
+    assert later.resumed == {1: 0, 4: 30}

@@ -1,0 +1,42 @@
+"""The replica's folder in memory, where its ranks keep their newest states: it outlives them, and goes with the agent.
+
+Made by `ranks`. In the scratch folder where that lies in memory (the local hand's does, and clears it even after a
+kill), else in /dev/shm. Without either there is none, and a failure costs the steps since the last checkpoint.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Optional
+
+from trainmaster_trainer.agent.settings import Settings
+
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  the folder in it has mode 0700 and is made anew
+
+
+def make(settings: Settings) -> Optional[Path]:
+    """An empty folder for this replica; None where there is no memory to be had by name."""
+    if settings.plan.command or settings.plan.memory_every == 0:
+        return None
+    folder = _home(settings) / "-".join(("trainmaster-memory", settings.pod_uid.replace("/", "_")))
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700)
+    except OSError:
+        return None
+    return folder
+
+
+def remove(folder: Optional[Path]) -> None:
+    """Give the memory back."""
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _home(settings: Settings) -> Path:
+    scratch = Path(settings.scratch).resolve()
+    in_memory = _SHARED_MEMORY in scratch.parents
+    if in_memory:
+        scratch.mkdir(parents=True, exist_ok=True)
+    return scratch if in_memory else _SHARED_MEMORY

@@ -1,0 +1,59 @@
+"""Which attempt went on from which step: it tells a snapshot on the training's way from one of a branch given up.
+
+    <folder>/lineage.json      {"job": uid, "resumed": {"1": 0, "2": 40}}
+
+A pod may come back with a snapshot of step 50 of attempt 1, after attempt 2 has gone on from step 40: steps 41 to 50
+of attempt 1 never happened. Written before the first step of each attempt, by `resume.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainmaster_trainer.checkpoint.layout import write_file
+
+_FILE = "lineage.json"
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """The step that each attempt went on from."""
+
+    resumed: dict[int, int] = field(default_factory=dict)
+
+    def holds(self, attempt: int, step: int) -> bool:
+        """Whether the state after `step` of `attempt` is a past of the newest attempt."""
+        return all(step <= resumed for later, resumed in self.resumed.items() if later > attempt)
+
+    def with_attempt(self, attempt: int, step: int) -> Lineage:
+        """`attempt` goes on from `step`. What any later snapshot must not be beyond is all that is kept."""
+        kept = {other: resumed for other, resumed in self.resumed.items() if other < attempt and resumed < step}
+        return Lineage({**kept, attempt: step})
+
+    @staticmethod
+    def merged(lineages: Iterable[Lineage]) -> Lineage:
+        """What several folders know together."""
+        found: dict[int, int] = {}
+        for lineage in lineages:
+            for attempt, resumed in lineage.resumed.items():
+                found[attempt] = min(resumed, found.get(attempt, resumed))
+        return Lineage(found)
+
+
+def read(folder: Path, job: str) -> Lineage:
+    """What a folder knows; nothing where it is another job's, or cannot be read."""
+    try:
+        written = json.loads((folder / _FILE).read_bytes())
+        if written["job"] != job:
+            return Lineage()
+        return Lineage({int(attempt): int(step) for attempt, step in written["resumed"].items()})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return Lineage()
+
+
+def write(folder: Path, job: str, lineage: Lineage) -> None:
+    """Replace it."""
+    write_file(folder / _FILE, json.dumps({"job": job, "resumed": lineage.resumed}).encode())

@@ -1,0 +1,197 @@
+"""The memory tier: the state after every step (or every few) in a folder that outlives the rank's process.
+
+The agent makes the folder in /dev/shm (`TRAINMASTER_MEMORY`) and removes it when it leaves; so what kills a rank does
+not kill its snapshot, and what kills a pod leaves those of the other pods. Two slots take turns, files of the attempt
+that writes them: a late process of an older attempt has other files.
+
+    <memory>/attempt-2-restart-1.rank-0.slot-1
+
+How often: every step, as long as that costs at most 3 % of the training's time or next to nothing; else as seldom as
+that takes (`spec.checkpoint.memoryEverySteps` fixes it, 0 turns it off). Called by `loop.py`; `recall.py` reads.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from trainmaster_trainer import randomness
+from trainmaster_trainer.checkpoint.slot import Layout, Slot, size
+from trainmaster_trainer.group import Group
+from trainmaster_trainer.settings import Settings
+from trainmaster_trainer.strategies.strategy import Snapshots, Strategy
+
+log = logging.getLogger(__name__)
+
+RNG = "rng/"
+PENDING = "pending"
+COST = 0.03  # of the training's time
+FREE_SECONDS = 0.0005  # a snapshot that takes less is taken after every step, however short the steps are
+SLOTS = 2
+_ROOM = 1 << 16  # bytes for scalars, at least
+_MOST_EVERY = 10_000
+
+
+class Memory:
+    """Keeps this rank's newest states in memory."""
+
+    def __init__(self, settings: Settings, group: Group, strategy: Strategy) -> None:
+        asked = settings.plan.memory_every
+        self._settings, self._group, self._strategy = settings, group, strategy
+        self._folder = settings.memory
+        self._fixed = bool(asked)
+        self._slots: list[Slot] = []
+        self._old: list[Path] = []
+        self._kept = 0
+        self.every = asked or 1
+        self.seconds = 0.0  # what the last snapshot took
+        on = self._folder is not None and asked != 0 and strategy.snapshots is not Snapshots.NONE
+        self.on = bool(group.sum(torch.tensor([int(not on)]))[0] == 0)
+
+    def start(self) -> None:
+        """The attempt has found where to go on from. What older ones left is kept until there is something newer."""
+        if self._folder is not None:
+            number = self._settings.rank
+            self._old = [path for path in self._folder.glob("*.slot-*") if _rank(path) in (number, None)]
+            present = range(self._settings.world_size)
+            if self._settings.local_rank == 0:  # those of ranks that there are no more
+                self._old += [path for path in self._folder.glob("*.slot-*") if _rank(path) not in present]
+
+    def due(self, step: int) -> bool:
+        """Whether a snapshot is to be taken after this step."""
+        return self.on and step % self.every == 0
+
+    def keep(self, step: int, pending: Tensor) -> None:
+        """Take a snapshot. All ranks call it after the same steps. `pending`: losses that no file has yet, [n, 4]."""
+        began = time.perf_counter()
+        state = self._strategy.local_state()
+        tensors = {**state.tensors, PENDING: pending}
+        tensors.update({RNG + name: generator for name, generator in randomness.capture_quickly().items()})
+        scalars = json.dumps(state.scalars).encode()
+        if not self._slots:
+            self._agree_to_open(tensors, scalars)
+        if self.on and self._ready(tensors, scalars):
+            self._slots[self._kept % SLOTS].write(step, tensors, scalars)
+            self._kept += 1
+            self._drop_old()
+        self.seconds = time.perf_counter() - began
+
+    def adapt(self, step_seconds: float, snapshot_seconds: float) -> None:
+        """Choose how often, by what all ranks agree on: a step with its share of the snapshots, and a snapshot."""
+        if not self.on or self._fixed or self._kept < SLOTS + 1:  # the first ones made their pages
+            return
+        training = max(step_seconds - snapshot_seconds / self.every, 1e-6)
+        needed = 1 if snapshot_seconds <= FREE_SECONDS else math.ceil(snapshot_seconds / (COST * training))
+        # Twice as often or half as often, at least: a figure that trembles changes nothing.
+        if needed >= 2 * self.every or 2 * needed <= self.every or needed == 1:
+            self._set_every(min(needed, _MOST_EVERY), training, snapshot_seconds)
+
+    def _set_every(self, every: int, step_seconds: float, snapshot_seconds: float) -> None:
+        if every != self.every and self._group.is_first:
+            log.info(
+                "Memory tier: a snapshot takes %.2f ms and a step %.2f ms, so one is taken every %d steps.",
+                snapshot_seconds * 1e3, step_seconds * 1e3, every,
+            )  # fmt: skip
+        self.every = every
+
+    def forget(self) -> None:
+        """What was kept is poisoned: go on from a checkpoint."""
+        for slot in self._slots:
+            slot.remove()
+
+    def _agree_to_open(self, tensors: Mapping[str, Tensor], scalars: bytes) -> None:
+        """On for all ranks or for none: a snapshot that some lack is of no use to ranks that split a model."""
+        problem = self._open(tensors, scalars)
+        if self._group.sum(torch.tensor([int(bool(problem))]))[0]:
+            self.on = False
+            for slot in self._slots:
+                slot.remove()
+        if problem:
+            log.warning(
+                "The memory tier is off, so a failure costs the steps since the last checkpoint: %s. Give the replicas "
+                "more memory, or set spec.checkpoint.memoryEverySteps to 0.",
+                problem,
+            )
+
+    def _open(self, tensors: Mapping[str, Tensor], scalars: bytes) -> str:
+        """Make the slots; what stands in the way, or nothing."""
+        room = 2 * len(scalars) + _ROOM
+        needed = SLOTS * size(tensors, room) * self._settings.local_world_size
+        try:
+            free = free_memory(self._folder or Path())
+            if needed > free:
+                return (
+                    f"{SLOTS} snapshots for each of {self._settings.local_world_size} ranks take {_mib(needed)} MiB, "
+                    f"and {_mib(free)} MiB of memory are free"
+                )
+            self._slots = [self._slot(number, tensors, room) for number in range(SLOTS)]
+        except OSError as error:
+            return f"{_mib(needed)} MiB in {self._folder}: {error.strerror}"
+        return ""
+
+    def _slot(self, number: int, tensors: Mapping[str, Tensor], room: int) -> Slot:
+        settings = self._settings
+        path = (self._folder or Path()) / f"{settings.run_key}.rank-{settings.rank}.slot-{number}"
+        path.unlink(missing_ok=True)
+        replicated = self._strategy.snapshots is Snapshots.REPLICATED
+        owner = Layout(settings.job_uid, settings.attempt, settings.rank, settings.world_size, replicated, {})
+        return Slot(path, owner, tensors, room)
+
+    def _ready(self, tensors: Mapping[str, Tensor], scalars: bytes) -> bool:
+        """The next slot fits, perhaps after it was made anew: an optimizer may come to keep more."""
+        number = self._kept % SLOTS
+        slot = self._slots[number]
+        if slot.fits(tensors, scalars):
+            return True
+        try:
+            self._slots[number] = self._slot(number, tensors, 2 * len(scalars) + _ROOM)
+        except OSError as error:
+            log.warning("Snapshots in memory end here: %s.", error.strerror)
+            self.on = False
+        return self.on
+
+    def _drop_old(self) -> None:
+        """Not with the first new snapshot: a peer may die before it has taken the same."""
+        if self._kept == SLOTS:
+            for path in self._old:
+                path.unlink(missing_ok=True)
+            self._old = []
+
+
+def free_memory(folder: Path) -> int:
+    """Bytes that a replica may still take: of the folder, of the machine and of the container's limit."""
+    room = os.statvfs(folder)
+    amounts = [room.f_bavail * room.f_frsize]
+    found = re.search(r"MemAvailable:\s+(\d+) kB", _text(Path("/proc/meminfo")))
+    amounts += [int(found[1]) << 10] if found else []
+    group = Path("/sys/fs/cgroup")
+    limit, used = _text(group / "memory.max").strip(), _text(group / "memory.current").strip()
+    if limit.isdigit() and used.isdigit():
+        cached = re.search(r"^inactive_file (\d+)$", _text(group / "memory.stat"), re.MULTILINE)
+        amounts.append(int(limit) - int(used) + (int(cached[1]) if cached else 0))
+    return max(0, min(amounts))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def _rank(path: Path) -> int | None:
+    found = re.search(r"\.rank-(\d+)\.slot-\d+$", path.name)
+    return int(found[1]) if found else None
+
+
+def _mib(count: int) -> int:
+    return -(-count // (1 << 20))

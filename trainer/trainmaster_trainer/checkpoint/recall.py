@@ -1,0 +1,190 @@
+"""Going on from memory: which snapshot all ranks can restore together, and bringing it to those who lack it.
+
+Where every rank holds the whole model, one snapshot of any rank is enough: a replaced pod gets it from a live one.
+Where ranks split the model, each needs its own, of the same step. Called by `resume.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainmaster_trainer.checkpoint.lineage import Lineage
+from trainmaster_trainer.checkpoint.memory import PENDING, RNG
+from trainmaster_trainer.checkpoint.slot import SlotError, Snapshot, look
+from trainmaster_trainer.checkpoint.state import MODEL, Shapes, State, dtype_name
+from trainmaster_trainer.group import Group
+from trainmaster_trainer.settings import Settings
+
+log = logging.getLogger(__name__)
+Key = tuple[int, int]  # step, attempt: the newest is the largest
+
+
+@dataclass(frozen=True)
+class Recalled:
+    """A state that all ranks have agreed on."""
+
+    step: int
+    attempt: int
+    state: State
+    rng: dict[str, Tensor]  # of this very rank; empty where they were lost with its pod
+    pending: tuple[Tensor, ...]  # losses that no file has yet: its own, and those of ranks that are no more
+    holder: int  # a rank that had it
+
+
+def recall(settings: Settings, group: Group, expected: Shapes, lineage: Lineage, newer_than: int) -> Recalled | None:
+    """The newest step that memory has for the whole group, if it is not older than step `newer_than`."""
+    mine = find(settings.memory, settings.job_uid, expected, lineage) if settings.memory is not None else []
+    held = [[Held(*row) for row in rows] for rows in group.gather([_row(snapshot) for snapshot in mine])]
+    key = choose(held)
+    if key is None or key[0] < newer_than:
+        return None
+    part = _load(_of(key, mine, settings), settings)
+    pending = _pending(key, mine, held, group.rank)
+    missing = int(group.sum(torch.tensor([int(part is None)]))[0])
+    if part is not None and not missing:
+        return part.recalled(key, pending, holder=0)
+    split = not any(one.replicated for rows in held for one in rows if (one.step, one.attempt) == key)
+    return None if split else _spread(key, part, pending, group)
+
+
+@dataclass(frozen=True)
+class Held:
+    """A snapshot that some rank sees, as it tells the others."""
+
+    step: int
+    attempt: int
+    rank: int
+    world_size: int
+    replicated: bool
+
+
+def _row(snapshot: Snapshot) -> tuple[int, int, int, int, bool]:
+    layout = snapshot.layout
+    return snapshot.step, layout.attempt, layout.rank, layout.world_size, layout.replicated
+
+
+def choose(held: list[list[Held]]) -> Key | None:
+    """The newest step and attempt that the ranks can restore, given what lies in the memory that each can see.
+
+    A state that every rank wrote itself comes before one that is newer by a single snapshot and has to be passed on:
+    with it, random numbers and losses are those of every rank too.
+    """
+    keys = sorted({(one.step, one.attempt) for rows in held for one in rows}, reverse=True)
+    complete = [key for key in keys if all(_wrote(rank, key, rows, len(held)) for rank, rows in enumerate(held))]
+    passable = {(one.step, one.attempt) for rows in held for one in rows if one.replicated}
+    replicated = [key for key in keys if key in passable]
+    if complete and len([key for key in replicated if key > complete[0]]) <= 1:
+        return complete[0]
+    return max([*complete, *replicated], default=None)
+
+
+def _wrote(rank: int, key: Key, rows: list[Held], world_size: int) -> bool:
+    return any((one.step, one.attempt, one.rank, one.world_size) == (*key, rank, world_size) for one in rows)
+
+
+def find(folder: Path, job: str, expected: Shapes, lineage: Lineage) -> list[Snapshot]:
+    """The whole snapshots of this job and model in a folder that lie on the way of the training."""
+    found = []
+    for path in sorted(folder.glob("*.slot-*")):
+        try:
+            snapshot = look(path)
+        except SlotError:
+            continue  # a kill met it in mid-write: there is another
+        layout = snapshot.layout
+        same = layout.job == job and (not layout.replicated or layout.shapes(MODEL) == expected)
+        if same and lineage.holds(layout.attempt, snapshot.step) and _is_sound(snapshot):
+            found.append(snapshot)
+    return found
+
+
+def _is_sound(snapshot: Snapshot) -> bool:
+    """A loss that is no number has poisoned the model, though nobody had looked at it yet."""
+    try:
+        return bool(snapshot.load()[0][PENDING].isfinite().all())
+    except (OSError, SlotError, KeyError):
+        return False
+
+
+def _of(key: Key, mine: Iterable[Snapshot], settings: Settings) -> Snapshot | None:
+    """The rank's own snapshot, or that of a neighbour who has the same model."""
+    fitting = [one for one in mine if (one.step, one.layout.attempt) == key]
+    own = [one for one in fitting if _is_own(one, settings)]
+    return next(iter(own or [one for one in fitting if one.layout.replicated]), None)
+
+
+def _is_own(one: Snapshot, settings: Settings) -> bool:
+    return (one.layout.rank, one.layout.world_size) == (settings.rank, settings.world_size)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What this rank found in memory."""
+
+    tensors: dict[str, Tensor]
+    scalars: dict[str, Any]
+    own: bool  # it was this rank that wrote it, among as many as today
+
+    def recalled(self, key: Key, pending: tuple[Tensor, ...], holder: int) -> Recalled:
+        """With what goes to this rank alone."""
+        state = {name: t for name, t in self.tensors.items() if name != PENDING and not name.startswith(RNG)}
+        rng = {name.removeprefix(RNG): t for name, t in self.tensors.items() if name.startswith(RNG) and self.own}
+        return Recalled(key[0], key[1], State(state, self.scalars), rng, pending, holder)
+
+
+def _load(snapshot: Snapshot | None, settings: Settings) -> _Part | None:
+    try:
+        return _Part(*snapshot.load(), _is_own(snapshot, settings)) if snapshot else None
+    except (OSError, SlotError) as error:
+        log.warning("A snapshot in memory cannot be read: %s.", error)
+        return None
+
+
+def _pending(key: Key, mine: list[Snapshot], held: list[list[Held]], rank: int) -> tuple[Tensor, ...]:
+    """The losses of each rank of then, each at one rank of now: its own, or the lowest that sees them."""
+    seen: dict[int, list[int]] = {}
+    for viewer, rows in enumerate(held):
+        for one in rows:
+            if (one.step, one.attempt) == key:
+                seen.setdefault(one.rank, []).append(viewer)
+    here = {old for old, viewers in seen.items() if rank == (old if old in viewers else viewers[0])}
+    found = []
+    for snapshot in mine:
+        if (snapshot.step, snapshot.layout.attempt) == key and snapshot.layout.rank in here:
+            try:
+                found.append(snapshot.load()[0][PENDING])
+            except (OSError, SlotError, KeyError):
+                continue
+    return tuple(found)
+
+
+def _spread(key: Key, part: _Part | None, pending: tuple[Tensor, ...], group: Group) -> Recalled | None:
+    """The lowest rank that has it sends it to those who lack it; nothing if it is not a model that all ranks have."""
+    replicated = group.gather(part is not None)
+    if not any(replicated):
+        return None
+    holder = replicated.index(True)
+    table = group.broadcast(_table(part) if part and group.rank == holder else None, holder)
+    if table is None:
+        return None
+    sent = {}
+    for name, (dtype, shape) in table["tensors"].items():
+        tensor = part.tensors[name].contiguous() if part else torch.empty(shape, dtype=getattr(torch, dtype))
+        group.broadcast_tensor(tensor, holder)
+        sent[name] = tensor
+    return (part or _Part(sent, table["scalars"], own=False)).recalled(key, pending, holder)
+
+
+def _table(part: _Part) -> dict[str, Any]:
+    shapes = {
+        name: (dtype_name(tensor.dtype), tuple(tensor.shape))
+        for name, tensor in part.tensors.items()
+        if name != PENDING and not name.startswith(RNG)
+    }
+    return {"tensors": shapes, "scalars": part.scalars}

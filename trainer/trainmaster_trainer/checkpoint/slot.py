@@ -1,0 +1,207 @@
+"""One snapshot in memory: a mapped file that a kill in mid-write leaves marked as unfinished.
+
+    page 0          magic, mark, lengths and checksums
+    layout          JSON, written once: whose it is, and where each tensor lies
+    scalars         JSON, written with every snapshot
+    tensors         their bytes, 64-byte aligned
+
+The mark is zero while a snapshot is written and its step plus one when it is whole: what a killed process has stored
+in a shared mapping stays in the order in which it was stored. Pages are reserved beforehand, so a full memory is an
+error when the slot is made and never a SIGBUS in mid-training. Used by `memory.py` and `recall.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from trainmaster.wire import codec
+
+from trainmaster_trainer.checkpoint.layout import open_regular
+from trainmaster_trainer.checkpoint.state import Shapes, dtype_name
+
+Signature = tuple[tuple[str, torch.Size, torch.dtype], ...]
+_HEAD = struct.Struct("<8sQQQIQI")  # magic, mark, length of the layout, room for scalars, checksums and length
+_MAGIC = b"TMslot02"
+_MARK = slice(8, 16)
+_PAGE = 4096
+_ALIGNED = 64
+
+
+class SlotError(Exception):
+    """A file that is no whole snapshot; says why."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor lies in the file."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What does not change between the snapshots of a slot."""
+
+    job: str
+    attempt: int
+    rank: int
+    world_size: int
+    replicated: bool  # any rank can go on from it
+    tensors: dict[str, Place]
+
+    def shapes(self, prefix: str) -> Shapes:
+        """Dtype and shape of the tensors whose names begin so."""
+        return {name: (at.dtype, at.shape) for name, at in self.tensors.items() if name.startswith(prefix)}
+
+
+class Slot:
+    """Room for one snapshot, and the way to write it.
+
+    Raises:
+        OSError: there is not enough memory.
+    """
+
+    def __init__(self, path: Path, owner: Layout, tensors: Mapping[str, Tensor], room: int) -> None:
+        self.path = path
+        self.signature = signature(tensors)
+        places, length = _place(tensors)
+        layout = codec.encode(Layout(owner.job, owner.attempt, owner.rank, owner.world_size, owner.replicated, places))
+        self._scalars = _PAGE + len(layout)
+        self._room = room
+        data = _round(self._scalars + room, _PAGE)
+        self._page = _map(path, data + length)
+        self._page[: _HEAD.size] = _HEAD.pack(_MAGIC, 0, len(layout), room, zlib.crc32(layout), 0, 0)
+        self._page[_PAGE : self._scalars] = layout
+        self._views = [_view(self._page, data, places[name]) for name in tensors]
+
+    def fits(self, tensors: Mapping[str, Tensor], scalars: bytes) -> bool:
+        """Whether this snapshot can be written here."""
+        return len(scalars) <= self._room and signature(tensors) == self.signature
+
+    def write(self, step: int, tensors: Mapping[str, Tensor], scalars: bytes) -> None:
+        """Replace what is there by the state after `step`."""
+        self._page[_MARK] = bytes(8)
+        torch._foreach_copy_(self._views, list(tensors.values()))  # one call for all; torch's optimizers use it
+        self._page[self._scalars : self._scalars + len(scalars)] = scalars
+        self._page[_HEAD.size - 12 : _HEAD.size] = struct.pack("<QI", len(scalars), zlib.crc32(scalars))
+        self._page[_MARK] = (step + 1).to_bytes(8, "little")
+
+    def remove(self) -> None:
+        """Give the memory back."""
+        self.path.unlink(missing_ok=True)
+
+
+def signature(tensors: Mapping[str, Tensor]) -> Signature:
+    """Equal where one slot holds both."""
+    return tuple((name, tensor.shape, tensor.dtype) for name, tensor in tensors.items())
+
+
+def size(tensors: Mapping[str, Tensor], room: int) -> int:
+    """About how many bytes a slot for these takes."""
+    return _place(tensors)[1] + room + 2 * _PAGE
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A whole snapshot that lies in memory."""
+
+    path: Path
+    step: int
+    layout: Layout
+
+    def load(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors (views of private pages, good for as long as they are held) and scalars.
+
+        Raises:
+            SlotError: it is not whole any more.
+        """
+        with open_regular(self.path) as descriptor:
+            page = mmap.mmap(descriptor, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        head, layout, scalars = _read(page)
+        if layout != self.layout or head[1] != self.step + 1:
+            raise SlotError("it has changed")
+        data = _round(_PAGE + head[2] + head[3], _PAGE)
+        return {name: _view(page, data, at) for name, at in layout.tensors.items()}, scalars
+
+
+def look(path: Path) -> Snapshot:
+    """What lies in a file.
+
+    Raises:
+        SlotError: no whole snapshot does.
+    """
+    try:
+        with open_regular(path) as descriptor:
+            page = mmap.mmap(descriptor, 0, prot=mmap.PROT_READ)
+    except (OSError, ValueError) as error:
+        raise SlotError(str(error)) from None
+    with page:
+        head, layout, _ = _read(page)
+        return Snapshot(path, head[1] - 1, layout)
+
+
+def _read(page: mmap.mmap) -> tuple[tuple[Any, ...], Layout, dict[str, Any]]:
+    if len(page) < _PAGE:
+        raise SlotError("it is too short")
+    head = _HEAD.unpack(page[: _HEAD.size])
+    magic, mark, layout_length, room, layout_sum, length, scalars_sum = head
+    if magic != _MAGIC or mark == 0:
+        raise SlotError("it was being written")
+    scalars_at = _PAGE + layout_length
+    layout_text, text = page[_PAGE:scalars_at], page[scalars_at : scalars_at + length]
+    if length > room or zlib.crc32(layout_text) != layout_sum or zlib.crc32(text) != scalars_sum:
+        raise SlotError("its content has changed")
+    try:
+        layout = codec.decode(Layout, layout_text)
+        scalars: dict[str, Any] = json.loads(text)
+    except ValueError as error:
+        raise SlotError(str(error)) from None
+    return head, layout, scalars
+
+
+def _place(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Place], int]:
+    places, position = {}, 0
+    for name, tensor in tensors.items():
+        places[name] = Place(dtype_name(tensor.dtype), tuple(tensor.shape), position)
+        position = _round(position + tensor.numel() * tensor.element_size(), _ALIGNED)
+    return places, position
+
+
+def _map(path: Path, length: int) -> mmap.mmap:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, length)
+        return mmap.mmap(descriptor, length)
+    except OSError:
+        path.unlink()
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _view(page: mmap.mmap, data: int, at: Place) -> Tensor:
+    dtype = getattr(torch, at.dtype, None)
+    if not isinstance(dtype, torch.dtype):
+        raise SlotError(f"{at.dtype} is no dtype")
+    count = torch.Size(at.shape).numel()
+    if not count:
+        return torch.empty(at.shape, dtype=dtype)
+    if data + at.start + count * dtype.itemsize > len(page):
+        raise SlotError("a tensor lies outside of the file")
+    return torch.frombuffer(page, dtype=dtype, count=count, offset=data + at.start).view(at.shape)
+
+
+def _round(number: int, step: int) -> int:
+    return -(-number // step) * step
