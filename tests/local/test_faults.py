@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def held(command: Command) -> Command:
 
 
 def test_a_killed_rank_costs_an_attempt_and_no_agent(held: Command, undisturbed: str) -> None:
-    """From the newest checkpoint, under the same agents, to the same model."""
+    """From the last step, which memory has, under the same agents, to the same model."""
     agents = held.agents()
     kill(held.rank_pid(1), signal.SIGKILL)
     restart = held.until_event("Restarting")["event"]["message"]
@@ -47,6 +48,10 @@ def test_a_killed_rank_costs_an_attempt_and_no_agent(held: Command, undisturbed:
     (line,) = status["restarts"]
     assert (line["exit"], line["step"], line["decision"]) == ("SIGKILL", 24, "Restart")
     assert "secondsLost" in line
+    metrics = [json.loads(line) for line in (held.workdir / "checkpoints" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in metrics if "loss" in line] == list(range(1, 41))
+    assert next(line["step"] for line in metrics if line["attempt"] == 2) == 25, "no completed step was lost"
+    assert not list(Path("/dev/shm").glob("trainmaster-*/*/trainmaster-memory-*/attempt-*"))  # noqa: S108
 
 
 def test_a_killed_agent_is_replaced_by_a_new_incarnation(held: Command, undisturbed: str) -> None:
@@ -93,7 +98,8 @@ def test_the_budget_of_restarts_is_honoured(command: Command) -> None:
 
 def test_the_same_error_twice_at_one_step_stops_the_job_and_is_shown_once(command: Command) -> None:
     """Four ranks raise it, in two attempts: one traceback, of the user's code only."""
-    job = a_job(workers={"replicas": 2, "gpus": 2}, arguments={"raise_at": 5})
+    from_the_start = {"everySteps": 10, "memoryEverySteps": 0}  # the task counts the steps of its process
+    job = a_job(workers={"replicas": 2, "gpus": 2}, arguments={"raise_at": 5}, checkpoint=from_the_start)
     assert command.start(job, "--output", "text").end() == 1
     assert command.text.count("LookupError: no word for step 5\n") == 1
     assert command.text.count("Traceback (most recent call last):") == 1
