@@ -42,11 +42,13 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
     memory = Memory(settings, group, strategy)
     memory.start()
 
-    with stop_signal() as stop_asked:
+    with stop_signal() as stop_asked, saver.brought_home():
         for step in range(resumed.step + 1, plan.steps + 1):
             batch = batches.take(step, strategy.share)
             loss = strategy.step(batch)
-            report.stepped(step, loss, batch, saver.committed_step, strategy.waited, memory)
+            report.stepped(
+                step, loss, batch, checkpoint_step=saver.committed_step, waited=strategy.waited, memory=memory
+            )
 
             stopping = (saver.due(step) or report.due) and report.agree(stop_asked(), memory)
             if saver.due(step) or stopping:

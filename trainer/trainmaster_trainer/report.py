@@ -51,7 +51,7 @@ class Report:
         self._metrics.attempt = now
 
     def stepped(
-        self, step: int, loss: Tensor | None, batch: Batch, checkpoint_step: int, waited: float, memory: Memory
+        self, step: int, loss: Tensor | None, batch: Batch, *, checkpoint_step: int, waited: float, memory: Memory
     ) -> None:
         """A step is done: keep its state in memory, if that is due, and only then say so.
 

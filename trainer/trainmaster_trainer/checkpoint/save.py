@@ -19,7 +19,8 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from trainmaster_trainer.checkpoint.manifest import Cursor, Manifest, model_sha2
 from trainmaster_trainer.checkpoint.shard import BadCheckpointError, ShardRecord, write_shard
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.checkpoint.writers import Writers
-from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.errors import ConfigurationError, NonFiniteLossError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
 
@@ -112,6 +113,15 @@ class Saver:
             self._thread = None
         if self._failures and (needed or len(self._failures) > FAILURES_ALLOWED):
             raise SaveFailedError(self._failures[-1])
+
+    @contextmanager
+    def brought_home(self) -> Iterator[None]:
+        """An error that meets all ranks at once does not cost the save that is under way."""
+        try:
+            yield
+        except NonFiniteLossError:
+            self.wait(needed=False)
+            raise
 
     def _generators(self) -> dict[str, Tensor]:
         """The random number generators that go into this rank's shard: its own, or all of them."""
