@@ -80,7 +80,8 @@ def _newest_step(settings: Settings, group: Group) -> int:
 
 
 def _from_memory(recalled: Recalled, durable: int, settings: Settings, group: Group, strategy: Strategy) -> Resumed:
-    randomness.seed_rank(settings.plan.seed, group.rank, recalled.step)
+    draws_as = group.rank if strategy.draws_as is None else strategy.draws_as
+    randomness.seed_rank(settings.plan.seed, draws_as, recalled.step)
     strategy.restore_local(recalled.state)
     if recalled.rng:
         randomness.restore_quickly(recalled.rng)
