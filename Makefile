@@ -22,14 +22,24 @@ $(UV):
 
 setup: .venv/.ready  ## Make .venv from the lock file
 
+.venv-xla/.ready: $(UV) pyproject.toml requirements/xla.lock
+	@echo "Setting up .venv-xla from requirements/xla.lock (another torch of 3 GB the first time) ..."
+	@test -x .venv-xla/bin/python || $(UV) venv --quiet --python python3 .venv-xla
+	@$(UV) pip sync --python .venv-xla/bin/python --require-hashes requirements/xla.lock requirements/build.lock
+	@$(UV) pip install --quiet --python .venv-xla/bin/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+setup-xla: .venv-xla/.ready  ## Make .venv-xla: the trainer on XLA devices (TPU)
+
 lock: $(UV)  ## Resolve pyproject.toml anew into requirements/*.lock
 	$(UV) pip compile $(LOCK_FLAGS) pyproject.toml --extra operator --extra trainer --group dev -o requirements/dev.lock
 	$(UV) pip compile $(LOCK_FLAGS) pyproject.toml --extra operator -c requirements/dev.lock -o requirements/operator.lock
 	$(UV) pip compile $(LOCK_FLAGS) pyproject.toml --extra trainer -c requirements/dev.lock -o requirements/trainer.lock
+	$(UV) pip compile $(LOCK_FLAGS) pyproject.toml requirements/xla.in -o requirements/xla.lock
 	printf "hatchling==1.33.0\neditables\n" | $(UV) pip compile $(LOCK_FLAGS) - -c requirements/dev.lock -o requirements/build.lock
 LOCK_FLAGS := --quiet --generate-hashes --no-emit-index-url --no-header --no-annotate --python-version 3.11
 
-.PHONY: help setup lock
+.PHONY: help setup setup-xla lock
 
 quickstart: .venv/.ready  ## Train handwritten digits with 4 local workers
 	.venv/bin/trainmaster run examples/digits/job.yaml
@@ -44,7 +54,7 @@ check: lint  ## Lint and the fast tests: under a minute
 	@$(PY) -m pytest -q $(FAST_TESTS)
 FAST_TESTS := tests/core tests/advice tests/api tests/wire tests/house
 
-test: lint  ## Every test, the real cluster included
+test: lint .venv-xla/.ready  ## Every test, the real cluster included
 	@$(PY) -c 'from tests.onebox import binaries; binaries.ensure()'  # before the first test that needs one
 	@$(PY) -m pytest $(TEST_FLAGS) tests
 

@@ -174,6 +174,8 @@ STRATEGY = (
     _bad("pipeline elsewhere", "strategy.pipeline", {}, "Remove pipeline, or set type to Pipeline"),
     _bad("mesh elsewhere", "strategy.mesh", {}, "Remove mesh, or set type to Mesh"),
     _bad("compression", "strategy.compression", "BF16", "Remove compression", strategy__type="FullySharded"),
+    _bad("gossip on TPUs", "workers.accelerator", "tpu", "tpu trains OneDevice", strategy__type="Gossip"),
+    _bad("a ring on TPUs", "workers.accelerator", "tpu", "XLA itself", strategy__allReduce={"algorithm": "Ring"}),
     _bad("reproducible LocalSGD", "reproducible", True, "only OneDevice, Mirrored", strategy__type="LocalSGD"),
     _bad("reproducible BF16", "reproducible", True, "an order of their own", strategy__compression="BF16"),
     _bad("reproducible ring", "reproducible", True, "an order of their own", strategy__allReduce={"algorithm": "Ring"}),

@@ -250,3 +250,14 @@ def test_the_service_names_every_replica_from_the_start() -> None:
         "publishNotReadyAddresses": True,
         "selector": {names.LABEL_JOB: "digits"},
     }
+
+
+def test_a_model_of_gpu_is_a_label_of_the_node_beside_the_users_own() -> None:
+    spec = the_pod(a_job().with_workers(1, accelerator="NVIDIA-H200", gpus=1, nodeSelector={"zone": "1"}))["spec"]
+    assert spec["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-H200", "zone": "1"}
+
+
+def test_tpu_chips_are_asked_for_by_their_own_name() -> None:
+    spec = the_pod(a_job().with_workers(1, accelerator="tpu", gpus=4))["spec"]
+    assert "nodeSelector" not in spec
+    assert spec["containers"][0]["resources"]["limits"] == {"google.com/tpu": "4"}

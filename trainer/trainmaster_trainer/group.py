@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
+from trainmaster_trainer import xla
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.settings import Settings
 
@@ -103,6 +104,8 @@ def _from_bytes(data: Tensor) -> Any:
 
 def choose_device(settings: Settings) -> torch.device:
     """The rank's GPU where there are any, else the CPU. (`is_nccl_available` is true on machines without a GPU.)."""
+    if settings.plan.accelerator == xla.ACCELERATOR:
+        return xla.open_device()
     if not torch.cuda.is_available():
         return torch.device("cpu")
     if settings.local_rank >= torch.cuda.device_count():

@@ -77,7 +77,7 @@ def evaluate(strategy: Strategy, group: Group) -> dict[str, float]:
 def make_strategy(settings: Settings, group: Group, task: Task) -> Strategy:
     """The strategy of the plan around a model that has the same weights on all ranks."""
     plan = settings.plan
-    kind = find_strategy(plan.strategy, plan.reproducible)
+    kind = find_strategy(plan.strategy, plan.reproducible, plan.accelerator)
     randomness.seed_alike(plan.seed)
     strategy = kind(task, group, {"seed": plan.seed} if plan.reproducible else plan.strategy_options)
     if strategy.share:

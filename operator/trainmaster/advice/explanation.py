@@ -66,7 +66,7 @@ def _samples(batch: int, job: TrainingJob) -> str:
 
 
 def _role(word: str, replica: ReplicaSpec) -> str:
-    device = f"{replica.gpus} x {replica.gpu_resource}" if replica.gpus else "CPU only"
+    device = f"{replica.gpus} x {replica.device_resource}" if replica.gpus else "CPU only"
     wants = [
         device,
         *(f"{name} {value}" for name, value in (("cpu", replica.cpu), ("memory", replica.memory)) if value),

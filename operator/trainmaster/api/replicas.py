@@ -12,6 +12,10 @@ from pydantic import Field
 from trainmaster.api.model import FreeObject, Int, Keyed, Model, Name, Quantity
 from trainmaster.api.pods import EnvFrom, EnvVar, LocalReference, PodTemplate, Toleration, Volume, VolumeMount
 
+TPU = "tpu"
+"""The accelerator that is no model of a GPU: XLA devices."""
+_TPU_RESOURCE = "google.com/tpu"
+
 LabelValue = Annotated[str, Field(max_length=63)]
 
 
@@ -25,7 +29,9 @@ class ReplicaSpec(Model):
     gpu_resource: Annotated[str, Field(min_length=1, max_length=317)] = "nvidia.com/gpu"
     """The resource that the GPUs are asked for by, for example amd.com/gpu."""
     accelerator: LabelValue | None = None
-    """The model of GPU wanted, for example NVIDIA-H200: the value of the node label nvidia.com/gpu.product."""
+    """The model of GPU wanted, for example NVIDIA-H200: the value of the node label nvidia.com/gpu.product. Or tpu: \
+gpus are then TPU chips (google.com/tpu), all driven by one process, in an image with torch_xla. For OneDevice, \
+Mirrored and AllReduce."""
     cpu: Quantity | None = None
     """CPU cores of each replica: 4 or 500m."""
     memory: Quantity | None = None
@@ -59,5 +65,11 @@ class ReplicaSpec(Model):
 
     @property
     def ranks(self) -> int:
-        """Processes of each replica: one per GPU, or one on CPUs."""
-        return self.gpus or 1
+        """Processes of each replica: one per GPU, or one on CPUs and for all TPU chips."""
+        return 1 if self.accelerator == TPU else self.gpus or 1
+
+    @property
+    def device_resource(self) -> str:
+        """What the GPUs, or TPU chips, are asked for by."""
+        own = "gpu_resource" in self.model_fields_set
+        return _TPU_RESOURCE if self.accelerator == TPU and not own else self.gpu_resource

@@ -46,7 +46,6 @@ _LATER = (
     _Later(
         "spec.checkpoint.resumeFrom.job", _resume_from_job, "resuming from a job's name", "write its folder as path"
     ),
-    _Later("spec.workers.accelerator", lambda s: s.workers.accelerator is not None, "accelerator", "use nodeSelector"),
 )
 
 

@@ -17,7 +17,7 @@ def headline(job: TrainingJob) -> str:
     """What is going to happen."""
     training, workers = job.spec.training, job.spec.workers
     what = training.task or " ".join(training.command or ())
-    devices = f" with {workers.gpus} ranks each" if workers.gpus > 1 else ""
+    devices = f" with {workers.ranks} ranks each" if workers.ranks > 1 else ""
     return f"{job.name}: {what} by {job.spec.strategy.type} on {count(workers.replicas, 'worker')}{devices}"
 
 

@@ -157,7 +157,7 @@ def _amounts(replica: ReplicaSpec) -> list[tuple[str, dict[str, str]]]:
     asked = {name: str(amount) for name, amount in (("cpu", replica.cpu), ("memory", replica.memory)) if amount}
     limits = {"memory": asked["memory"]} if "memory" in asked else {}
     if replica.gpus:
-        limits[replica.gpu_resource] = str(replica.gpus)
+        limits[replica.device_resource] = str(replica.gpus)
     return [(key, value) for key, value in (("requests", asked), ("limits", limits)) if value]
 
 

@@ -7,6 +7,7 @@ the job's spec names and what the agent needs to work at all.
 from typing import Any
 
 from trainmaster.api.job import TrainingJob
+from trainmaster.api.replicas import TPU, ReplicaSpec
 from trainmaster.cluster import container
 from trainmaster.cluster.container import Place, PodSettings
 from trainmaster.cluster.overlay import lay
@@ -19,8 +20,9 @@ Document = dict[str, Any]
 USER = 65532
 GRACE_SECONDS = 30
 _NODE_LOST = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_GPU_MODEL = "nvidia.com/gpu.product"
 _FROM_TEMPLATE = ("labels", "annotations")
-_PASSED_ON = ("nodeSelector", "affinity", "priorityClassName", "imagePullSecrets", "serviceAccountName")
+_PASSED_ON = ("affinity", "priorityClassName", "imagePullSecrets", "serviceAccountName")
 
 
 def labels(job: TrainingJob) -> dict[str, str]:
@@ -108,6 +110,7 @@ def _spec(place: Place, settings: PodSettings) -> Document:
     named = place.spec.to_dict()
     given = named.get("tolerations", [])
     more = {
+        "nodeSelector": {**_gpu_model(place.spec), **named.get("nodeSelector", {})},
         "tolerations": [*given, *_patience(place.job, given)],
         "initContainers": [container.installer(place, settings)] if place.own_image else [],
     }
@@ -120,6 +123,12 @@ def _spec(place: Place, settings: PodSettings) -> Document:
         "containers": [container.trainer(place, settings)],
         **{key: value for key, value in more.items() if value},
     }
+
+
+def _gpu_model(replica: ReplicaSpec) -> dict[str, str]:
+    """The label that NVIDIA's feature discovery puts on nodes; TPU nodes are found by their resource."""
+    wanted = replica.accelerator
+    return {_GPU_MODEL: wanted} if wanted and wanted != TPU else {}
 
 
 def _patience(job: TrainingJob, given: list[Document]) -> list[Document]:

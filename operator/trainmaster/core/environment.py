@@ -4,6 +4,7 @@ Called by both hands when they create a replica; they add what only they know (a
 """
 
 from trainmaster.api.job import TrainingJob
+from trainmaster.api.replicas import TPU
 from trainmaster.wire import codec, names
 from trainmaster.wire.training import TrainingPlan
 
@@ -29,6 +30,7 @@ def training_plan(job: TrainingJob) -> TrainingPlan:
         resume_from=resume.path if resume else None,
         resume_step=resume.step if resume else None,
         reproducible=job.spec.reproducible,
+        accelerator=TPU if job.spec.workers.accelerator == TPU else None,
         hang_seconds=None if hang == "auto" else float(hang),
     )
 

@@ -35,3 +35,4 @@ class TrainingPlan:
     hang_seconds: Optional[float] = None  # a step that takes longer hangs; None: learn it from the job's own steps
     reproducible: bool = False
     memory_every: Optional[int] = None  # a snapshot in memory after so many steps; 0: none; None: as often as is cheap
+    accelerator: Optional[str] = None  # "tpu": XLA devices, all of a replica driven by one rank

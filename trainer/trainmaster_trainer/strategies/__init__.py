@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from trainmaster_trainer import xla
 from trainmaster_trainer.errors import ConfigurationError, near
 from trainmaster_trainer.strategies.all_reduce import AllReduce
 from trainmaster_trainer.strategies.fully_sharded import FullySharded
 from trainmaster_trainer.strategies.one_device import OneDevice
 from trainmaster_trainer.strategies.strategy import Strategy
 from trainmaster_trainer.strategies.virtual_ranks import VirtualRanks
+from trainmaster_trainer.strategies.xla_all_reduce import XlaAllReduce
 
 STRATEGIES: dict[str, type[Strategy]] = {
     "OneDevice": OneDevice,
@@ -32,12 +34,23 @@ PLANNED = [
 REPRODUCIBLE = ("OneDevice", "Mirrored", "AllReduce")
 
 
-def find_strategy(name: str, reproducible: bool = False) -> type[Strategy]:
+# What `spec.workers.accelerator: tpu` can be asked of.
+ON_XLA = ("OneDevice", "Mirrored", "AllReduce")
+
+
+def find_strategy(name: str, reproducible: bool = False, accelerator: str | None = None) -> type[Strategy]:
     """The class for `spec.strategy.type`.
 
     Raises:
-        ConfigurationError: there is none, or none that gives the same bits at any number of ranks.
+        ConfigurationError: there is none, or none that gives the same bits at any number of ranks, or runs on TPUs.
     """
+    if accelerator == xla.ACCELERATOR:
+        if name in ON_XLA and not reproducible:
+            return XlaAllReduce
+        raise ConfigurationError(
+            f"spec.workers.accelerator: tpu trains {', '.join(ON_XLA)}, without reproducible. Choose one of them, or "
+            "leave accelerator out."
+        )
     if reproducible:
         if name in REPRODUCIBLE:
             return VirtualRanks

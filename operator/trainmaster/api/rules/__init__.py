@@ -6,7 +6,7 @@ Rules about what an API server cannot know (does the script exist?) are not here
 
 from __future__ import annotations
 
-from trainmaster.api.rules import lifecycle, pods, reproducible, resource, strategy, training
+from trainmaster.api.rules import accelerator, lifecycle, pods, reproducible, resource, strategy, training
 from trainmaster.api.rules.rule import Rule, Violation, check
 
 RULES: tuple[Rule, ...] = (
@@ -16,6 +16,7 @@ RULES: tuple[Rule, ...] = (
     *pods.RULES,
     *lifecycle.RULES,
     *reproducible.RULES,
+    *accelerator.RULES,
 )
 
 __all__ = ["RULES", "Rule", "Violation", "violations"]

@@ -16,7 +16,10 @@ _MANY = 2
 _COMPRESSES = ("Mirrored", "AllReduce", "ParameterServer", "LocalSGD")
 _ONE_COPY = ("Pipeline", "Tensor")
 
-CEL_RANKS = "(self.workers.gpus > 0 ? self.workers.replicas * self.workers.gpus : self.workers.replicas)"
+CEL_RANKS = (
+    "(self.workers.gpus > 0 && !(has(self.workers.accelerator) && self.workers.accelerator == 'tpu')"
+    " ? self.workers.replicas * self.workers.gpus : self.workers.replicas)"
+)
 _MESH = (
     "(self.strategy.mesh.data * self.strategy.mesh.sharded * self.strategy.mesh.pipeline * self.strategy.mesh.tensor)"
 )

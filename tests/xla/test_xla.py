@@ -1,0 +1,81 @@
+"""AllReduce with `accelerator: tpu`, on XLA's CPU devices: no TPU was at hand.
+
+Runs in `.venv-xla` (make setup-xla), which has torch_xla and a torch of its own: whole jobs, by `trainmaster run`.
+"""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trainmaster.api.generate import ROOT
+
+from tests.local.command import BIN
+
+XLA_BIN = ROOT / ".venv-xla" / "bin" / "trainmaster"
+TOLERANCE = 1e-5
+STEPS = 8
+
+
+def a_job(workers: dict[str, Any], strategy: str = "AllReduce", steps: int = STEPS) -> dict[str, Any]:
+    # 50 divides neither by the devices of one worker nor by those of both.
+    task = "trainmaster_trainer.tasks.digits:Digits"
+    training = {"task": task, "arguments": {"hidden": 32}, "steps": steps, "globalBatchSize": 50}
+    return {
+        "apiVersion": "trainmaster.dev/v1",
+        "kind": "TrainingJob",
+        "metadata": {"name": "digits"},
+        "spec": {"strategy": {"type": strategy}, "training": training, "workers": workers},
+    }
+
+
+def on_xla(replicas: int, chips: int) -> dict[str, Any]:
+    """Workers whose XLA devices are parts of the CPU."""
+    env = [{"name": "PJRT_DEVICE", "value": "CPU"}, {"name": "CPU_NUM_DEVICES", "value": str(chips)}]
+    return {"replicas": replicas, "gpus": chips, "accelerator": "tpu", "env": env}
+
+
+def run(job: dict[str, Any], folder: Path, command: Path) -> "subprocess.CompletedProcess[str]":
+    folder.mkdir(exist_ok=True)
+    (folder / "job.yaml").write_text(json.dumps(job))
+    return subprocess.run(
+        [command, "run", folder / "job.yaml", "--workdir", folder / "run", "--output", "json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+    )
+
+
+def losses(folder: Path) -> list[float]:
+    (path,) = (folder / "run").rglob("metrics.jsonl")
+    return [line["loss"] for line in map(json.loads, path.read_text().splitlines()) if "loss" in line]
+
+
+@pytest.fixture(scope="module")
+def one_device(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    folder = tmp_path_factory.mktemp("one")
+    assert run(a_job({"replicas": 1}, "OneDevice"), folder, BIN).returncode == 0
+    return losses(folder)
+
+
+@pytest.mark.parametrize(("replicas", "chips"), [(1, 4), (2, 2)])
+def test_losses_are_those_of_one_device(tmp_path: Path, one_device: list[float], replicas: int, chips: int) -> None:
+    done = run(a_job(on_xla(replicas, chips)), tmp_path, XLA_BIN)
+    assert done.returncode == 0, done.stderr
+    assert losses(tmp_path) == pytest.approx(one_device, rel=TOLERANCE)
+
+
+def test_a_checkpoint_goes_from_xla_to_one_device(tmp_path: Path, one_device: list[float]) -> None:
+    assert run(a_job(on_xla(1, 2), steps=STEPS // 2), tmp_path, XLA_BIN).returncode == 0
+    done = run(a_job({"replicas": 1}, "OneDevice"), tmp_path, BIN)
+    assert done.returncode == 0, done.stderr
+    assert losses(tmp_path) == pytest.approx(one_device, rel=TOLERANCE)
+
+
+def test_without_torch_xla_the_field_and_the_cure_are_named(tmp_path: Path) -> None:
+    done = run(a_job(on_xla(1, 1)), tmp_path, BIN)
+    assert done.returncode == 1
+    message = json.loads(done.stdout.splitlines()[-1])["message"]
+    assert "spec.workers.accelerator: tpu needs torch_xla" in message

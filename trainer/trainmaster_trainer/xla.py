@@ -1,0 +1,77 @@
+"""XLA devices (TPU), as far as the trainer must know them: the one place that imports torch_xla.
+
+One process drives all XLA devices of its replica (SPMD: Xu et al., "GSPMD", 2021): it holds tensors that are spread
+over a mesh of devices, and XLA adds the communication. torch_xla is an extra of its own with a torch of its own
+(requirements/xla.lock). `PJRT_DEVICE` says which devices: TPU by default, CPU for trying without one.
+
+Used by group.py and strategies/xla_all_reduce.py.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainmaster_trainer.errors import ConfigurationError
+
+ACCELERATOR = "tpu"  # of spec.workers.accelerator
+
+
+def open_device() -> torch.device:
+    """The replica's XLA devices, as the one device that torch sees.
+
+    Raises:
+        ConfigurationError: torch_xla is not installed, or finds no device.
+    """
+    os.environ.setdefault("PJRT_DEVICE", "TPU")
+    try:
+        import torch_xla
+        import torch_xla.runtime
+
+        torch_xla.runtime.use_spmd()
+        device: torch.device = torch_xla.device()
+    except ImportError as error:
+        raise ConfigurationError(
+            f"spec.workers.accelerator: tpu needs torch_xla, which this image does not have ({error}). Take an image "
+            "with requirements/xla.lock installed, or leave accelerator out."
+        ) from None
+    except RuntimeError as error:
+        reason = str(error).strip().split("\n", 1)[0]
+        raise ConfigurationError(
+            f"spec.workers.accelerator: tpu finds no {os.environ['PJRT_DEVICE']} device here: {reason}"
+        ) from None
+    return device
+
+
+class Mesh:
+    """All XLA devices of this replica in a row."""
+
+    def __init__(self) -> None:
+        import numpy as np
+        from torch_xla import runtime
+        from torch_xla.distributed import spmd
+
+        self._spmd = spmd
+        self.size: int = runtime.global_runtime_device_count()
+        self._mesh = spmd.Mesh(np.arange(self.size), (self.size,), ("data",))
+
+    def spread(self, value: Any) -> Any:
+        """Spread the samples of a batch over the devices: of tensors, also inside lists, tuples and dicts."""
+        if isinstance(value, Tensor):
+            self._spmd.mark_sharding(value, self._mesh, ("data", *([None] * (value.dim() - 1))))
+            return value
+        if isinstance(value, (list, tuple)):
+            return type(value)(self.spread(item) for item in value)
+        if isinstance(value, dict):
+            return {key: self.spread(item) for key, item in value.items()}
+        return value
+
+
+def finish_step() -> None:
+    """Have the step that was only recorded so far compiled (the first time) and run."""
+    import torch_xla
+
+    torch_xla.sync()
