@@ -216,7 +216,6 @@ STRATEGY = (
         strategy__type="Mesh",
         workers__gpus=2,
     ),
-    _bad("servers missing", "strategy.type", "ParameterServer", "Set parameterServers", at="parameterServers"),
     _bad("servers for nothing", "parameterServers", {}, "Remove parameterServers"),
     _bad(
         "stale and sync",

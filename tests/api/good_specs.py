@@ -71,6 +71,7 @@ _CHANGES: dict[str, dict[str, Any]] = {
     "AllReduce with its defaults": {"spec.strategy.allReduce": {}},
     "CentralStorage": {"spec.strategy.type": "CentralStorage", "spec.workers": {"gpus": 2}},
     "ParameterServer": _SERVERS,
+    "ParameterServer, servers unsaid": {"spec.strategy.type": "ParameterServer"},
     "ParameterServer, one server": {"spec.strategy.type": "ParameterServer", "spec.parameterServers": {}},
     "ParameterServer Async": {**_SERVERS, "spec.strategy.parameterServer": {"update": "Async", "maxStaleness": 8}},
     "ParameterServer Sync": {**_SERVERS, "spec.strategy.parameterServer": {"update": "Sync", "backupWorkers": 1}},

@@ -109,7 +109,8 @@ class Stage:
         for replica in self._chosen(keys):
             if replica.heartbeat is None:
                 started = dataclasses.replace(replica, phase=observed.RUNNING, obstacle=None)
-                self.replicas[replica.name] = saying(started, a_heartbeat(40000 + 100 * replica.index))
+                beat = a_heartbeat(40000 + 100 * replica.index + 50 * (replica.role != names.WORKER))
+                self.replicas[replica.name] = saying(started, beat)
         return self.settle()
 
     def obey(self, *keys: str, step: int = 1, phase: str = "train") -> Stage:

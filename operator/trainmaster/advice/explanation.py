@@ -8,17 +8,17 @@ from trainmaster.advice.textbook import TEXTBOOK, taxonomy
 from trainmaster.advice.units import in_bytes, in_numbers
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.replicas import ReplicaSpec
+from trainmaster.wire import names
 
 Section = tuple[str, list[str]]
 
 
 def group_facts(job: TrainingJob) -> GroupFacts:
     """The numbers of its spec."""
-    servers = job.spec.parameter_servers
     return GroupFacts(
         workers=job.spec.workers.replicas,
         ranks_per_worker=job.spec.workers.ranks,
-        servers=servers.replicas if servers else 0,
+        servers=job.spec.servers,
         batch=job.spec.training.global_batch_size or 0,
     )
 
@@ -49,8 +49,8 @@ def _strategy(job: TrainingJob) -> Iterator[str]:
 def _processes(job: TrainingJob) -> Iterator[str]:
     spec, batch = job.spec, job.spec.training.global_batch_size
     yield _role("worker", spec.workers)
-    if spec.parameter_servers is not None:
-        yield _role("parameter server", spec.parameter_servers)
+    if spec.servers:
+        yield _role("parameter server", spec.roles[names.PARAMETER_SERVER])
     yield "A replica is a pod on a cluster and an agent process here; its agent starts the ranks and watches them."
     if batch and spec.strategy.type in ("Pipeline", "Tensor"):
         yield f"All ranks work together on each batch of {batch} samples."

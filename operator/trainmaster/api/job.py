@@ -30,7 +30,7 @@ class TrainingJobSpec(Model):
     workers: ReplicaSpec = Field(default_factory=ReplicaSpec)
     """The pods that train."""
     parameter_servers: ReplicaSpec | None = None
-    """The pods that hold the model. For strategy type ParameterServer only."""
+    """The pods that hold the model. For strategy type ParameterServer only; unset there: one."""
     elasticity: Elasticity | None = None
     """Bounds between which the number of workers may change by itself. Unset: it stays."""
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
@@ -57,8 +57,7 @@ OneDevice, Mirrored and AllReduce."""
     @property
     def world_size(self) -> int:
         """Ranks of all replicas of all roles."""
-        servers = self.parameter_servers
-        return self.worker_ranks + (servers.replicas * servers.ranks if servers else 0)
+        return self.worker_ranks + self.servers
 
     @property
     def roles(self) -> dict[str, ReplicaSpec]:
@@ -66,7 +65,19 @@ OneDevice, Mirrored and AllReduce."""
         roles = {names.WORKER: self.workers}
         if self.parameter_servers is not None:
             roles[names.PARAMETER_SERVER] = self.parameter_servers
+        elif self.strategy.type == "ParameterServer":
+            roles[names.PARAMETER_SERVER] = ReplicaSpec()
         return roles
+
+    @property
+    def servers(self) -> int:
+        """How many parameter servers; each is one rank."""
+        return self.roles[names.PARAMETER_SERVER].replicas if names.PARAMETER_SERVER in self.roles else 0
+
+    @property
+    def independent(self) -> bool:
+        """Whether members come and go one by one: no process group spans replicas."""
+        return self.strategy.type in names.INDEPENDENT_STRATEGIES
 
     def not_yet_supported(self) -> tuple[Refusal, ...]:
         """What this spec asks for that comes later: (field, message), empty when all of it works today."""

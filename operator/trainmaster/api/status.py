@@ -169,6 +169,15 @@ class Goodput(StatusModel):
         return f"{100 * self.training / self.total:.0f}%" if self.total > 0 else ""
 
 
+class Founders(StatusModel):
+    """How large the group was when an attempt began. Rank numbers are counted from it, whoever comes or goes later."""
+
+    workers: Count = 0
+    """Workers."""
+    parameter_servers: Count = 0
+    """Parameter servers."""
+
+
 class RestartRecord(StatusModel):
     """A line of the restart ledger: what died, what it cost, and what was decided."""
 
@@ -236,6 +245,11 @@ class TrainingJobStatus(StatusModel):
     """How many times the group has been started; 0 before the first."""
     incarnations: dict[str, Annotated[int, Field(ge=1, le=2**53)]] = Field(default_factory=dict)
     """Replica to how often its pod was replaced; those never replaced are not in it."""
+    starts: dict[str, Count] = Field(default_factory=dict)
+    """Where members come and go one by one (ParameterServer, Gossip): who takes part in this attempt, and how often \
+each was started again alone."""
+    founders: Founders | None = None
+    """With whom this attempt began, where members come and go one by one."""
     start_time: Time | None = None
     """When the first attempt was started."""
     running_time: Time | None = None
@@ -252,6 +266,8 @@ class TrainingJobStatus(StatusModel):
     """Where the time went."""
     avoided_nodes: Annotated[tuple[AvoidedNode, ...], Keyed("node")] = ()
     """Nodes that the job's pods keep away from for a while."""
+    parameter_servers: ReplicaStatus | None = None
+    """The parameter servers, where there are any."""
     restart_count: Count = 0
     """How many times training had to start again."""
     restarts: Annotated[tuple[RestartRecord, ...], AfterValidator(_newest)] = ()

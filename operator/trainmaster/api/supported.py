@@ -33,10 +33,16 @@ def _resume_from_job(spec: TrainingJobSpec) -> bool:
     return spec.checkpoint.resume_from is not None and spec.checkpoint.resume_from.job is not None
 
 
+def _strategy(spec: TrainingJobSpec) -> bool:
+    """A script of one's own brings its own training: Trainmaster then only looks after its members."""
+    alone = spec.independent and spec.training.command is not None
+    return spec.strategy.type not in STRATEGIES and not alone
+
+
 _LATER = (
     _Later(
         "spec.strategy.type",
-        lambda spec: spec.strategy.type not in STRATEGIES,
+        _strategy,
         "this strategy",
         f"use one of {', '.join(STRATEGIES)}",
     ),

@@ -20,6 +20,7 @@ from trainmaster.core.rules import (
     deadline,
     finished,
     losses,
+    members,
     obstacles,
     orders,
     replicas,
@@ -36,6 +37,7 @@ RULES = (
     completion.complete,  # before the deadline: who finished in time has finished
     deadline.expire,
     resizing.resize,  # before losses: a worker that is not there yet is not lost
+    members.look_after,  # where members come and go one by one, instead of the next four
     losses.replace_lost,  # before ranks: a lost pod explains its peers' errors
     causes.name_the_cause,
     restarts.restart_ranks,

@@ -14,7 +14,7 @@ _QUIET_REASONS = frozenset({conditions.WAITING, "JobEnded", "AllReplicasReady"})
 def between(job: TrainingJob, new: TrainingJobStatus) -> tuple[PostEvent, ...]:
     """The events of this step, oldest first."""
     old = job.status
-    told = [_unsupported(old, new), _obstacle(old, new), _replaced(old, new), _phase(old, new)]
+    told = [_unsupported(old, new), _obstacle(old, new), _replaced(old, new), _alone(old, new), _phase(old, new)]
     return tuple(event for event in told if event is not None)
 
 
@@ -46,6 +46,17 @@ def _replaced(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | Non
     if not changed or _restarts(old, new):
         return None
     return PostEvent("Normal", "ReplicaReplaced", new.message or ", ".join(changed))
+
+
+def _alone(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
+    """A member starts again, or joins, while the others train on. That its pod was replaced is told otherwise."""
+    if old.phase != phases.RUNNING or new.phase != phases.RUNNING or old.starts == new.starts:
+        return None
+    if old.incarnations != new.incarnations:
+        return None
+    again = any(new.starts.get(key, 0) > start for key, start in old.starts.items())
+    kind = ("Warning", "MemberRestarted") if again else ("Normal", "MemberJoined")
+    return PostEvent(*kind, new.message or ", ".join(new.starts))
 
 
 def _obstacle(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:

@@ -83,7 +83,8 @@ class Facts:
     def step(self) -> int:
         """The last step that all ranks that speak have ended; as it was written, while none does."""
         speaking = self.at_attempt(messages.RUNNING) + self.at_attempt(messages.FINISHED)
-        ranks = [rank for slot in speaking if slot.heartbeat for rank in slot.heartbeat.ranks if rank.phase != "load"]
+        words = [slot.heartbeat.ranks for slot in speaking if slot.heartbeat and slot.role == names.WORKER]
+        ranks = [rank for said in words for rank in said if rank.phase != "load"]
         if ranks:
             return figures.count(min(rank.step for rank in ranks))
         return self.status.progress.step if self.status.progress else 0
@@ -162,5 +163,4 @@ def began(heartbeat: messages.Heartbeat, attempt: int) -> bool:
 def group_of(job: TrainingJob) -> tuple[tuple[str, int], ...]:
     """(role, index) of every replica that the spec asks for, in rank order."""
     workers = [(names.WORKER, index) for index in range(job.spec.workers.replicas)]
-    servers = job.spec.parameter_servers
-    return (*workers, *((names.PARAMETER_SERVER, index) for index in range(servers.replicas if servers else 0)))
+    return (*workers, *((names.PARAMETER_SERVER, index) for index in range(job.spec.servers)))

@@ -26,6 +26,18 @@ def after_failure(facts: Facts, failure: Failure, **more: object) -> TrainingJob
     return status.model_copy(update={"attempt": facts.status.attempt + 1, "phase": phases.RESTARTING})
 
 
+def after_lonely_failure(facts: Facts, failure: Failure, **more: object) -> TrainingJobStatus:
+    """The status after the failure of a member that starts again alone: the attempt goes on. Or the end."""
+    status = judged(facts, failure, **more)
+    if status.phase in phases.TERMINAL:
+        return status
+    free = " It costs no restart budget." if failure.failure_class in classes.FREE else ""
+    why = f"Starting it again alone; the others train on.{free}"
+    line = status.restarts[-1].model_copy(update={"why": why, "steps_lost": 0})
+    message = f"{failure.replica}: {figures.sentence(failure.evidence)} {why}"
+    return status.model_copy(update={"restarts": (*status.restarts[:-1], line), "message": message})
+
+
 def judged(facts: Facts, failure: Failure, **more: object) -> TrainingJobStatus:
     """The status with `failure` in its ledger, once: the cause takes the line that its first symptom opened."""
     symptom = unexplained(facts.status)
@@ -59,6 +71,8 @@ def undecided(status: TrainingJobStatus) -> RestartRecord | None:
 
 def unexplained(status: TrainingJobStatus) -> RestartRecord | None:
     """The newest line, while it knows but a survivor's error and training has not gone on since."""
+    if status.phase == phases.RUNNING:
+        return None  # training has gone on, but for a member that starts again alone
     last = status.restarts[-1] if status.restarts else None
     return last if last and last.failure_class in classes.SYMPTOMS and last.seconds_lost is None else None
 
@@ -73,6 +87,8 @@ def resumed(facts: Facts, lines: Lines) -> Lines:
     """The lines when training goes on: the newest learns what it cost, and all since the last try what was lost."""
     if not lines or lines[-1].seconds_lost is not None:
         return lines
+    if facts.status.phase == phases.RUNNING:  # only a member was away
+        return _closed(lines, facts.now)
     since = facts.status.running_time
     corrected = [_corrected(line, facts) if since is None or line.time >= since else line for line in lines]
     return _closed(tuple(corrected), facts.now)
@@ -107,7 +123,8 @@ def _line(facts: Facts, failure: Failure, stop: Stop | None, symptom: RestartRec
     step = symptom.step if symptom else min(failure.step, facts.job.spec.training.steps or failure.step)
     decision, why = RESTART, f"Restarting from step {resumes_at}.{free}"
     if stop:
-        echo = failure.failure_class in classes.SYMPTOMS
+        # Where members live alone, no other's end is a cause.
+        echo = failure.failure_class in classes.SYMPTOMS and not facts.job.spec.independent
         decision, why = (WAIT, _HEARING + stop.why) if echo else (STOP, stop.why)
     return RestartRecord(
         attempt=symptom.attempt if symptom else facts.status.attempt,

@@ -8,7 +8,7 @@ is written at once. After the end nothing is reported any more.
 from datetime import datetime
 
 from trainmaster.api.status import Progress, ReplicaStatus, TrainingJobStatus
-from trainmaster.core import conditions, figures, goodput, ledger, phases
+from trainmaster.core import conditions, figures, goodput, ledger, membership, phases
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.rules import orders
 from trainmaster.wire import messages, names
@@ -31,8 +31,9 @@ def _told(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
         "phase": phase,
         "observed_generation": facts.job.generation,
         "conditions": conditions.of(facts, status, phase),
-        "restarts": ledger.resumed(facts, status.restarts) if phase == phases.RUNNING else status.restarts,
+        "restarts": ledger.resumed(facts, status.restarts) if _goes_on(facts, status, phase) else status.restarts,
         **_start(facts, status, phase),
+        **membership.memory(facts, status, phase),
     }
     described = _stored(facts, status.model_copy(update=update))
     if facts.status.finished or (described == facts.status and not _due(facts)):
@@ -40,7 +41,8 @@ def _told(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
     slow = {
         "progress": progress(facts, described),
         "checkpoint": facts.checkpoint,
-        "replicas": _replicas(facts, described),
+        "replicas": _replicas(facts, described, names.WORKER),
+        "parameter_servers": _replicas(facts, described, names.PARAMETER_SERVER) if facts.job.spec.servers else None,
         "message": _waiting(facts, described) or described.message,
     }
     refreshed = _stored(facts, described.model_copy(update=slow))
@@ -90,7 +92,16 @@ def _phase(facts: Facts, status: TrainingJobStatus) -> str:
 
 
 def _running(facts: Facts, phase: str) -> str:
-    return phases.RUNNING if phase == phases.STARTING and _all_train(facts) else phase
+    there = membership.all_began if facts.job.spec.independent else _all_train
+    return phases.RUNNING if phase == phases.STARTING and there(facts) else phase
+
+
+def _goes_on(facts: Facts, status: TrainingJobStatus, phase: str) -> bool:
+    """Whether everybody trains, so that the newest line of the ledger learns what it cost."""
+    if not facts.job.spec.independent:
+        return phase == phases.RUNNING
+    unchanged = status.starts == facts.status.starts and status.incarnations == facts.status.incarnations
+    return phase == phases.RUNNING and unchanged and membership.all_began(facts) and _all_train(facts)
 
 
 def _all_train(facts: Facts) -> bool:
@@ -132,6 +143,8 @@ def progress(facts: Facts, status: TrainingJobStatus) -> Progress:
         (rank for slot in _speaking(facts) for rank in _ranks(slot) if slot.role == names.WORKER),
         key=lambda rank: rank.rank,
     )
+    if facts.job.spec.independent:  # the first worker may have just come
+        ranks = [rank for rank in ranks if rank.phase != "load"]
     before = facts.status.progress or Progress()
     if not ranks or ranks[0].phase == "load":
         return before.model_copy(update={"total_steps": total, "eta": None, "time": facts.now})
@@ -156,11 +169,11 @@ def _eta(total: int | None, step: int, step_seconds: float | None) -> str | None
     return figures.duration((total - step) * step_seconds) or None
 
 
-def _replicas(facts: Facts, status: TrainingJobStatus) -> ReplicaStatus:
-    workers = [slot for slot in facts.slots if slot.role == names.WORKER]
-    ready = 0 if status.finished else sum(1 for slot in workers if slot.ready)
-    selector = f"{names.LABEL_JOB}={facts.job.name},{names.LABEL_ROLE}={names.WORKER}"
-    return ReplicaStatus(ready=ready, desired=len(workers), selector=selector)
+def _replicas(facts: Facts, status: TrainingJobStatus, role: str) -> ReplicaStatus:
+    slots = [slot for slot in facts.slots if slot.role == role]
+    ready = 0 if status.finished else sum(1 for slot in slots if slot.ready)
+    selector = f"{names.LABEL_JOB}={facts.job.name},{names.LABEL_ROLE}={role}"
+    return ReplicaStatus(ready=ready, desired=len(slots), selector=selector)
 
 
 def _due(facts: Facts) -> bool:

@@ -4,12 +4,17 @@ The roster of an attempt is a pure function of the replicas and of what the firs
 operator that was killed in mid-start derives the same one again.
 """
 
+import dataclasses
+
+from trainmaster.core import membership
 from trainmaster.core.facts import Facts, Slot, began
 from trainmaster.wire.messages import Heartbeat, Member, Rendezvous, Roster
 
 
 def roster(facts: Facts) -> Roster | None:
     """The roster of the present attempt, or None while somebody is missing."""
+    if facts.job.spec.independent:
+        return _of_members(facts)
     if not facts.complete:
         return None
     members, rank = [], 0
@@ -19,6 +24,34 @@ def roster(facts: Facts) -> Roster | None:
     first = facts.slots[0]
     meeting = _rendezvous(first.heartbeat, facts.status.attempt)
     return Roster(facts.status.attempt, tuple(members), _address(first), meeting) if meeting else None
+
+
+def _of_members(facts: Facts) -> Roster | None:
+    """Where members come and go: all at the start; then whoever is there, and takes part."""
+    alone = membership.alone(facts)
+    if membership.silent_until(facts) if alone else not facts.complete:
+        return None
+    present = [slot for slot in membership.members(facts) if _takes_part(facts, slot)] if alone else facts.slots
+    first_ranks = membership.first_ranks(facts)
+    lines = tuple(_line(facts, slot, first_ranks[slot.key]) for slot in present)
+    place = membership.meeting(facts) if alone else _rendezvous(facts.slots[0].heartbeat, facts.status.attempt)
+    if place is None or not lines:
+        return None
+    place = dataclasses.replace(place, ports=())  # those are the affair of each line
+    return Roster(facts.status.attempt, lines, _address(facts.slots[0]), place, independent=True)
+
+
+def _takes_part(facts: Facts, slot: Slot) -> bool:
+    return slot.ready and membership.held_until(facts, slot) is None
+
+
+def _line(facts: Facts, slot: Slot, first_rank: int) -> Member:
+    """Its ports are those in use where it trains at this start, else those that its agent offers for the next one."""
+    start, beat = membership.start_of(facts, slot), slot.heartbeat
+    trains = beat is not None and began(beat, facts.status.attempt) and (beat.start or 0) == start
+    place = (beat.rendezvous if trains else beat.offer) if beat else None
+    ports = place.ports if place else ()
+    return dataclasses.replace(_member(slot, first_rank), ports=ports, start=start)
 
 
 def _member(slot: Slot, first_rank: int) -> Member:

@@ -180,15 +180,6 @@ _ABOUT_RANKS = (
         figures={"ranks": Figure(CEL_RANKS, ranks)},
     ),
     Rule(
-        name="servers-given",
-        where=_SPEC,
-        field="parameterServers",
-        cel="self.strategy.type != 'ParameterServer' || has(self.parameterServers)",
-        holds=lambda spec: spec.strategy.type != "ParameterServer" or spec.parameter_servers is not None,
-        message="strategy.type ParameterServer needs parameterServers to hold the model",
-        cure="Set parameterServers, for example to {replicas: 1}",
-    ),
-    Rule(
         name="servers-wanted",
         where=_SPEC,
         field="parameterServers",

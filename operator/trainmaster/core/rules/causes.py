@@ -15,7 +15,7 @@ from trainmaster.core.verdict import NOTHING, Verdict
 def name_the_cause(facts: Facts) -> Verdict:
     """Replace the newest line of the ledger where it names but an echo of another rank's death."""
     symptom = ledger.unexplained(facts.status)
-    if symptom is None:
+    if symptom is None or facts.job.spec.independent:
         return NOTHING
     cause = _cause(facts, symptom.attempt)
     if cause:

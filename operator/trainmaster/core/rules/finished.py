@@ -14,6 +14,8 @@ from trainmaster.wire.messages import EXIT, Orders
 
 # A replica that is still up this long after the end has an agent that does not hear us.
 GOODBYE_SECONDS = 30
+# What servers get to save, from SIGTERM to SIGKILL, once all workers have finished.
+LAST_WORDS_SECONDS = 20.0
 # What was asked for is seen to be done, or asked for again, after this.
 AGAIN_SECONDS = 5
 
@@ -37,8 +39,12 @@ def finish(facts: Facts) -> Verdict:
 
 
 def _goodbye(facts: Facts) -> Orders:
+    # Servers may still be writing what the workers have just finished.
+    grace = LAST_WORDS_SECONDS if facts.job.spec.independent else Orders.grace_seconds
     code = 0 if facts.status.phase == phases.SUCCEEDED else 1
-    return Orders(EXIT, facts.status.attempt, f"The job has {facts.status.phase.lower()}.", exit_code=code)
+    return Orders(
+        EXIT, facts.status.attempt, f"The job has {facts.status.phase.lower()}.", exit_code=code, grace_seconds=grace
+    )
 
 
 def _ended_at(facts: Facts) -> datetime:

@@ -5,7 +5,7 @@ others keep their pods and wait, warm, for the next attempt.
 """
 
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import classes, failures, figures, ledger, phases
+from trainmaster.core import classes, failures, figures, ledger, membership, phases
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.failures import Failure
 from trainmaster.core.verdict import NOTHING, Verdict
@@ -14,7 +14,7 @@ from trainmaster.core.verdict import NOTHING, Verdict
 def replace_lost(facts: Facts) -> Verdict:
     """Write the new incarnations, and a new attempt where ranks of the present one may run, heard of or not."""
     lost = [slot for slot in facts.slots if _lost(facts, slot)]
-    if not lost:
+    if not lost or membership.alone(facts):
         return NOTHING
     incarnations = {**facts.status.incarnations, **{slot.key: slot.incarnation + 1 for slot in lost}}
     failure = _failure(facts, lost)

@@ -2,11 +2,12 @@
 
 from datetime import datetime
 
-from trainmaster.core import budgets, figures, ledger, phases
+from trainmaster.core import budgets, figures, ledger, membership, phases
 from trainmaster.core.actions import GiveOrders
 from trainmaster.core.facts import Facts
 from trainmaster.core.roster import roster
 from trainmaster.core.verdict import NOTHING, Verdict
+from trainmaster.wire import names
 from trainmaster.wire.messages import RUN, WAIT, Orders
 
 
@@ -16,7 +17,19 @@ def give(facts: Facts) -> Verdict:
     if not uids:
         return NOTHING
     orders = _orders(facts)
+    if membership.alone(facts):
+        return _each_alone(facts, orders)
     return Verdict(actions=(GiveOrders(tuple((uid, orders) for uid in uids)),), wake_at=held_until(facts))
+
+
+def _each_alone(facts: Facts, orders: Orders) -> Verdict:
+    """Who is not named does not run: it has not joined yet, or its next start is put off."""
+    named = {names.replica_key(one.role, one.index) for one in orders.roster.members} if orders.roster else set()
+    wait = Orders(WAIT, facts.status.attempt, f"Attempt {facts.status.attempt}: not among its members now.")
+    alive = [slot for slot in facts.slots if slot.replica and slot.replica.alive]
+    given = tuple((slot.replica.uid, orders if slot.key in named else wait) for slot in alive if slot.replica)
+    ends = [membership.silent_until(facts), *(membership.held_until(facts, slot) for slot in alive)]
+    return Verdict(actions=(GiveOrders(given),), wake_at=min((end for end in ends if end), default=None))
 
 
 def may_run(facts: Facts) -> bool:
@@ -44,4 +57,6 @@ def _orders(facts: Facts) -> Orders:
     if members is None:
         # One sentence for the whole wait: naming the missing would wake every agent whenever one calls in.
         return Orders(WAIT, attempt, f"Attempt {attempt}: waiting until all {len(facts.slots)} replicas are here.")
+    if members.independent:
+        return Orders(RUN, attempt, f"Attempt {attempt}: members come and go one by one.", members)
     return Orders(RUN, attempt, f"Attempt {attempt}: all {len(facts.slots)} replicas are here.", members)

@@ -4,7 +4,7 @@ The size that the present attempt was started with stands in `status.replicas.de
 with the attempt.
 """
 
-from trainmaster.core import phases
+from trainmaster.core import membership, phases
 from trainmaster.core.facts import Facts
 from trainmaster.core.verdict import NOTHING, Verdict
 
@@ -12,11 +12,28 @@ from trainmaster.core.verdict import NOTHING, Verdict
 def resize(facts: Facts) -> Verdict:
     """From any phase in which agents may run ranks of the old size. A group that still gathers simply changes."""
     before, now = facts.status.replicas, facts.job.spec.workers.replicas
-    if before is None or before.desired == now or facts.status.phase in phases.GATHERING:
+    if before is None or facts.status.phase in phases.GATHERING:
+        return NOTHING
+    if membership.alone(facts):
+        return _other_servers(facts)
+    if before.desired == now:
         return NOTHING
     update = {
         "attempt": facts.status.attempt + 1,
         "phase": phases.RESIZING,
         "message": f"Resizing from {before.desired} to {now} workers.",
+    }
+    return Verdict(status=facts.status.model_copy(update=update))
+
+
+def _other_servers(facts: Facts) -> Verdict:
+    """Workers come and go as they please (rules/members.py); the model is laid out anew for other servers only."""
+    before, now = facts.status.founders, facts.job.spec.servers
+    if before is None or before.parameter_servers == now:
+        return NOTHING
+    update = {
+        "attempt": facts.status.attempt + 1,
+        "phase": phases.RESIZING,
+        "message": f"Resizing from {before.parameter_servers} to {now} parameter servers.",
     }
     return Verdict(status=facts.status.model_copy(update=update))

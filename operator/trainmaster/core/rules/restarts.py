@@ -4,7 +4,7 @@ The whole group trains again from the newest checkpoint, in the same pods. Each 
 carries the attempt, and the attempt rises with it.
 """
 
-from trainmaster.core import classes, failures, ledger
+from trainmaster.core import classes, failures, ledger, membership
 from trainmaster.core.facts import Facts
 from trainmaster.core.failures import Failure
 from trainmaster.core.roster import roster
@@ -15,7 +15,7 @@ from trainmaster.wire import messages
 def restart_ranks(facts: Facts) -> Verdict:
     """When an agent reports that its ranks of the present attempt died."""
     failed = [failures.of_agent(slot, facts.status.attempt) for slot in facts.at_attempt(messages.FAILED)]
-    if not failed:
+    if not failed or membership.alone(facts):
         return NOTHING
     # The survivors' errors are echoes: name the one that came first where it can be told.
     failed.sort(key=lambda failure: failure.failure_class in classes.SYMPTOMS)
@@ -25,7 +25,7 @@ def restart_ranks(facts: Facts) -> Verdict:
 def restart_drifted(facts: Facts) -> Verdict:
     """When an agent trains with another roster than the one that holds now (a member was replaced meanwhile)."""
     present = roster(facts)
-    if present is None:
+    if present is None or present.independent:
         return NOTHING
     digest = present.digest
     drifted = [slot for slot in facts.at_attempt(messages.RUNNING) if _digest(slot.heartbeat) != digest]

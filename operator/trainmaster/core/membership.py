@@ -1,0 +1,109 @@
+"""Who takes part, where members come and go one by one (ParameterServer, Gossip).
+
+An attempt begins as a group: everybody is there, and nobody is lost without a new attempt, until every agent has said
+that it began. From then on (phase Running) each member lives alone. Who takes part is written in `status.starts`
+before anybody is told. Used by the roster, the rules and the report.
+"""
+
+from collections.abc import Collection
+from datetime import datetime
+
+from trainmaster.api.status import Founders, TrainingJobStatus
+from trainmaster.core import budgets, figures, phases
+from trainmaster.core.facts import Facts, Slot, began
+from trainmaster.wire import messages, names
+from trainmaster.wire.messages import Rendezvous
+
+# A member whose agent does not speak to a new operator is left out of the roster after this.
+SILENCE_SECONDS = 30
+
+
+def alone(facts: Facts) -> bool:
+    """Whether a loss concerns the lost member only."""
+    return facts.job.spec.independent and facts.status.phase == phases.RUNNING
+
+
+def members(facts: Facts) -> tuple[Slot, ...]:
+    """The slots that were told to take part in this attempt."""
+    return tuple(slot for slot in facts.slots if slot.key in facts.status.starts)
+
+
+def start_of(facts: Facts, slot: Slot) -> int:
+    """Which of its starts within the attempt this member is at."""
+    return facts.status.starts.get(slot.key, 0)
+
+
+def is_at(facts: Facts, slot: Slot, *states: str) -> bool:
+    """Whether its agent reports one of `states` of the present attempt and start."""
+    beat = slot.heartbeat
+    if beat is None or beat.state not in states or beat.attempt != facts.status.attempt:
+        return False
+    return (beat.start or 0) == start_of(facts, slot)
+
+
+def trains(facts: Facts, slot: Slot) -> bool:
+    """Whether its ranks run, or have ended well."""
+    return is_at(facts, slot, messages.RUNNING, messages.FINISHED)
+
+
+def can_go_on(facts: Facts, without: Collection[str]) -> bool:
+    """Whether somebody who knows the state of training is left: a server, or without servers any member.
+
+    Whose agent has not spoken to us since we started may be training as well as any.
+    """
+    left = [slot for slot in members(facts) if slot.key not in without and slot.replica and slot.replica.alive]
+    knowing = [slot for slot in left if slot.heartbeat is None or trains(facts, slot)]
+    return any(slot.role == names.PARAMETER_SERVER or not facts.job.spec.servers for slot in knowing)
+
+
+def meeting(facts: Facts) -> Rendezvous | None:
+    """Port and key of the attempt, from anybody who began it: its first worker may be younger than the attempt."""
+    beats = (slot.heartbeat for slot in members(facts))
+    found = (beat.rendezvous for beat in beats if beat and beat.rendezvous and began(beat, facts.status.attempt))
+    return next(found, None)
+
+
+def silent_until(facts: Facts) -> datetime | None:
+    """Until when members that an operator has not heard yet are waited for, so that nobody is told they have gone."""
+    waiting = any(slot.heartbeat is None and slot.replica and slot.replica.alive for slot in members(facts))
+    end = figures.later(facts.incomplete_since, SILENCE_SECONDS)
+    return end if waiting and facts.now < end else None
+
+
+def held_until(facts: Facts, slot: Slot) -> datetime | None:
+    """Until when this member's next start is put off after a failure that needs time to pass."""
+    last = facts.status.restarts[-1] if facts.status.restarts else None
+    if last is None or (last.replica or "").split(" ")[0] != slot.key or not last.time <= facts.now:
+        return None
+    until = budgets.restart_at(facts.job, facts.status.restarts)
+    return until if until and facts.now < until else None
+
+
+def all_began(facts: Facts) -> bool:
+    """Every agent runs the attempt, or is through: from now on each member lives alone."""
+    return bool(facts.slots) and all(trains(facts, slot) for slot in facts.slots)
+
+
+def memory(facts: Facts, status: TrainingJobStatus, phase: str) -> dict[str, object]:
+    """What is written of the members when a phase begins."""
+    if phase in phases.GATHERING or phase == phases.SUSPENDED:
+        return {"starts": {}, "founders": None}
+    if phase != phases.STARTING or status.starts or not facts.job.spec.independent:
+        return {}
+    founders = Founders(workers=facts.job.spec.workers.replicas, parameter_servers=facts.job.spec.servers)
+    return {"starts": {slot.key: 0 for slot in facts.slots}, "founders": founders}
+
+
+def first_ranks(facts: Facts) -> dict[str, int]:
+    """Slot to its first rank: founding workers, founding servers, then workers that were added while training."""
+    each = facts.job.spec.workers.ranks
+    founders = facts.status.founders
+    workers = founders.workers if founders else facts.job.spec.workers.replicas
+    servers = founders.parameter_servers if founders else facts.job.spec.servers
+    found = {}
+    for slot in facts.slots:
+        if slot.role == names.PARAMETER_SERVER:
+            found[slot.key] = workers * each + slot.index
+        else:
+            found[slot.key] = slot.index * each + (servers if slot.index >= workers else 0)
+    return found

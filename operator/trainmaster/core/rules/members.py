@@ -1,0 +1,94 @@
+"""Members that come and go one by one: who is lost or dies starts again alone, who is new joins, the others train on.
+
+Only where no process group spans replicas, and only in phase Running (see `membership`). Each change is written before
+anybody is told of it, with its line in the ledger where it is a failure.
+"""
+
+from trainmaster.api.status import TrainingJobStatus
+from trainmaster.core import classes, failures, figures, ledger, membership
+from trainmaster.core.facts import Facts, Slot
+from trainmaster.core.failures import Failure
+from trainmaster.core.verdict import NOTHING, Verdict
+from trainmaster.wire import messages
+
+
+def look_after(facts: Facts) -> Verdict:
+    """One change of the members, the most pressing first."""
+    if not membership.alone(facts):
+        return NOTHING
+    lost = [slot for slot in facts.slots if _lost(facts, slot)]
+    died = [slot for slot in membership.members(facts) if membership.is_at(facts, slot, messages.FAILED)]
+    status = _dismissed(facts) or _replaced(facts, lost, died) or _again(facts, died) or _joined(facts)
+    return Verdict(status=status) if status else NOTHING
+
+
+def _lost(facts: Facts, slot: Slot) -> bool:
+    """Of a slot that has not joined an absent replica is simply not there yet."""
+    if slot.replica is None:
+        return slot.key in facts.status.starts
+    return not slot.replica.alive
+
+
+def _dismissed(facts: Facts) -> TrainingJobStatus | None:
+    """Fewer workers are wanted. Should one be wanted again, it is another one."""
+    wanted = {slot.key for slot in facts.slots}
+    gone = [key for key in facts.status.starts if key not in wanted]
+    if not gone:
+        return None
+    incarnations = facts.status.incarnations
+    return facts.status.model_copy(
+        update={
+            "starts": {key: start for key, start in facts.status.starts.items() if key in wanted},
+            "incarnations": {**incarnations, **{key: incarnations.get(key, 0) + 1 for key in gone}},
+            "message": f"{', '.join(gone)} is not wanted any more; the others train on.",
+        }
+    )
+
+
+def _replaced(facts: Facts, lost: list[Slot], died: list[Slot]) -> TrainingJobStatus | None:
+    if not lost:
+        return None
+    update = {
+        "incarnations": {**facts.status.incarnations, **{slot.key: slot.incarnation + 1 for slot in lost}},
+        "starts": {key: start for key, start in facts.status.starts.items() if key not in {slot.key for slot in lost}},
+    }
+    failure = _failure(facts, lost)
+    joined = any(slot.key in facts.status.starts for slot in lost)
+    if failure.failure_class in classes.FREE and not joined:
+        return facts.status.model_copy(
+            update={**update, "message": f"{figures.sentence(failure.evidence)} Replacing it."}
+        )
+    if membership.can_go_on(facts, without={slot.key for slot in (*lost, *died)}):
+        return ledger.after_lonely_failure(facts, failure, **update)
+    return ledger.after_failure(facts, failure, **update)
+
+
+def _failure(facts: Facts, lost: list[Slot]) -> Failure:
+    """One failure for all that were lost at once, told by the first that the job itself caused, if any."""
+    found = [
+        failures.of_replica(slot.replica, facts.step) if slot.replica else failures.vanished(slot, facts.step)
+        for slot in lost
+    ]
+    return min(found, key=lambda failure: failure.failure_class in classes.FREE)
+
+
+def _again(facts: Facts, died: list[Slot]) -> TrainingJobStatus | None:
+    if not died:
+        return None
+    slot = died[0]
+    failure = failures.of_agent(slot, facts.status.attempt)
+    if not membership.can_go_on(facts, without={other.key for other in died}):
+        return ledger.after_failure(facts, failure)
+    starts = {**facts.status.starts, slot.key: membership.start_of(facts, slot) + 1}
+    return ledger.after_lonely_failure(facts, failure, starts=starts)
+
+
+def _joined(facts: Facts) -> TrainingJobStatus | None:
+    new = [slot.key for slot in facts.slots if slot.ready and slot.key not in facts.status.starts]
+    if not new:
+        return None
+    update = {
+        "starts": {**facts.status.starts, **dict.fromkeys(new, 0)},
+        "message": f"{', '.join(new)} joined attempt {facts.status.attempt}.",
+    }
+    return facts.status.model_copy(update=update)

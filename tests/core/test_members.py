@@ -1,0 +1,296 @@
+"""Members that come and go one by one: who is lost or dies starts again alone, and the others notice a line only."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from trainmaster.core.observed import Replica
+from trainmaster.wire import messages, names
+from trainmaster.wire.messages import RUN, WAIT, Heartbeat, Member, Orders, Rendezvous, Roster
+
+from tests.builders import a_death, a_job, an_error, deleting, ended, evicted, saying
+from tests.core.stage import Stage
+
+SERVER = "parameterServer-0"
+SCRIPT = {"command": ["python", "train.py"], "steps": 1000}
+
+
+class Members(Stage):
+    """A stage whose agents offer a port per rank, and count their starts."""
+
+    def offer(self) -> Members:
+        """Every agent that has none offers a port of its own."""
+        for name, replica in self.replicas.items():
+            beat = replica.heartbeat
+            if beat and not beat.offer.ports:
+                port = 50000 + 7 * len(name) + sum(name.encode()) + beat.sequence
+                self.replicas[name] = saying(replica, _offering(beat, port))
+        self.settle()
+        return self
+
+    def follow(self, *keys: str, step: int = 1) -> Members:
+        """These agents (all) do as they are told; settle."""
+        for replica in self._chosen(keys):
+            orders = self.orders.get(replica.uid)
+            if replica.heartbeat and orders and orders.verb == RUN and orders.roster:
+                self.replicas[replica.name] = _running(replica, replica.heartbeat, orders.roster, step)
+        self.settle()
+        return self
+
+    def roster(self, key: str = "worker-0") -> Roster:
+        """What this agent was told."""
+        orders = self.told(key)
+        assert orders.roster is not None, orders
+        return orders.roster
+
+    def told(self, key: str) -> Orders:
+        """Its orders."""
+        return self.orders[self.replica(key).uid]
+
+    def line(self, key: str) -> Member | None:
+        """Its line in the roster."""
+        found = [one for one in self.roster().members if names.replica_key(one.role, one.index) == key]
+        return found[0] if found else None
+
+    def dies(self, key: str, **more: object) -> Members:
+        """A rank of this member is killed; settle."""
+        start = self.status.starts.get(key)
+        beat = self.replica(key).heartbeat
+        assert beat
+        report = dataclasses.replace(a_death(), attempt=self.status.attempt, start=start, **more)  # type: ignore[arg-type]
+        died = dataclasses.replace(beat, state=messages.FAILED, exit=report, sequence=beat.sequence + 1)
+        self.change(key, lambda replica: saying(replica, died))
+        return self
+
+
+def _offering(beat: Heartbeat, port: int) -> Heartbeat:
+    return dataclasses.replace(beat, offer=dataclasses.replace(beat.offer, ports=(port,)))
+
+
+def _running(replica: Replica, beat: Heartbeat, roster: Roster, step: int) -> Replica:
+    """As the agent does: anew only if its own line is new."""
+    (line,) = [one for one in roster.members if (one.role, one.index) == (replica.role, replica.index)]
+    if beat.state != messages.WAITING and beat.start == line.start:
+        return saying(replica, dataclasses.replace(beat, roster_digest=roster.digest))
+    assert line.ports == beat.offer.ports, "told to listen where nobody listens"
+    return saying(
+        replica,
+        dataclasses.replace(
+            beat,
+            state=messages.RUNNING,
+            attempt=roster.attempt,
+            start=line.start,
+            roster_digest=roster.digest,
+            rendezvous=dataclasses.replace(roster.rendezvous, ports=line.ports),
+            offer=Rendezvous(beat.offer.port + 1, f"key-{beat.offer.port + 1}", (line.ports[0] + 1,)),
+            ranks=(messages.RankProgress(line.first_rank, step),),
+            sequence=beat.sequence + 1,
+        ),
+    )
+
+
+def a_parameter_server_job(workers: int = 2, servers: int = 1, **spec: object) -> Members:
+    """All of them train."""
+    job = a_job().where(strategy={"type": "ParameterServer"}, parameterServers={"replicas": servers}, training=SCRIPT)
+    stage = Members(job.where(**spec).with_workers(workers))
+    stage.settle().call_in()
+    return stage.offer().follow()
+
+
+def test_the_first_start_is_that_of_a_group() -> None:
+    stage = a_parameter_server_job(workers=2, servers=2)
+    assert stage.status.phase == "Running"
+    assert stage.status.starts == {"worker-0": 0, "worker-1": 0, "parameterServer-0": 0, "parameterServer-1": 0}
+    roster = stage.roster()
+    assert roster.independent
+    assert roster.rendezvous.ports == ()
+    assert [(one.role, one.index, one.first_rank, one.ranks) for one in roster.members] == [
+        ("worker", 0, 0, 1),
+        ("worker", 1, 1, 1),
+        ("parameterServer", 0, 2, 1),
+        ("parameterServer", 1, 3, 1),
+    ]
+    assert len({one.ports for one in roster.members}) == 4
+    assert (stage.status.parameter_servers or stage.status.replicas).summary == "2/2"  # type: ignore[union-attr]
+
+
+def test_nobody_starts_before_all_are_there() -> None:
+    stage = Members(a_job().where(strategy={"type": "Gossip"}, training=SCRIPT).with_workers(3))
+    stage.settle().call_in("worker-0", "worker-1")
+    assert {orders.verb for orders in stage.offer().orders.values()} == {WAIT}
+    stage.call_in()
+    assert stage.offer().follow().status.phase == "Running"
+
+
+def test_a_worker_that_dies_starts_again_alone() -> None:
+    stage = a_parameter_server_job(servers=2)
+    before = stage.roster()
+    stage.dies("worker-1")
+    status = stage.status
+    assert (status.phase, status.attempt, status.starts["worker-1"], status.restart_count) == ("Running", 1, 1, 1)
+    (line,) = status.restarts
+    assert (line.failure_class, line.decision, line.steps_lost) == ("Signal", "Restart", 0)
+    assert "the others train on" in line.why
+    assert line.seconds_lost is None
+    after = stage.roster()
+    changed = [old.index for old, new in zip(before.members, after.members, strict=True) if old != new]
+    assert changed == [1]
+    assert after.rendezvous == before.rendezvous
+    new = stage.line("worker-1")
+    assert new is not None
+    assert (new.start, new.incarnation) == (1, 0)
+    stage.wait(3)
+    stage.follow()
+    assert stage.status.restarts[0].seconds_lost == 3
+    assert [event.reason for event in stage.events][-1] == "MemberRestarted"
+
+
+def test_a_death_is_counted_once_until_it_dies_again() -> None:
+    stage = a_parameter_server_job(servers=2)
+    stage.dies("worker-1")
+    stage.wait(60)
+    assert stage.status.restart_count == 1, "its agent has not taken the orders yet"
+    stage.follow().dies("worker-1")
+    assert (stage.status.restart_count, stage.status.starts["worker-1"]) == (2, 2)
+
+
+@pytest.mark.parametrize("how", [deleting, evicted, ended], ids=lambda how: how.__name__)
+def test_a_lost_pod_is_replaced_and_joins(how: object) -> None:
+    stage = a_parameter_server_job(workers=3)
+    stage.change("worker-1", how)  # type: ignore[arg-type]
+    assert stage.status.incarnations == {"worker-1": 1}
+    assert stage.line("worker-1") is None
+    assert stage.status.attempt == 1
+    stage.call_in()
+    stage.offer()
+    new = stage.line("worker-1")
+    assert new is not None
+    assert (new.incarnation, new.first_rank) == (1, 1)
+    assert stage.told("worker-1").verb == RUN
+    stage.follow()
+    assert stage.status.restarts[0].seconds_lost is not None
+    assert stage.status.restart_count == 1
+
+
+def test_a_pod_that_vanished_is_replaced_too() -> None:
+    stage = a_parameter_server_job(workers=3)
+    stage.vanish("worker-2")
+    assert stage.status.incarnations == {"worker-2": 1}
+    assert stage.status.restarts[0].failure_class == "ReplicaDeleted"
+
+
+def test_the_first_worker_may_go_and_the_key_stays() -> None:
+    stage = a_parameter_server_job()
+    key = stage.roster().rendezvous.key
+    stage.change("worker-0", deleting)
+    stage.call_in()
+    stage.offer()
+    assert stage.roster().rendezvous.key == key
+    assert stage.replica("worker-0").incarnation == 1
+
+
+def test_all_servers_lost_at_once_is_a_new_attempt() -> None:
+    stage = a_parameter_server_job(servers=2)
+    stage.dies(SERVER)
+    assert (stage.status.attempt, stage.status.starts[SERVER]) == (1, 1)
+    stage.change("parameterServer-1", deleting)
+    assert stage.status.attempt == 2, "the other one has nothing to start from yet"
+    assert stage.status.starts == {}
+    assert stage.told("worker-0").verb == WAIT
+
+
+def test_the_only_server_lost_is_a_new_attempt_and_a_worker_is_none() -> None:
+    stage = a_parameter_server_job()
+    stage.dies("worker-0").follow()
+    assert stage.status.attempt == 1
+    stage.dies(SERVER)
+    assert stage.status.attempt == 2
+
+
+def test_before_all_have_begun_they_are_a_group() -> None:
+    stage = Members(a_job().where(strategy={"type": "Gossip"}, training=SCRIPT).with_workers(2))
+    stage.settle().call_in()
+    stage.offer().follow("worker-0")
+    assert stage.status.phase == "Starting"
+    stage.dies("worker-0")
+    assert stage.status.attempt == 2
+
+
+def test_scaling_adds_and_removes_members_without_a_new_attempt() -> None:
+    stage = a_parameter_server_job(workers=2)
+    stage.scale(3)
+    assert (stage.status.attempt, stage.status.phase, stage.line("worker-2")) == (1, "Running", None)
+    stage.call_in()
+    stage.offer()
+    added = stage.line("worker-2")
+    assert added is not None
+    assert added.first_rank == 3, "after the server: nobody's rank changes"
+    stage.follow()
+    stage.scale(1)
+    assert [one.index for one in stage.roster().members] == [0, 0]
+    assert sorted(stage.status.starts) == [SERVER, "worker-0"]
+    assert stage.status.restart_count == 0
+    stage.scale(2)
+    assert stage.replica("worker-1").incarnation == 1, "another one, not the one that was sent away"
+
+
+def test_other_servers_are_a_new_attempt() -> None:
+    stage = a_parameter_server_job()
+    assert stage.job.spec.parameter_servers
+    stage.respec(parameter_servers=stage.job.spec.parameter_servers.model_copy(update={"replicas": 2}))
+    assert (stage.status.attempt, stage.status.phase) == (2, "Resizing")
+
+
+def test_a_new_operator_tells_nobody_that_others_have_gone() -> None:
+    stage = a_parameter_server_job(workers=3)
+    words = {name: replica.heartbeat for name, replica in stage.replicas.items()}
+    stage.operator_restarts()
+    for name in [*words][:-1]:
+        beat = words[name]
+        assert beat
+        stage.replicas[name] = saying(stage.replicas[name], beat)
+    stage.settle()
+    assert {orders.verb for orders in stage.orders.values()} == {WAIT}
+    stage.wait(31)
+    assert len(stage.roster().members) == 3, "who does not speak for so long is left out"
+    assert stage.status.restart_count == 0
+
+
+def test_the_budget_and_repeats_are_those_of_groups() -> None:
+    stage = a_parameter_server_job(failurePolicy={"maxRestarts": 2})
+    for number in (1, 2):
+        stage.dies("worker-0").follow()
+        assert stage.status.restart_count == number
+    stage.dies("worker-0")
+    assert (stage.status.phase, stage.status.reason) == ("Failed", "RestartsExhausted")
+
+
+def test_an_error_that_no_restart_would_mend_ends_the_job() -> None:
+    stage = a_parameter_server_job()
+    report = dataclasses.replace(an_error("no such layer"), exit_code=names.EXIT_BAD_CONFIGURATION)
+    stage.dies("worker-0", exit_code=78, signal=None, error=report.error)
+    assert (stage.status.phase, stage.status.reason) == ("Failed", "BadConfiguration")
+
+
+def test_who_ended_because_another_did_is_counted_too() -> None:
+    """Where members live alone nobody's error is an echo: nobody is waited for, and the second like it is its own."""
+    stage = a_parameter_server_job(failurePolicy={"maxRestarts": 1})
+    error = an_error("Connection reset by peer", kind="RuntimeError").error
+    stage.dies("worker-0", signal=None, exit_code=1, error=error).follow()
+    assert stage.status.restart_count == 1
+    stage.dies("worker-1", signal=None, exit_code=1, error=error)
+    assert stage.status.phase == "Failed"
+
+
+def test_when_all_workers_have_finished_servers_get_time_to_save() -> None:
+    stage = a_parameter_server_job()
+    stage.finish("worker-0", "worker-1")
+    assert stage.status.phase == "Succeeded"
+    assert (stage.told(SERVER).verb, stage.told(SERVER).grace_seconds) == (messages.EXIT, 20)
+
+
+def test_servers_are_one_where_nobody_says_how_many() -> None:
+    stage = Members(a_job().where(strategy={"type": "ParameterServer"}, training=SCRIPT).with_workers(2))
+    stage.settle()
+    assert [name for name in stage.created if "parameterserver" in name] == ["digits-parameterserver-0-0"]
