@@ -80,9 +80,7 @@ def test_the_command_reads_folders_files_jobs_and_the_output_of_a_run(
     assert explain.explain(str(folder / "status.json")) == 0
 
 
-@pytest.mark.parametrize(
-    "content", ["", "[]", "{}", "a: [", "\x00\xff", "{" * 5000, '{"kind": "TrainingJob", "spec": {}}']
-)
+@pytest.mark.parametrize("content", ["", "[]", "{}", "a: [", "\x00\xff", "{" * 5000, '{"kind": "TrainingJob"}'])
 def test_what_has_no_story_is_said_in_a_sentence(
     content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

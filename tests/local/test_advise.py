@@ -1,4 +1,4 @@
-"""`trainmaster advise` on this machine's real speeds."""
+"""`trainmaster advise`, and `explain` of what has not run yet, on this machine's real speeds."""
 
 import json
 import subprocess
@@ -13,6 +13,10 @@ def advise(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([BIN, "advise", *arguments], capture_output=True, text=True, check=False, timeout=200)
 
 
+def explain(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([BIN, "explain", *arguments], capture_output=True, text=True, check=False, timeout=200)
+
+
 def test_advice_for_an_example_ends_with_a_recommendation() -> None:
     done = advise(str(EXAMPLES / "digits" / "job.yaml"), "--network", "10Gbit", "--output", "json")
     assert done.returncode == 0, done.stderr
@@ -22,6 +26,26 @@ def test_advice_for_an_example_ends_with_a_recommendation() -> None:
     assert "AllReduce" in strategies
     assert all(line["stepSeconds"] > 0 for line in answer["predictions"])
     assert answer["conclusion"].startswith("Distributing ")
+
+
+def test_a_job_file_is_explained_with_the_numbers_of_its_own_model() -> None:
+    done = explain(str(EXAMPLES / "digits" / "job.yaml"))
+    assert done.returncode == 0, done.stderr
+    for words in ("data parallel, synchronous, decentralized", "Each step every rank sends", "The model has"):
+        assert words in done.stdout
+
+
+def test_a_script_is_explained_without_numbers() -> None:
+    done = explain(str(EXAMPLES / "script" / "job.yaml"))
+    assert done.returncode == 0, done.stderr
+    assert "its model cannot be looked into" in done.stdout
+
+
+def test_a_bad_job_file_is_explained_as_check_does(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("apiVersion: trainmaster.dev/v1\nkind: TrainingJob\nspec: {stratgy: {}}\n")
+    done = explain(str(tmp_path / "job.yaml"))
+    assert done.returncode == 2
+    assert "Did you mean strategy" in done.stderr
 
 
 def test_a_script_cannot_be_looked_into() -> None:

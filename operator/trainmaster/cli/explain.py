@@ -1,7 +1,8 @@
-"""`trainmaster explain WHAT`: a job's story in plain sentences.
+"""`trainmaster explain WHAT`: what will happen to a job that has not run, and the story of one that has.
 
-WHAT is the folder of a local run, a file or `-`: `.status`, a TrainingJob (`kubectl get tj NAME -o json`), or the
-output of `trainmaster run --output json`. What to make of a document stands in READERS: one line per kind.
+A job file without a status is looked at ahead (explain_job.py). Else WHAT is the folder of a local run, a file or `-`:
+`.status`, a TrainingJob (`kubectl get tj NAME -o json`), or the output of `trainmaster run --output json`. What to make
+of a document stands in READERS: one line per kind.
 """
 
 import json
@@ -14,8 +15,10 @@ import yaml
 
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.cli.check import EXIT_BAD, EXIT_GOOD
+from trainmaster.cli.explain_job import explain_job
 from trainmaster.core.story import story
 
+_JOB_SUFFIXES = (".yaml", ".yml")
 _MOST_BYTES = 16 << 20
 _STATUS_MEMBERS = frozenset({"phase", "attempt", "conditions", "restarts", "observedGeneration"})
 
@@ -28,6 +31,8 @@ class UnreadableError(Exception):
 
 def explain(what: str) -> int:
     """The command. Returns its exit code."""
+    if _lies_ahead(what):
+        return explain_job(what)
     try:
         lines = explained(_document(what), what)
     except UnreadableError as error:
@@ -35,6 +40,18 @@ def explain(what: str) -> int:
         return EXIT_BAD
     print("\n".join(lines))
     return EXIT_GOOD
+
+
+def _lies_ahead(what: str) -> bool:
+    """Whether it is a file of a job that nobody has begun. One that is no YAML is: `check` knows its lines."""
+    path = Path(what)
+    if not path.is_file():
+        return False
+    try:
+        document = _document(what)
+    except UnreadableError:
+        return path.suffix in _JOB_SUFFIXES
+    return "spec" in document and not isinstance(document.get("status"), dict)
 
 
 def explained(document: Document, what: str) -> tuple[str, ...]:

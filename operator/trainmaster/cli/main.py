@@ -52,8 +52,10 @@ the ranks save; a second one ends them at once."""
 CHECK = "Tell everything that is wrong with job files, each problem with its line and its cure. Nothing is started."
 ADVISE = """Run a few steps of the job's model on this machine, predict each strategy by a written cost model
 (operator/trainmaster/advice/cost.py), and say which to take. With --network the ranks are on machines of their own."""
-EXPLAIN = """Tell a job's story in plain sentences: what died and where, the evidence, what it cost, what was decided
-and why. Pipe it from a cluster: kubectl get tj NAME -o json | trainmaster explain -"""
+EXPLAIN = """Of a job file: which processes there will be, who talks to whom, the bytes of a step and the memory of a
+device for this very model, and what a failure does. Of a job that has run: its story in plain sentences, what died and
+where, the evidence, what it cost, what was decided and why. From a cluster:
+kubectl get tj NAME -o json | trainmaster explain -"""
 RENDER = "Print the service and the pods that a cluster would get for this job, as YAML. No cluster is asked."
 CRD = "Print the CustomResourceDefinition of TrainingJob, for kubectl apply -f -."
 OPERATOR = """Serve the TrainingJobs of a cluster: inside it by its service account, outside by KUBECONFIG. The chart
@@ -93,7 +95,7 @@ def _advise(parser: argparse.ArgumentParser) -> None:
 
 
 def _explain(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", metavar="WHAT", help="the folder of a run, a file with a status or a job, or -")
+    parser.add_argument("what", metavar="WHAT", help="a job file, the folder of a run, a file with a status, or -")
     parser.set_defaults(command=lambda options: _load("explain").explain(options.what))
 
 
