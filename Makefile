@@ -41,8 +41,8 @@ LOCK_FLAGS := --quiet --generate-hashes --no-emit-index-url --no-header --no-ann
 
 .PHONY: help setup setup-xla lock
 
-quickstart: .venv/.ready  ## Train handwritten digits with 4 local workers
-	.venv/bin/trainmaster run examples/digits/job.yaml
+quickstart: .venv/.ready  ## Train handwritten digits with 4 local workers, one of which is killed on the way
+	.venv/bin/trainmaster run examples/digits/job.yaml --fault kill:worker/1@step=120
 
 lint: .venv/.ready  ## Format, lint, layers, types
 	@.venv/bin/ruff format --check --quiet .

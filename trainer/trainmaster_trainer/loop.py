@@ -7,6 +7,7 @@ What it is made of: `task` (what), `strategies` (how), `data` (which samples), `
 from __future__ import annotations
 
 import logging
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from trainmaster_trainer.checkpoint.memory import Memory
 from trainmaster_trainer.checkpoint.resume import resume
 from trainmaster_trainer.checkpoint.save import Saver
 from trainmaster_trainer.data import Batches, check_batch_size
+from trainmaster_trainer.faults import Faults
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.progress import Progress
 from trainmaster_trainer.report import Report
@@ -41,6 +43,7 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
     report = Report(settings, group, progress, resumed)
     memory = Memory(settings, group, strategy)
     memory.start()
+    faults = Faults(os.environ, settings)
 
     with stop_signal() as stop_asked, saver.brought_home():
         for step in range(resumed.step + 1, plan.steps + 1):
@@ -49,6 +52,7 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
             report.stepped(
                 step, loss, batch, checkpoint_step=saver.committed_step, waited=strategy.waited, memory=memory
             )
+            faults.after(step)
 
             stopping = (saver.due(step) or report.due) and report.agree(stop_asked(), memory)
             if saver.due(step) or stopping:

@@ -48,7 +48,13 @@ def _parser() -> argparse.ArgumentParser:
 
 RUN = """Train the job with local processes, by the same rules as on a cluster. Without --workdir each run gets a
 folder of its own under .trainmaster/; with it, a run goes on from the checkpoints that it finds there. Ctrl-C lets
-the ranks save; a second one ends them at once."""
+the ranks save; a second one ends them at once.
+
+With --fault the first rank of a replica suffers right after a step: kill:worker/1@step=50 is SIGKILL, stop: is SIGSTOP,
+slow: makes each of its further steps take three times as long, oom: allocates until a limit set for it (RLIMIT_AS,
+512 MiB more than it has) refuses, so that it dies of a MemoryError; a container's limit would kill it.
+corrupt-checkpoint@step=N changes one byte of the checkpoint that is the newest then; it is found when it is next
+read. Each fault comes once, is shown, and the last lines tell what it cost."""
 CHECK = "Tell everything that is wrong with job files, each problem with its line and its cure. Nothing is started."
 ADVISE = """Run a few steps of the job's model on this machine, predict each strategy by a written cost model
 (operator/trainmaster/advice/cost.py), and say which to take. With --network the ranks are on machines of their own."""
@@ -78,7 +84,12 @@ def _run(parser: argparse.ArgumentParser) -> None:
         default="text",
         help="json: one object per line, the last is the job's .status",
     )
-    parser.set_defaults(command=lambda options: _load("run").run(options.job, options.workdir, options.output))
+    parser.add_argument(
+        "--fault", action="append", default=[], metavar="KIND:ROLE/INDEX@step=N", help="a fault to suffer (repeatable)"
+    )
+    parser.set_defaults(
+        command=lambda options: _load("run").run(options.job, options.workdir, options.output, options.fault)
+    )
 
 
 def _check(parser: argparse.ArgumentParser) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from trainmaster.api.job import TrainingJob
     from trainmaster.cli.guarded import GuardedView
     from trainmaster.cli.views import View
+    from trainmaster.local.faults import Armed
     from trainmaster.local.session import Outcome, Session
     from trainmaster.local.variables import Site
     from trainmaster.local.workdir import Workdir
@@ -31,7 +32,7 @@ EXIT_SUCCEEDED, EXIT_FAILED, EXIT_INVALID, EXIT_INTERRUPTED = 0, 1, 2, 130
 DEFAULT_FOLDER = Path(".trainmaster")
 
 
-def run(job_file: str, workdir: str | None, output: str) -> int:
+def run(job_file: str, workdir: str | None, output: str, faults: list[str]) -> int:
     """The command. Returns its exit code."""
     path = Path(job_file)
     if not path.exists():
@@ -40,7 +41,7 @@ def run(job_file: str, workdir: str | None, output: str) -> int:
         return _refuse("trainmaster run needs PyTorch: pip install 'trainmaster[trainer]'")
     try:
         with Interrupts() as interrupts, Scratch() as scratch, WarmParent(scratch) as warm:
-            return Run(path, workdir, output, interrupts, scratch, warm).run()
+            return Run(path, workdir, output, faults, interrupts, scratch, warm).run()
     except KeyboardInterrupt:
         print("Stopped before training began.", file=sys.stderr)
         return EXIT_INTERRUPTED
@@ -58,6 +59,7 @@ class Run:
     path: Path
     workdir: str | None
     output: str
+    faults: list[str]
     interrupts: Interrupts
     scratch: Scratch
     warm: WarmParent
@@ -71,22 +73,28 @@ class Run:
             job = load_or_report(self.path)  # the same words as `trainmaster check`
             if job is None:
                 return EXIT_INVALID
+            from trainmaster.local.faults import Armed, FaultError, parse
+
+            try:
+                armed = Armed.of(parse(self.faults, job), self.scratch.path / "faults")
+            except FaultError as error:
+                return _refuse(f"trainmaster run: {error}")
             folder = Path(self.workdir) if self.workdir else new_folder(job.name)
         try:
             with Workdir(folder) as place:
-                return self._train(job, place)
+                return self._train(job, place, armed)
         except WorkdirError as error:
             print(f"trainmaster run: {error}", file=sys.stderr)
             return EXIT_FAILED
 
-    def _train(self, job: "TrainingJob", place: "Workdir") -> int:
+    def _train(self, job: "TrainingJob", place: "Workdir", armed: "Armed") -> int:
         with self.interrupts.raised():
             from trainmaster.cli.guarded import GuardedView
             from trainmaster.cli.logs import logging_to
             from trainmaster.local.session import Session
 
             view = GuardedView(self._view(job, place.shown))
-            session = Session(job, place, self._site(place), view)
+            session = Session(job, place, self._site(place, armed), view)
         with logging_to(place.logs / "trainmaster.log", view), view:
             outcome = asyncio.run(self._until_end(session, view))
             view.end(outcome, place.result())
@@ -119,7 +127,7 @@ class Run:
 
         return LiveView(job, folder)
 
-    def _site(self, place: "Workdir") -> "Site":
+    def _site(self, place: "Workdir", armed: "Armed") -> "Site":
         from trainmaster.local.variables import Site
 
         return Site(
@@ -128,6 +136,7 @@ class Run:
             scratch=self.scratch.path,
             warm_socket=self.warm.socket,
             token_file=self.scratch.path / "token",
+            armed=armed,
         )
 
     def _exit_code(self, outcome: "Outcome", place: "Workdir") -> int:

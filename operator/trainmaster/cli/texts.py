@@ -55,7 +55,8 @@ def closing_lines(outcome: Outcome, result: dict[str, Any], folder: Path) -> lis
     if status.restart_count:
         figures["restarts"] = str(status.restart_count)
         ledger = [f"    {restart_line(record)}" for record in status.restarts[-_MOST_RESTARTS_TOLD:]]
-    return [*lines, *_rows(figures), *ledger, *_rows({"folder": str(folder)})]
+    faults = [f"  --fault     {fault}: {cost}" for fault, cost in outcome.faults]
+    return [*lines, *_rows(figures), *ledger, *faults, *_rows({"folder": str(folder)})]
 
 
 def trained(status: TrainingJobStatus) -> dict[str, str]:

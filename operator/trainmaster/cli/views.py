@@ -69,6 +69,8 @@ class JsonView:
         """The result of the evaluation, if any, and then `.status`."""
         if result:
             self._print({"result": result})
+        if outcome.faults:
+            self._print({"faults": dict(outcome.faults)})
         self._print(outcome.status.to_dict())
 
     def _print(self, plain: dict[str, Any]) -> None:

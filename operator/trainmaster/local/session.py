@@ -18,6 +18,7 @@ from trainmaster.api.status import CheckpointStatus, Progress, TrainingJobStatus
 from trainmaster.core import figures, phases, report
 from trainmaster.core.actions import PostEvent
 from trainmaster.core.facts import Facts
+from trainmaster.local import faults
 from trainmaster.local.causes import Cause, cause_of
 from trainmaster.local.platform import Listeners, LocalPlatform
 from trainmaster.local.variables import LOOPBACK, Site
@@ -48,6 +49,8 @@ class Outcome:
     status: TrainingJobStatus
     stopped: bool
     cause: Cause
+    faults: tuple[tuple[str, str], ...] = ()
+    """What was done on purpose, and what it cost."""
 
 
 class Session:
@@ -59,6 +62,7 @@ class Session:
         self._queue = WorkQueue()
         self._news = asyncio.Event()
         self._stops = 0
+        self._faults = [*site.armed.faults]  # that have not come yet
         token = secrets.token_urlsafe(32)
         site.token_file.touch(mode=0o600)
         site.token_file.write_text(token)
@@ -90,7 +94,8 @@ class Session:
         if stopped:
             status = _parting(status, self._newest_checkpoint())
             await platform.write_status(platform.job, status)
-        return Outcome(status, stopped, cause_of(status, platform.heartbeats(), self._workdir.logs))
+        costs = faults.costs(platform.site.armed, status)
+        return Outcome(status, stopped, cause_of(status, platform.heartbeats(), self._workdir.logs), costs)
 
     async def _watch(self, task: asyncio.Task[None]) -> None:
         clock, due = asyncio.get_running_loop(), 0.0
@@ -113,9 +118,16 @@ class Session:
         return status.finished or (status.phase == phases.SUSPENDED and self._platform.empty)
 
     async def _tell(self) -> None:
+        self._tell_faults()
         seen = await self._platform.observe(self._platform.key)
         if seen:
             self._audience.progress(seen[0].status, report.progress(Facts(*seen, now()), seen[0].status))
+
+    def _tell_faults(self) -> None:
+        """Those that have come meanwhile."""
+        for fault in [fault for fault in self._faults if self._platform.site.armed.came(fault)]:
+            self._faults.remove(fault)
+            self._audience.event(faults.event(fault))
 
     def _changed(self) -> None:
         self._queue.add(self._platform.key)
@@ -123,6 +135,7 @@ class Session:
 
     def _event(self, event: PostEvent) -> None:
         """The end is told by the view's last lines, and that somebody stopped us is known to who did."""
+        self._tell_faults()  # the cause before its effect
         status = self._platform.job.status
         if not status.finished and not (self._stops and event.reason == phases.SUSPENDED):
             self._audience.event(event)

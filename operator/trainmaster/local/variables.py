@@ -5,12 +5,13 @@ Used by platform.py.
 
 import dataclasses
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.core import actions, environment
 from trainmaster.local.devices import device_environment
+from trainmaster.local.faults import Armed
 from trainmaster.local.processes import inherited_environment
 from trainmaster.wire import codec, names
 
@@ -29,6 +30,7 @@ class Site:
     warm_socket: Path
     token_file: Path
     operator_url: str = ""
+    armed: Armed = field(default_factory=Armed)
 
 
 def agent_variables(
@@ -54,6 +56,7 @@ def agent_variables(
         names.ENV_WARM_SOCKET: str(site.warm_socket),
         names.ENV_PARENT_PID: str(os.getpid()),
         names.ENV_GRACE: str(grace_seconds()),
+        **site.armed.variables(),
     }
 
 

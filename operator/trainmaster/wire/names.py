@@ -43,6 +43,8 @@ ENV_PARENT_PID = "TRAINMASTER_PARENT_PID"  # local hand only: when this process 
 ENV_GRACE = "TRAINMASTER_GRACE_SECONDS"  # what ranks get between SIGTERM and SIGKILL when the agent itself must go
 ENV_PRELOAD = "TRAINMASTER_PRELOAD"  # more modules for the warm parent to import, comma separated
 
+ENV_FAULTS = "TRAINMASTER_FAULTS"  # local hand only: the folder of wire.faults; unset: none
+
 # The agent writes these for a rank beside the usual torchrun variables.
 ENV_PROGRESS_FILE = "TRAINMASTER_PROGRESS_FILE"
 ENV_STACKS_FILE = "TRAINMASTER_STACKS_FILE"  # where a rank that is asked for them writes its Python stacks

@@ -1,0 +1,136 @@
+"""`trainmaster run --fault kill:worker/1@step=50`: understood, armed for the ranks, and told when they have come.
+
+Called by cli/run.py (parse) and session.py. The rank concerned carries a fault out itself, see `wire.faults`.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from trainmaster.api.job import TrainingJob
+from trainmaster.api.status import RestartRecord, TrainingJobStatus
+from trainmaster.core.actions import PostEvent
+from trainmaster.wire import faults, names
+from trainmaster.wire.faults import Fault
+
+FORM = "KIND:ROLE/INDEX@step=N, as in kill:worker/1@step=50, or corrupt-checkpoint@step=N"
+_FAULT = re.compile(r"(?P<kind>[^:@]*)(:(?P<role>[^/@]*)(/(?P<index>[^@]*))?)?@step=(?P<step>.*)")
+# The rank notes the time of a fault just before it comes; the ledger's clock is the same.
+_SLACK = timedelta(seconds=1)
+_ENDING = (faults.KILL, faults.STOP, faults.OOM)
+_WORDS = {
+    faults.KILL: "SIGKILL to {who}",
+    faults.STOP: "SIGSTOP to {who}",
+    faults.OOM: "{who} takes all memory that it is allowed",
+    faults.SLOW: "{who} takes three times as long for each step from now on",
+    faults.CORRUPT_CHECKPOINT: "one byte of the newest checkpoint was changed",
+}
+
+
+class FaultError(Exception):
+    """A --fault that cannot be. The text says what is wrong and what may be."""
+
+
+def parse(texts: list[str], job: TrainingJob) -> tuple[Fault, ...]:
+    """The faults that `texts` ask for.
+
+    Raises:
+        FaultError: one of them is not understood, or not possible in this job.
+    """
+    return tuple(_parse(text, number, job) for number, text in enumerate(texts))
+
+
+def _parse(text: str, number: int, job: TrainingJob) -> Fault:
+    found = _FAULT.fullmatch(text)
+    kind = found["kind"] if found else re.split("[:@]", text)[0]
+    if kind not in faults.KINDS:
+        raise FaultError(f"--fault {text}: {kind!r} is no fault; it is one of {', '.join(faults.KINDS)}")
+    if found is None:
+        raise FaultError(f"--fault {text}: write {FORM}")
+    step = _step(text, found["step"], job)
+    if kind == faults.CORRUPT_CHECKPOINT:
+        if found["role"] is not None:
+            raise FaultError(f"--fault {text}: a checkpoint belongs to all replicas; write {kind}@step={step}")
+        return Fault(kind, step, number=number)
+    role, index = _replica(text, found["role"], found["index"], job)
+    return Fault(kind, step, role, index, number)
+
+
+def _step(text: str, step: str, job: TrainingJob) -> int:
+    if not job.spec.training.task:
+        raise FaultError(f"--fault {text}: a script (spec.training.command) does not tell its steps; a task does")
+    most = job.spec.training.steps or 0
+    if not re.fullmatch("[0-9]{1,18}", step) or not 1 <= int(step) <= most:
+        raise FaultError(f"--fault {text}: step={step} is no step of this job; it has 1 to {most}")
+    return int(step)
+
+
+def _replica(text: str, role: str | None, index: str | None, job: TrainingJob) -> tuple[str, int]:
+    roles = job.spec.roles
+    if role not in roles or index is None:
+        there = ", ".join(f"{name}/0 to {name}/{spec.replicas - 1}" for name, spec in roles.items())
+        raise FaultError(f"--fault {text}: name a replica that the job has: {there}")
+    most = roles[role].replicas - 1
+    if not re.fullmatch("[0-9]{1,9}", index) or int(index) > most:
+        raise FaultError(f"--fault {text}: the job has no {role}/{index}; it has {role}/0 to {role}/{most}")
+    return role, int(index)
+
+
+@dataclass(frozen=True)
+class Armed:
+    """The faults of a run, and the folder through which ranks learn of them."""
+
+    faults: tuple[Fault, ...] = ()
+    folder: Path | None = None
+
+    @classmethod
+    def of(cls, wanted: tuple[Fault, ...], folder: Path) -> "Armed":
+        """Put them where the ranks look."""
+        folder.mkdir()
+        for fault in wanted:
+            fault.path(folder).touch()
+        return cls(wanted, folder)
+
+    def came(self, fault: Fault) -> datetime | None:
+        """When it came; None if it has not."""
+        try:
+            return datetime.fromtimestamp(fault.done(self.folder or Path()).stat().st_mtime, UTC)
+        except OSError:
+            return None
+
+    def variables(self) -> dict[str, str]:
+        """For the agents, which hand them on to the ranks."""
+        return {names.ENV_FAULTS: str(self.folder)} if self.faults else {}
+
+
+def event(fault: Fault) -> PostEvent:
+    """What the view shows when it has come."""
+    what = _WORDS[fault.kind].format(who=f"{fault.role}/{fault.index}")
+    return PostEvent("Warning", "Fault", f"{what} after step {fault.step} (--fault {fault}).")
+
+
+def costs(armed: Armed, status: TrainingJobStatus) -> tuple[tuple[str, str], ...]:
+    """Each fault with what it cost in the end, by the restart ledger."""
+    lines = [*status.restarts]
+    return tuple((str(fault), _cost(fault, armed.came(fault), lines)) for fault in _in_time(armed))
+
+
+def _in_time(armed: Armed) -> list[Fault]:
+    never = datetime.max.replace(tzinfo=UTC)
+    return sorted(armed.faults, key=lambda fault: armed.came(fault) or never)
+
+
+def _cost(fault: Fault, came: datetime | None, lines: list[RestartRecord]) -> str:
+    """Its line is the first one after it that no earlier fault has taken."""
+    if came is None:
+        return "did not come: the run was not at that step"
+    if fault.kind not in _ENDING:
+        return "came, and is no cause of a restart by itself"
+    line = next((line for line in lines if line.time >= came - _SLACK), None)
+    if line is None:
+        return "no restart"
+    lines.remove(line)
+    seconds = "" if line.seconds_lost is None else f", {line.seconds_lost:.2g} s lost"
+    steps = line.steps_lost or 0
+    return f"{steps} {'step' if steps == 1 else 'steps'} to train again{seconds}"

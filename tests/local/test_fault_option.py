@@ -1,0 +1,105 @@
+"""`trainmaster run --fault`: what it may say, and that each fault comes once and is told with its cost."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from trainmaster.api.job import TrainingJob
+from trainmaster.local.faults import FaultError, parse
+from trainmaster.wire import faults
+from trainmaster.wire.faults import Fault
+
+from tests.local.command import TASKS, Command, a_job, a_script
+
+JOB = TrainingJob.model_validate(a_job())
+PARSED = {
+    "kill:worker/1@step=5": Fault("kill", 5, "worker", 1),
+    "stop:worker/0@step=40": Fault("stop", 40, "worker", 0),
+    "oom:worker/1@step=1": Fault("oom", 1, "worker", 1),
+    "slow:worker/1@step=1": Fault("slow", 1, "worker", 1),
+    "corrupt-checkpoint@step=30": Fault("corrupt-checkpoint", 30),
+}
+REFUSED = {
+    "kil:worker/1@step=5": "'kil' is no fault; it is one of kill, stop, oom, slow, corrupt-checkpoint",
+    "": "'' is no fault",
+    "kill": "write KIND:ROLE/INDEX@step=N, as in kill:worker/1@step=50",
+    "kill:worker/1@5": "write KIND:ROLE/INDEX@step=N",
+    "kill:worker/1@step=": "step= is no step of this job; it has 1 to 40",
+    "kill:worker/1@step=0": "step=0 is no step of this job; it has 1 to 40",
+    "kill:worker/1@step=41": "step=41 is no step of this job",
+    "kill:worker/1@step=-3": "step=-3 is no step of this job",
+    "kill:worker/1@step=2.5": "step=2.5 is no step of this job",
+    "kill:worker/2@step=5": "the job has no worker/2; it has worker/0 to worker/1",
+    "kill:worker/x@step=5": "the job has no worker/x",
+    "kill:worker@step=5": "name a replica that the job has: worker/0 to worker/1",
+    "kill@step=5": "name a replica that the job has",
+    "kill:parameterServer/0@step=5": "name a replica that the job has: worker/0 to worker/1",
+    "corrupt-checkpoint:worker/0@step=5": "a checkpoint belongs to all replicas; write corrupt-checkpoint@step=5",
+}
+
+
+@pytest.mark.parametrize("text", PARSED)
+def test_what_it_may_say(text: str) -> None:
+    (fault,) = parse([text], JOB)
+    assert fault == PARSED[text]
+    assert str(fault) == text
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_it_may_not_say(text: str) -> None:
+    with pytest.raises(FaultError) as refused:
+        parse([text], JOB)
+    assert f"--fault {text}: " in str(refused.value)
+    assert REFUSED[text] in str(refused.value)
+
+
+def test_a_fault_is_claimed_once(tmp_path: Path) -> None:
+    (one, two) = parse(["kill:worker/1@step=5", "kill:worker/1@step=5"], JOB)
+    for fault in (one, two):
+        fault.path(tmp_path).touch()
+    assert [*faults.pending(tmp_path)] == [one, two]
+    assert [faults.claim(one, tmp_path), faults.claim(one, tmp_path)] == [True, False]
+    assert [*faults.pending(tmp_path)] == [two]
+
+
+def test_a_fault_that_cannot_be_starts_nothing(command: Command) -> None:
+    assert command.start(a_job(), "--fault", "kill:worker/7@step=5").end() == 2
+    assert "trainmaster run: --fault kill:worker/7@step=5: the job has no worker/7" in command.stderr
+    assert not command.workdir.exists()
+
+
+def test_a_script_has_no_steps_to_name(command: Command, folder: Path) -> None:
+    assert command.start(a_script("pass", folder), "--fault", "kill:worker/0@step=5").end() == 2
+    assert "a script (spec.training.command) does not tell its steps" in command.stderr
+
+
+def test_faults_come_once_and_are_told_with_their_cost(command: Command) -> None:
+    """Three restarts; the corrupted checkpoint is passed over for the one before."""
+    wanted = [
+        "kill:worker/1@step=15",
+        "oom:worker/0@step=22",
+        "corrupt-checkpoint@step=35",
+        "kill:worker/0@step=35",
+        "slow:worker/1@step=39",
+    ]
+    options = [part for fault in wanted for part in ("--fault", fault)]
+    shutil.copy(TASKS / "stuck.py", command.folder)
+    job = a_job(arguments={"seconds": 0.05})  # a checkpoint is there some steps after it was begun
+    job["spec"]["training"]["task"] = "stuck:Stuck"
+    assert command.start(job, *options, "--output", "text").end() == 0
+    lines = command.status["restarts"]
+    assert [(line["replica"], line["step"]) for line in lines] == [
+        ("worker-1 rank 1", 15),
+        ("worker-0 rank 0", 22),
+        ("worker-0 rank 0", 35),
+    ]
+    assert lines[1]["class"] == "OutOfMemory"
+    assert command.status["attempt"] == 4
+    log = (command.workdir / "logs" / "small-worker-0-0.log").read_text()
+    assert "Checkpoint of step 30 is bad, trying the one before" in log
+    for fault in wanted:
+        assert command.text.count(f"(--fault {fault})") == 1, "shown when it came"
+    assert "--fault     kill:worker/1@step=15: 5 steps to train again" in command.text
+    assert "--fault     slow:worker/1@step=39: came, and is no cause of a restart" in command.text

@@ -1,0 +1,100 @@
+"""Faults on purpose: `trainmaster run --fault`, carried out by the rank concerned right after the step that was named.
+
+Used by `loop.py`. Without the variable, which only a local run with --fault sets, nothing of this exists.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from trainmaster.wire import faults, names
+from trainmaster.wire.faults import Fault
+
+from trainmaster_trainer.settings import Settings
+
+# `slow`: so many times the time of a step is slept on top of it.
+SLOWER_BY = 2.0
+# `oom`: how much may still be allocated, and in which pieces.
+OOM_BYTES = 512 << 20
+OOM_PIECE = 64 << 20
+
+
+class Faults:
+    """What is to befall this rank. `after` is called when a step has ended."""
+
+    def __init__(self, environment: Mapping[str, str], settings: Settings) -> None:
+        self._folder = Path(environment.get(names.ENV_FAULTS, ""))
+        self._checkpoints = settings.checkpoints
+        me = (settings.role, int(environment.get(names.ENV_INDEX, "0")))
+        mine = environment.get(names.ENV_FAULTS) and settings.local_rank == 0
+        found = faults.pending(self._folder) if mine else ()
+        self._pending: list[Fault] = [fault for fault in found if (fault.role, fault.index) == me]
+        self._slow = False
+        self._last = time.monotonic()
+
+    def after(self, step: int) -> None:
+        """Suffer what was asked for after this step."""
+        for fault in self._pending:
+            if fault.step == step and faults.claim(fault, self._folder):
+                _ACTS[fault.kind](self)
+        if self._slow:
+            time.sleep(SLOWER_BY * (time.monotonic() - self._last))
+        self._last = time.monotonic()
+
+    def kill(self) -> None:
+        """As `kill -9`."""
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def stop(self) -> None:
+        """As `kill -STOP`."""
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def oom(self) -> None:
+        """Allocate, and write to it, until there is no more: a limit keeps the machine out of it.
+
+        A container's limit kills with SIGKILL; this one makes the allocation fail, as at the end of a GPU's memory.
+        """
+        used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+        _, most = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (used + OOM_BYTES, most))
+        kept = []
+        try:
+            while True:
+                piece = bytearray(OOM_PIECE)
+                ctypes.memset((ctypes.c_char * OOM_PIECE).from_buffer(piece), 1, OOM_PIECE)
+                kept.append(piece)
+        except MemoryError:
+            more = len(kept) * OOM_PIECE >> 20
+            raise MemoryError(f"After {more} MiB more there was no memory for this rank (--fault oom).") from None
+
+    def slow(self) -> None:
+        """From now on."""
+        self._slow = True
+
+    def corrupt_checkpoint(self) -> None:
+        """Flip the bits of one byte in the middle of the newest checkpoint's largest file."""
+        newest = max(self._checkpoints.glob("step-*[0-9]"), default=None)
+        files = [path for path in newest.iterdir() if path.suffix != ".json"] if newest else []
+        if not files:
+            return
+        largest = max(files, key=lambda path: path.stat().st_size)
+        with largest.open("r+b") as file:
+            file.seek(largest.stat().st_size // 2)
+            byte = file.read(1)[0]
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte ^ 0xFF]))
+
+
+_ACTS: dict[str, Callable[[Faults], None]] = {
+    faults.KILL: Faults.kill,
+    faults.STOP: Faults.stop,
+    faults.OOM: Faults.oom,
+    faults.SLOW: Faults.slow,
+    faults.CORRUPT_CHECKPOINT: Faults.corrupt_checkpoint,
+}
