@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
 import shutil
 from pathlib import Path
 
@@ -75,8 +78,18 @@ def test_a_script_has_no_steps_to_name(command: Command, folder: Path) -> None:
     assert "a script (spec.training.command) does not tell its steps" in command.stderr
 
 
+def damaged_files(folder: Path) -> list[str]:
+    """Whose content is not that of the manifest."""
+    shards = json.loads((folder / "manifest.json").read_text())["shards"]
+    return [
+        shard["file"]
+        for shard in shards
+        if hashlib.sha256((folder / shard["file"]).read_bytes()).hexdigest() != shard["sha256"]
+    ]
+
+
 def test_faults_come_once_and_are_told_with_their_cost(command: Command) -> None:
-    """Three restarts; the corrupted checkpoint is passed over for the one before."""
+    """Three restarts, and one byte of a checkpoint that is not what was written."""
     wanted = [
         "kill:worker/1@step=15",
         "oom:worker/0@step=22",
@@ -97,9 +110,9 @@ def test_faults_come_once_and_are_told_with_their_cost(command: Command) -> None
     ]
     assert lines[1]["class"] == "OutOfMemory"
     assert command.status["attempt"] == 4
-    log = (command.workdir / "logs" / "small-worker-0-0.log").read_text()
-    assert "Checkpoint of step 30 is bad, trying the one before" in log
+    assert len(damaged_files(command.workdir / "checkpoints" / "step-00000030")) == 1
+    assert not damaged_files(command.workdir / "checkpoints" / "step-00000040")
     for fault in wanted:
         assert command.text.count(f"(--fault {fault})") == 1, "shown when it came"
-    assert "--fault     kill:worker/1@step=15: 5 steps to train again" in command.text
+    assert re.search(r"--fault     kill:worker/1@step=15: \d steps? to train again, .* s lost", command.text)
     assert "--fault     slow:worker/1@step=39: came, and is no cause of a restart" in command.text

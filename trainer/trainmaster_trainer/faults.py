@@ -21,7 +21,7 @@ from trainmaster_trainer.settings import Settings
 # `slow`: so many times the time of a step is slept on top of it.
 SLOWER_BY = 2.0
 # `oom`: how much may still be allocated, and in which pieces.
-OOM_BYTES = 512 << 20
+OOM_BYTES = 256 << 20
 OOM_PIECE = 64 << 20
 
 
@@ -61,8 +61,8 @@ class Faults:
         A container's limit kills with SIGKILL; this one makes the allocation fail, as at the end of a GPU's memory.
         """
         used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
-        _, most = resource.getrlimit(resource.RLIMIT_AS)
-        resource.setrlimit(resource.RLIMIT_AS, (used + OOM_BYTES, most))
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (used + OOM_BYTES, before[1]))
         kept = []
         try:
             while True:
@@ -71,6 +71,8 @@ class Faults:
                 kept.append(piece)
         except MemoryError:
             more = len(kept) * OOM_PIECE >> 20
+            kept.clear()
+            resource.setrlimit(resource.RLIMIT_AS, before)  # else it could not even say its last words
             raise MemoryError(f"After {more} MiB more there was no memory for this rank (--fault oom).") from None
 
     def slow(self) -> None:
