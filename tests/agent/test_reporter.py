@@ -16,7 +16,7 @@ from trainmaster.wire.progress import ProgressFile, ProgressPage
 from trainmaster_trainer.agent import settings
 from trainmaster_trainer.agent.board import Board, read_checkpoint
 from trainmaster_trainer.agent.files import Files
-from trainmaster_trainer.agent.reporter import Reporter
+from trainmaster_trainer.agent.reporter import Pauses, RefusedError, Reporter, _pause_after
 from trainmaster_trainer.agent.supervise import Agent
 
 from tests.agent.intake import Intake
@@ -167,3 +167,12 @@ def test_a_heartbeat_tells_the_supervisors_state(reporting: Reporting) -> None:
     assert (heartbeat.state, heartbeat.attempt, heartbeat.exit, heartbeat.warm) == ("Failed", 1, report, True)
     assert heartbeat.offer == Rendezvous(99, "k")
     assert heartbeat.rendezvous is None
+
+
+def test_another_operator_is_asked_sooner_than_one_that_is_away() -> None:
+    """The answer 421: who answers does not lead, the next one may. A refusal mends itself slowly, if at all."""
+    waits = {}
+    for status in (421, 503, 403):
+        pauses = Pauses()
+        waits[status] = [_pause_after(RefusedError(status, ""), pauses) for _ in range(12)]
+    assert max(waits[421]) <= 0.3 < max(waits[503]) <= 1.0 < min(waits[403])

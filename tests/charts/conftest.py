@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.cluster_hand.apiserver import ApiServer
+
 from .client import Client
-from .controlplane import control_plane
 from .tools import CHART, NAMESPACE, helm, settings
 
 
@@ -43,5 +44,10 @@ class Plane:
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
     """A private API server for this module."""
     folder = tmp_path_factory.mktemp("control-plane")
-    with control_plane(folder) as admin:
+    server = ApiServer(folder)
+    try:
+        server.start()
+        admin = Client(server.url, server.certificate, server.token)
         yield Plane(admin, admin.kubeconfig(folder / "kubeconfig"))
+    finally:
+        server.stop()

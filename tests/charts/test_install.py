@@ -77,7 +77,7 @@ def test_namespaced_mode_installs_with_rights_in_that_namespace_only(plane: Plan
     said = limited.install("scope=Namespaced", namespace="team-b", create_namespace=False)
     assert "The CRD is not part of this release" in said
     assert "not fenced by an admission policy" in said
-    assert plane.admin.done("GET", "/apis/apps/v1/namespaces/team-b/deployments/trainmaster")["spec"]["replicas"] == 1
+    assert plane.admin.done("GET", "/apis/apps/v1/namespaces/team-b/deployments/trainmaster")["spec"]["replicas"] == 2
 
 
 def test_the_operators_pod_passes_the_restricted_pod_security_standard(plane: Plane) -> None:

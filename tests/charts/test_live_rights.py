@@ -9,6 +9,7 @@ from .conftest import Plane
 from .test_rights import RIGHTS, rights
 from .tools import NAMESPACE
 
+LEASE = {("coordination.k8s.io", "leases", verb) for verb in ("get", "update")}
 # (verb, group, resource, subresource): each would let a thief of the token go further.
 FORBIDDEN = [
     *((verb, "", "secrets", "") for verb in ("get", "list", "watch", "create", "update", "delete")),
@@ -105,13 +106,24 @@ def test_nobody_gets_in_without_a_token(operator: Client) -> None:
     assert stranger.call("GET", "/apis/trainmaster.dev/v1/trainingjobs").status == 401
 
 
+def test_of_all_leases_the_operator_may_touch_its_own(operator: Client) -> None:
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+    lease = operator.done("GET", f"{leases}/trainmaster")
+    operator.done("PUT", f"{leases}/trainmaster", lease)
+    for name in ("another", ""):
+        assert operator.call("GET", f"{leases}/{name}".rstrip("/")).status == 403
+    assert operator.call("POST", leases, {**lease, "metadata": {"name": "another"}}).status == 403
+    assert operator.call("DELETE", f"{leases}/trainmaster").status == 403
+
+
 def test_namespaced_mode_has_no_right_anywhere_else(plane: Plane, operator: Client) -> None:
     """Last: it turns the release into a namespaced one."""
     plane.install('namespaces=["team-a"]', "crds.install=true")
     nobody = plane.admin.as_service_account("team-a", "default")
     assert _told_rights(operator, "team-a") - _told_rights(nobody, "team-a") == RIGHTS
-    for namespace in ("team-b", NAMESPACE, "kube-system"):
+    for namespace in ("team-b", "kube-system"):
         assert _told_rights(operator, namespace) == _told_rights(nobody, namespace)
+    assert _told_rights(operator, NAMESPACE) - _told_rights(nobody, NAMESPACE) == LEASE
     for group, resource, verb in RIGHTS:
         plain, _, subresource = resource.partition("/")
         assert not _may(operator, (verb, group, plain, subresource), None), (verb, resource)

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster_hand.apiserver import free_port
+
 from .conftest import Plane
-from .controlplane import free_ports
 from .test_admission import await_policies
 from .test_install import JOB
 from .tools import NAMESPACE, Object
@@ -26,8 +27,8 @@ TEAMS = ("team-a", "team-b")
 def _operator(plane: Plane, folder: Path, *arguments: str) -> Iterator[Path]:
     """The operator as its pod would run it, except that its token comes by a kubeconfig; gives its log."""
     client = plane.admin.as_service_account(NAMESPACE, "trainmaster")
-    heartbeats, probes = free_ports(2)
-    listen = [f"--listen=127.0.0.1:{heartbeats}", f"--probes=127.0.0.1:{probes}"]
+    listen = [f"--listen=127.0.0.1:{free_port()}", f"--probes=127.0.0.1:{free_port()}"]
+    listen += [f"--lease={NAMESPACE}/trainmaster"]
     environment = {**os.environ, "KUBECONFIG": str(client.kubeconfig(folder / "operator.kubeconfig"))}
     log = folder / "operator.log"
     command = [sys.executable, "-m", "trainmaster", "operator", *listen, *arguments]

@@ -1,6 +1,8 @@
-"""The operator's own Deployment and what stands around it: restricted, alone, found by its Service."""
+"""The operator's own Deployment and what stands around it: restricted, twice, found by its Service."""
 
 from .tools import NAMESPACE, Object, of_kind, render, the
+
+LEASE = f"--lease={NAMESPACE}/trainmaster"
 
 
 def _pod(*values: str) -> Object:
@@ -8,11 +10,26 @@ def _pod(*values: str) -> Object:
     return template
 
 
-def test_two_operators_never_act_at_once() -> None:
-    spec = the(render(), "Deployment")["spec"]
-    assert spec["replicas"] == 1
-    assert spec["strategy"] == {"type": "Recreate"}
-    assert spec["template"]["spec"]["terminationGracePeriodSeconds"] <= 10
+def test_there_is_a_standby_on_another_node() -> None:
+    deployment, budget = the(render(), "Deployment")["spec"], the(render(), "PodDisruptionBudget")["spec"]
+    assert deployment["replicas"] == 2
+    assert deployment["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    assert deployment["template"]["spec"]["terminationGracePeriodSeconds"] <= 10
+    labels = deployment["template"]["metadata"]["labels"]
+    assert budget["maxUnavailable"] == 1
+    assert budget["selector"]["matchLabels"].items() <= labels.items()
+    (soft,) = _pod()["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert soft["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
+    assert soft["podAffinityTerm"]["labelSelector"]["matchLabels"].items() <= labels.items()
+
+
+def test_one_alone_needs_no_budget_and_still_holds_the_lease() -> None:
+    assert of_kind(render("replicas=1"), "PodDisruptionBudget") == []
+    assert LEASE in _pod("replicas=1")["containers"][0]["args"]
+
+
+def test_another_affinity_takes_the_place_of_ours() -> None:
+    assert _pod('affinity={"nodeAffinity":{}}')["affinity"] == {"nodeAffinity": {}}
 
 
 def test_the_pod_has_no_more_power_than_it_needs() -> None:
@@ -61,10 +78,10 @@ def test_settings_reach_the_operator() -> None:
 
 
 def test_the_operator_is_told_its_namespaces() -> None:
-    assert _pod()["containers"][0]["args"] == ["operator"]
-    assert _pod("scope=Namespaced")["containers"][0]["args"] == ["operator", f"--namespace={NAMESPACE}"]
+    assert _pod()["containers"][0]["args"] == ["operator", LEASE]
+    assert _pod("scope=Namespaced")["containers"][0]["args"] == ["operator", LEASE, f"--namespace={NAMESPACE}"]
     args = _pod('namespaces=["a","b"]')["containers"][0]["args"]
-    assert args == ["operator", "--namespace=a", "--namespace=b"]
+    assert args == ["operator", LEASE, "--namespace=a", "--namespace=b"]
 
 
 def test_the_network_policy_lets_in_only_the_pods_of_jobs() -> None:

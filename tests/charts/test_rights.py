@@ -36,29 +36,53 @@ def test_cluster_mode_grants_the_list_and_no_more() -> None:
     (role,) = [one for one in of_kind(objects, "ClusterRole") if one["metadata"]["name"] == binding["roleRef"]["name"]]
     assert rights(role["rules"]) == RIGHTS
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "trainmaster", "namespace": NAMESPACE}]
-    assert of_kind(objects, "Role") == of_kind(objects, "RoleBinding") == []
+    assert [one["metadata"]["name"] for one in of_kind(objects, "Role")] == ["trainmaster-lease"]
+
+
+def test_the_lease_is_the_only_one_that_may_be_touched() -> None:
+    for values in ([], ['namespaces=["a","b"]'], ["scope=Namespaced"]):
+        objects = render(*values)
+        (role,) = [one for one in of_kind(objects, "Role") if one["metadata"]["name"] == "trainmaster-lease"]
+        (binding,) = [one for one in of_kind(objects, "RoleBinding") if one["metadata"]["name"] == "trainmaster-lease"]
+        lease = the(objects, "Lease")
+        assert role["rules"] == [
+            {
+                "apiGroups": ["coordination.k8s.io"],
+                "resources": ["leases"],
+                "resourceNames": [lease["metadata"]["name"]],
+                "verbs": ["get", "update"],
+            }
+        ]
+        assert {one["metadata"]["namespace"] for one in (role, binding, lease)} == {NAMESPACE}
+        assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "trainmaster", "namespace": NAMESPACE}]
+        assert "spec" not in lease, "an upgrade must not take the lease away from its holder"
 
 
 def test_namespaced_mode_grants_the_same_list_there_and_nothing_elsewhere() -> None:
     objects = render('namespaces=["a","b"]')
     assert {one["kind"] for one in objects} & CLUSTER_SCOPED == set()
-    assert {one["metadata"]["namespace"]: rights(one["rules"]) for one in of_kind(objects, "Role")} == {
+    assert {one["metadata"]["namespace"]: rights(one["rules"]) for one in _of_jobs(objects, "Role")} == {
         "a": RIGHTS,
         "b": RIGHTS,
     }
-    for binding in of_kind(objects, "RoleBinding"):
+    for binding in _of_jobs(objects, "RoleBinding"):
         assert binding["roleRef"] == {
             "apiGroup": "rbac.authorization.k8s.io",
             "kind": "Role",
             "name": "trainmaster",
         }
         assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "trainmaster", "namespace": NAMESPACE}]
-    assert len(of_kind(objects, "RoleBinding")) == 2
+    assert len(_of_jobs(objects, "RoleBinding")) == 2
+
+
+def _of_jobs(objects: list[Object], kind: str) -> list[Object]:
+    """Without the one for the lease."""
+    return [one for one in of_kind(objects, kind) if one["metadata"]["name"] == "trainmaster"]
 
 
 def test_scope_namespaced_means_the_own_namespace() -> None:
     objects = render("scope=Namespaced", namespace="team-a")
-    assert [one["metadata"]["namespace"] for one in of_kind(objects, "Role")] == ["team-a"]
+    assert [one["metadata"]["namespace"] for one in _of_jobs(objects, "Role")] == ["team-a"]
 
 
 def test_namespaced_mode_installs_what_is_cluster_scoped_only_when_asked() -> None:
@@ -72,7 +96,7 @@ def test_there_is_no_wildcard_anywhere() -> None:
     for values in ([], ['namespaces=["a"]']):
         for role in (one for one in render(*values) if one["kind"] in ("Role", "ClusterRole")):
             assert all("*" not in part for right in rights(role["rules"]) for part in right)
-            assert all(set(rule) == {"apiGroups", "resources", "verbs"} for rule in role["rules"])
+            assert all(set(rule) - {"resourceNames"} == {"apiGroups", "resources", "verbs"} for rule in role["rules"])
 
 
 def test_users_get_trainingjobs_through_the_roles_that_they_have() -> None:

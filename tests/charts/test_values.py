@@ -23,7 +23,7 @@ def test_lint(values: list[str]) -> None:
 @pytest.mark.parametrize(
     ("value", "named"),
     [
-        ("replicas=3", "replicas"),
+        ("replicas=0", "replicas"),
         ("scope=Everywhere", "scope"),
         ("image.operater=x", "operater"),
         ("image.pullPolicy=Sometimes", "pullPolicy"),

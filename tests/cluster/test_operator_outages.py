@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -33,6 +34,33 @@ def test_an_operator_killed_while_ranks_die(job: Job, cluster: Flavour) -> None:
     _kill_operator(cluster)
     job.kill_rank("digits-worker-0-0")
     cluster.kubectl("rollout", "status", "deployment/trainmaster", SYSTEM, "--timeout=60s")
+    status = job.wait("Succeeded", 400)
+    assert (status["attempt"], status["restartCount"], len(status["restarts"])) == (2, 1, 1)
+    assert {name: pod["metadata"]["uid"] for name, pod in job.pods().items()} == uids
+
+
+def _leader(cluster: Flavour) -> str:
+    """The pod that holds the lease."""
+    path = "jsonpath={.spec.holderIdentity}"
+    return cluster.kubectl("get", "lease/trainmaster", SYSTEM, f"--output={path}").partition("_")[0]
+
+
+def test_the_leader_killed_under_a_training_job(
+    job: Job, cluster: Flavour, record_property: Callable[[str, object], None]
+) -> None:
+    """At once and without a word, while a rank dies: the standby judges that death, once."""
+    cluster.kubectl("rollout", "status", "deployment/trainmaster", SYSTEM, "--timeout=120s")
+    job.submit(training=LONG)
+    job.wait("Running")
+    job.wait_for_step(200)
+    uids = {name: pod["metadata"]["uid"] for name, pod in job.pods().items()}
+    before = _leader(cluster)
+    cluster.kubectl("delete", "pod", before, SYSTEM, "--grace-period=0", "--force", "--wait=false")
+    began = time.monotonic()
+    job.kill_rank("digits-worker-0-0")
+    job.wait_for("jsonpath={.status.attempt}=2", 60)
+    record_property("seconds_to_the_next_attempt", round(time.monotonic() - began, 2))
+    assert _leader(cluster) not in ("", before)
     status = job.wait("Succeeded", 400)
     assert (status["attempt"], status["restartCount"], len(status["restarts"])) == (2, 1, 1)
     assert {name: pod["metadata"]["uid"] for name, pod in job.pods().items()} == uids

@@ -1,4 +1,4 @@
-"""The chart grants the operator exactly what it uses: its ClusterRole against the audit log of a real job's whole life.
+"""The chart grants the operator exactly what it uses: its roles against the audit log of a real job's whole life.
 
 The job meets everything that calls for a right: names that are taken, edits that collide with the operator's own
 writes, a suspension, an end, and a TTL.
@@ -149,10 +149,12 @@ def _await(true: Callable[[], bool], what: str, seconds: float = 90) -> None:
 
 
 def _granted(cluster: Flavour) -> set[Right]:
-    role = yaml.safe_load(cluster.kubectl("get", "clusterrole", "trainmaster", "--output=yaml"))
+    of_jobs = yaml.safe_load(cluster.kubectl("get", "clusterrole", "trainmaster", "--output=yaml"))
+    words = ("get", "role", "trainmaster-lease", "--namespace=trainmaster-system", "--output=yaml")
+    of_lease = yaml.safe_load(cluster.kubectl(*words))
     return {
         (group, resource, verb)
-        for rule in role["rules"]
+        for rule in of_jobs["rules"] + of_lease["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]

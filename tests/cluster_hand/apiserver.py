@@ -140,19 +140,24 @@ class ApiServer:
 
     def audit(self, namespace: str, agent: str = "trainmaster") -> Counter[str]:
         """What a client asked for in a namespace: "verb resource" to how often."""
-        lines = (self.folder / "audit.log").read_text().splitlines()
-        events = (json.loads(line) for line in lines)
         return Counter(
             f"{event['verb']} {event['objectRef']['resource']}{_sub(event['objectRef'])}"
-            for event in events
-            if event.get("userAgent", "").startswith(agent)
-            and event.get("objectRef", {}).get("namespace") == namespace
-            and event["stage"] == "ResponseComplete"
+            for event in self.requests(agent)
+            if event.get("objectRef", {}).get("namespace") == namespace
         )
 
+    def requests(self, agent: str) -> list[Document]:
+        """Every request of a client, by the beginning of its user agent, as the audit log has it."""
+        lines = (self.folder / "audit.log").read_text().splitlines()
+        events = (json.loads(line) for line in lines)
+        ended = (event for event in events if event["stage"] == "ResponseComplete")
+        return [event for event in ended if event.get("userAgent", "").startswith(agent)]
+
     def _ready(self) -> bool:
+        """It says so, and does not put off those who ask for jobs (429, "storage is (re)initializing")."""
         try:
-            return self.try_call("GET", "/readyz").status == 200
+            jobs = self.try_call("GET", "/apis/trainmaster.dev/v1/trainingjobs").status
+            return self.try_call("GET", "/readyz").status == 200 and jobs != 429
         except OSError:
             return False
 

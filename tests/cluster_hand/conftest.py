@@ -93,9 +93,9 @@ def _install(server: ApiServer) -> None:
     grant(server, "trainmaster", "/apis/rbac.authorization.k8s.io/v1", "ClusterRole")
 
 
-def grant(server: ApiServer, account: str, path: str, kind: str) -> None:
+def grant(server: ApiServer, account: str, path: str, kind: str, rules: list[dict[str, list[str]]] = RULES) -> None:
     """What the operator may do, everywhere or in one namespace."""
-    server.call("POST", f"{path}/{kind.lower()}s", {"metadata": {"name": account}, "rules": RULES})
+    server.call("POST", f"{path}/{kind.lower()}s", {"metadata": {"name": account}, "rules": rules})
     binding = {
         "metadata": {"name": account},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": account},

@@ -17,8 +17,9 @@ READY_SECONDS = 60.0
 class OperatorProcess:
     """`trainmaster operator` with a kubeconfig."""
 
-    def __init__(self, folder: Path, kubeconfig: Path, *namespaces: str) -> None:
+    def __init__(self, folder: Path, kubeconfig: Path, *namespaces: str, lease: str = "") -> None:
         self.log = folder / "operator.log"
+        self._lease = [f"--lease={lease}"] if lease else []
         self._kubeconfig = kubeconfig
         self._namespaces = namespaces
         self._port, self._probe_port = free_port(), free_port()
@@ -44,6 +45,7 @@ class OperatorProcess:
         """Start; does not wait."""
         command = [sys.executable, "-m", "trainmaster", "operator", f"--listen=127.0.0.1:{self._port}"]
         command += [f"--probes=127.0.0.1:{self._probe_port}", *(f"--namespace={name}" for name in self._namespaces)]
+        command += self._lease
         environment = {**os.environ, "KUBECONFIG": str(self._kubeconfig), "TRAINMASTER_TRAINER_IMAGE": "trainer:test"}
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
@@ -80,6 +82,11 @@ class OperatorProcess:
         """Any other."""
         assert self._process
         self._process.send_signal(number)
+
+    def wait(self, seconds: float = READY_SECONDS) -> int:
+        """Until it ends by itself: the exit code."""
+        assert self._process
+        return self._process.wait(seconds)
 
     def terminate(self) -> tuple[int, float]:
         """SIGTERM: the exit code, and the seconds that it took."""

@@ -140,7 +140,7 @@ async def cluster_world(server: ApiServer) -> AsyncIterator[ClusterWorld]:
     url = f"http://127.0.0.1:{listen.port}"
     login = kopf.ConnectionInfo(server=server.url, ca_path=str(server.certificate), token=server.token)
     namespace = f"contract-{next(_numbers)}"
-    options = Options(PodSettings(url, "trainer:test"), (namespace,), listen, probes)
+    options = Options(PodSettings(url, "trainer:test"), (namespace,), listen=listen, probes=probes)
     hand = QuietHand(options, Connection(lambda: login))
     world = ClusterWorld(server, hand, namespace, url)
     await hand.start()

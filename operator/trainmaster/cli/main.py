@@ -121,6 +121,9 @@ def _crd(parser: argparse.ArgumentParser) -> None:
 
 def _operator(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--namespace", action="append", default=[], help="watch this namespace only (repeatable)")
+    parser.add_argument(
+        "--lease", default="", metavar="NAMESPACE/NAME", help="of several operators, lead by this Lease"
+    )
     parser.add_argument("--listen", default="0.0.0.0:8080", help="where agents call in (default %(default)s)")
     parser.add_argument("--probes", default="0.0.0.0:8081", help="where /healthz and /readyz answer")
     parser.set_defaults(command=lambda options: _load("operator").run(options))

@@ -19,6 +19,7 @@ from trainmaster.cluster import operator
 from trainmaster.cluster.connection import bracketed
 from trainmaster.cluster.hand import Address, Options
 from trainmaster.cluster.manifests import PodSettings
+from trainmaster.queueing import Key
 
 DEFAULT_TRAINER_IMAGE = "trainmaster/trainer:dev"
 
@@ -32,11 +33,22 @@ def run(options: argparse.Namespace) -> int:
     )
     try:
         listen, probes = Address.parse(options.listen), Address.parse(options.probes)
+        lease = _lease(options.lease)
     except ValueError as error:
         print(f"trainmaster operator: {error}", file=sys.stderr)
         return 2
     settings = pod_settings(os.environ, listen)
-    return operator.run(Options(settings, tuple(options.namespace), listen, probes))
+    return operator.run(Options(settings, tuple(options.namespace), lease, listen, probes))
+
+
+def _lease(text: str) -> Key | None:
+    """`namespace/name`; empty: none."""
+    if not text:
+        return None
+    namespace, slash, name = text.partition("/")
+    if not (slash and namespace and name):
+        raise ValueError(f"--lease {text!r} is not NAMESPACE/NAME")
+    return Key(namespace, name)
 
 
 def pod_settings(environment: Mapping[str, str], listen: Address) -> PodSettings:

@@ -8,6 +8,7 @@
     pods        a pod's JSON to core.observed.Replica
     manifests   a job and a replica to a pod and a service; `overlay` merges the user's template
     client      requests to the API server; `connection` who and where, `throttle` how many at once
+    lease       which of several operators may write
     refusals    what the API server refused, and when to ask again
     reporting   Kubernetes events for people
     tokens      who may speak for a replica

@@ -8,11 +8,12 @@ import json
 import logging
 import random
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
 import aiohttp
+from aiohttp.abc import AbstractStreamWriter
 
 from trainmaster.cluster.connection import Connection
 from trainmaster.cluster.throttle import Throttle
@@ -34,6 +35,7 @@ LONGEST_PAUSE_SECONDS = 30.0
 SILENCE_SECONDS = 150.0
 # A dead line is found sooner, by TCP itself: after this time without a sign of the other end.
 _KEEPALIVE = {socket.TCP_KEEPIDLE: 10, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 4, socket.TCP_USER_TIMEOUT: 30_000}
+NOT_LEADING = "another operator may lead by now"
 _NOT_NOW = (HTTPStatus.UNAUTHORIZED, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
 
 
@@ -48,11 +50,14 @@ class RefusalError(Exception):
 
 
 class Client:
-    """One API server. `open` before use, `close` after it."""
+    """One API server. `open` before use, `close` after it. Nothing is written while `may_write` says no."""
 
-    def __init__(self, connection: Connection, agent: str = "trainmaster-operator") -> None:
+    def __init__(
+        self, connection: Connection, agent: str = "trainmaster-operator", may_write: Callable[[], bool] = lambda: True
+    ) -> None:
         self._connection = connection
         self._agent = agent
+        self._may_write = may_write
         self._session: aiohttp.ClientSession | None = None
         self.throttle = Throttle()
 
@@ -136,11 +141,13 @@ class Client:
         self, method: str, path: str, data: bytes | None, params: Mapping[str, str] | None, content_type: str
     ) -> tuple[int, Document, float]:
         headers = {**self._connection.headers(), "Content-Type": content_type, "Accept": ACCEPT}
+        if data is not None and not self._may_write():
+            raise UnavailableError(f"{method} {path}: {NOT_LEADING}")
         try:
             async with self._open_session().request(
                 method,
                 self._connection.server + path,
-                data=data,
+                data=None if data is None else _FencedBody(data, self._may_write),
                 params=params,
                 headers=headers,
                 timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS, sock_connect=CONNECT_SECONDS),
@@ -157,6 +164,23 @@ class Client:
         if self._session is None:
             raise RuntimeError("the client is not open")
         return self._session
+
+
+class _FencedBody(aiohttp.BytesPayload):
+    """A body that looks once more before it leaves: a connection takes time, and so may a process that was stopped.
+
+    Without its body, the API server does nothing with a request.
+    """
+
+    def __init__(self, data: bytes, may_write: Callable[[], bool]) -> None:
+        super().__init__(data)
+        self._may_write = may_write
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        """As aiohttp calls it, at every try."""
+        if not self._may_write():
+            raise UnavailableError(NOT_LEADING)
+        await super().write_with_length(writer, content_length)
 
 
 def _socket(address: aiohttp.AddrInfoType) -> socket.socket:

@@ -10,9 +10,11 @@ import time
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from trainmaster import loop
 from trainmaster.cluster import jobs, pods
@@ -21,6 +23,7 @@ from trainmaster.cluster.client import Client
 from trainmaster.cluster.connection import Connection
 from trainmaster.cluster.informer import Informer
 from trainmaster.cluster.jobs import JobRecord
+from trainmaster.cluster.lease import ClusterStore, Lease, LostError, an_identity
 from trainmaster.cluster.manifests import PodSettings
 from trainmaster.cluster.platform import Caches, ClusterPlatform, ServiceRecord
 from trainmaster.cluster.pods import PodRecord
@@ -61,6 +64,7 @@ class Options:
 
     pods: PodSettings
     namespaces: tuple[str, ...] = ()  # none is all
+    lease: Key | None = None  # without one, nobody else may run
     listen: Address = field(default_factory=lambda: Address("127.0.0.1", 8080))
     probes: Address = field(default_factory=lambda: Address("127.0.0.1", 8081))
 
@@ -70,7 +74,12 @@ class Hand:
 
     def __init__(self, options: Options, connection: Connection) -> None:
         self._options = options
-        self._client = Client(connection)
+        identity = an_identity()
+        agent = f"trainmaster-operator/{identity}"
+        self._lease_client = Client(connection, agent)
+        store = ClusterStore(self._lease_client, *options.lease) if options.lease else None
+        self._lease = Lease(store, identity) if store else None
+        self._client = Client(connection, agent, self._leads)
         self._queue = WorkQueue()
         self._caches = Caches(
             jobs=Cache(jobs.read, lambda record: record.key, self._job_changed),
@@ -80,27 +89,32 @@ class Hand:
         )
         self._informers = [*self._watch_all()]
         self._reporter = Reporter(self._client)
-        self.intake = Intake(Verifier(Keys(self._client), self._caches.pods).verify, self._queue.add)
+        self.intake = Intake(Verifier(Keys(self._client), self._caches.pods).verify, self._wake)
         self._platform = ClusterPlatform(
             self._client,
             self._caches,
             intake=self.intake,
             reporter=self._reporter,
             settings=options.pods,
-            wake=self._queue.add,
+            wake=self._wake,
+            leads=self._leads,
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._runners: list[web.AppRunner] = []
         self._listens = False
+        self._at_work = False
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def start(self) -> None:
         """Begin; returns at once, while everything is being read."""
         await self._client.open()
+        await self._lease_client.open()
         await self._listen(self._probe_application(), self._options.probes)
         for informer in self._informers:
             self._run(informer.run())
         self._run(self._reporter.run())
+        if self._lease:
+            self._run(self._lease.run())
         self._run(self._serve())
 
     async def stop(self) -> None:
@@ -108,9 +122,12 @@ class Hand:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._lease:
+            await self._lease.release()
         for runner in self._runners:
             await runner.cleanup()
         await self._client.close()
+        await self._lease_client.close()
 
     def trouble(self) -> str:
         """Why this process should be replaced; empty while all is well."""
@@ -118,23 +135,49 @@ class Hand:
             return "a part of the operator has ended"
         if any(informer.hung for informer in self._informers):
             return "a watch hangs"
-        if len(self._queue) and time.monotonic() - self._platform.turned > STUCK_SECONDS:
+        if self._leads() and len(self._queue) and time.monotonic() - self._platform.turned > STUCK_SECONDS:
             return "the loop is stuck"
         return ""
 
     @property
     def ready(self) -> bool:
-        """Whether everything has been read and agents are listened to."""
+        """Whether everything has been read and agents are listened to. A standby is as ready as the leader."""
         return self._listens
 
     async def _serve(self) -> None:
         for informer in self._informers:
             await informer.synced.wait()
-        log.info("read %d jobs and %d pods; at work", len(self._caches.jobs), len(self._caches.pods))
-        await self._listen(self.intake.application(), self._options.listen)
+        intake = self.intake.application()
+        intake.middlewares.append(self._only_the_leader)
+        await self._listen(intake, self._options.listen)
         self._listens = True
+        if self._lease:
+            await self._lease.leading.wait()
+            # What a predecessor wrote at the last moment may not have been told yet.
+            await asyncio.gather(*(informer.list_anew() for informer in self._informers))
+        log.info("read %d jobs and %d pods; at work", len(self._caches.jobs), len(self._caches.pods))
+        self._at_work = True
+        for record in sorted(self._caches.jobs, key=lambda record: record.finished):  # what trains comes first
+            self._queue.add(record.key)
         self._run(self._sweep())
         await loop.run(loop.Reconciler(self._platform, lambda: datetime.now(UTC)), self._queue)
+
+    def _wake(self, key: Key) -> None:
+        """Have a job looked at. Before our turn has come that is not our affair: then all are looked at."""
+        if self._at_work:
+            self._queue.add(key)
+
+    def _leads(self) -> bool:
+        return self._lease is None or self._lease.leads
+
+    @web.middleware
+    async def _only_the_leader(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Elsewhere an agent learns nothing. The line is closed: the next one may lead to the leader."""
+        if self._leads():
+            return await handler(request)
+        response = web.Response(status=HTTPStatus.MISDIRECTED_REQUEST, text="another operator leads, or soon will")
+        response.force_close()
+        return response
 
     async def _sweep(self) -> None:
         while True:
@@ -152,7 +195,10 @@ class Hand:
         if task.cancelled() or self.failed.done():
             return
         error = task.exception()
-        log.critical("a part of the operator has ended", exc_info=error)
+        if isinstance(error, LostError):
+            log.warning("%s; this operator starts anew", error)
+        else:
+            log.critical("a part of the operator has ended", exc_info=error)
         self.failed.set_result(None)
 
     async def _listen(self, application: web.Application, address: Address) -> None:
@@ -185,21 +231,21 @@ class Hand:
     def _job_changed(self, old: JobRecord | None, new: JobRecord | None) -> None:
         record = new or old
         if record:
-            self._queue.add(record.key)
+            self._wake(record.key)
         if old and not new:
             self._platform.forget(old.uid)
 
     def _pod_changed(self, old: PodRecord | None, new: PodRecord | None) -> None:
         for record in (old, new):
             if record and record.job.name:
-                self._queue.add(record.job)
+                self._wake(record.job)
         if old and not new:
             self.intake.forget(old.replica.uid)
 
     def _service_changed(self, old: ServiceRecord | None, new: ServiceRecord | None) -> None:
         record = new or old
         if record and record.job.name:
-            self._queue.add(record.job)
+            self._wake(record.job)
 
 
 def _read_service(document: Document) -> ServiceRecord:

@@ -44,6 +44,7 @@ class Informer:
         self._version = ""
         self._failures = 0
         self._pulse = time.monotonic()
+        self._turning: asyncio.Future[None] | None = None
         self.synced = asyncio.Event()
 
     @property
@@ -55,8 +56,12 @@ class Informer:
         """Keep the cache fresh until cancelled."""
         while True:
             self._pulse = time.monotonic()
+            self._turning = asyncio.ensure_future(self._turn())
             try:
-                await self._turn()
+                await self._turning
+            except asyncio.CancelledError:
+                if _is_being_cancelled():
+                    raise
             except GoneError:
                 log.info("%s: the version is too old; listing anew", self._path)
                 self._version = ""
@@ -66,6 +71,14 @@ class Informer:
                 log.exception("%s: listing anew", self._path)
                 self._version = ""
                 await self._pause()
+
+    async def list_anew(self) -> None:
+        """Leave the watch, and return when all that was written until now has been read."""
+        self._version = ""
+        self.synced.clear()
+        if self._turning:
+            self._turning.cancel()
+        await self.synced.wait()
 
     async def _turn(self) -> None:
         if not self._version:
@@ -129,3 +142,9 @@ class Informer:
         self._failures += 1
         longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(self._failures, 10))
         await asyncio.sleep(longest * random.uniform(0.5, 1.0))  # noqa: S311  not for secrets
+
+
+def _is_being_cancelled() -> bool:
+    """Whether this task itself is to end, and not only what it waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -31,6 +31,7 @@ from trainmaster.wire import names
 log = logging.getLogger("trainmaster.platform")
 
 _STATUS = "the status"
+WAIT_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class ClusterPlatform:
         reporter: Reporter,
         settings: PodSettings,
         wake: Callable[[Key], None],
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
         self._client = client
         self._caches = caches
@@ -73,6 +75,7 @@ class ClusterPlatform:
         self._reporter = reporter
         self._settings = settings
         self._wake = wake
+        self._leads = leads
         self._refusals = Refusals()
         self.turned = time.monotonic()  # when the loop looked last
 
@@ -82,7 +85,7 @@ class ClusterPlatform:
         Raises:
             UnavailableError: not everything has been read yet.
         """
-        self.turned = time.monotonic()
+        await self._until_leading()
         if not self._caches.synced():
             raise UnavailableError("not everything has been read from the API server yet")
         record = self._caches.jobs.get(*key)
@@ -116,6 +119,8 @@ class ClusterPlatform:
     async def apply(self, job: TrainingJob, action: actions.Action) -> None:
         """Carry out one action."""
         match action:
+            case actions.GiveOrders() if not self._leads():
+                raise UnavailableError("orders are the leader's to give")
             case actions.GiveOrders(orders=orders):
                 for uid, order in orders:
                     self._intake.give_orders(uid, order)
@@ -130,6 +135,13 @@ class ClusterPlatform:
                 await self._delete_pod(job, name, uid)
             case actions.DeleteJob():
                 await self._delete_job(job)
+
+    async def _until_leading(self) -> None:
+        """A leader that cannot renew its lease waits, and goes on where it was if nobody else has led meanwhile."""
+        self.turned = time.monotonic()
+        while not self._leads():
+            await asyncio.sleep(WAIT_SECONDS)
+            self.turned = time.monotonic()
 
     def forget(self, job_uid: str) -> None:
         """The job has gone."""

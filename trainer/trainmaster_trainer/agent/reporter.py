@@ -24,6 +24,9 @@ from trainmaster_trainer.agent.board import Board
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 1.0
 _REFUSED_PAUSE_SECONDS = 2.0
+# Of several operators only one leads; the next connection may lead to it.
+_ELSEWHERE = 421
+_LONGEST_PAUSE_ELSEWHERE_SECONDS = 0.3
 _UNHELD_PAUSE_SECONDS = 0.25
 _REFUSALS = (401, 403, 409, 410)
 # Beyond the time that the operator may hold a request.
@@ -113,9 +116,9 @@ class Pauses:
         """The last try went well."""
         self._next, self.failed = _FIRST_PAUSE_SECONDS, False
 
-    def longer(self) -> float:
+    def longer(self, longest: float = _LONGEST_PAUSE_SECONDS) -> float:
         """Seconds to wait after a failure."""
-        pause, self._next = self._next, min(2 * self._next, _LONGEST_PAUSE_SECONDS)
+        pause, self._next = min(self._next, longest), min(2 * self._next, longest)
         self.failed = True
         return pause * random.uniform(0.5, 1.0)  # noqa: S311 no secret
 
@@ -123,6 +126,12 @@ class Pauses:
         """Seconds to wait after a refusal, which seldom mends itself."""
         self.failed = True
         return _REFUSED_PAUSE_SECONDS * random.uniform(0.75, 1.25)  # noqa: S311 no secret
+
+
+def _pause_after(refusal: RefusedError, pauses: Pauses) -> float:
+    if refusal.status == _ELSEWHERE:
+        return pauses.longer(_LONGEST_PAUSE_ELSEWHERE_SECONDS)
+    return pauses.refused() if refusal.status in _REFUSALS else pauses.longer()
 
 
 class Reporter:
@@ -184,7 +193,7 @@ class Reporter:
             self._say("")
         except RefusedError as refusal:
             self._say(str(refusal))
-            self._stop.wait(pauses.refused() if refusal.status in _REFUSALS else pauses.longer())
+            self._stop.wait(_pause_after(refusal, pauses))
         except _TROUBLE as error:
             self._say(f"the operator at {self._url} is away ({error or type(error).__name__}); going on without it")
             self._stop.wait(pauses.longer())
