@@ -97,7 +97,7 @@ def test_a_null_argument_is_no_argument() -> None:
     assert TrainingJob.parse(job).spec.training.arguments == {"b": {}, "d": [None]}
 
 
-@pytest.mark.parametrize("name", ["four workers", "OneDevice", "AllReduce with its defaults", "FullySharded"])
+@pytest.mark.parametrize("name", ["four workers", "OneDevice", "AllReduce with its defaults", "FullySharded", "Mesh"])
 def test_supported_today(name: str) -> None:
     """Nothing is held back."""
     assert TrainingJob.parse(GOOD_SPECS[name]).spec.not_yet_supported() == ()

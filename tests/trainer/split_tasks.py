@@ -8,6 +8,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.tensor import Replicate
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle
 from trainmaster_trainer.checkpoint.pieces import local
 from trainmaster_trainer.task import Task
 from trainmaster_trainer.tasks.digits import Digits
@@ -67,6 +69,12 @@ class TwoGroups(Digits):
         return made
 
     @override
+    def tensor_plan(self, model: nn.Module) -> dict[str, ParallelStyle]:
+        """Outputs are brought together after every layer, because BatchNorm wants all of them."""
+        linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+        return {name: ColwiseParallel(output_layouts=Replicate()) for name in linear[:2]}
+
+    @override
     def learning_rate_factor(self, fraction: float) -> float:
         return 1.0 - 0.5 * fraction if self.noise else 1.0
 
@@ -116,3 +124,13 @@ class _Plain(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = self.only(x)
         return result
+
+
+class Scalar(Opaque):
+    """Learns a number that has no dimension."""
+
+    @override
+    def model(self) -> nn.Module:
+        model = _Plain()
+        model.scale = nn.Parameter(torch.tensor(1.0))
+        return model

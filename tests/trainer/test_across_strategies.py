@@ -9,6 +9,16 @@ Leg = tuple[str, Options, int]  # strategy, options, ranks
 
 CHAINS: dict[str, list[Leg]] = {
     "sharded, one, all-reduce": [("FullySharded", {}, 3), ("OneDevice", {}, 1), ("AllReduce", {}, 2)],
+    "pipeline, all-reduce, one": [("Pipeline", {}, 3), ("AllReduce", {}, 2), ("OneDevice", {}, 1)],
+    "sharded, one, tensor, mesh": [
+        ("FullySharded", {}, 3),
+        ("OneDevice", {}, 1),
+        ("Tensor", {}, 2),
+        ("Mesh", {"sharded": 2, "tensor": 2}, 4),
+        ("OneDevice", {}, 1),
+        ("Mesh", {"pipeline": 2, "data": 2}, 4),
+        ("FullySharded", {}, 2),
+    ],
     "all-reduce, sharded, one": [("AllReduce", {}, 2), ("FullySharded", {}, 4), ("OneDevice", {}, 1)],
 }
 

@@ -9,12 +9,20 @@ from tests.trainer.ranks import Job, NewJob, Options, read_json
 from tests.trainer.test_strategies import TASKS, TOLERANCE
 
 STEPS = 10
-MORE = {"digits": {"layers": 3}, "text": {"layers": 2}}  # four layers each, at least
+MORE = {"digits": {"layers": 3}, "text": {"layers": 2, "heads": 4}}  # four layers each, at least
 ORACLE: dict[str, Job] = {}
 
 # Strategy, options, and the numbers of ranks to try.
 CASES: list[tuple[str, Options, tuple[int, ...]]] = [
     ("FullySharded", {}, (1, 2, 3, 4)),
+    ("Pipeline", {}, (1, 2, 3, 4)),
+    ("Pipeline", {"schedule": "GPipe", "microBatches": 3}, (2, 4)),
+    ("Tensor", {}, (1, 2, 4)),
+    ("Mesh", {"data": 2, "tensor": 2}, (4,)),
+    ("Mesh", {"sharded": 2, "pipeline": 2}, (4,)),
+    ("Mesh", {"data": 2, "sharded": 2}, (4,)),
+    ("Mesh", {"pipeline": 2, "tensor": 2}, (4,)),
+    ("Mesh", {"sharded": 3, "tensor": 2}, (6,)),
 ]
 
 
@@ -48,24 +56,43 @@ def test_losses_equal_those_of_one_device(
         assert job.result()["metrics"] == pytest.approx(expected.result()["metrics"], rel=1e-3)
 
 
-@pytest.mark.parametrize(("strategy", "world"), [("FullySharded", 4)])
-def test_each_rank_holds_its_part_only(new_job: NewJob, strategy: str, world: int) -> None:
-    """Parameters and moments: 1/N each, but for what does not divide."""
+@pytest.mark.parametrize(
+    ("strategy", "options", "world", "most"),
+    [
+        ("FullySharded", {}, 4, 0.26),
+        ("Tensor", {}, 4, 0.27),
+        ("Pipeline", {}, 3, 0.39),  # two layers of five and a bit
+        ("Mesh", {"sharded": 2, "tensor": 2}, 4, 0.27),
+    ],
+)
+def test_each_rank_holds_its_part_only(
+    new_job: NewJob, strategy: str, options: Options, world: int, most: float
+) -> None:
+    """Bytes of parameters and moments, rank by rank: about 1/N, but for what does not divide."""
     counts = []
     for kind, ranks in (("OneDevice", 1), (strategy, world)):
         job = new_job(kind, strategy=kind, task="split_tasks:WeighedDigits", global_batch_size=48)
         job.folder.mkdir()
-        job.but(arguments={"folder": str(job.folder), "hidden": 64, "layers": 3}).run(ranks)
+        arguments = {"folder": str(job.folder), "hidden": 64, "layers": 5}
+        job.but(arguments=arguments, strategy_options=options if ranks > 1 else {}).run(ranks)
         counts.append([read_json(job.folder / f"bytes-{rank}") for rank in range(ranks)])
     (whole,), parts = counts
     assert whole["moments"] == 2 * whole["parameters"] > 50_000
-    for part in parts:
-        for what, size in part.items():
-            assert size == pytest.approx(whole[what] / world, rel=0.05), what
-    assert sum(part["parameters"] for part in parts) == pytest.approx(whole["parameters"], rel=0.01)
+    for what in whole:
+        assert max(part[what] for part in parts) <= most * whole[what], what
+        assert sum(part[what] for part in parts) == pytest.approx(whole[what], rel=0.05), what
 
 
-@pytest.mark.parametrize(("strategy", "options", "world"), [("FullySharded", {}, 3)])
+@pytest.mark.parametrize(
+    ("strategy", "options", "world"),
+    [
+        ("FullySharded", {}, 3),
+        ("Pipeline", {"microBatches": 5}, 3),
+        ("Tensor", {}, 2),
+        ("Mesh", {"sharded": 2, "pipeline": 2}, 4),
+        ("Mesh", {"data": 2, "tensor": 2}, 4),
+    ],
+)
 def test_a_resumed_run_ends_in_the_same_bits(new_job: NewJob, strategy: str, options: Options, world: int) -> None:
     task = {"task": "split_tasks:TwoGroups", "checkpoint_every": 3, "global_batch_size": 32}
     whole = new_job("whole", strategy=strategy, strategy_options=options, **task).but(steps=9).run(world)

@@ -6,8 +6,11 @@ from trainmaster_trainer import xla
 from trainmaster_trainer.errors import ConfigurationError, near
 from trainmaster_trainer.strategies.all_reduce import AllReduce
 from trainmaster_trainer.strategies.fully_sharded import FullySharded
+from trainmaster_trainer.strategies.mesh import Mesh
 from trainmaster_trainer.strategies.one_device import OneDevice
+from trainmaster_trainer.strategies.pipeline import Pipeline
 from trainmaster_trainer.strategies.strategy import Strategy
+from trainmaster_trainer.strategies.tensor import Tensor
 from trainmaster_trainer.strategies.virtual_ranks import VirtualRanks
 from trainmaster_trainer.strategies.xla_all_reduce import XlaAllReduce
 
@@ -15,6 +18,9 @@ STRATEGIES: dict[str, type[Strategy]] = {
     "OneDevice": OneDevice,
     "AllReduce": AllReduce,
     "FullySharded": FullySharded,
+    "Pipeline": Pipeline,
+    "Tensor": Tensor,
+    "Mesh": Mesh,
 }
 
 # Names of the API that this version cannot train with yet.
@@ -24,9 +30,6 @@ PLANNED = [
     "ParameterServer",
     "Gossip",
     "LocalSGD",
-    "Pipeline",
-    "Tensor",
-    "Mesh",
 ]
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import torch
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from trainmaster_trainer.data import Share
@@ -45,7 +46,10 @@ class Axes:
 
     def mesh(self, group: Group) -> DeviceMesh:
         """A process group for every row along every axis. All ranks call it together."""
-        return init_device_mesh(group.device.type, self.lengths, mesh_dim_names=self.names)
+        mesh = init_device_mesh(group.device.type, self.lengths, mesh_dim_names=self.names)
+        # A rank that finds a mistake next, and leaves with the store, must not disturb one that is still on its way.
+        group.sum(torch.zeros(1))
+        return mesh
 
     def place(self, rank: int) -> Axes:
         """Where a rank is along each axis, counted from 0."""

@@ -115,8 +115,8 @@ class Partitioned(Strategy):
         return {name: float(value) for name, value in figures.items()}
 
     def _those_with_other_samples(self) -> dist.ProcessGroup | None:
-        """The ranks that hold the same buffers and see other samples."""
-        if self.axes.data * self.axes.sharded == 1 or not any(True for _ in self.model.buffers()):
+        """The ranks that hold the same buffers and see other samples. All ranks call it together."""
+        if self.axes.data * self.axes.sharded == 1:
             return None
         return self.mesh["data", "sharded"]._flatten("samples").get_group()  # noqa: SLF001 (no public name yet)
 

@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.distributed.tensor import Replicate
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
 from typing_extensions import override
 
 from trainmaster_trainer.errors import ConfigurationError
@@ -61,6 +63,17 @@ class Digits(Task):
             "accuracy": float((outputs.argmax(dim=1) == labels).float().mean()),
             "test_loss": float(self.loss(outputs, labels)),
         }
+
+    @override
+    def tensor_plan(self, model: nn.Module) -> dict[str, ParallelStyle]:
+        """Layers in pairs: by outputs, then by inputs. An odd one at the end is split by its inputs alone."""
+        linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+        plan: dict[str, ParallelStyle] = {}
+        for number, name in enumerate(linear):
+            plan[name] = RowwiseParallel() if number % 2 else ColwiseParallel()
+        if len(linear) % 2:
+            plan[linear[-1]] = RowwiseParallel(input_layouts=Replicate())
+        return plan
 
 
 def _split() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:

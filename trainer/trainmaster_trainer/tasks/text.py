@@ -14,6 +14,8 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import Replicate
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
 from torch.nn import functional
 from typing_extensions import override
 
@@ -83,6 +85,24 @@ class Text(Task):
         model = cast("Transformer", model)
         blocks = [(f"blocks.{number}", block) for number, block in enumerate(model.blocks)]
         return [("embedding", model.embedding), *blocks, ("head", model.head)]
+
+    @override
+    def tensor_plan(self, model: nn.Module) -> dict[str, ParallelStyle]:
+        """By heads and by hidden units; characters by rows of their table, and by columns of the last scores."""
+        return {
+            "embedding.characters": RowwiseParallel(input_layouts=Replicate()),
+            "blocks.*.attention.query": ColwiseParallel(),
+            "blocks.*.attention.key": ColwiseParallel(),
+            "blocks.*.attention.value": ColwiseParallel(),
+            "blocks.*.attention.out": RowwiseParallel(),
+            "blocks.*.feed_forward.0": ColwiseParallel(),
+            "blocks.*.feed_forward.2": RowwiseParallel(),
+            "head.1": ColwiseParallel(output_layouts=Replicate()),
+        }
+
+    @override
+    def tensor_units(self) -> dict[str, int]:
+        return {"heads (spec.training.arguments.heads)": self.heads}
 
 
 class Transformer(nn.Module):

@@ -1,0 +1,72 @@
+"""Micro-batches: a batch in equal pieces, though it may not divide, and the losses of the pieces made one mean.
+
+Stages exchange tensors of one shape, so all micro-batches of a step are equally long. Where the batch does not divide,
+some are a sample short and filled up with a copy of their first sample, whose output is dropped before the loss: it
+has no say in loss or gradient. Each micro-batch's mean loss is weighed by the number of its real samples, so their sum
+is exactly the mean over the batch.
+
+Used by `pipeline.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainmaster_trainer.data import Batch, Share
+
+Signature = tuple[tuple[tuple[int, ...], torch.dtype], ...]
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """Inputs, some of which may be filling; targets of the real samples, which are the first `size`."""
+
+    inputs: Any
+    targets: Any
+    size: int
+    fraction: float  # of the batch's samples
+
+
+def split(batch: Batch, count: int) -> list[MicroBatch]:
+    """A batch of at least `count` samples in `count` pieces."""
+    bounds = [Share(index, count).bounds(batch.size) for index in range(count)]
+    longest = max(end - first for first, end in bounds)
+    return [
+        MicroBatch(
+            inputs=_slice(batch.inputs, first, end, longest),
+            targets=_slice(batch.targets, first, end, end - first),
+            size=end - first,
+            fraction=(end - first) / batch.size,
+        )
+        for first, end in bounds
+    ]
+
+
+def _slice(value: Any, first: int, end: int, length: int) -> Any:
+    """Samples `first` to `end` of all tensors in a structure, filled up to `length`."""
+    if isinstance(value, Tensor):
+        part = value[first:end]
+        missing = length - len(part)
+        return part if not missing else torch.cat([part, part[:1].expand(missing, *part.shape[1:])])
+    if isinstance(value, (list, tuple)):
+        return type(value)(_slice(item, first, end, length) for item in value)
+    if isinstance(value, dict):
+        return {key: _slice(item, first, end, length) for key, item in value.items()}
+    return value
+
+
+def leaves(value: Any) -> list[Tensor]:
+    """All tensors in a structure."""
+    if isinstance(value, Tensor):
+        return [value]
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return [leaf for item in items for leaf in leaves(item)]
+
+
+def signature(value: Any) -> Signature:
+    """What the shapes between stages depend on."""
+    return tuple((tuple(leaf.shape), leaf.dtype) for leaf in leaves(value))

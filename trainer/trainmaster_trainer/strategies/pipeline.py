@@ -1,0 +1,177 @@
+"""Pipeline: each rank holds a run of layers; a batch flows through them in micro-batches.
+
+Vertical model parallelism on torch.distributed.pipelining, with two schedules:
+
+    GPipe   all forwards, then all backwards (Huang et al., NeurIPS 2019): every stage keeps the activations of all
+            micro-batches
+    1F1B    one forward, one backward in turn (PipeDream-Flush: Narayanan et al., ICML 2021): a stage keeps those of
+            at most as many micro-batches as there are stages
+
+    stage 0   F0 F1 F2 F3 .  .  B0 .  B1 ...          With p stages and m micro-batches of equal cost, either is idle
+    stage 1      F0 F1 F2 F3 B0 .  B1 ...             (p-1)/(m+p-1) of the time: the bubble.
+
+Memory per rank: a stage's parameters, gradients and moments, about 1/p of the model. Bytes per step: only what goes in
+and out at the cuts. The loss is that of OneDevice, step by step, but for the order of float32 sums (1e-5 relative),
+also where the batch does not divide (`microbatches.py`); a layer that looks at its whole batch, such as BatchNorm,
+sees a micro-batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
+from typing_extensions import override
+
+from trainmaster_trainer import randomness
+from trainmaster_trainer.data import Batch
+from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.group import Group
+from trainmaster_trainer.strategies.axes import Axes
+from trainmaster_trainer.strategies.microbatches import MicroBatch, Signature, leaves, signature, split
+from trainmaster_trainer.strategies.partitioned import Partitioned
+from trainmaster_trainer.strategies.relay import Relay, Relayed, Tensors
+from trainmaster_trainer.strategies.stages import Stage, cut
+from trainmaster_trainer.strategies.strategy import check_options
+from trainmaster_trainer.task import Task
+
+SCHEDULES = {"GPipe": "ScheduleGPipe", "1F1B": "Schedule1F1B"}
+PER_STAGE = 4  # micro-batches, unless the YAML says how many: idle for less than a fifth of the time
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """Who computes when."""
+
+    schedule: str = "1F1B"
+    micro_batches: int | None = None
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any]) -> Timetable:
+        """From `spec.strategy.pipeline`."""
+        return cls(options.get("schedule", "1F1B"), options.get("microBatches"))
+
+    def count(self, samples: int, stages: int) -> int:
+        """Into how many micro-batches a batch of this size is cut.
+
+        Raises:
+            ConfigurationError: it has too few samples.
+        """
+        count = self.micro_batches or min(PER_STAGE * stages, samples)
+        if count > samples:
+            raise ConfigurationError(
+                f"spec.strategy.pipeline.microBatches: {count} are more than the {samples} samples of a batch. Lower "
+                f"it to {samples} at most, or raise spec.training.globalBatchSize."
+            )
+        return count
+
+    def torch_name(self, count: int, stages: int) -> str:
+        """Of the schedule. With fewer micro-batches than stages there is no 1F1B: it would not get beyond its start."""
+        return SCHEDULES["GPipe" if count < stages else self.schedule]
+
+
+class Pipeline(Partitioned):
+    """Stages of a model, one per rank."""
+
+    def __init__(self, task: Task, group: Group, options: Mapping[str, Any]) -> None:
+        check_options("Pipeline", options, {"schedule": tuple(SCHEDULES), "microBatches": ()})
+        self.build(task, group, Axes(pipeline=group.world_size))
+        self.pipe = Pipe(self, Timetable.read(options))
+
+    @override
+    def divide(self, model: nn.Module) -> nn.Module:
+        return stage_of(self.task, model, self.axes, self.group.rank)
+
+    @override
+    def step(self, batch: Batch) -> Tensor | None:
+        return self.pipe.step(batch)
+
+    @override
+    def evaluate(self) -> dict[str, float]:
+        return self.evaluate_with(self.pipe.relayed)
+
+
+def stage_of(task: Task, model: nn.Module, axes: Axes, rank: int) -> Stage:
+    """The layers that a rank holds."""
+    return Stage(cut(model, task.model_layers(model), axes.pipeline)[axes.place(rank).pipeline])
+
+
+class Pipe:
+    """One rank's end of a pipeline: takes training steps through torch's schedules."""
+
+    def __init__(self, owner: Partitioned, timetable: Timetable) -> None:
+        self._owner = owner
+        self._timetable = timetable
+        self._process_group = owner.mesh["pipeline"].get_group()
+        self._relay = Relay(self._process_group, owner.group.device)
+        self._stage: Any = owner.model
+        self._schedules: dict[Signature, Any] = {}
+        self.relayed = Relayed(self._stage, self._relay)
+
+    def step(self, batch: Batch) -> Tensor | None:
+        """One step of training; the mean loss over the batch on the last stage, None on the others."""
+        owner, relay = self._owner, self._relay
+        parts = split(batch, self._timetable.count(batch.size, relay.stages))
+        schedule = self._schedule(parts)
+        self._weight = batch.weight(owner.axes.data * owner.axes.sharded)
+        self._loss = torch.zeros((), device=owner.group.device)
+        owner.share_buffers()
+        owner.optimizer.zero_grad()
+        inputs = [(part.inputs,) if relay.stage == 0 else () for part in parts]
+        last = relay.stage == relay.stages - 1
+        schedule.step(arg_mbs=inputs, target_mbs=parts if last else None, return_outputs=False)
+        owner.update(batch.fraction_done)
+        return self._loss if last else None
+
+    def _mean_loss(self, outputs: Any, part: MicroBatch) -> Tensor:
+        """What a micro-batch adds to the loss of the batch."""
+        real = outputs[: part.size] if isinstance(outputs, Tensor) else tuple(one[: part.size] for one in outputs)
+        loss = self._owner.task.loss(real, part.targets) * part.fraction
+        self._loss += loss.detach()
+        return loss * self._weight
+
+    def _schedule(self, parts: list[MicroBatch]) -> Any:
+        """Torch's schedule for batches of this shape."""
+        key = (*signature(parts[0].inputs), ((len(parts),), torch.int64))
+        if key not in self._schedules:
+            self._schedules[key] = self._make_schedule(parts)
+        return self._schedules[key]
+
+    def _make_schedule(self, parts: list[MicroBatch]) -> Any:
+        from torch.distributed import pipelining  # noqa: PLC0415 (half a second that other strategies need not wait)
+
+        came, gave = self._rehearse(parts[0].inputs)
+        stage = pipelining.PipelineStage(
+            self._stage,
+            self._relay.stage,
+            self._relay.stages,
+            self._owner.group.device,
+            input_args=came,
+            output_args=gave,
+            group=self._process_group,
+        )
+        kind = getattr(pipelining, self._timetable.torch_name(len(parts), self._relay.stages))
+        return kind(stage, len(parts), loss_fn=self._mean_loss, scale_grads=False)
+
+    def _rehearse(self, inputs: Any) -> tuple[Tensors, Tensors]:
+        """The shapes that come into this stage and out of it, seen with one micro-batch that changes nothing."""
+        generators = randomness.capture()
+        self._stage.eval()
+        came, gave = self.relayed.pass_on(inputs)
+        self._stage.train()
+        randomness.restore(generators)
+        if isinstance(self._stage, FSDPModule):
+            self._stage.reshard()
+        return _forms(came), _forms(gave)
+
+
+def _forms(values: Any) -> Tensors:
+    """Tensors of the same shapes without content."""
+    return tuple(
+        torch.empty(leaf.shape, dtype=leaf.dtype, device="meta").requires_grad_(leaf.requires_grad)
+        for leaf in leaves(values)
+    )
