@@ -26,7 +26,8 @@ def a_hard_life() -> Stage:
     hang = a_death(attempt=3, step=60, rank=1, hung=True, stacks='Thread 1:\n  File "train.py", line 9 in step')
     stage.wait(20).rank_dies("worker-1", hang).wait(1).obey(step=51)
     for attempt in (4, 5):
-        stage.wait(20).rank_dies("worker-1", an_error("bad batch 7", attempt, step=70)).wait(1).obey(step=51)
+        stage.wait(20).rank_dies("worker-1", an_error("bad batch 7", attempt, step=70))
+        stage.wait(1).call_in().obey(step=51)
     return stage
 
 
@@ -49,6 +50,7 @@ def test_the_story_of_a_hard_life() -> None:
         "It costs no budget.",
         "worker-1 rank 1 on node-1 (hung).",
         '          File "train.py", line 9 in step',
+        "Node node-1 is avoided until 2026-03-01 13:02:07Z: 3 failures of this job within 1h00m, the last one: Value",
         "The job was stopped: The same error came twice at step 70",
         "digits failed at 2026-03-01 12:02:28Z at step 51/1000 (PythonError): ValueError: bad batch 7",
         "Of 2m28s: training",

@@ -9,8 +9,10 @@ from typing import Any
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.replicas import TPU, ReplicaSpec
 from trainmaster.cluster import container
+from trainmaster.cluster.affinity import keeping_away
 from trainmaster.cluster.container import Place, PodSettings
 from trainmaster.cluster.overlay import lay
+from trainmaster.core.rules.avoidance import in_force
 from trainmaster.wire import names
 
 __all__ = ["Document", "PodSettings", "labels", "pod", "service"]
@@ -54,6 +56,7 @@ def pod(job: TrainingJob, role: str, index: int, incarnation: int, settings: Pod
     place = Place(job, role, index, incarnation)
     template = place.spec.template.to_dict() if place.spec.template else {}
     spec = lay(lay(_defaults(place), template.get("spec") or {}), _spec(place, settings))
+    spec = keeping_away(spec, [node.node for node in in_force(job.status)])
     identity = {names.LABEL_ROLE: role, names.LABEL_INDEX: str(index), names.LABEL_INCARNATION: str(incarnation)}
     metadata = {
         "name": place.name,

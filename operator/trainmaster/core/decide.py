@@ -15,6 +15,7 @@ from trainmaster.core.facts import Facts
 from trainmaster.core.observed import Observed
 from trainmaster.core.rules import (
     acceptance,
+    avoidance,
     causes,
     completion,
     deadline,
@@ -42,6 +43,7 @@ RULES = (
     causes.name_the_cause,
     restarts.restart_ranks,
     restarts.restart_drifted,
+    avoidance.keep_away,
     obstacles.give_up,
     replicas.create_and_delete,
     orders.give,

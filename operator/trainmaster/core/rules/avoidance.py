@@ -1,0 +1,114 @@
+"""A node that fails this job again and again is avoided by it for a while; new pods keep away from it.
+
+Written down before anything is made for it, with reason and expiry (`.status.avoidedNodes`); the hand renders it as
+node affinity (cluster/affinity.py). Disruptions never count, nor do failures while the rest of the job's nodes fail as
+much. If the cluster has no room elsewhere the job does not wait for it: the node is used all the same.
+"""
+
+from collections import Counter
+from datetime import datetime
+
+from trainmaster.api.status import AvoidedNode, RestartRecord, TrainingJobStatus
+from trainmaster.core import classes, figures, ledger, phases
+from trainmaster.core.facts import Facts, Slot
+from trainmaster.core.observed import PENDING
+from trainmaster.core.verdict import NOTHING, Verdict
+
+FAILURES = 3  # on one node ...
+WINDOW_SECONDS = 3600  # ... within so long
+AVOIDED_SECONDS = 3600
+PATIENCE_SECONDS = 60  # how long pods may find no place because of it
+
+
+def keep_away(facts: Facts) -> Verdict:
+    """Forget what has expired, lift what leaves no room, notice what is new; else come back when something may."""
+    nodes = facts.status.avoided_nodes
+    kept = tuple(node for node in nodes if facts.now < node.until)
+    if kept != nodes:
+        return Verdict(status=facts.status.model_copy(update={"avoided_nodes": kept}))
+    stuck = [slot for slot in facts.slots if _finds_no_place(facts, slot)]
+    if in_force(facts.status) and stuck:
+        late = figures.later(_since(stuck[0], facts), PATIENCE_SECONDS)
+        return Verdict(status=_lifted(facts, stuck)) if facts.now >= late else Verdict(wake_at=late)
+    found = _noticed(facts)
+    if found:
+        return Verdict(status=found)
+    return Verdict(wake_at=min(node.until for node in nodes)) if nodes else NOTHING
+
+
+def in_force(status: TrainingJobStatus) -> tuple[AvoidedNode, ...]:
+    """The nodes that new pods keep away from."""
+    return tuple(node for node in status.avoided_nodes if not node.lifted)
+
+
+def _noticed(facts: Facts) -> TrainingJobStatus | None:
+    """With the node of the newest failure avoided and the job's replicas moved away, where that is due.
+
+    Only while nobody has been told to run the next attempt, so that the move costs no further one.
+    """
+    status = facts.status
+    if status.phase != phases.RESTARTING or not ledger.is_open(status) or ledger.undecided(status):
+        return None
+    node, here = status.restarts[-1].node or "", _blamed(facts)
+    if not node or here[node] < FAILURES or node in {known.node for known in status.avoided_nodes}:
+        return None
+    if sum(count for other, count in here.items() if other != node) >= here[node] or not _has_another(facts, node):
+        return None
+    moved = {slot.key: slot.incarnation + 1 for slot in facts.slots if slot.replica and slot.replica.node == node}
+    reason = f"{here[node]} failures of this job within {figures.duration(WINDOW_SECONDS)}, the last one: "
+    reason += figures.sentence(status.restarts[-1].evidence or "")
+    entry = AvoidedNode(node=node, reason=reason, until=figures.later(facts.now, AVOIDED_SECONDS))
+    update = {
+        "avoided_nodes": (*status.avoided_nodes, entry),
+        "incarnations": {**status.incarnations, **moved},
+        "message": f"{status.message or ''} Node {node} is avoided for {figures.duration(AVOIDED_SECONDS)}.".strip(),
+    }
+    return status.model_copy(update=update)
+
+
+def _blamed(facts: Facts) -> Counter[str]:
+    """Failures of late by node; those of nodes that are avoided already are explained."""
+    known = {node.node for node in facts.status.avoided_nodes}
+    return Counter(line.node or "" for line in facts.status.restarts if line.node not in known and _counts(facts, line))
+
+
+def _counts(facts: Facts, line: RestartRecord) -> bool:
+    age = (facts.now - line.time).total_seconds()
+    return bool(line.node) and 0 <= age < WINDOW_SECONDS and classes.of(line.failure_class).blames_node
+
+
+def _has_another(facts: Facts, node: str) -> bool:
+    """Whether the job uses a node that does better: else there is nothing to compare with, or to go to."""
+    known = {avoided.node for avoided in facts.status.avoided_nodes}
+    used = {slot.replica.node for slot in facts.slots if slot.replica and slot.replica.node}
+    return bool(used - known - {node})
+
+
+def _finds_no_place(facts: Facts, slot: Slot) -> bool:
+    """Whether the scheduler says that affinity is part of the trouble. Only while the slot may be made anew freely."""
+    replica = slot.replica
+    if facts.status.phase not in phases.GATHERING or replica is None or not replica.alive or replica.phase != PENDING:
+        return False
+    return bool(
+        replica.obstacle and replica.obstacle.reason == "Unschedulable" and "affinity" in replica.obstacle.message
+    )
+
+
+def _since(slot: Slot, facts: Facts) -> datetime:
+    obstacle = slot.replica.obstacle if slot.replica else None
+    told = figures.moment(obstacle.since) if obstacle and obstacle.since is not None else None
+    created = figures.moment(slot.replica.created) if slot.replica else None
+    return min(told or created or facts.now, facts.now)
+
+
+def _lifted(facts: Facts, stuck: list[Slot]) -> TrainingJobStatus:
+    """The pods that found no place are made anew, without the affinity."""
+    told = stuck[0].replica.obstacle.message if stuck[0].replica and stuck[0].replica.obstacle else ""
+    reason = f"Lifted, for there is no room elsewhere: {figures.sentence(told)}"
+    nodes = tuple(
+        node if node.lifted else node.model_copy(update={"lifted": True, "reason": reason})
+        for node in facts.status.avoided_nodes
+    )
+    incarnations = {**facts.status.incarnations, **{slot.key: slot.incarnation + 1 for slot in stuck}}
+    update = {"avoided_nodes": nodes, "incarnations": incarnations, "message": reason}
+    return facts.status.model_copy(update=update)
