@@ -8,6 +8,7 @@ from docs import strategy_pages
 
 NAMES = (
     "advise",
+    "corruption",
     "first_step",
     "operator",
     "reproducible",

@@ -51,7 +51,6 @@ def test_a_killed_rank_costs_an_attempt_and_no_agent(held: Command, undisturbed:
     metrics = [json.loads(line) for line in (held.workdir / "checkpoints" / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in metrics if "loss" in line] == list(range(1, 41))
     assert next(line["step"] for line in metrics if line["attempt"] == 2) == 25, "no completed step was lost"
-    assert not list(Path("/dev/shm").glob("trainmaster-*/*/trainmaster-memory-*/attempt-*"))  # noqa: S108
 
 
 def test_a_killed_agent_is_replaced_by_a_new_incarnation(held: Command, undisturbed: str) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import torch
 from trainmaster_trainer.checkpoint.load import newest, read
-from trainmaster_trainer.checkpoint.shard import BadCheckpointError
+from trainmaster_trainer.checkpoint.shard import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.state import check_same_model
 from trainmaster_trainer.errors import ConfigurationError
 
@@ -59,7 +59,7 @@ def rewrite_manifest(path: Path, change: Change) -> None:
     del manifest["digest"]
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
     manifest["digest"] = hashlib.sha256(text.encode()).hexdigest()
-    (path / "manifest.json").write_text(json.dumps(manifest))
+    (path / "manifest.json").write_text(json.dumps(manifest, sort_keys=True, indent=1))
 
 
 def rewrite_shard(path: Path, content: bytes) -> None:
@@ -125,7 +125,7 @@ def name_shard(name: str) -> Change:
     return lambda manifest: manifest["shards"][0].update(file=name)
 
 
-TENSOR = {"dtype": "float32", "shape": [1], "offset": [0], "sha256": ""}
+TENSOR = {"dtype": "float32", "shape": [1], "offset": [0]}
 ACCIDENTS: dict[str, tuple[Harm, str]] = {
     "bit in shard": (lambda p: flip(p / SHARD_1, 8000), f"{SHARD_1} does not have the SHA-256"),
     "zeroed page": (lambda p: zero_page(p / SHARD_0), f"{SHARD_0} does not have the SHA-256"),
@@ -206,7 +206,7 @@ def test_a_bad_checkpoint_is_named_and_passed_over(
 @pytest.mark.parametrize("fault", LIES_ABOUT_THE_MODEL)
 def test_a_forged_shape_never_loads(folder: Path, last: Path, fault: str) -> None:
     ATTACKS[fault][0](last)
-    with pytest.raises((BadCheckpointError, ConfigurationError)):
+    with pytest.raises((CorruptCheckpointError, ConfigurationError)):
         read(folder, 6, SHAPES)
 
 
@@ -217,7 +217,7 @@ def test_no_single_bit_flip_goes_unnoticed(folder: Path, last: Path) -> None:
         path = chance.choice(files)
         bit = chance.randrange(path.stat().st_size * 8)
         flip(path, bit)
-        with pytest.raises(BadCheckpointError):
+        with pytest.raises(CorruptCheckpointError):
             read(folder, 6, SHAPES)
         flip(path, bit)
     assert read(folder, 6, SHAPES).manifest.step == 6

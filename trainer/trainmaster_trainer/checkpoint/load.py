@@ -14,7 +14,7 @@ from torch import Tensor
 
 from trainmaster_trainer.checkpoint.layout import saved_steps, step_folder
 from trainmaster_trainer.checkpoint.manifest import Manifest, read_manifest, whole
-from trainmaster_trainer.checkpoint.shard import BadCheckpointError, TensorRecord, read_shard
+from trainmaster_trainer.checkpoint.shard import CorruptCheckpointError, TensorRecord, read_shard
 from trainmaster_trainer.checkpoint.state import Shapes, State, check_same_model
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ def newest(folder: Path, expected: Shapes, below: int | None = None) -> Loaded |
             continue
         try:
             return read(folder, step, expected)
-        except BadCheckpointError as bad:
+        except CorruptCheckpointError as bad:
             log.warning("Checkpoint of step %d is bad, trying the one before: %s.", step, bad)
     return None
 
@@ -61,7 +61,7 @@ def newest_step(folder: Path) -> int:
     for step in saved_steps(folder):
         try:
             return read_manifest(step_folder(folder, step), step).step
-        except BadCheckpointError:
+        except CorruptCheckpointError:
             continue
     return 0
 
@@ -70,16 +70,19 @@ def read(folder: Path, step: int, expected: Shapes | None = None) -> Loaded:
     """One checkpoint, verified to the last byte.
 
     Raises:
-        BadCheckpointError: it cannot be trusted.
+        CorruptCheckpointError: it cannot be trusted.
         ConfigurationError: it is another model's.
     """
     path = step_folder(folder, step)
     if path.is_symlink() or not path.is_dir():
-        raise BadCheckpointError(f"{path.name} is not a folder")
-    manifest = read_manifest(path, step)
-    if expected is not None:
-        check_same_model(manifest.model_shapes(), expected, str(path))
-    return Loaded(manifest, _read_tensors(path, manifest))
+        raise CorruptCheckpointError(f"{path} is not a folder")
+    try:
+        manifest = read_manifest(path, step)
+        if expected is not None:
+            check_same_model(manifest.model_shapes(), expected, str(path))
+        return Loaded(manifest, _read_tensors(path, manifest))
+    except CorruptCheckpointError as error:
+        raise CorruptCheckpointError(f"{path}: {error}") from None
 
 
 def _read_tensors(path: Path, manifest: Manifest) -> dict[str, Tensor]:

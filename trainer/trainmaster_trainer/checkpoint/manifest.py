@@ -19,11 +19,11 @@ from typing import Any
 from trainmaster.wire import codec
 
 from trainmaster_trainer.checkpoint.layout import MANIFEST, open_regular
-from trainmaster_trainer.checkpoint.shard import BadCheckpointError, ShardRecord, TensorRecord
+from trainmaster_trainer.checkpoint.shard import CorruptCheckpointError, ShardRecord, TensorRecord
 from trainmaster_trainer.checkpoint.state import MODEL, Shapes
 
 FORMAT = 1
-MAX_MANIFEST = 1 << 28
+MAX_MANIFEST = 1 << 26  # bytes: 100,000 shards of tensors, and no bomb
 _SHARD_FILE = re.compile(r"shard-\d{5}-of-\d{5}\.safetensors")
 
 
@@ -97,32 +97,36 @@ def read_manifest(folder: Path, step: int) -> Manifest:
     """The manifest in a checkpoint's folder, if it is whole and says nothing that cannot be.
 
     Raises:
-        BadCheckpointError: says what is wrong.
+        CorruptCheckpointError: says what is wrong.
     """
     path = folder / MANIFEST
     try:
         with open_regular(path) as descriptor, os.fdopen(os.dup(descriptor), "rb") as file:
-            plain = json.loads(file.read(MAX_MANIFEST))
+            text = file.read(MAX_MANIFEST)
+        plain = json.loads(text)
         claimed = plain.pop("digest")
         if claimed != _digest(plain):
-            raise BadCheckpointError(f"{MANIFEST} does not have the SHA-256 that it names: its content has changed")
+            raise CorruptCheckpointError(f"{MANIFEST} does not have the SHA-256 that it names: its content has changed")
         manifest = codec.from_plain(Manifest, plain)
     except OSError as error:
-        raise BadCheckpointError(f"{MANIFEST} cannot be read: {error.strerror}") from None
+        raise CorruptCheckpointError(f"{MANIFEST} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
-        raise BadCheckpointError(f"{MANIFEST} is not a manifest: {error}") from None
+        raise CorruptCheckpointError(f"{MANIFEST} is not a manifest: {error}") from None
     _verify(manifest, step)
+    if manifest.encode() != text:
+        # 1e-08 and 1E-08 are the same number, but only one of them was written.
+        raise CorruptCheckpointError(f"{MANIFEST} is not as it was written: its content has changed")
     return manifest
 
 
 def _verify(manifest: Manifest, step: int) -> None:
     if manifest.format != FORMAT:
-        raise BadCheckpointError(f"{MANIFEST} has format {manifest.format}; this version reads {FORMAT}")
+        raise CorruptCheckpointError(f"{MANIFEST} has format {manifest.format}; this version reads {FORMAT}")
     if manifest.step != step or manifest.cursor.step != step:
-        raise BadCheckpointError(f"{MANIFEST} is of step {manifest.step} in the folder of step {step}")
+        raise CorruptCheckpointError(f"{MANIFEST} is of step {manifest.step} in the folder of step {step}")
     for shard in manifest.shards:
         if not _SHARD_FILE.fullmatch(shard.file):
-            raise BadCheckpointError(f"{MANIFEST} names the shard {shard.file!r}, which is no name of a shard")
+            raise CorruptCheckpointError(f"{MANIFEST} names the shard {shard.file!r}, which is no name of a shard")
     for name, pieces in manifest.pieces().items():
         _verify_pieces(name, pieces)
 
@@ -130,12 +134,14 @@ def _verify(manifest: Manifest, step: int) -> None:
 def _verify_pieces(name: str, pieces: list[TensorRecord]) -> None:
     for piece in pieces:
         if len(piece.offset) != len(piece.shape) or min((*piece.offset, *piece.shape), default=0) < 0:
-            raise BadCheckpointError(f"{MANIFEST}: {name} has a piece that cannot be: {piece.shape} at {piece.offset}")
+            raise CorruptCheckpointError(
+                f"{MANIFEST}: {name} has a piece that cannot be: {piece.shape} at {piece.offset}"
+            )
     dtype, shape = whole(pieces)
     if any(piece.dtype != dtype for piece in pieces):
-        raise BadCheckpointError(f"{MANIFEST}: the pieces of {name} have different dtypes")
+        raise CorruptCheckpointError(f"{MANIFEST}: the pieces of {name} have different dtypes")
     if sum(math.prod(piece.shape) for piece in pieces) != math.prod(shape):
-        raise BadCheckpointError(f"{MANIFEST}: the pieces of {name} do not make one tensor of shape {list(shape)}")
+        raise CorruptCheckpointError(f"{MANIFEST}: the pieces of {name} do not make one tensor of shape {list(shape)}")
 
 
 def _digest(plain: dict[str, Any]) -> str:

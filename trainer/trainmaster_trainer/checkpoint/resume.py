@@ -26,7 +26,7 @@ from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.load import Loaded, newest, newest_step, read
 from trainmaster_trainer.checkpoint.manifest import Manifest, whole
 from trainmaster_trainer.checkpoint.recall import Recalled, recall
-from trainmaster_trainer.checkpoint.shard import BadCheckpointError
+from trainmaster_trainer.checkpoint.shard import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.state import Shapes
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
@@ -150,7 +150,7 @@ def _look(folder: Path, expected: Shapes, below: int | None = None) -> tuple[Loa
 def _read(folder: Path, step: int, expected: Shapes) -> Loaded | None:
     try:
         return read(folder, step, expected)
-    except BadCheckpointError as bad:
+    except CorruptCheckpointError as bad:
         log.warning("Checkpoint of step %d: %s.", step, bad)
         return None
 
@@ -166,7 +166,7 @@ def _find_elsewhere(folder: Path, step: int | None, group: Group, expected: Shap
         return loaded
     try:
         return read(folder, step, expected)
-    except BadCheckpointError as bad:
+    except CorruptCheckpointError as bad:
         raise ConfigurationError(
             f"{field}: step {step} in {folder} cannot be used: {bad}. Name another step."
         ) from None

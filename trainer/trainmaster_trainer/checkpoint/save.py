@@ -5,7 +5,8 @@ writes the manifest, gives the folder its final name, and tells all how it went.
 folder with a temporary name, which nobody reads and the next attempt removes.
 
 At most one save is under way: a save that is due while the one before is still being written waits for it, because
-`everySteps` is a promise of how much can be lost.
+`everySteps` is a promise of how much can be lost. A save that fails (a full disk, say) costs no training: it is said,
+nothing of it stays, and the next one is tried; only the last one of a job must succeed.
 
 In private folders (`checkpoint_shared: false`) the first rank of each replica is a group of one and writes all.
 
@@ -20,7 +21,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from trainmaster_trainer import randomness
 from trainmaster_trainer.checkpoint import layout
 from trainmaster_trainer.checkpoint.load import RNG, read
 from trainmaster_trainer.checkpoint.manifest import Cursor, Manifest, model_sha256
-from trainmaster_trainer.checkpoint.shard import BadCheckpointError, ShardRecord, write_shard
+from trainmaster_trainer.checkpoint.shard import CorruptCheckpointError, ShardRecord, write_shard
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.checkpoint.writers import Writers
 from trainmaster_trainer.errors import ConfigurationError, NonFiniteLossError
@@ -40,7 +41,6 @@ from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
 
 log = logging.getLogger(__name__)
-FAILURES_ALLOWED = 2  # in a row: a full disk must not go unnoticed for long
 
 
 class SaveFailedError(Exception):
@@ -62,7 +62,7 @@ class Saver:
         self._writers = Writers(group, alone=not self._plan.checkpoint_shared)
         self._fence = layout.Fence(self._folder, settings.job_uid, settings.attempt)
         self._thread: threading.Thread | None = None
-        self._failures: list[str] = []
+        self._problem = ""  # of the last save
         self.committed_step = 0
 
     def prepare(self) -> None:
@@ -106,13 +106,13 @@ class Saver:
         """Wait for the save that is under way.
 
         Raises:
-            SaveFailedError: it failed and was `needed`, or it was one too many.
+            SaveFailedError: it failed and was `needed`.
         """
         if self._thread is not None:
             self._thread.join()
             self._thread = None
-        if self._failures and (needed or len(self._failures) > FAILURES_ALLOWED):
-            raise SaveFailedError(self._failures[-1])
+        if self._problem and needed:
+            raise SaveFailedError(self._problem)
 
     @contextmanager
     def brought_home(self) -> Iterator[None]:
@@ -146,12 +146,21 @@ class Saver:
             problem = self._writers.outcome(step)
         except Exception as error:  # noqa: BLE001 (the main thread must hear of whatever it was)
             problem = f"{type(error).__name__}: {error}"
+        self._problem = problem
         if problem:
-            self._failures.append(problem)
-            log.warning("The checkpoint of step %d was not written: %s", step, problem)
+            self._give_up(step, problem)
         else:
-            self._failures.clear()
             self.committed_step = step
+
+    def _give_up(self, step: int, problem: str) -> None:
+        """Training goes on and the next save is tried; no half checkpoint takes the room that it will need."""
+        log.warning(
+            "The checkpoint of step %d was not written, the newest one is that of step %d: %s",
+            step, self.committed_step, problem,
+        )  # fmt: skip
+        if self._commits:
+            with suppress(OSError):
+                layout.remove(self._temporary(step))
 
     def _write(self, step: int, tensors: dict[str, Tensor]) -> dict[str, Any]:
         folder = self._temporary(step)
@@ -214,6 +223,6 @@ class Saver:
 def _is_good(folder: Path, step: int) -> bool:
     try:
         read(folder, step)
-    except BadCheckpointError:
+    except CorruptCheckpointError:
         return False
     return True

@@ -45,7 +45,7 @@ HEADER_LENGTH = 8  # bytes of the number before the header
 MAX_HEADER = 100_000_000  # the library's own limit
 
 
-class BadCheckpointError(Exception):
+class CorruptCheckpointError(Exception):
     """A checkpoint that cannot be trusted. The text names what is wrong with it."""
 
 
@@ -132,7 +132,7 @@ def read_shard(folder: Path, record: ShardRecord) -> dict[str, Tensor]:
     """All tensors of a shard, if every byte and every shape is as recorded.
 
     Raises:
-        BadCheckpointError: says what is not.
+        CorruptCheckpointError: says what is not.
     """
     path = folder / record.file
     _verify_bytes(path, record)
@@ -140,7 +140,7 @@ def read_shard(folder: Path, record: ShardRecord) -> dict[str, Tensor]:
         with safe_open(path, framework="pt") as opened:
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a dict)
     except Exception as error:  # noqa: BLE001 (the library has a few kinds, and any of them means this)
-        raise BadCheckpointError(f"{record.file} is not a safetensors file: {error}") from None
+        raise CorruptCheckpointError(f"{record.file} is not a safetensors file: {error}") from None
     _verify_tensors(record, tensors)
     return tensors
 
@@ -150,21 +150,21 @@ def _verify_bytes(path: Path, record: ShardRecord) -> None:
         with open_regular(path) as descriptor:
             _verify_open_file(descriptor, record)
     except OSError as error:
-        raise BadCheckpointError(f"{record.file} cannot be opened: {error.strerror}") from None
+        raise CorruptCheckpointError(f"{record.file} cannot be opened: {error.strerror}") from None
 
 
 def _verify_open_file(descriptor: int, record: ShardRecord) -> None:
     length = os.fstat(descriptor).st_size
     if length != record.length:
-        raise BadCheckpointError(f"{record.file} has {length} bytes instead of {record.length}")
+        raise CorruptCheckpointError(f"{record.file} has {length} bytes instead of {record.length}")
     if length < HEADER_LENGTH:
-        raise BadCheckpointError(f"{record.file} is too short for a safetensors file")
+        raise CorruptCheckpointError(f"{record.file} is too short for a safetensors file")
     with mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) as data:
         header = int.from_bytes(data[:HEADER_LENGTH], "little")
         if header > min(MAX_HEADER, length - HEADER_LENGTH):
-            raise BadCheckpointError(f"{record.file} claims a header of {header} bytes")
+            raise CorruptCheckpointError(f"{record.file} claims a header of {header} bytes")
         if hashlib.sha256(data).hexdigest() != record.sha256:
-            raise BadCheckpointError(
+            raise CorruptCheckpointError(
                 f"{record.file} does not have the SHA-256 of the manifest: its content has changed"
             )
 
@@ -172,8 +172,10 @@ def _verify_open_file(descriptor: int, record: ShardRecord) -> None:
 def _verify_tensors(record: ShardRecord, tensors: Mapping[str, Tensor]) -> None:
     if tensors.keys() != record.tensors.keys():
         odd = min(tensors.keys() ^ record.tensors.keys())
-        raise BadCheckpointError(f"{record.file} and the manifest differ in having the tensor {odd}")
+        raise CorruptCheckpointError(f"{record.file} and the manifest differ in having the tensor {odd}")
     for name, expected in record.tensors.items():
         found = (dtype_name(tensors[name].dtype), tuple(tensors[name].shape))
         if found != (expected.dtype, expected.shape):
-            raise BadCheckpointError(f"{record.file} holds {name} as {found}, not {(expected.dtype, expected.shape)}")
+            raise CorruptCheckpointError(
+                f"{record.file} holds {name} as {found}, not {(expected.dtype, expected.shape)}"
+            )
