@@ -5,7 +5,7 @@ Posted after the write, so nobody hears of what did not happen; a crash between 
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import conditions, phases
+from trainmaster.core import conditions, phases, stragglers
 from trainmaster.core.actions import PostEvent
 
 _QUIET_REASONS = frozenset({conditions.WAITING, "JobEnded", "AllReplicasReady"})
@@ -15,6 +15,7 @@ def between(job: TrainingJob, new: TrainingJobStatus) -> tuple[PostEvent, ...]:
     """The events of this step, oldest first."""
     old = job.status
     told = [_unsupported(old, new), _obstacle(old, new), _replaced(old, new), _alone(old, new), _phase(old, new)]
+    told.append(_straggling(old, new))
     return tuple(event for event in told if event is not None)
 
 
@@ -69,6 +70,15 @@ def _obstacle(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | Non
 def _ready(status: TrainingJobStatus) -> tuple[str, str] | None:
     found = (c for c in status.conditions if c.type == conditions.REPLICAS_READY and c.status == "False")
     return next(((condition.reason, condition.message) for condition in found), None)
+
+
+def _straggling(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
+    def slow(status: TrainingJobStatus) -> tuple[str, str] | None:
+        found = (c for c in status.conditions if c.type == stragglers.STRAGGLING and c.status == "True")
+        return next(((condition.reason, condition.message) for condition in found), None)
+
+    before, after = slow(old), slow(new)
+    return PostEvent("Warning", *after) if after and (before is None or before[0] != after[0]) else None
 
 
 def _unsupported(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:

@@ -1,0 +1,99 @@
+"""Whether a rank is so slow that the others wait for it: the condition `Straggling`. Called by `conditions`.
+
+Each rank tells the median time per step that it works itself (`RankProgress.busy_seconds`), waiting for peers left out:
+in a synchronous group all steps take equally long, and only this tells who is to blame. A rank is named when it works
+SLOW times as long as the median rank, and until it is below WELL times: two bounds and a least length of time for each
+statement, so that nothing flaps. The rank stands in the condition's reason, which is the only memory.
+"""
+
+import math
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from statistics import median_low
+
+from trainmaster.api.status import Condition
+from trainmaster.core import figures, phases
+from trainmaster.core.facts import Facts
+
+STRAGGLING = "Straggling"
+SLOW, WELL = 1.5, 1.2
+LEAST_SECONDS = 0.005  # per step; below that it is noise, whatever the ratio
+LEAST_STEPS = 20  # of a try: caches are cold and kernels are chosen
+DWELL_SECONDS = 60  # that a statement stands
+_REASON = re.compile(r"Rank(\d{1,9})IsSlow")
+
+Statement = tuple[str, bool, str, str]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long one rank works for a step."""
+
+    rank: int
+    replica: str
+    node: str
+    seconds: float
+
+
+def statement(facts: Facts, phase: str) -> Statement | None:
+    """The condition's type, whether it holds, reason and message; None: nothing to say, and nothing said before."""
+    before = next((c for c in facts.status.conditions if c.type == STRAGGLING), None)
+    found = _slow(facts, before) if phase == phases.RUNNING else None
+    if found:
+        pace, usual = found
+        return STRAGGLING, True, f"Rank{pace.rank}IsSlow", _sentence(pace, usual)
+    if before is None:
+        return None
+    if before.status == "True" and phase == phases.RUNNING and _is_fresh(before, facts.now):
+        return STRAGGLING, True, before.reason, before.message
+    return STRAGGLING, False, "NoRankIsSlow", "All ranks work about equally long for a step."
+
+
+def _slow(facts: Facts, before: Condition | None) -> tuple[Pace, float] | None:
+    """The rank to name, and how long the median rank works."""
+    paces = _paces(facts)
+    if len(paces) < 2:  # noqa: PLR2004  somebody to wait for it
+        return None
+    usual = median_low(pace.seconds for pace in paces)
+    named = _named(before)
+    still = next((pace for pace in paces if pace.rank == named and _is(pace, usual, WELL)), None)
+    if still:
+        return still, usual
+    if before is not None and _is_fresh(before, facts.now):
+        return None
+    slowest = max(paces, key=lambda pace: (pace.seconds, -pace.rank))
+    return (slowest, usual) if _is(slowest, usual, SLOW) else None
+
+
+def _is(pace: Pace, usual: float, times: float) -> bool:
+    return pace.seconds > times * usual and pace.seconds - usual > LEAST_SECONDS
+
+
+def _paces(facts: Facts) -> list[Pace]:
+    """Those of all ranks that have trained long enough to tell."""
+    return [
+        Pace(figures.count(rank.rank), slot.key, slot.replica.node if slot.replica else "", rank.busy_seconds)
+        for slot in facts.slots
+        if slot.heartbeat and slot.heartbeat.attempt == facts.status.attempt
+        for rank in slot.heartbeat.ranks
+        if rank.busy_seconds is not None
+        and math.isfinite(rank.busy_seconds)
+        and rank.busy_seconds >= 0
+        and rank.step - (rank.resumed_step or 0) >= LEAST_STEPS
+    ]
+
+
+def _named(before: Condition | None) -> int | None:
+    match = _REASON.fullmatch(before.reason) if before and before.status == "True" else None
+    return int(match[1]) if match else None
+
+
+def _is_fresh(before: Condition, now: datetime) -> bool:
+    return 0 <= (now - before.last_transition_time).total_seconds() < DWELL_SECONDS
+
+
+def _sentence(pace: Pace, usual: float) -> str:
+    where = f" on {pace.node}" if pace.node else ""
+    who = f"{pace.replica} rank {pace.rank}{where}"
+    return f"{who} works {pace.seconds:.3g} s for a step, the median rank {usual:.3g} s: the others wait for it."
