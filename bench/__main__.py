@@ -9,6 +9,7 @@ from docs import strategy_pages
 NAMES = (
     "advise",
     "corruption",
+    "all_reduce",
     "first_step",
     "operator",
     "reproducible",

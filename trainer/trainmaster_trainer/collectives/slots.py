@@ -37,7 +37,7 @@ class Layout:
     """How a rank's memory is divided: semaphores, slots, results. `chunk`: bytes of a slot; fits a core's cache."""
 
     ranks: int
-    chunk: int = 1 << 18
+    chunk: int = 1 << 19
     slots: int = 4
 
     @property
@@ -129,7 +129,8 @@ class Slots:
             end = first + self.layout.slots * self.layout.chunk
             area = self._segments[owner].data[first:end].view(like.dtype)
             self._views[key] = list(area.chunk(self.layout.slots))
-        return self._views[key][number % self.layout.slots][: len(like)]
+        view = self._views[key][number % self.layout.slots]
+        return view if len(view) == len(like) else view[: len(like)]
 
 
 def share_slots(group: Group, name: str, ranks: Sequence[int], chunk: int = Layout.chunk) -> Slots | None:
