@@ -14,12 +14,14 @@ from trainmaster_trainer.group import Group
 
 
 def main(answer: Path, rounds: int) -> None:
+    """Measure, and write down microseconds by contestant and size."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     group = Group(rank, world, rank, world, torch.device("cpu"), PrefixStore("bench", _get_default_store()))
-    contestants = {"gloo": Native(), "memory": choose_reducer("Native", group)}
-    assert contestants["memory"]
+    memory = choose_reducer("Native", group)
+    assert memory
+    contestants = {"gloo": Native(), "memory": memory}
     micros: dict[str, dict[int, list[float]]] = {name: {} for name in contestants}
     for size in (4096, 65536, 1 << 20, 1 << 25):
         tensor = torch.full((size // 4,), 1e-30)

@@ -76,6 +76,14 @@ class Uneven(Line):
         return nn.functional.mse_loss(outputs, targets)
 
 
+class LineWithPlainSGD(Line):
+    """Without momentum, a step is linear in the gradient."""
+
+    @override
+    def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, lr=0.05)
+
+
 class Needy(Line):
     """Has an argument without a default, and one that it refuses."""
 

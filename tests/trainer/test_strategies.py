@@ -24,6 +24,10 @@ SYNCHRONOUS: list[tuple[str, Options]] = [
     ("AllReduce", {"algorithm": "Ring"}),
     ("AllReduce", {"algorithm": "Hierarchical"}),
     ("AllReduce", {"algorithm": "Driver"}),
+    ("Mirrored", {"reduction": "Native"}),
+    ("Mirrored", {"reduction": "HierarchicalCopy"}),
+    ("Mirrored", {"reduction": "OneDevice"}),
+    ("CentralStorage", {}),
 ]
 
 
@@ -67,7 +71,7 @@ def test_equal_weights_have_equal_hashes_at_any_world_size(new_job: NewJob) -> N
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("Gossip", "not in this version of the trainer yet. It has OneDevice, AllReduce"),
+        ("Gossip", "not in this version of the trainer yet. It has OneDevice, Mirrored"),
         ("AllReduced", "Did you mean 'AllReduce'"),
         ("onedevice", "there is no 'onedevice'"),
     ],

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from trainmaster.api.job import TrainingJobSpec
 
-STRATEGIES = ("OneDevice", "AllReduce", "FullySharded", "Pipeline", "Tensor", "Mesh")
+STRATEGIES = (
+    "OneDevice",
+    "Mirrored",
+    "AllReduce",
+    "CentralStorage",
+    "LocalSGD",
+    "FullySharded",
+    "Pipeline",
+    "Tensor",
+    "Mesh",
+)
 """Strategy types that train today."""
 
 

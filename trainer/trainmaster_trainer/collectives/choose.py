@@ -15,6 +15,7 @@ from trainmaster_trainer.collectives.driver import Driver
 from trainmaster_trainer.collectives.funnel import Funnel
 from trainmaster_trainer.collectives.hierarchical import Hierarchical, Inside
 from trainmaster_trainer.collectives.links import Links
+from trainmaster_trainer.collectives.native import Native
 from trainmaster_trainer.collectives.reducer import Reducer, size_of
 from trainmaster_trainer.collectives.ring import Ring
 from trainmaster_trainer.collectives.shared import SharedMemory
@@ -26,6 +27,13 @@ from trainmaster_trainer.group import Group
 def choose_reducer(algorithm: str, group: Group) -> Reducer | None:
     """The reducer of that name; None for what DDP does by itself."""
     return _MAKERS[algorithm](group) if group.world_size > 1 else None
+
+
+def choose_counted(group: Group) -> Reducer | None:
+    """The fastest reducer that is called without DDP; None for one rank. It counts its bytes, but for NCCL's."""
+    if group.world_size == 1:
+        return None
+    return _native(group) or (_ring(group) if group.device.type == "cpu" else Native())
 
 
 def _native(group: Group) -> Reducer | None:

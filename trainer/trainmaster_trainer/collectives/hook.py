@@ -23,16 +23,13 @@ _Job = tuple[Tensor, Future[Tensor], torch.cuda.Event | None]
 
 
 class Communicator:
-    """Averages tensors in a thread. `wire`: the dtype in which they travel, their own if None."""
+    """Averages tensors in a thread."""
 
-    def __init__(
-        self, reducer: Reducer, world_size: int, device: torch.device, wire: torch.dtype | None = None
-    ) -> None:
+    def __init__(self, reducer: Reducer, world_size: int, device: torch.device) -> None:
         self.reducer = reducer
         self.failure: Exception | None = None
         self._world_size = world_size
         self._device = device
-        self._wire = wire
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, args=(torch.get_num_threads(),), name="communication")
         self._thread.daemon = True  # a rank that fails must end without its peers' leave
@@ -66,11 +63,8 @@ class Communicator:
         try:
             if filled is not None:
                 torch.cuda.current_stream().wait_event(filled)
-            travels = tensor.to(self._wire or tensor.dtype)
-            self.reducer.sum(travels)
-            torch.div(travels, self._world_size, out=travels)
-            if travels is not tensor:
-                tensor.copy_(travels)
+            self.reducer.sum(tensor)
+            tensor.div_(self._world_size)
         except Exception as error:  # noqa: BLE001 (the main thread must hear of whatever it was)
             self.failure = error
             future.set_exception(error)  # type: ignore[arg-type]

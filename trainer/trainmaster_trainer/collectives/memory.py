@@ -55,12 +55,13 @@ class Segment:
         """The random number that its maker wrote."""
         return self._map[:HEADER].hex()
 
-    def sign(self) -> str:
-        """Write a random number, and hold a lock that ends with this process."""
+    def page(self) -> dict[str, Any]:
+        """Where a peer finds it. From here on a lock is held that ends with this process."""
         self._map[:HEADER] = secrets.token_bytes(HEADER)
         # Of the kind that a forked child does not inherit.
         fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return self.mark
+        place = {"process": os.getpid(), "file": self._descriptor}
+        return {"boot": _BOOT.read_text(), **place, "mark": self.mark}
 
     def check_owner(self) -> None:
         """See whether the maker still lives.
@@ -76,21 +77,29 @@ class Segment:
 
 
 def connect(
-    group: Group, name: str, ranks: Sequence[int], size: int, prepare: Callable[[Segment], None]
+    group: Group,
+    name: str,
+    ranks: Sequence[int],
+    size: int,
+    *,
+    owners: Sequence[int] | None = None,
+    prepare: Callable[[Segment], None] = lambda _: None,
 ) -> dict[int, Segment] | None:
-    """Memory of `size` bytes of each of `ranks`, by rank; None, on all of them, if they cannot share any.
+    """Memory of `size` bytes of each of `owners` (all of `ranks` by default), by rank, for all of `ranks`.
 
-    All of them call it. `prepare` gets this rank's own, before a peer sees it. `name` is used once.
+    None, on all of them, if one cannot reach it. All of `ranks` call it; `name` is used once. `prepare` gets an
+    owner's own memory before a peer sees it.
     """
-    own = _create(size, group.rank)
-    page = {}
+    owners = ranks if owners is None else owners
+    own = _create(size, group.rank) if group.rank in owners else None
+    page: dict[str, Any] = {}
     if own:
         prepare(own)
-        page = {"boot": _BOOT.read_text(), "process": os.getpid(), "file": own._descriptor, "mark": own.sign()}  # noqa: SLF001
+        page = own.page()
     pages = _tell(group, f"{name}/page", ranks, page)
-    found = {peer: own if peer == group.rank else _open(pages[peer], size, peer) for peer in ranks}
+    found = {peer: own if peer == group.rank else _open(pages[peer], size, peer) for peer in owners}
     complete = {peer: segment for peer, segment in found.items() if segment}
-    answers = _tell(group, f"{name}/found", ranks, len(complete) == len(ranks))
+    answers = _tell(group, f"{name}/found", ranks, len(complete) == len(owners))
     return complete if all(answers.values()) else None
 
 

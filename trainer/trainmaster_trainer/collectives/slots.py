@@ -143,5 +143,5 @@ def share_slots(group: Group, name: str, ranks: Sequence[int], chunk: int = Layo
                 value = layout.slots if kind == Kind.FREE else 0
                 Semaphore(segment.address + layout.semaphore(kind, place)).create(value)
 
-    segments = connect(group, name, ranks, layout.size, prepare)
+    segments = connect(group, name, ranks, layout.size, prepare=prepare)
     return Slots(segments, group.rank, layout) if segments else None

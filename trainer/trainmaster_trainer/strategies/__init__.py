@@ -5,8 +5,11 @@ from __future__ import annotations
 from trainmaster_trainer import xla
 from trainmaster_trainer.errors import ConfigurationError, near
 from trainmaster_trainer.strategies.all_reduce import AllReduce
+from trainmaster_trainer.strategies.central_storage import CentralStorage
 from trainmaster_trainer.strategies.fully_sharded import FullySharded
+from trainmaster_trainer.strategies.local_sgd import LocalSGD
 from trainmaster_trainer.strategies.mesh import Mesh
+from trainmaster_trainer.strategies.mirrored import Mirrored
 from trainmaster_trainer.strategies.one_device import OneDevice
 from trainmaster_trainer.strategies.pipeline import Pipeline
 from trainmaster_trainer.strategies.strategy import Strategy
@@ -16,7 +19,10 @@ from trainmaster_trainer.strategies.xla_all_reduce import XlaAllReduce
 
 STRATEGIES: dict[str, type[Strategy]] = {
     "OneDevice": OneDevice,
+    "Mirrored": Mirrored,
     "AllReduce": AllReduce,
+    "CentralStorage": CentralStorage,
+    "LocalSGD": LocalSGD,
     "FullySharded": FullySharded,
     "Pipeline": Pipeline,
     "Tensor": Tensor,
@@ -24,13 +30,7 @@ STRATEGIES: dict[str, type[Strategy]] = {
 }
 
 # Names of the API that this version cannot train with yet.
-PLANNED = [
-    "Mirrored",
-    "CentralStorage",
-    "ParameterServer",
-    "Gossip",
-    "LocalSGD",
-]
+PLANNED = ["ParameterServer", "Gossip"]
 
 
 # What `spec.reproducible` can be asked of: the strategies that have the numbers of one device, on whole models.

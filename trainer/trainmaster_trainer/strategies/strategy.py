@@ -107,10 +107,14 @@ class WholeModel(Strategy):
         """Make model and optimizer on the group's device."""
         self.task, self.group = task, group
         self.model = task.model().to(group.device)
-        self.optimizer = task.optimizer(list(self.model.parameters()))
-        self._state = ModelState(self.model, self.optimizer)
+        self.make_optimizer(self.model)
         self._gradients_ready = 0.0
         self._note_when_gradients_are_ready()
+
+    def make_optimizer(self, model: nn.Module) -> None:
+        """The task's, over `model`; both together are the state."""
+        self.optimizer = self.task.optimizer(list(model.parameters()))
+        self._state = ModelState(model, self.optimizer)
         self._base_rates = [group["lr"] for group in self.optimizer.param_groups]
 
     def update(self, loss: Tensor, fraction_done: float) -> None:
@@ -174,3 +178,17 @@ def check_options(strategy: str, options: Mapping[str, Any], known: Mapping[str,
             )
         if known[name] and value not in known[name]:
             raise ConfigurationError(f"{field}.{name}: {value!r} is not one of {', '.join(known[name])}.")
+
+
+def check_one_machine(strategy: str, group: Group) -> None:
+    """Refuse ranks of several workers.
+
+    Raises:
+        ConfigurationError: there are some.
+    """
+    if group.local_world_size != group.world_size:
+        raise ConfigurationError(
+            f"spec.workers.replicas: {strategy} trains on the devices of one worker, here are {group.world_size} ranks "
+            f"of which {group.local_world_size} are this worker's. Set it to 1 and gpus to the number of devices, or "
+            "choose AllReduce."
+        )

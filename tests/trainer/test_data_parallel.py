@@ -1,0 +1,111 @@
+"""What is particular to Mirrored, CentralStorage and LocalSGD, and checkpoints that go from one to another."""
+
+import pytest
+
+from tests.trainer.ranks import NewJob, Options
+
+DIGITS: Options = {
+    "task": "trainmaster_trainer.tasks.digits:Digits",
+    "arguments": {"hidden": 16},
+    "global_batch_size": 25,
+}
+NO_MEMORY = {"TRAINMASTER_SHARED_MEMORY": "off"}
+
+
+@pytest.mark.parametrize("reduction", ["Native", "HierarchicalCopy", "OneDevice"])
+def test_mirrored_variables_are_equal_on_all_devices_after_every_step(new_job: NewJob, reduction: str) -> None:
+    answers = new_job().call(
+        3, "steps:variables", ranks_per_pod=3, strategy="Mirrored", options={"reduction": reduction}
+    )
+    assert answers[0] == answers[1] == answers[2]
+    assert len(set(answers[0])) == 5
+
+
+def test_central_storage_has_one_copy_of_parameters_and_one_optimizer(new_job: NewJob) -> None:
+    first, *others = new_job().call(3, "steps:storage", ranks_per_pod=3)
+    assert len(first["files"]) == 1
+    assert first["files"] != ["0"]  # a private mapping has no file
+    assert all(other["files"] == first["files"] for other in others)
+    assert first["optimizer"] == 4
+    assert [other["optimizer"] for other in others] == [0, 0]
+
+
+@pytest.mark.parametrize("strategy", ["Mirrored", "CentralStorage"])
+def test_several_workers_are_refused(new_job: NewJob, strategy: str) -> None:
+    running = new_job(strategy=strategy).start(2)
+    assert set(running.wait()) <= {78, 1}  # the first one takes the store along
+    assert f"spec.workers.replicas: {strategy} trains on the devices of one worker" in running.output()
+
+
+@pytest.mark.parametrize("strategy", ["Mirrored", "CentralStorage"])
+@pytest.mark.parametrize("task", ["Line", "LineWithRunningMeans", "LineWithAdam"])
+def test_resumed_is_undisturbed_bit_by_bit(new_job: NewJob, strategy: str, task: str) -> None:
+    plan: Options = {"strategy": strategy, "task": f"small_tasks:{task}", "arguments": {"dropout": 0.2}}
+    whole = new_job("whole", **plan).but(steps=9).run(3, ranks_per_pod=3)
+    job = new_job("parts", **plan).but(steps=4).run(3, ranks_per_pod=3)
+    job = job.but(steps=9).run(3, attempt=2, ranks_per_pod=3)
+    assert job.losses() == whole.losses()
+    assert job.manifest(9)["model_sha256"] == whole.manifest(9)["model_sha256"]
+
+
+def test_one_strategy_reads_the_checkpoint_of_another(new_job: NewJob) -> None:
+    undisturbed = new_job("undisturbed", strategy="OneDevice", **DIGITS).but(steps=10).run(1)
+    job = new_job("handed-on", strategy="AllReduce", **DIGITS).but(steps=2).run(2)
+    job.but(strategy="CentralStorage", steps=4).run(3, attempt=2, ranks_per_pod=3)
+    job.but(strategy="OneDevice", steps=6).run(1, attempt=3)
+    job.but(strategy="Mirrored", steps=8).run(2, attempt=4, ranks_per_pod=2)
+    job.but(strategy="AllReduce", strategy_options={"algorithm": "Ring"}, steps=10).run(3, attempt=5)
+    assert job.losses() == pytest.approx(undisturbed.losses(), rel=1e-5)
+
+
+# --- LocalSGD ---
+
+
+@pytest.mark.parametrize("variables", [{}, NO_MEMORY], ids=["memory", "network"])
+def test_local_sgd_that_meets_at_every_step_is_sgd(new_job: NewJob, variables: dict[str, str]) -> None:
+    plain: Options = {"task": "small_tasks:LineWithPlainSGD", "steps": 8}
+    expected = new_job("one", strategy="OneDevice", **plain).run(1).losses()
+    for world in (1, 2, 3, 4):
+        options = {"every": 1, "outer": "Average"}
+        job = new_job(f"w{world}", strategy="LocalSGD", strategy_options=options, variables=variables, **plain)
+        assert job.run(world).losses() == pytest.approx(expected, rel=1e-5), world
+
+
+@pytest.mark.parametrize("every", [2, 4])
+def test_local_sgd_moves_one_hth_of_the_bytes(new_job: NewJob, every: int) -> None:
+    each_step = new_job("each").call(2, "steps:traffic", strategy="AllReduce", options={}, steps=8)
+    options = {"every": every, "outer": "Average"}
+    sometimes = new_job("sometimes").call(2, "steps:traffic", strategy="LocalSGD", options=options, steps=8)
+    for often, seldom in zip(each_step, sometimes, strict=True):
+        assert seldom == {name: count // every for name, count in often.items()}
+        assert seldom["sent"] > 0
+
+
+@pytest.mark.parametrize("outer", ["Average", "Nesterov"])
+@pytest.mark.parametrize("stop", [4, 5])
+def test_local_sgd_goes_on_in_the_middle_of_a_round_bit_by_bit(new_job: NewJob, outer: str, stop: int) -> None:
+    plan: Options = {"strategy": "LocalSGD", "strategy_options": {"every": 4, "outer": outer}}
+    plan |= {"task": "small_tasks:LineWithAdam", "arguments": {"dropout": 0.2}, "checkpoint_every": 100}
+    whole = new_job("whole", **plan).but(steps=12).run(3)
+    job = new_job("parts", **plan).but(steps=stop).run(3).but(steps=12).run(3, attempt=2)
+    assert job.losses()[stop:] == whole.losses()[stop:]
+    assert job.manifest(12)["model_sha256"] == whole.manifest(12)["model_sha256"]
+
+
+def test_local_sgd_is_read_by_others_and_reads_theirs(new_job: NewJob) -> None:
+    local: Options = {"strategy": "LocalSGD", "strategy_options": {"every": 3, "outer": "Nesterov"}}
+    job = new_job("handed-on", strategy="OneDevice", **DIGITS).but(steps=20).run(1)
+    job.but(**local, steps=40).run(2, attempt=2)
+    job.but(**local, steps=50).run(3, attempt=3)  # another number of ranks
+    job.but(strategy="AllReduce", strategy_options={}, steps=60).run(2, attempt=4)
+    losses = job.losses()
+    assert sum(losses[50:]) < sum(losses[10:20]) < sum(losses[:10])
+
+
+@pytest.mark.parametrize("outer", ["Average", "Nesterov"])
+def test_local_sgd_learns_digits(new_job: NewJob, outer: str) -> None:
+    plan: Options = {**DIGITS, "steps": 200, "checkpoint_every": 200, "global_batch_size": 64}
+    reference = new_job("reference", strategy="OneDevice", **plan).run(1).result()["metrics"]["accuracy"]
+    options = {"every": 8, "outer": outer}
+    accuracy = new_job("local", strategy="LocalSGD", strategy_options=options, **plan).run(2).result()["metrics"]
+    assert accuracy["accuracy"] > reference - 0.03

@@ -1,0 +1,166 @@
+"""CentralStorage: the variables are stored once, on the CPU; all devices of the worker compute with them.
+
+What TensorFlow calls CentralStorageStrategy. Rank 0 has the one optimizer. The parameters lie in memory that all
+ranks of the worker share: ranks on the CPU compute right in it, those with a GPU copy them to it for each step.
+
+    every rank    forward and backward pass over its share of the batch
+    rank 0        adds up the gradients in the order of ranks: a sum has one value, whoever comes first
+    rank 0        takes the optimizer step, in place
+    every rank    goes on when that is done
+
+The same loss as OneDevice, step by step, but for the order of float32 sums; each share counts by its size.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from trainmaster_trainer.checkpoint.state import MODEL, State
+from trainmaster_trainer.collectives.funnel import Funnel
+from trainmaster_trainer.collectives.memory import connect
+from trainmaster_trainer.collectives.slots import share_slots
+from trainmaster_trainer.data import Batch, Share
+from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.group import Group
+from trainmaster_trainer.strategies.strategy import WholeModel, check_one_machine, check_options
+from trainmaster_trainer.task import Task
+
+ALIGNMENT = 64  # bytes, a cache line
+
+
+class CentralStorage(WholeModel):
+    """One copy of parameters and optimizer for all ranks of a worker."""
+
+    def __init__(self, task: Task, group: Group, options: Mapping[str, Any]) -> None:
+        check_options("CentralStorage", options, {})
+        check_one_machine("CentralStorage", group)
+        self.share = Share(group.rank, group.world_size)
+        self.task, self.group = task, group
+        self._storage = task.model()
+        self._funnel = _connect(group, list(self._storage.parameters()))
+        # A device's model is a copy; on the CPU it is the storage itself.
+        on_cpu = group.device.type == "cpu"
+        self.model = self._storage if on_cpu else copy.deepcopy(self._storage).to(group.device)
+        if group.is_first:
+            self.make_optimizer(self._storage)
+        self._wait_for_first()
+
+    @override
+    def step(self, batch: Batch) -> Tensor | None:
+        self._pull()
+        self.model.zero_grad()
+        loss = self.task.loss(self.model(batch.inputs), batch.targets)
+        (loss * (batch.size / batch.global_size)).backward()  # type: ignore[no-untyped-call]
+        begin = time.monotonic()
+        self._add_up_gradients()
+        if self.group.is_first:
+            self.set_learning_rate(batch.fraction_done)
+            self.optimizer.step()
+        self._wait_for_first()
+        self.waited = 0.0 if self.group.is_first else time.monotonic() - begin
+        return loss.detach()
+
+    @torch.no_grad()
+    def _pull(self) -> None:
+        if self.model is not self._storage:
+            for parameter, stored in zip(self.model.parameters(), self._storage.parameters(), strict=True):
+                parameter.copy_(stored)
+
+    @torch.no_grad()
+    def _add_up_gradients(self) -> None:
+        """Into the stored parameters' gradients, on rank 0. Where no rank has one, there is none."""
+        for used, stored in _by_dtype(list(self.model.parameters()), list(self._storage.parameters())):
+            gradients = [torch.zeros_like(one) if one.grad is None else one.grad for one in used]
+            have = torch.tensor([one.grad is not None for one in used], dtype=used[0].dtype)
+            total = torch.cat([*(gradient.flatten().cpu() for gradient in gradients), have])
+            if self._funnel:
+                self._funnel.reduce(total)
+            *sums, had = torch.split(total, [*(one.numel() for one in used), len(used)])
+            if self.group.is_first:
+                for parameter, gradient, any_has in zip(stored, sums, had, strict=True):
+                    parameter.grad = gradient.view_as(parameter) if any_has else None
+
+    @torch.no_grad()
+    def _wait_for_first(self) -> None:
+        """Until rank 0 has changed what is stored. Buffers (running means, say) become rank 0's."""
+        if self._funnel:
+            self._funnel.broadcast(torch.zeros(1))
+            for buffer in self.model.buffers():
+                theirs = buffer.cpu().contiguous()
+                self._funnel.broadcast(theirs)
+                buffer.copy_(theirs)
+
+    @override
+    def state(self) -> State:
+        for stored, buffer in zip(self._storage.buffers(), self.model.buffers(), strict=True):
+            stored.copy_(buffer)
+        if self.group.is_first:
+            return super().state()
+        return State({MODEL + name: tensor.detach() for name, tensor in self._storage.state_dict().items()})
+
+    @override
+    def restore(self, state: State) -> None:
+        if self.group.is_first:
+            super().restore(state)
+            for buffer, stored in zip(self.model.buffers(), self._storage.buffers(), strict=True):
+                buffer.copy_(stored)
+        self._wait_for_first()
+
+    @override
+    def evaluate(self) -> dict[str, float]:
+        self._pull()
+        return super().evaluate()
+
+
+def _connect(group: Group, parameters: Sequence[nn.Parameter]) -> Funnel | None:
+    """Move rank 0's parameters into memory that all ranks see, and let the others use them.
+
+    Raises:
+        ConfigurationError: the ranks cannot share that much memory.
+    """
+    if group.world_size == 1:
+        return None
+    ranks = list(range(group.world_size))
+    *offsets, size = _offsets(parameters)
+    slots = share_slots(group, "central/slots", ranks)
+    segments = connect(group, "central/parameters", ranks, size, owners=[0])
+    if not slots or not segments:
+        raise ConfigurationError(
+            f"spec.strategy.type: CentralStorage keeps {size >> 20} MiB of parameters in memory that all ranks of a "
+            "worker share, and these ranks cannot. Raise spec.workers.memory, or choose Mirrored."
+        )
+    with torch.no_grad():
+        for parameter, offset in zip(parameters, offsets, strict=True):
+            area = segments[0].data[offset : offset + parameter.numel() * parameter.element_size()]
+            place = area.view(parameter.dtype).view(parameter.shape)
+            if group.is_first:
+                place.copy_(parameter)
+            parameter.data = place
+    return Funnel(slots)
+
+
+def _offsets(parameters: Sequence[nn.Parameter]) -> Iterator[int]:
+    """Where each begins, and where all end."""
+    offset = 0
+    for parameter in parameters:
+        yield offset
+        size = parameter.numel() * parameter.element_size()
+        offset += -(-size // ALIGNMENT) * ALIGNMENT
+    yield max(offset, ALIGNMENT)
+
+
+def _by_dtype(
+    used: Sequence[nn.Parameter], stored: Sequence[nn.Parameter]
+) -> Iterator[tuple[list[nn.Parameter], list[nn.Parameter]]]:
+    """Trained parameters of a device and their stored ones, for each dtype."""
+    pairs = [pair for pair in zip(used, stored, strict=True) if pair[0].requires_grad]
+    for dtype in dict.fromkeys(one.dtype for one, _ in pairs):
+        alike = [pair for pair in pairs if pair[0].dtype == dtype]
+        yield [one for one, _ in alike], [other for _, other in alike]

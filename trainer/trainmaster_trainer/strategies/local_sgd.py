@@ -1,0 +1,162 @@
+"""LocalSGD: every rank trains alone for H steps (`every`), then all meet.
+
+At a meeting the ranks add up how far each has come from the last meeting point, by the size of its share, and an
+outer optimizer takes a step with that mean as its gradient:
+
+Average    SGD with rate 1: the new point is the mean of the models (Stich, "Local SGD converges fast and communicates
+           little", ICLR 2019; McMahan et al., FedAvg, 2017)
+Nesterov   SGD with rate 0.7 and Nesterov momentum 0.9 (Douillard et al., DiLoCo, 2023)
+
+A meeting moves the bytes of one all-reduce of the model, so a step moves 1/H of AllReduce's. The numbers are not those
+of OneDevice, except for H = 1 with plain SGD inside. The inner optimizers' moments stay with their ranks.
+
+A checkpoint holds, under the names of every strategy, the mean of the models and of the moments; beside that each
+rank's own and the outer optimizer's (`local/<rank>/...`, `outer/...`), so that as many ranks go on as if nothing had
+happened. Another strategy, or another number of ranks, goes on from the mean. (Where each worker has a folder of its
+own for checkpoints, only its first rank's own are there, and ranks go on from the mean.)
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from typing_extensions import override
+
+from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, State
+from trainmaster_trainer.collectives.choose import choose_counted
+from trainmaster_trainer.data import Batch, Share
+from trainmaster_trainer.group import Group
+from trainmaster_trainer.strategies.strategy import WholeModel, check_options
+from trainmaster_trainer.task import Task
+
+log = logging.getLogger(__name__)
+OUTER: dict[str, dict[str, Any]] = {
+    "Average": {"lr": 1.0},
+    "Nesterov": {"lr": 0.7, "momentum": 0.9, "nesterov": True},
+}
+MOMENTUM = "momentum_buffer"
+
+
+class LocalSGD(WholeModel):
+    """Replicas of the model that meet every few steps."""
+
+    def __init__(self, task: Task, group: Group, options: Mapping[str, Any]) -> None:
+        check_options("LocalSGD", options, {"every": (), "outer": tuple(OUTER)})
+        self.share = Share(group.rank, group.world_size)
+        self.build(task, group)
+        self._every = int(options.get("every", 8))
+        self._reducer = choose_counted(group)
+        # What is averaged: parameters, and running means.
+        here = self.model.state_dict(keep_vars=True)
+        self._here = {name: tensor for name, tensor in here.items() if tensor.is_floating_point()}
+        # Where the ranks last met, and the optimizer that moves this point.
+        self._point = {name: nn.Parameter(tensor.detach().clone()) for name, tensor in self._here.items()}
+        self._outer = torch.optim.SGD(self._point.values(), **OUTER[options.get("outer", "Average")])
+        self._apart = False  # have steps been taken since the last meeting?
+        self._weight = 1 / group.world_size
+
+    @override
+    def step(self, batch: Batch) -> Tensor | None:
+        loss = self.task.loss(self.model(batch.inputs), batch.targets)
+        self.update(loss, batch.fraction_done)
+        self._apart = True
+        self._weight = batch.size / batch.global_size
+        if batch.step % self._every == 0:
+            begin = time.monotonic()
+            self._meet()
+            self.waited = time.monotonic() - begin
+        return loss.detach()
+
+    @torch.no_grad()
+    def _meet(self) -> None:
+        """The mean way of all ranks is the outer gradient."""
+        ways = [(point - self._here[name]) * self._weight for name, point in self._point.items()]
+        for way, point in zip(self._sum(ways), self._point.values(), strict=True):
+            point.grad = way
+        self._outer.step()
+        for name, point in self._point.items():
+            self._here[name].copy_(point)
+        self._apart = False
+
+    def _sum(self, tensors: list[Tensor]) -> list[Tensor]:
+        """Each summed over all ranks: one message for all of a dtype."""
+        if not self._reducer:
+            return tensors
+        for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+            alike = [tensor for tensor in tensors if tensor.dtype == dtype]
+            flat = torch.cat([tensor.flatten() for tensor in alike])
+            self._reducer.sum(flat)
+            for tensor, total in zip(alike, torch.split(flat, [one.numel() for one in alike]), strict=True):
+                tensor.copy_(total.view_as(tensor))
+        return tensors
+
+    # --- what outlives the process ---
+
+    @override
+    def state(self) -> State:
+        own = super().state()
+        if self.group.world_size == 1:
+            return State({**own.tensors, **self._outer_state()}, own.scalars)
+        local = {f"local/{self.group.rank}/{name}": tensor for name, tensor in own.tensors.items()}
+        common = {name: self._mean(name, tensor) for name, tensor in own.tensors.items()}
+        scalars = {**own.scalars, "local_sgd": {"ranks": self.group.world_size, "apart": self._apart}}
+        return State({**common, **local, **self._outer_state()}, scalars)
+
+    def _mean(self, name: str, tensor: Tensor) -> Tensor:
+        """The mean over all ranks, of what is not the same on all anyway."""
+        same = name.startswith(MODEL) and not self._apart
+        if same or not tensor.is_floating_point():
+            return tensor
+        total = tensor * self._weight
+        dist.all_reduce(total)
+        return total
+
+    def _outer_state(self) -> dict[str, Tensor]:
+        points = {f"outer/point/{name}": point.detach() for name, point in self._point.items()}
+        momenta = {
+            f"outer/momentum/{name}": self._outer.state[point][MOMENTUM]
+            for name, point in self._point.items()
+            if self._outer.state.get(point, {}).get(MOMENTUM) is not None
+        }
+        return {**points, **momenta}
+
+    @override
+    def restore(self, state: State) -> None:
+        common = {name: tensor for name, tensor in state.tensors.items() if name.startswith((MODEL, OPTIMIZER))}
+        known = state.scalars.get("local_sgd", {})
+        prefix = f"local/{self.group.rank}/"
+        own = {name.removeprefix(prefix): one for name, one in state.tensors.items() if name.startswith(prefix)}
+        mine = own if own and known.get("ranks") == self.group.world_size else common
+        super().restore(State(mine, state.scalars))
+        self._apart = bool(known.get("apart"))
+        self._restore_outer(state.tensors, common)
+
+    @torch.no_grad()
+    def _restore_outer(self, tensors: Mapping[str, Tensor], common: Mapping[str, Tensor]) -> None:
+        """Without a point of an earlier meeting, the model is one."""
+        for name, point in self._point.items():
+            point.copy_(tensors.get(f"outer/point/{name}", common[MODEL + name]))
+            momentum = tensors.get(f"outer/momentum/{name}")
+            if momentum is not None:
+                self._outer.state[point][MOMENTUM] = momentum.to(point.device, copy=True)
+
+    @override
+    def evaluate(self) -> dict[str, float]:
+        if self._apart and self.group.world_size > 1:  # the last steps were no whole round
+            means = {name: self._mean(MODEL + name, tensor.detach()) for name, tensor in self._here.items()}
+            with torch.no_grad():
+                for name, mean in means.items():
+                    self._here[name].copy_(mean)
+        return super().evaluate()
+
+    @override
+    def close(self) -> None:
+        if self._reducer:
+            traffic = self._reducer.traffic
+            log.info("Exchanged models: %d bytes sent, %d bytes received.", traffic.sent, traffic.received)

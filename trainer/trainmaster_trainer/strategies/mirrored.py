@@ -1,0 +1,33 @@
+"""Mirrored: synchronous data parallelism over the devices of one worker.
+
+The variables are mirrored: every device has them all, and after every step they are equal on all devices, buffers
+such as running means included. What TensorFlow calls MirroredStrategy (Abadi et al., OSDI 2016), with its three ways
+to add up gradients; on a machine without GPUs, a device is a process.
+
+Native            NCCL between GPUs, shared memory between processes
+HierarchicalCopy  pairs, then pairs of pairs, and the sum is copied back the same way
+OneDevice         the first device adds up and hands out the sum
+
+What happens with them is in `data_parallel.py`, the algorithms themselves are in `collectives/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainmaster_trainer.group import Group
+from trainmaster_trainer.strategies.data_parallel import DataParallel
+from trainmaster_trainer.strategies.strategy import check_one_machine, check_options
+from trainmaster_trainer.task import Task
+
+REDUCTIONS = ("Native", "HierarchicalCopy", "OneDevice")
+
+
+class Mirrored(DataParallel):
+    """Replicas of the model on all devices of one worker."""
+
+    def __init__(self, task: Task, group: Group, options: Mapping[str, Any]) -> None:
+        check_options("Mirrored", options, {"reduction": REDUCTIONS})
+        check_one_machine("Mirrored", group)
+        self.replicate(task, group, options.get("reduction", "Native"))
