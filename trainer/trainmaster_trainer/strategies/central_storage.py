@@ -29,7 +29,7 @@ from trainmaster_trainer.collectives.slots import share_slots
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
-from trainmaster_trainer.strategies.strategy import WholeModel, check_one_machine, check_options
+from trainmaster_trainer.strategies.strategy import Snapshots, WholeModel, check_one_machine, check_options
 from trainmaster_trainer.task import Task
 
 ALIGNMENT = 64  # bytes, a cache line
@@ -37,6 +37,8 @@ ALIGNMENT = 64  # bytes, a cache line
 
 class CentralStorage(WholeModel):
     """One copy of parameters and optimizer for all ranks of a worker."""
+
+    snapshots = Snapshots.PER_RANK
 
     def __init__(self, task: Task, group: Group, options: Mapping[str, Any]) -> None:
         check_options("CentralStorage", options, {})

@@ -41,8 +41,8 @@ class DataParallel(WholeModel):
         """Make the model on every rank, equal to rank 0's, and connect the ranks."""
         self.share = Share(group.rank, group.world_size)
         self.build(task, group)
-        self.replica = DistributedDataParallel(self.model, broadcast_buffers=False)  # sends rank 0's weights to all
         reducer = choose_reducer(algorithm, group)
+        self.replica = DistributedDataParallel(self.model, broadcast_buffers=False)  # sends rank 0's weights to all
         self._communicator: Communicator | None = None
         if reducer:
             self._communicator = Communicator(reducer, group.world_size, group.device)

@@ -32,7 +32,7 @@ from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, State
 from trainmaster_trainer.collectives.choose import choose_counted
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.group import Group
-from trainmaster_trainer.strategies.strategy import WholeModel, check_options
+from trainmaster_trainer.strategies.strategy import Snapshots, WholeModel, check_options
 from trainmaster_trainer.task import Task
 
 log = logging.getLogger(__name__)
@@ -45,6 +45,8 @@ MOMENTUM = "momentum_buffer"
 
 class LocalSGD(WholeModel):
     """Replicas of the model that meet every few steps."""
+
+    snapshots = Snapshots.PER_RANK
 
     def __init__(self, task: Task, group: Group, options: Mapping[str, Any]) -> None:
         check_options("LocalSGD", options, {"every": (), "outer": tuple(OUTER)})
@@ -100,13 +102,19 @@ class LocalSGD(WholeModel):
 
     @override
     def state(self) -> State:
-        own = super().state()
+        here = self.local_state()
         if self.group.world_size == 1:
-            return State({**own.tensors, **self._outer_state()}, own.scalars)
-        local = {f"local/{self.group.rank}/{name}": tensor for name, tensor in own.tensors.items()}
-        common = {name: self._mean(name, tensor) for name, tensor in own.tensors.items()}
+            return here
+        own = {name: one for name, one in here.tensors.items() if name.startswith((MODEL, OPTIMIZER))}
+        local = {f"local/{self.group.rank}/{name}": tensor for name, tensor in own.items()}
+        common = {name: self._mean(name, tensor) for name, tensor in own.items()}
+        return State({**here.tensors, **common, **local}, here.scalars)
+
+    @override
+    def local_state(self) -> State:
+        own = super().state()
         scalars = {**own.scalars, "local_sgd": {"ranks": self.group.world_size, "apart": self._apart}}
-        return State({**common, **local, **self._outer_state()}, scalars)
+        return State({**own.tensors, **self._outer_state()}, scalars)
 
     def _mean(self, name: str, tensor: Tensor) -> Tensor:
         """The mean over all ranks, of what is not the same on all anyway."""
