@@ -2,13 +2,14 @@
 
 Run as a script by `ranks.py`, which see. It reads one JSON line per request on its standard input and answers with
 one on its standard output: {"start": [environment, ...], "output": [path, ...]} -> {"pids": [...]};
-{"wait": pid} -> {"status": waitstatus}.
+{"wait": pid} -> {"status": waitstatus}; {"poll": pid} -> the same, or null while it runs.
 """
 
 import importlib
 import json
 import os
 import signal
+import socket
 import sys
 import traceback
 from collections.abc import Callable
@@ -19,6 +20,7 @@ import torch
 import torch._dynamo  # DDP imports it when it is first made, which takes seconds
 import trainmaster_trainer.checkpoint.memory
 import trainmaster_trainer.rank
+from trainmaster.wire import names
 from trainmaster_trainer.group import join
 from trainmaster_trainer.settings import Settings
 
@@ -53,6 +55,9 @@ def become_rank(environment: dict[str, str], output: str) -> None:
     os.dup2(descriptor, 2)
     os.environ.update(environment)
     torch.set_num_threads(1)
+    if "TEST_LISTEN_PORT" in environment:  # the agent hands over a socket that listens already
+        listener = socket.create_server(("127.0.0.1", int(environment["TEST_LISTEN_PORT"])), backlog=64)
+        os.environ[names.ENV_LISTEN] = str(listener.detach())
     if environment.get("DIE_RANK") == environment["RANK"]:
         die_at_call(int(environment["DIE_AT_CALL"]))
     if "TINY_MEMORY" in environment:
@@ -90,6 +95,9 @@ def start(environment: dict[str, str], output: str) -> int:
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     if "start" in request:
         return {"pids": [start(*pair) for pair in zip(request["start"], request["output"], strict=True)]}
+    if "poll" in request:
+        pid, ended = os.waitpid(request["poll"], os.WNOHANG)
+        return {"status": ended if pid else None}
     return {"status": os.waitpid(request["wait"], 0)[1]}
 
 

@@ -95,3 +95,58 @@ class Needy(Line):
 
 def not_a_task() -> None:
     """Nothing that could be trained."""
+
+
+class Paced(Line):
+    """Slow on some ranks: seconds of a step by rank; the last holds for all further ones."""
+
+    def __init__(self, paces: list[float]) -> None:
+        super().__init__()
+        self.paces = paces
+
+    @override
+    def loss(self, outputs: Any, targets: Any) -> Tensor:
+        rank = int(os.environ["RANK"])
+        time.sleep(self.paces[min(rank, len(self.paces) - 1)])
+        return nn.functional.mse_loss(outputs, targets)
+
+
+class Counting(Task):
+    """A model that counts: its weights say how often each sample was used, on each server.
+
+    The loss is minus the sum over the samples' own weights, so that plain SGD at rate 1 adds 1 for each sample.
+    """
+
+    def __init__(self, samples: int = 64, parts: int = 3, seconds: float = 0.0) -> None:
+        self.samples, self.parts, self.seconds = samples, parts, seconds
+
+    @override
+    def model(self) -> nn.Module:
+        return Counters(self.samples, self.parts)
+
+    @override
+    def dataset(self) -> tuple[Tensor, Tensor]:
+        return torch.eye(self.samples), torch.zeros(self.samples)
+
+    @override
+    def loss(self, outputs: Any, targets: Any) -> Tensor:
+        time.sleep(self.seconds)
+        result: Tensor = -outputs.sum(dim=1).mean() * len(outputs)
+        return result
+
+    @override
+    def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, lr=1.0)
+
+
+class Counters(nn.Module):
+    """Several tensors of one counter per sample, so that several servers have one."""
+
+    def __init__(self, samples: int, parts: int) -> None:
+        super().__init__()
+        self.counts = nn.ParameterList(nn.Parameter(torch.zeros(samples)) for _ in range(parts))
+
+    @override
+    def forward(self, chosen: Tensor) -> Tensor:
+        result: Tensor = torch.stack([chosen @ count for count in self.counts], dim=1)
+        return result

@@ -29,6 +29,7 @@ class Progress:
         self._seconds: deque[float] = deque(maxlen=WINDOW)
         self._busy: deque[float] = deque(maxlen=WINDOW)
         self._last = self._entered = time.monotonic()
+        self._told: tuple[float, float] | None = None
         self.step = 0
         self.loss = float("nan")
         self.checkpoint_step = 0
@@ -70,9 +71,29 @@ class Progress:
         self.phase = "train"
         return seconds
 
+    def told(self, step: int, loss: float, samples_per_second: float, step_seconds: float) -> None:
+        """Somebody else keeps count of all members' steps; this is what it said."""
+        self.step, self.loss = max(self.step, step), loss
+        self._told = (samples_per_second, step_seconds)
+        self.write()
+
+    @property
+    def step_times(self) -> list[float]:
+        """Seconds of each of the last steps."""
+        return list(self._seconds)
+
+    @property
+    def step_seconds(self) -> float:
+        """The middle one of the last steps' times."""
+        if self._told:
+            return self._told[1]
+        return median(self._seconds) if self._seconds else float("nan")
+
     @property
     def samples_per_second(self) -> float:
         """Samples of all ranks per second, over the last steps, saves included."""
+        if self._told:
+            return self._told[0]
         span = self._ends[-1] - self._ends[0] if len(self._ends) > 1 else 0.0
         return (len(self._ends) - 1) * self._batch_size / span if span > 0 else float("nan")
 
@@ -85,7 +106,7 @@ class Progress:
                 step=self.step,
                 loss=self.loss,
                 samples_per_second=self.samples_per_second,
-                step_seconds=median(self._seconds) if self._seconds else float("nan"),
+                step_seconds=self.step_seconds,
                 updated=time.monotonic(),
                 phase=self.phase,
                 checkpoint_step=self.checkpoint_step,

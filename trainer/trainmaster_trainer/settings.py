@@ -34,6 +34,8 @@ class Settings:
     threads: int | None = None
     shared_memory: bool = True
     memory: Path | None = None  # a folder that outlives this process
+    roster_file: Path | None = None
+    listen_fd: int | None = None
 
     @property
     def run_key(self) -> str:
@@ -64,6 +66,8 @@ class Settings:
             threads=_number(environment, "OMP_NUM_THREADS", 0) or None,
             shared_memory=_switch(environment, names.ENV_SHARED_MEMORY),
             memory=Path(environment[names.ENV_MEMORY]) if environment.get(names.ENV_MEMORY) else None,
+            roster_file=Path(environment[names.ENV_ROSTER]) if environment.get(names.ENV_ROSTER) else None,
+            listen_fd=_number(environment, names.ENV_LISTEN, -1) if environment.get(names.ENV_LISTEN) else None,
         )
 
 

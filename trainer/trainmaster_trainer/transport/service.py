@@ -40,12 +40,15 @@ class Service:
         identity: Identity,
         handler: Handler,
         gone: Callable[[Caller], None] = lambda _caller: None,
+        *,
+        failed: Callable[[Exception], None] = lambda _error: None,
         most: int = MOST_BYTES,
     ) -> None:
         self._listener = listener
         self._identity = identity
         self._handler = handler
         self._gone = gone
+        self._failed = failed
         self._most = most
         self._lock = threading.Lock()
         self._strangers: deque[socket.socket] = deque()
@@ -99,6 +102,8 @@ class Service:
             self._converse(Connection(connected, key, LISTENER, self._most), caller)
         except OSError as error:
             log.debug("Rank %d is gone: %s", caller.rank, error)
+        except Exception:
+            log.exception("Rank %d could not be answered.", caller.rank)
         finally:
             self._forget(connected)
             self._tell(caller)
@@ -110,6 +115,9 @@ class Service:
                 answer = self._handler(caller, request)
             except RefusalError as refusal:
                 answer = Message(ERROR, {"text": str(refusal)})
+            except Exception as error:
+                self._failed(error)  # ours, not the asker's: this process has to end, not the thread alone
+                raise
             connection.send(answer)
 
     def _forget(self, connected: socket.socket) -> None:

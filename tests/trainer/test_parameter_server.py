@@ -1,0 +1,183 @@
+"""ParameterServer with real processes: equal losses in lock step, exactly-once shares, deaths of anybody."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from trainmaster_trainer.checkpoint.load import read
+
+from tests.trainer.crew import Crew
+from tests.trainer.ranks import Job, NewJob, Options
+
+STEPS = 10
+DIGITS: Options = {"task": "trainmaster_trainer.tasks.digits:Digits", "arguments": {"hidden": 32}}
+TEXT: Options = {
+    "task": "trainmaster_trainer.tasks.text:Text",
+    "arguments": {"layers": 1, "width": 16, "heads": 2, "context": 16, "bytes": 100_000},
+}
+NewCrew = Callable[..., Crew]
+
+
+@pytest.fixture
+def new_crew(new_job: NewJob) -> Iterator[NewCrew]:
+    """Make a crew under ParameterServer; whoever is left of it at the end is killed."""
+    crews: list[Crew] = []
+
+    def make(
+        workers: int, servers: int, name: str = "job", attempt: int = 1, job: Job | None = None, **changes: object
+    ) -> Crew:
+        job = job or new_job(name, **{"strategy": "ParameterServer", **changes})
+        crews.append(Crew(job, workers, servers, attempt))
+        return crews[-1]
+
+    yield make
+    for crew in crews:
+        crew.close()
+
+
+@pytest.mark.parametrize("task", [DIGITS, TEXT], ids=["digits", "text"])
+def test_synchronous_updates_give_the_losses_of_one_device(new_job: NewJob, new_crew: NewCrew, task: Options) -> None:
+    plan = {**task, "steps": STEPS, "checkpoint_every": STEPS, "global_batch_size": 50}
+    expected = new_job("one", strategy="OneDevice", **plan).run(1)
+    for workers, servers in ((1, 1), (2, 1), (3, 2), (4, 3)):
+        crew = new_crew(workers, servers, f"{workers}-{servers}", strategy_options={"update": "Sync"}, **plan)
+        job = crew.start().finish()
+        assert job.losses() == pytest.approx(expected.losses(), rel=1e-5), (workers, servers)
+        assert job.result()["metrics"] == pytest.approx(expected.result()["metrics"], rel=1e-3)
+
+
+def test_asynchronous_updates_reach_the_accuracy(new_crew: NewCrew) -> None:
+    plan = {"task": DIGITS["task"], "arguments": {"hidden": 64}, "steps": 100, "global_batch_size": 128}
+    job = new_crew(3, 2, checkpoint_every=50, **plan).start().finish()
+    assert job.result()["metrics"]["accuracy"] > 0.95
+    assert len(job.losses()) == 100
+
+
+SAMPLES = 64
+COUNTING: Options = {"task": "small_tasks:Counting", "global_batch_size": 16, "steps": 60, "checkpoint_every": 20}
+
+
+def counts(crew: Crew) -> list[list[float]]:
+    """How often each server's part says that each sample was used."""
+    job = crew.job
+    tensors = read(job.checkpoints(), job.plan.steps).tensors
+    return [tensor.tolist() for name, tensor in sorted(tensors.items()) if name.startswith("model/")]
+
+
+def assert_every_sample_counted_once(crew: Crew) -> None:
+    plan = crew.job.plan
+    uses = plan.steps * plan.global_batch_size / SAMPLES
+    assert counts(crew) == [[uses] * SAMPLES] * 3
+    assert len(crew.job.losses()) == plan.steps
+
+
+SLOW = {"arguments": {"seconds": 0.02}}
+
+
+@pytest.mark.parametrize("update", ["Async", "Sync"])
+@pytest.mark.parametrize("dying", [3, 4, 5], ids=["server 0", "server 1", "server 2"])
+def test_a_lost_server_comes_back_from_its_peer(new_crew: NewCrew, update: str, dying: int) -> None:
+    crew = new_crew(3, 3, **COUNTING, **SLOW, strategy_options={"update": update}).start()
+    crew.reach(25)
+    crew.kill(dying)
+    crew.again(dying)
+    crew.finish()
+    assert "Took the shard over from the neighbour's copy" in crew.output_file(dying).read_text()
+    if update == "Async":
+        assert_every_sample_counted_once(crew)
+    assert {line["attempt"] for line in crew.figures()} == {1}
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_servers_that_are_all_lost_come_back_from_the_checkpoint(new_crew: NewCrew, servers: int) -> None:
+    crew = new_crew(2, servers, **COUNTING, **SLOW).start()
+    crew.reach(25)
+    for rank in range(2, 2 + servers):
+        crew.kill(rank)
+    for rank in range(2, 2 + servers):
+        crew.again(rank)
+    crew.finish()
+    assert "Resuming from step 20" in crew.output()
+    assert_every_sample_counted_once(crew)
+
+
+def test_workers_come_and_go_and_every_sample_counts_once(new_crew: NewCrew) -> None:
+    crew = new_crew(3, 2, **COUNTING, **SLOW).start()
+    crew.reach(10)
+    crew.kill(1)
+    crew.reach(20)
+    crew.again(1)
+    crew.leave(2)
+    crew.reach(40)
+    crew.finish()
+    assert_every_sample_counted_once(crew)
+
+
+def test_a_synchronous_step_waits_for_a_dead_workers_successor(new_job: NewJob, new_crew: NewCrew) -> None:
+    plan = {"task": "small_tasks:Line", "steps": 30, "checkpoint_every": 30, "arguments": {"seconds": 0.01}}
+    expected = new_job("one", strategy="OneDevice", **plan).run(1).losses()
+    crew = new_crew(2, 2, "two", strategy_options={"update": "Sync"}, **plan).start()
+    crew.reach(10)
+    crew.kill(1)
+    crew.again(1)
+    assert crew.finish().losses() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("bound", [0, 1, 3])
+def test_staleness_is_never_above_its_bound_and_gets_there(new_crew: NewCrew, bound: int) -> None:
+    plan = {"task": "small_tasks:Paced", "arguments": {"paces": [0.0, 0.0, 0.08]}, "global_batch_size": 12}
+    options = {"update": "Async", "maxStaleness": bound}
+    crew = new_crew(3, 2, strategy_options=options, steps=30, checkpoint_every=30, **plan)
+    crew.start().finish()
+    assert max(line["staleness"] for line in crew.figures()) == bound
+
+
+def test_without_a_bound_staleness_grows(new_crew: NewCrew) -> None:
+    plan = {"task": "small_tasks:Paced", "arguments": {"paces": [0.0, 0.0, 0.08]}, "global_batch_size": 12}
+    crew = new_crew(3, 1, steps=60, checkpoint_every=60, **plan)
+    crew.start().finish()
+    assert max(line["staleness"] for line in crew.figures()) > 4
+
+
+def test_backup_workers_are_not_waited_for(new_crew: NewCrew) -> None:
+    plan = {"task": "small_tasks:Paced", "arguments": {"paces": [0.0, 0.0, 20.0]}, "global_batch_size": 12}
+    crew = new_crew(3, 2, steps=10, strategy_options={"update": "Sync", "backupWorkers": 1}, **plan).start()
+    assert crew.wait(0) == 0, crew.output()
+    assert crew.wait(1) == 0, crew.output()
+    assert len(crew.job.losses()) == 10
+
+
+def test_any_strategy_goes_on_from_any_others_checkpoint(new_job: NewJob, new_crew: NewCrew) -> None:
+    plan = {**DIGITS, "global_batch_size": 50, "checkpoint_every": 4}
+    expected = new_job("one", strategy="OneDevice", steps=12, **plan).run(1)
+    crew = new_crew(2, 2, "mixed", strategy_options={"update": "Sync"}, steps=4, **plan)
+    job = crew.start().finish()
+    job.but(strategy="AllReduce", strategy_options={}, steps=8).run(2, attempt=2)
+    last = new_crew(3, 3, attempt=3, job=job.but(steps=12))
+    assert last.start().finish().losses() == pytest.approx(expected.losses(), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"strategy_options": {"speed": 9}}, "spec.strategy.parameterServer.speed: ParameterServer has no such option"),
+        ({"strategy_options": {"update": "Sometimes"}}, "is not one of Async, Sync"),
+        ({"task": "small_tasks:Nothing"}, "spec.training.task"),
+    ],
+)
+def test_what_cannot_work_ends_with_78_and_names_the_field(new_crew: NewCrew, changes: Options, message: str) -> None:
+    crew = new_crew(1, 1, **changes).start()
+    assert [crew.wait(0), crew.wait(1)] == [78, 78]
+    assert message in crew.output_file(0).read_text()
+    assert message in crew.output_file(1).read_text()
+
+
+def test_more_servers_than_tensors_are_refused(new_crew: NewCrew) -> None:
+    crew = new_crew(1, 5).start()
+    assert crew.wait(0) == 78
+    assert "5 servers for a model of 4 parameter tensors" in crew.output()
+
+
+def test_torchrun_cannot_start_it(new_job: NewJob) -> None:
+    running = new_job(strategy="ParameterServer").start(1)
+    assert running.wait() == [78]
+    assert "use AllReduce there" in running.output()

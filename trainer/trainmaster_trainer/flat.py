@@ -1,0 +1,63 @@
+"""Flat: named tensors laid out one after the other in one buffer per dtype.
+
+What travels is then a few big pieces instead of many small ones, and both sides know every tensor's place from names,
+dtypes and shapes alone. Used by the strategies that exchange parameters over `transport/`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+Shape = tuple[torch.dtype, tuple[int, ...]]
+
+
+class Layout:
+    """Where each tensor lies: in the order of names, each dtype in a buffer of its own."""
+
+    def __init__(self, shapes: Mapping[str, Shape]) -> None:
+        self.dtypes = sorted({dtype for dtype, _ in shapes.values()}, key=str)
+        self._places: dict[str, tuple[int, int, tuple[int, ...]]] = {}
+        sizes = [0] * len(self.dtypes)
+        for name in sorted(shapes):
+            dtype, shape = shapes[name]
+            index = self.dtypes.index(dtype)
+            self._places[name] = (index, sizes[index], shape)
+            sizes[index] += math.prod(shape)
+        self.sizes = sizes
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> Layout:
+        """The layout of these tensors."""
+        return cls({name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()})
+
+    def empty(self, device: torch.device | None = None) -> list[Tensor]:
+        """Fresh buffers, zeroed."""
+        return [
+            torch.zeros(size, dtype=dtype, device=device) for size, dtype in zip(self.sizes, self.dtypes, strict=True)
+        ]
+
+    def views(self, buffers: Sequence[Tensor]) -> dict[str, Tensor]:
+        """The tensors by name, as views of the buffers."""
+        return {
+            name: buffers[index][first : first + math.prod(shape)].view(shape)
+            for name, (index, first, shape) in self._places.items()
+        }
+
+    def pack(self, tensors: Mapping[str, Tensor], device: torch.device | None = None) -> list[Tensor]:
+        """Fresh buffers with the content of these tensors."""
+        buffers = self.empty(device)
+        for name, view in self.views(buffers).items():
+            view.copy_(tensors[name])
+        return buffers
+
+
+def adopt(parameters: Mapping[str, Tensor], layout: Layout, device: torch.device | None = None) -> list[Tensor]:
+    """Move parameters into buffers: from here on, writing the buffers changes the parameters."""
+    buffers = layout.pack({name: parameter.detach() for name, parameter in parameters.items()}, device)
+    for name, view in layout.views(buffers).items():
+        parameters[name].data = view
+    return buffers

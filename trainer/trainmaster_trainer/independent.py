@@ -1,0 +1,122 @@
+"""Member: one rank of a strategy whose members come and go one by one, without a process group across replicas.
+
+Made by `loop_independent.py`; what a strategy of this kind has instead of a `Group`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from trainmaster_trainer import randomness
+from trainmaster_trainer.data import Batches
+from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.faults import Faults
+from trainmaster_trainer.group import Group, choose_device
+from trainmaster_trainer.progress import Progress
+from trainmaster_trainer.settings import Settings
+from trainmaster_trainer.task import Task, load_task
+from trainmaster_trainer.transport.directory import Directory
+from trainmaster_trainer.transport.handshake import Identity, identify
+from trainmaster_trainer.transport.links import Links
+from trainmaster_trainer.transport.service import inherited_listener
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Member:
+    """A rank, what it is to train, and how it reaches the others."""
+
+    settings: Settings
+    progress: Progress
+    task: Task
+    device: torch.device
+    identity: Identity
+    directory: Directory
+    links: Links
+    listener: socket.socket
+    stop: threading.Event  # somebody sent SIGTERM
+    faults: Faults
+    failures: list[Exception] = field(default_factory=list)  # of threads that answer others
+    passed: int = 0
+
+    def check(self) -> None:
+        """Raise, in the main thread, what went wrong in another one."""
+        if self.failures:
+            raise self.failures[0]
+
+    def seen(self, step: int) -> None:
+        """The training has come to this step: faults on purpose (`--fault`) are suffered at theirs."""
+        while self.passed < step:
+            self.passed += 1
+            self.faults.after(self.passed)
+
+    @property
+    def rank(self) -> int:
+        """Its number among all."""
+        return self.settings.rank
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Those of the strategy, as in the YAML."""
+        return self.settings.plan.strategy_options
+
+    def alone(self) -> Group:
+        """A group of one: checkpoints and metrics that one member writes on its own."""
+        return Group(0, 1, 0, 1, self.device, dist.HashStore())  # type: ignore[attr-defined]
+
+    def batches(self) -> Batches:
+        """The samples."""
+        plan = self.settings.plan
+        return Batches(self.task.dataset(), plan.global_batch_size, plan.steps, plan.seed, self.device)
+
+
+def become_member(settings: Settings, progress: Progress) -> Member:
+    """Take up the socket and the roster that the agent gave.
+
+    Raises:
+        ConfigurationError: it gave none, or the task is no task.
+    """
+    plan = settings.plan
+    if settings.roster_file is None or settings.listen_fd is None:
+        raise ConfigurationError(
+            f"spec.strategy.type: members of {plan.strategy} come and go one by one, so they run under `trainmaster "
+            "run` or the operator. torchrun cannot start them; use AllReduce there."
+        )
+    task = load_task(plan.task or "", plan.arguments)
+    directory = Directory(settings.roster_file)
+    identity = identify(settings.rank, settings.attempt, directory.roster.rendezvous.key)
+    randomness.seed_alike(plan.seed)
+    return Member(
+        settings,
+        progress,
+        task,
+        choose_device(settings),
+        identity,
+        directory,
+        Links(identity, directory),
+        inherited_listener(settings.listen_fd),
+        _stop_event(),
+        Faults(os.environ, settings),
+    )
+
+
+def _stop_event() -> threading.Event:
+    event = threading.Event()
+
+    def remember(_signal: int, _frame: FrameType | None) -> None:
+        event.set()
+
+    signal.signal(signal.SIGTERM, remember)
+    return event

@@ -1,0 +1,51 @@
+"""Journal: what one member tells of the steps of all, where no process group adds up losses: metrics file, page.
+
+`report.py` is the same for ranks that step together. Used by server 0 (ParameterServer) and by the peer that writes
+(Gossip).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainmaster_trainer.losses import StepLoss
+from trainmaster_trainer.metrics import Metrics
+from trainmaster_trainer.progress import Progress
+from trainmaster_trainer.report import check_finite
+from trainmaster_trainer.settings import Settings
+
+
+class Journal:
+    """One line per step, after those that the file has up to `step`."""
+
+    def __init__(self, settings: Settings, progress: Progress, step: int, durable_step: int) -> None:
+        self._progress = progress
+        self._metrics = Metrics(settings.checkpoints, settings.attempt, step)
+        self.step = self._metrics.last_step  # the last one that has its line
+        progress.start(step, durable_step)
+
+    def stepped(self, step: int, loss: float, samples: int, checkpoint_step: int, figures: Mapping[str, float]) -> None:
+        """A global batch is done. Said twice, it is written once.
+
+        Raises:
+            NonFiniteLossError: its loss is no number. It is written, and those before.
+        """
+        if step <= self.step:
+            return
+        seconds = self._progress.stepped(step, checkpoint_step)
+        self._progress.loss = loss
+        self._progress.write()
+        speed = round(self._progress.samples_per_second, 1)
+        self._metrics.add(step, loss=loss, samples_per_second=speed, step_seconds=round(seconds, 6), **figures)
+        self._metrics.flush()
+        self.step = step
+        check_finite([StepLoss(step, loss, seconds, samples)])
+
+    def sync(self) -> None:
+        """Bring what was said so far to the disk: a checkpoint of it is about to become visible."""
+        self._metrics.sync()
+
+    def finish(self, step: int, figures: dict[str, float]) -> None:
+        """The training is over."""
+        self._metrics.finish(step, figures)
+        self._progress.enter("done")

@@ -1,0 +1,45 @@
+"""Training without a process group across replicas: each member has a loop of its own. Called by `rank.py`.
+
+`loop.py` is the loop of all other strategies: its ranks step together. Here, who does what depends on strategy and
+role; the loops stand beside what they are made of:
+
+    ParameterServer  worker            strategies/parameter_server/worker.py
+    ParameterServer  parameterServer   strategies/parameter_server/server.py
+    Gossip           worker            strategies/gossip/
+
+A worker knows its own progress only; `training.steps` counts global batches whoever computed them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trainmaster.wire import names
+
+from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.independent import Member, become_member
+from trainmaster_trainer.progress import Progress
+from trainmaster_trainer.settings import Settings
+from trainmaster_trainer.strategies.parameter_server import server, worker
+
+LOOPS: dict[tuple[str, str], Callable[[Member], int]] = {
+    ("ParameterServer", names.WORKER): worker.train,
+    ("ParameterServer", names.PARAMETER_SERVER): server.serve,
+}
+
+
+def is_independent(strategy: str) -> bool:
+    """Whether this strategy's members come and go one by one."""
+    return any(strategy == name for name, _ in LOOPS)
+
+
+def train_independently(settings: Settings, progress: Progress) -> int:
+    """Do this member's part to the end, or until somebody asks it to stop; the exit code."""
+    loop = LOOPS.get((settings.plan.strategy, settings.role))
+    if loop is None:
+        raise ConfigurationError(f"spec.strategy.type: {settings.plan.strategy} has no role {settings.role!r}.")
+    member = become_member(settings, progress)
+    try:
+        return loop(member)
+    finally:
+        member.links.close()

@@ -1,0 +1,32 @@
+"""The options of ParameterServer, as the YAML has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainmaster_trainer.strategies.strategy import check_options
+
+UPDATES = ("Async", "Sync")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How workers and servers keep step."""
+
+    sync: bool
+    bound: int | None  # steps that a ticket may be ahead of the oldest one that is not done; None is without bound
+    spare: int  # shares of a step that need not come
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any]) -> Options:
+        """From the plan.
+
+        Raises:
+            ConfigurationError: there is no such option, or value of it.
+        """
+        check_options("ParameterServer", options, {"update": UPDATES, "maxStaleness": (), "backupWorkers": ()})
+        sync = options.get("update", "Async") == "Sync"
+        bound = 0 if sync else options.get("maxStaleness")
+        return cls(sync, bound, int(options.get("backupWorkers") or 0))

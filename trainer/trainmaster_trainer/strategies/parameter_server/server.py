@@ -1,0 +1,254 @@
+"""What a parameter server does: answers pulls and pushes for its shard, keeps a copy of its neighbour's.
+
+A server that starts takes its shard from its neighbour's copy where there is one, tells server 0 that it is there, and
+answers workers from when server 0 has said which generation of tickets counts. Until then, and while server 0 sets all
+servers back to a checkpoint, workers are told "later".
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from trainmaster_trainer.independent import Member
+from trainmaster_trainer.strategies.parameter_server.options import Options
+from trainmaster_trainer.strategies.parameter_server.shard import Push, Shard
+from trainmaster_trainer.strategies.parameter_server.steward import Steward
+from trainmaster_trainer.strategies.parameter_server.whole import Whole
+from trainmaster_trainer.transport.frame import Message
+from trainmaster_trainer.transport.handshake import Caller
+from trainmaster_trainer.transport.links import PeerLostError, PeerRefusedError
+from trainmaster_trainer.transport.service import RefusalError, Service
+
+log = logging.getLogger(__name__)
+EXIT_STOPPED = 143
+READY_SECONDS = 2.0  # how long a worker's request waits for a server that is not ready
+NEIGHBOUR_SECONDS = 0.3  # how often the copy is looked after
+PATIENCE = 5.0
+
+
+def serve(member: Member) -> int:
+    """Answer until somebody says that it is over; the exit code."""
+    server = Server(member)
+    server.start()
+    if server.steward is not None:
+        return server.steward.run()
+    while not member.stop.wait(0.2):
+        member.check()
+        member.seen(server.own.newest)
+        member.progress.write()
+    return EXIT_STOPPED
+
+
+class Server:
+    """One parameter server."""
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+        options = Options.read(member.options)
+        ranks = member.directory.servers
+        self.index = ranks.index(member.rank)
+        self._count = len(ranks)
+        whole = Whole(member.task, self._count)
+        buffers = {0: whole.buffers}
+        self._neighbour = (self.index - 1) % self._count  # whose copy this server keeps
+        kept = {self.index, self._neighbour}
+        self.shards = {
+            index: Shard(member.task, whole.part(index), buffers.get(index, {}), options.sync, options.spare)
+            for index in kept
+        }
+        self.own = self.shards[self.index]
+        self._copied_by: bytes | None = None  # the life of the backup that has everything
+        self._edition = ""  # which of its primary's exports the copy here goes back to
+        self._exports = 0
+        self._installed = threading.Condition(self.shards[self._neighbour].lock)
+        self._generation = 0
+        self._ready = threading.Event()
+        self._cut: Message | None = None
+        self.steward = Steward(member, options, whole, self.own) if self.index == 0 else None
+        self._answers = {
+            "pull": self._pull,
+            "push": self._push,
+            "copy push": self._push_to_copy,
+            "copy": self._give_to_copy,
+            "recover": self._give_back,
+            "report": self._report,
+            "go": self._go,
+            "install": self._install,
+            "begin": self._begin,
+            "cut": self._make_cut,
+            "fetch": self._give_cut,
+            "settle": self._settle,
+        }
+
+    def start(self) -> None:
+        """Take the shard from the neighbour's copy if there is one; then answer."""
+        member = self._member
+        gone = self.steward.gone if self.steward else lambda _caller: None
+        Service(member.listener, member.identity, self.answer, gone, failed=member.failures.append)
+        threading.Thread(target=self._come_up, name="come up", daemon=True).start()
+
+    def _come_up(self) -> None:
+        if self._count > 1:
+            self._recover()
+            threading.Thread(target=self._keep_copy, name="copy", daemon=True).start()
+        if self.steward is not None:
+            self.steward.reconcile_soon()
+            return
+        while not self._ready.is_set():
+            try:
+                self._member.links.ask(self._member.directory.servers[0], Message("announce"), 60.0)
+                self._ready.wait(1.0)
+            except (PeerLostError, PeerRefusedError) as error:
+                log.info("Server 0 is not there yet: %s", error)
+
+    def _recover(self) -> None:
+        backup = self._member.directory.servers[(self.index + 1) % self._count]
+        answer: Message | None = None
+        while answer is None:
+            try:
+                answer = self._member.links.ask(backup, Message("recover", {"shard": self.index}), 60.0)
+            except (PeerLostError, PeerRefusedError) as error:
+                log.info("The neighbour is not there yet: %s", error)
+        if answer.name == "shard":
+            with self.own.lock:
+                self.own.install(answer)
+            log.info("Took the shard over from the neighbour's copy.")
+
+    def answer(self, caller: Caller, request: Message) -> Message:
+        """What a peer asks."""
+        if request.name in self._answers:
+            return self._answers[request.name](caller, request)
+        if self.steward is not None:
+            return self.steward.answer(caller, request)
+        raise RefusalError(f"a server cannot {request.name}")
+
+    # Workers.
+
+    def _pull(self, _caller: Caller, request: Message) -> Message:
+        if not self._ready.wait(READY_SECONDS):
+            return Message("later")
+        with self.own.lock:
+            return Message("parameters", {}, self.own.parameters(bool(request.values.get("buffers"))))
+
+    def _push(self, _caller: Caller, request: Message) -> Message:
+        if not self._ready.wait(READY_SECONDS):
+            return Message("later")
+        push = Push.read(request)
+        with self.own.lock:
+            if request.values["generation"] != self._generation or not self._ready.is_set():
+                return Message("stale")
+            if self.own.push(push):
+                self._pass_on(push)
+            return Message("ok")
+
+    # The copy: this server's shard at its neighbour, and the neighbour's here.
+
+    def _pass_on(self, push: Push) -> None:
+        """Before the worker hears "ok", the copy has it too. A copy that is away must fetch all when it is back."""
+        if self._copied_by is None:
+            return
+        backup = self._member.directory.servers[(self.index + 1) % self._count]
+        values = {**push.values(), "edition": self._edition_now}
+        try:
+            self._member.links.ask(backup, Message("copy push", values, push.tensors), 0.0, PATIENCE)
+        except (PeerLostError, PeerRefusedError) as error:
+            log.warning("The copy of this shard is away: %s", error)
+            self._copied_by = None
+
+    def _push_to_copy(self, _caller: Caller, request: Message) -> Message:
+        wanted = request.values["edition"]
+        with self._installed:  # a push may overtake the export that it belongs to
+            if not self._installed.wait_for(lambda: self._edition == wanted, PATIENCE):
+                raise RefusalError("another process had the copy")
+            self.shards[self._neighbour].push(Push.read(request))
+        return Message("ok")
+
+    def _give_to_copy(self, caller: Caller, _request: Message) -> Message:
+        with self.own.lock:
+            if not self._ready.is_set():
+                return Message("later")
+            if self._copied_by == caller.life:
+                return Message("ok")
+            self._copied_by = caller.life
+            self._exports += 1
+            answer = self.own.export()
+            answer.values["edition"] = self._edition_now
+            return answer
+
+    @property
+    def _edition_now(self) -> str:
+        return f"{self._member.identity.life.hex()}-{self._exports}"
+
+    def _keep_copy(self) -> None:
+        rank = self._member.directory.servers[self._neighbour]
+        while not self._member.stop.wait(NEIGHBOUR_SECONDS):
+            try:
+                answer = self._member.links.ask(rank, Message("copy"), 0.0, PATIENCE)
+            except (PeerLostError, PeerRefusedError):
+                continue
+            if answer.name == "shard":
+                with self._installed:
+                    self.shards[self._neighbour].install(answer)
+                    self._edition = answer.values["edition"]
+                    self._installed.notify_all()
+
+    def _give_back(self, _caller: Caller, request: Message) -> Message:
+        copy = self.shards[request.values["shard"]]
+        with copy.lock:
+            return copy.export() if copy.loaded else Message("none")
+
+    # Server 0.
+
+    def _report(self, _caller: Caller, request: Message) -> Message:
+        """From here on, pushes of older generations are refused: what is reported is all that is in."""
+        deadline = time.monotonic() + PATIENCE
+        while not self.own.lock.acquire(timeout=0.1):
+            if time.monotonic() > deadline:
+                raise RefusalError("busy")
+        try:
+            self._generation = request.values["generation"]
+            applied = [[list(ticket), list(done)] for ticket, done in self.own.applied.items()]
+            values = {"loaded": self.own.loaded, "floor": self.own.floor, "applied": applied}
+            return Message("report", {**values, "staleness": self.own.staleness})
+        finally:
+            self.own.lock.release()
+
+    def _go(self, _caller: Caller, request: Message) -> Message:
+        self._generation = request.values["generation"]
+        self._ready.set()
+        return Message("ok")
+
+    def _install(self, _caller: Caller, request: Message) -> Message:
+        with self.own.lock:
+            self._forget()
+            self.own.install(request)
+        return Message("ok")
+
+    def _begin(self, _caller: Caller, _request: Message) -> Message:
+        with self.own.lock:
+            self._forget()
+            self.own.begin()
+        return Message("ok")
+
+    def _forget(self) -> None:
+        self._ready.clear()
+        self._copied_by = None  # what the neighbour has is of another past
+
+    def _make_cut(self, _caller: Caller, _request: Message) -> Message:
+        with self.own.lock:
+            self._cut = self.own.export()
+            return Message("ok", {"staleness": self.own.staleness})
+
+    def _give_cut(self, _caller: Caller, _request: Message) -> Message:
+        cut, self._cut = self._cut, None
+        if cut is None:
+            raise RefusalError("there is no cut")
+        return cut
+
+    def _settle(self, _caller: Caller, request: Message) -> Message:
+        for shard in self.shards.values():
+            with shard.lock:
+                shard.settle(request.values["step"])
+        return Message("ok")

@@ -1,0 +1,207 @@
+"""Shard: some parameters and their optimizer, and which tickets are in them.
+
+Each server has its own, and keeps a live copy of its neighbour's.
+
+`Async`: every gradient is one step of the optimizer (Dean et al., "Large scale distributed deep networks", NIPS 2012).
+`Sync`: the gradients of a step wait until all are there, are added up in the order of shares (so that the sum does not
+depend on who came first) and weighed by their samples: one step with the gradient of the whole batch's mean.
+
+A gradient is applied once: its ticket is remembered until a checkpoint makes it history.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, ModelState, State
+from trainmaster_trainer.flat import Layout, adopt
+from trainmaster_trainer.strategies.parameter_server.tickets import Done, Ticket
+from trainmaster_trainer.task import Task
+from trainmaster_trainer.transport.frame import Message, Values
+
+
+class Part(nn.Module):
+    """Some parameters of a model under their full names, for ModelState."""
+
+    def __init__(self, parameters: Mapping[str, nn.Parameter], buffers: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self.parts, self.extras = dict(parameters), dict(buffers)
+
+    @override
+    def named_parameters(self, *_: Any, **__: Any) -> Any:
+        return iter(self.parts.items())
+
+    @override
+    def state_dict(self, *_: Any, **__: Any) -> Any:
+        return {**self.parts, **self.extras}
+
+    @override
+    def load_state_dict(self, state_dict: Mapping[str, Any], *_: Any, **__: Any) -> Any:
+        with torch.no_grad():
+            for name, tensor in self.state_dict().items():
+                tensor.copy_(state_dict[name])
+
+
+@dataclass(frozen=True)
+class Push:
+    """A gradient that came: for which ticket, over how many samples of which moment of the training."""
+
+    ticket: Ticket
+    done: Done
+    fraction: float
+    absent: tuple[str, ...]  # parameters that this share gave no gradient
+    tensors: list[Tensor] = field(compare=False)  # the flat gradient, then the buffers of the model
+
+    @classmethod
+    def read(cls, message: Message) -> Push:
+        """From a request."""
+        values = message.values
+        ticket, done = Ticket(*values["ticket"]), Done(*values["done"])
+        return cls(ticket, done, float(values["fraction"]), tuple(values["absent"]), message.tensors)
+
+    def values(self) -> Values:
+        """For a request."""
+        return {"ticket": self.ticket, "done": self.done, "fraction": self.fraction, "absent": self.absent}
+
+
+class Shard:
+    """Parameters, optimizer, and the tickets in them. The caller holds `lock` around everything."""
+
+    def __init__(
+        self, task: Task, parameters: Mapping[str, nn.Parameter], buffers: Mapping[str, Tensor], sync: bool, spare: int
+    ) -> None:
+        self.lock = threading.RLock()
+        self.loaded = False
+        self.version = 0  # gradients applied
+        self.floor = 0  # everything up to this step is in
+        self.applied: dict[Ticket, Done] = {}
+        self.newest = 0  # the highest step of which something is in
+        self.staleness = 0  # the most steps by which a gradient was behind the newest one
+        self._task, self._sync, self._spare = task, sync, spare
+        self._waiting: dict[int, dict[int, Push]] = {}
+        self._parameters, self._buffers = dict(parameters), dict(buffers)
+        self.layout = Layout.of(parameters)
+        self._flat = adopt(parameters, self.layout)
+        self._optimizer = task.optimizer(list(parameters.values()))
+        self._rates = [group["lr"] for group in self._optimizer.param_groups]
+        self._state = ModelState(Part(parameters, buffers), self._optimizer)
+        self._snapshot: tuple[int, list[Tensor]] | None = None
+
+    def push(self, push: Push) -> bool:
+        """Take a gradient in; whether it was new."""
+        if push.ticket.step <= self.floor or push.ticket in self.applied:
+            return False
+        self.applied[push.ticket] = push.done
+        self.staleness = max(self.staleness, self.newest - push.ticket.step)
+        self.newest = max(self.newest, push.ticket.step)
+        if not self._sync:
+            self._apply(push.tensors, push.absent, push.fraction)
+        else:
+            waiting = self._waiting.setdefault(push.ticket.step, {})
+            waiting[push.ticket.index] = push
+            if len(waiting) >= push.ticket.of - min(self._spare, push.ticket.of - 1):
+                self._apply_step(self._waiting.pop(push.ticket.step))
+        return True
+
+    def _apply_step(self, waiting: Mapping[int, Push]) -> None:
+        pushes = [waiting[index] for index in sorted(waiting)]
+        samples = sum(push.done.size for push in pushes)
+        total = [torch.zeros_like(buffer) for buffer in self._flat]
+        for push in pushes:
+            for summed, gradient in zip(total, push.tensors, strict=False):
+                summed.add_(gradient, alpha=push.done.size / samples)
+        absent = set.intersection(*(set(push.absent) for push in pushes))
+        self._apply([*total, *pushes[0].tensors[len(total) :]], tuple(absent), pushes[0].fraction)
+
+    def _apply(self, tensors: list[Tensor], absent: tuple[str, ...], fraction: float) -> None:
+        count = len(self._flat)
+        for name, gradient in self.layout.views(tensors[:count]).items():
+            self._parameters[name].grad = None if name in absent else gradient
+        for buffer, tensor in zip(self._buffers.values(), tensors[count:], strict=False):
+            buffer.copy_(tensor)
+        factor = self._task.learning_rate_factor(fraction)
+        for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
+            group["lr"] = rate * factor
+        self._optimizer.step()
+        self.version += 1
+
+    def parameters(self, with_buffers: bool) -> list[Tensor]:
+        """Copies, made once per version: they are sent while the next gradient is applied."""
+        if self._snapshot is None or self._snapshot[0] != self.version:
+            self._snapshot = (self.version, [buffer.clone() for buffer in self._flat])
+        return self._snapshot[1] + [buffer.clone() for buffer in self._buffers.values() if with_buffers]
+
+    def settle(self, floor: int) -> None:
+        """Steps up to `floor` are complete and saved: their tickets need not be remembered."""
+        self.floor = max(self.floor, floor)
+        self.applied = {ticket: done for ticket, done in self.applied.items() if ticket.step > self.floor}
+
+    def state(self) -> State:
+        """The live tensors, under the names of a checkpoint."""
+        return self._state.capture()
+
+    def restore(self, state: State, floor: int) -> None:
+        """Go on from a checkpoint of step `floor`. Of a whole model's state it takes its own part."""
+        self._state.restore(self._own(state))
+        self.loaded, self.floor, self.newest = True, floor, floor
+        self.applied, self._waiting, self._snapshot = {}, {}, None
+        self.version += 1
+
+    def begin(self) -> None:
+        """Go on from the weights that the task gave."""
+        self.loaded = True
+
+    def _own(self, state: State) -> State:
+        names = set(self._parameters)
+        kept = {MODEL + name for name in (*names, *self._buffers)}
+        tensors = {
+            name: tensor
+            for name, tensor in state.tensors.items()
+            if name in kept or (name.startswith(OPTIMIZER) and _parameter_of(name) in names)
+        }
+        optimizer = dict(state.scalars["optimizer"])
+        optimizer["groups"] = [
+            {**group, "names": [name for name in group["names"] if name in names]} for group in optimizer["groups"]
+        ]
+        optimizer["others"] = {name: values for name, values in optimizer["others"].items() if name in names}
+        return State(tensors, {**state.scalars, "optimizer": optimizer})
+
+    def export(self) -> Message:
+        """All of it, as a message: for a neighbour's copy, or for a successor."""
+        state = self.state()
+        waiting = [push for step in self._waiting.values() for push in step.values()]
+        values = {
+            "names": list(state.tensors),
+            "scalars": json.loads(json.dumps(state.scalars)),
+            "floor": self.floor,
+            "newest": self.newest,
+            "applied": [[list(ticket), list(done)] for ticket, done in self.applied.items()],
+            "waiting": [{**push.values(), "count": len(push.tensors)} for push in waiting],
+        }
+        tensors = [tensor.detach().clone() for tensor in state.tensors.values()]
+        return Message("shard", values, [*tensors, *(tensor for push in waiting for tensor in push.tensors)])
+
+    def install(self, message: Message) -> None:
+        """Become what `export` gave."""
+        values, tensors = message.values, list(message.tensors)
+        names = values["names"]
+        self.restore(State(dict(zip(names, tensors, strict=False)), values["scalars"]), values["floor"])
+        self.newest = values["newest"]
+        self.applied = {Ticket(*ticket): Done(*done) for ticket, done in values["applied"]}
+        rest = tensors[len(names) :]
+        for plain in values["waiting"]:
+            push = Push.read(Message("push", plain, rest[: plain["count"]]))
+            rest = rest[plain["count"] :]
+            self._waiting.setdefault(push.ticket.step, {})[push.ticket.index] = push
+
+
+def _parameter_of(name: str) -> str:
+    return name.removeprefix(OPTIMIZER).rpartition("/")[0]

@@ -1,0 +1,302 @@
+"""What server 0 does besides holding a shard: gives out tickets, cuts checkpoints, writes metrics, calls the end.
+
+All of it can be found again: which tickets are done is what all shards have in them, so a server 0 that comes back asks
+the servers (`_reconcile`). That happens whenever a server starts: a new generation of tickets begins, and pushes that
+belong to an older one are refused. Where a shard is lost with its copy, all are set back to the newest checkpoint.
+
+Checkpoints are consistent cuts: no ticket beyond the step of a cut is given out before all servers have put a copy of
+their shard aside; then training goes on, and the copies are fetched and written in the background.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from statistics import median
+
+import torch
+
+from trainmaster_trainer.checkpoint.resume import resume
+from trainmaster_trainer.checkpoint.save import Saver
+from trainmaster_trainer.checkpoint.state import State
+from trainmaster_trainer.independent import Member
+from trainmaster_trainer.journal import Journal
+from trainmaster_trainer.strategies.parameter_server.options import Options
+from trainmaster_trainer.strategies.parameter_server.shard import Shard
+from trainmaster_trainer.strategies.parameter_server.tickets import Done, Ticket, TicketBook
+from trainmaster_trainer.strategies.parameter_server.whole import Whole
+from trainmaster_trainer.transport.frame import Message, Values
+from trainmaster_trainer.transport.handshake import Caller
+from trainmaster_trainer.transport.links import PeerLostError, PeerRefusedError, Question
+from trainmaster_trainer.transport.service import RefusalError
+
+log = logging.getLogger(__name__)
+EXIT_STOPPED = 143
+HOLD_SECONDS = 1.0  # how long a worker's question for a ticket is held open
+SERVERS_SECONDS = 30.0
+
+
+class Steward:
+    """Server 0's second duty. Service threads answer; `run` is the main thread's."""
+
+    def __init__(self, member: Member, options: Options, whole: Whole, own: Shard) -> None:
+        self._member, self._options, self._whole, self._own = member, options, whole, own
+        self._plan = member.settings.plan
+        self._saver = Saver(member.settings, member.alone())
+        self._journal: Journal | None = None
+        self._saved = 0  # the step of the newest cut
+        self._generation = 0
+        self._book: TicketBook | None = None
+        self._changed = threading.Condition()
+        self._unsettled = False  # a server has started since the last generation
+        self._ended = self._over = False
+        self._result: dict[str, float] | None = None
+        self._answers = {"next": self._next, "claim": self._claim, "result": self._take_result}
+
+    # In service threads.
+
+    def answer(self, caller: Caller, request: Message) -> Message:
+        """What workers and servers ask of server 0 alone."""
+        if request.name == "announce":
+            self.reconcile_soon()
+            return Message("ok")
+        if request.name not in self._answers:
+            raise RefusalError(f"a server cannot {request.name}")
+        with self._changed:
+            return self._answers[request.name](caller, request.values)
+
+    def reconcile_soon(self) -> None:
+        """A server has started."""
+        with self._changed:
+            self._unsettled = True
+            self._changed.notify_all()
+
+    def gone(self, caller: Caller) -> None:
+        """A process hung up: its ticket goes to another."""
+        with self._changed:
+            if self._book is not None:
+                self._book.drop(caller)
+                self._changed.notify_all()
+
+    def _next(self, caller: Caller, values: Values) -> Message:
+        self._note(caller, values)
+        deadline = time.monotonic() + HOLD_SECONDS
+        while True:
+            if self._ended:
+                first = min(self._member.directory.workers, default=caller.rank)
+                return self._reply("end", {"evaluate": caller.rank == first})
+            ticket = self._take(caller)
+            if ticket is not None:
+                return self._reply("ticket", {"ticket": ticket})
+            if not self._changed.wait(max(deadline - time.monotonic(), 0)):
+                leave = values.get("stopping") and not (self._member.stop.is_set() and not self._over)
+                return self._reply("leave" if leave else "wait", {})
+
+    def _note(self, caller: Caller, values: Values) -> None:
+        """What the worker says of its last ticket."""
+        if self._book is None or values.get("generation") != self._generation:
+            return
+        if values.get("done"):
+            self._book.done(Ticket(*values["ticket"]), Done(*values["done"]))
+            self._changed.notify_all()
+        elif values.get("ticket"):
+            self._book.refuse(caller)
+
+    def _take(self, caller: Caller) -> Ticket | None:
+        if self._book is None or self._unsettled:
+            return None
+        for holder in self._book.holders:
+            if isinstance(holder, Caller) and holder.rank == caller.rank and holder.life != caller.life:
+                self._book.drop(holder)  # its predecessor
+        shares = max(len(self._member.directory.workers), 1)
+        return self._book.take(caller, min(shares, self._plan.global_batch_size))
+
+    def _reply(self, name: str, values: Values) -> Message:
+        progress = self._member.progress
+        book = self._book
+        seconds = median(progress.step_times) if progress.step_times else float("nan")
+        told = {
+            "generation": self._generation,
+            "complete": book.complete if book else 0,
+            "loss": str(progress.loss),
+            "speed": str(progress.samples_per_second),
+            "seconds": str(seconds),
+            "saved": self._saver.committed_step,
+        }
+        return Message(name, {**told, **values})
+
+    def _claim(self, _caller: Caller, values: Values) -> Message:
+        current = self._book is not None and values["generation"] == self._generation
+        accepted = bool(current and self._book and self._book.claim(Ticket(*values["ticket"])))
+        return Message("ok", {"accepted": accepted})
+
+    def _take_result(self, _caller: Caller, values: Values) -> Message:
+        self._result = dict(values["figures"])
+        self._changed.notify_all()
+        self._changed.wait_for(lambda: self._over, HOLD_SECONDS * 10)
+        return Message("ok" if self._over else "later")
+
+    # In the main thread.
+
+    def run(self) -> int:
+        """Keep the books until the training is over and somebody says so; the exit code."""
+        self._saver.prepare()
+        while True:
+            with self._changed:
+                self._changed.wait_for(self._something_to_do, 0.2)
+            self._member.check()
+            self._member.seen(self._journal.step if self._journal else 0)
+            try:
+                self._turn()
+            except (PeerLostError, PeerRefusedError) as error:
+                log.warning("A server is away: %s", error)
+                self.reconcile_soon()
+            if self._member.stop.is_set() and self._may_leave():
+                self._saver.wait(needed=False)
+                return 0 if self._over else EXIT_STOPPED
+
+    def _something_to_do(self) -> bool:
+        if self._unsettled or self._result is not None or self._member.stop.is_set():
+            return True
+        told = self._journal.step if self._journal else 0
+        book = self._book
+        return book is not None and (book.complete > told or book.complete >= book.gate > self._saved)
+
+    def _turn(self) -> None:
+        if self._unsettled:
+            self._reconcile()
+        self._tell_steps()
+        book = self._book
+        if book is not None and book.complete >= book.gate > self._saved:
+            self._save(book.gate)
+        if self._result is not None and not self._over and self._journal is not None:
+            self._journal.finish(self._plan.steps, self._result)
+            with self._changed:
+                self._over = True
+                self._changed.notify_all()
+        self._member.progress.write()
+
+    def _may_leave(self) -> bool:
+        """Asked to stop: first a cut at the newest step that has been begun."""
+        with self._changed:
+            book = self._book
+            if book is None or self._over or self._ended:
+                return True
+            book.gate = min(book.gate, max(book.newest_begun, book.complete))
+            leave = book.complete >= book.gate and book.gate <= self._saved
+            self._changed.notify_all()
+            return leave
+
+    def _tell_steps(self) -> None:
+        """Completed steps into metrics, progress page and log."""
+        if self._book is None or self._journal is None:
+            return
+        with self._changed:
+            finished = self._book.finished()
+        for step, shares in finished:
+            self._tell_step(step, shares)
+
+    def _tell_step(self, step: int, shares: list[Done]) -> None:
+        if self._journal is None:
+            return
+        size = sum(done.size for done in shares)
+        loss = sum(done.loss * done.size for done in shares) / max(size, 1)
+        self._journal.stepped(step, loss, size, self._saver.committed_step, {"staleness": self._own.staleness})
+
+    def _save(self, step: int) -> None:
+        """A cut at `step`: nothing beyond it has begun, everything up to it is in all shards."""
+        if self._journal is None:
+            return
+        self._ask_servers(Message("cut"))
+        self._saved = step
+        self._open_gate()
+        shards = self._ask_servers(Message("fetch"))
+        state = self._whole.join([_state(shards[rank]) for rank in sorted(shards)])
+        last = step == self._plan.steps
+        if last:
+            self._member.progress.enter("save")
+        self._saver.save(step, state, before_commit=self._journal.sync)
+        if last or self._member.stop.is_set():
+            self._saver.wait(needed=last)
+        self._ask_servers(Message("settle", {"step": self._saver.committed_step}))
+        if last:
+            self._end()
+
+    def _end(self) -> None:
+        self._member.progress.enter("evaluate", self._saver.committed_step)
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def _open_gate(self) -> None:
+        """The next step at which a checkpoint is due."""
+        with self._changed:
+            if self._book is not None and not self._member.stop.is_set():
+                every = self._plan.checkpoint_every
+                first = max(self._saved + 1, self._book.complete)
+                self._book.gate = min(-(-first // every) * every, self._plan.steps)
+                self._changed.notify_all()
+
+    def _ask_servers(self, message: Message) -> dict[int, Message]:
+        ranks = self._member.directory.servers
+        return self._member.links.ask_all({rank: Question(message) for rank in ranks}, SERVERS_SECONDS)
+
+    def _reconcile(self) -> None:
+        """A new generation, from what the servers have."""
+        with self._changed:
+            self._unsettled = False
+            self._book = None
+            self._generation = int.from_bytes(torch.randint(0, 256, (6,)).to(torch.uint8).numpy().tobytes(), "little")
+        generation = {"generation": self._generation}
+        reports = [answer.values for answer in self._ask_servers(Message("report", generation)).values()]
+        book = self._recall(reports) if all(report["loaded"] for report in reports) else self._set_back()
+        self._ask_servers(Message("go", generation))
+        with self._changed:
+            self._book = book
+        self._open_gate()
+        if book.complete >= self._plan.steps and self._saved >= self._plan.steps:
+            self._end()
+
+    def _recall(self, reports: list[Values]) -> TicketBook:
+        """All shards are there. Done is what is in all of them."""
+        floor = min(report["floor"] for report in reports)
+        self._saved = max(self._saved, floor)
+        book = TicketBook(floor, self._plan.steps, self._options.bound, self._options.spare)
+        applied = [{Ticket(*ticket): Done(*done) for ticket, done in report["applied"]} for report in reports]
+        seen = {ticket: done for shard in applied for ticket, done in shard.items()}
+        everywhere = {
+            ticket: done
+            for ticket, done in seen.items()
+            if all(ticket.step <= r["floor"] or ticket in shard for r, shard in zip(reports, applied, strict=True))
+        }
+        book.recall(seen, everywhere)
+        if self._journal is None:
+            self._begin_journal(book.complete)
+        log.info("All shards are there; going on after step %d.", book.complete)
+        return book
+
+    def _set_back(self) -> TicketBook:
+        """A shard is lost, or nothing has begun: everybody goes back to the newest checkpoint."""
+        self._saver.wait(needed=False)
+        self._whole.found = None
+        step = resume(self._member.settings, self._member.alone(), self._whole).step
+        found = self._whole.found
+        self._ask_servers(_install(found, step) if found else Message("begin"))
+        self._saved = step
+        self._begin_journal(step)
+        return TicketBook(step, self._plan.steps, self._options.bound, self._options.spare)
+
+    def _begin_journal(self, step: int) -> None:
+        self._journal = Journal(self._member.settings, self._member.progress, step, self._saved)
+
+
+def _state(shard: Message) -> State:
+    return State(dict(zip(shard.values["names"], shard.tensors, strict=False)), shard.values["scalars"])
+
+
+def _install(state: State, step: int) -> Message:
+    """A whole model's state, of which each shard takes its own."""
+    values = {"names": list(state.tensors), "scalars": state.scalars, "floor": step, "newest": step}
+    tensors = [tensor.contiguous() for tensor in state.tensors.values()]
+    return Message("install", {**values, "applied": [], "waiting": []}, tensors)

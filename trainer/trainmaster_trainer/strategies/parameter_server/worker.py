@@ -1,0 +1,184 @@
+"""The worker's loop: take a ticket, pull the model, compute the share's gradient, push it, again.
+
+It knows nothing that a successor would need. A server that is away is waited for; a ticket whose generation is over is
+given back and its gradient forgotten.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainmaster_trainer import randomness
+from trainmaster_trainer.data import Batch, Batches, Share
+from trainmaster_trainer.flat import Layout, adopt
+from trainmaster_trainer.independent import Member
+from trainmaster_trainer.strategies.parameter_server.options import Options
+from trainmaster_trainer.strategies.parameter_server.tickets import Ticket
+from trainmaster_trainer.strategies.parameter_server.whole import Whole
+from trainmaster_trainer.transport.frame import Message, Values
+from trainmaster_trainer.transport.links import Question
+
+log = logging.getLogger(__name__)
+EXIT_STOPPED = 143
+PATIENCE = 24 * 3600.0  # a server that does not come back is the operator's business
+LATER_SECONDS = 0.05
+
+
+def train(member: Member) -> int:
+    """Work until there are no more tickets; the exit code."""
+    worker = Worker(member)
+    said: Values = {}
+    while True:
+        order = worker.next(said)
+        if order.name == "end":
+            worker.finish(bool(order.values["evaluate"]))
+            return 0
+        if order.name == "leave":
+            return EXIT_STOPPED
+        said = worker.work(order) if order.name == "ticket" else {}
+
+
+class Worker:
+    """One worker: a whole model whose parameters lie where the servers' answers are received."""
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+        self._options = Options.read(member.options)
+        self._servers = member.directory.servers
+        whole = Whole(member.task, len(self._servers))
+        self._model = whole.model.to(member.device)
+        self._buffers = list(dict(self._model.named_buffers()).values())
+        self._parts = [_Part(whole.part(index), member.device) for index in range(len(self._servers))]
+        self._batches: Batches = member.batches()
+        self._seen: set[str] = set()
+        for name, parameter in whole.parameters.items():
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(lambda _p, name=name: self._seen.add(name))  # type: ignore[no-untyped-call]
+        self._begun = False
+
+    def next(self, said: Values) -> Message:
+        """What to do next; `said` is how the last ticket went."""
+        values = {**said, "stopping": self._member.stop.is_set()}
+        order = self._member.links.ask(self._servers[0], Message("next", values), PATIENCE)
+        self._tell(order)
+        return order
+
+    def _tell(self, order: Message) -> None:
+        values, progress = order.values, self._member.progress
+        if order.name == "ticket" and not self._begun:
+            progress.start(values["complete"], values["saved"])
+            randomness.seed_rank(self._member.settings.plan.seed, self._member.rank, values["ticket"][0])
+            self._pull(with_buffers=True)
+            self._begun = True
+        if self._begun:
+            self._member.seen(values["complete"])
+            progress.told(values["complete"], *(float(values[key]) for key in ("loss", "speed", "seconds")))
+        if order.name == "wait":
+            progress.enter("load")  # waiting for others is no hang of ours
+        progress.enter(progress.phase if order.name != "ticket" else "train", values["saved"])
+
+    def work(self, order: Message) -> Values:
+        """Compute a ticket and bring it to the servers; what to say of it."""
+        ticket = Ticket(*order.values["ticket"])
+        generation = {"generation": order.values["generation"], "ticket": ticket}
+        self._pull()
+        batch = self._batches.take(ticket.step, Share(ticket.index, ticket.of))
+        loss = self._gradient(batch)
+        if self._options.spare and not self._may_push(generation):
+            return generation
+        pushed = self._push(generation, float(loss), batch)
+        return {**generation, "done": [float(loss), batch.size]} if pushed else generation
+
+    def _gradient(self, batch: Batch) -> Tensor:
+        self._seen.clear()
+        for part in self._parts:
+            part.clear()
+        loss = self._member.task.loss(self._model(batch.inputs), batch.targets)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+    def _may_push(self, generation: Values) -> bool:
+        answer = self._member.links.ask(self._servers[0], Message("claim", generation), PATIENCE)
+        return bool(answer.values["accepted"])
+
+    def _push(self, generation: Values, loss: float, batch: Batch) -> bool:
+        """Whether all servers have it."""
+        values = {**generation, "done": [loss, batch.size], "fraction": batch.fraction_done}
+        questions = {}
+        for rank, part in zip(self._servers, self._parts, strict=True):
+            buffers = [buffer.cpu().contiguous() for buffer in self._buffers] if rank == self._servers[0] else []
+            absent = [name for name in part.names if name not in self._seen]
+            questions[rank] = Question(Message("push", {**values, "absent": absent}, [*part.gradient(), *buffers]))
+        return "stale" not in {answer.name for answer in self._ask(questions).values()}
+
+    def _pull(self, with_buffers: bool = False) -> None:
+        questions = {}
+        for rank, part in zip(self._servers, self._parts, strict=True):
+            wanted = with_buffers and rank == self._servers[0] and bool(self._buffers)
+            into = [] if wanted else part.received
+            questions[rank] = Question(Message("pull", {"buffers": wanted}), into)
+        answers = self._ask(questions)
+        for rank, part in zip(self._servers, self._parts, strict=True):
+            part.take_over(answers[rank].tensors)
+            for buffer, tensor in zip(self._buffers, answers[rank].tensors[len(part.received) :], strict=False):
+                buffer.copy_(tensor)
+
+    def _ask(self, questions: dict[int, Question]) -> dict[int, Message]:
+        """All answers; who says "later" is asked again."""
+        answers: dict[int, Message] = {}
+        while questions:
+            answers |= self._member.links.ask_all(questions, PATIENCE)
+            questions = {rank: question for rank, question in questions.items() if answers[rank].name == "later"}
+            if questions:
+                self._member.progress.enter("load")
+                time.sleep(LATER_SECONDS)  # the servers hold the question for seconds before they say so
+        return answers
+
+    def finish(self, evaluates: bool) -> None:
+        """The training is over, and its last checkpoint stands. One worker says how good the model is."""
+        progress = self._member.progress
+        progress.enter("evaluate")
+        if evaluates:
+            self._pull(with_buffers=True)
+            self._model.eval()
+            with torch.no_grad():
+                figures = self._member.task.evaluate(self._model)
+            plain = {name: float(value) for name, value in figures.items()}
+            self._ask({self._servers[0]: Question(Message("result", {"figures": plain}))})
+        progress.enter("done")
+
+
+class _Part:
+    """The parameters of one server: received in `received`, which on the CPU is where the model has them."""
+
+    def __init__(self, parameters: dict[str, Any], device: torch.device) -> None:
+        self.names = sorted(parameters)
+        layout = Layout.of(parameters)
+        self._live = adopt(parameters, layout, device)
+        self._gradient = layout.empty(device)
+        self._parameters = parameters
+        self._views = layout.views(self._gradient)
+        self.received = self._live if device.type == "cpu" else layout.empty()
+
+    def clear(self) -> None:
+        """No gradient yet. Backward adds to what is there, so it is put where it will be sent from."""
+        for buffer in self._gradient:
+            buffer.zero_()
+        for name, parameter in self._parameters.items():
+            parameter.grad = self._views[name] if parameter.requires_grad else None
+
+    def gradient(self) -> list[Tensor]:
+        """On the CPU."""
+        return [buffer.cpu() for buffer in self._gradient]
+
+    def take_over(self, tensors: Sequence[Tensor]) -> None:
+        """What was received becomes the model's."""
+        for live, tensor in zip(self._live, tensors, strict=False):
+            if live is not tensor:
+                live.copy_(tensor)
