@@ -279,6 +279,16 @@ def wait_gone(pid: int, seconds: float = 15.0) -> bool:
         os.close(descriptor)
 
 
+def what_it_is(pid: int) -> str:
+    """A process for a message: its number, state and command."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return f"{pid} (gone by now)"
+    return f"{pid} {state} {command}"
+
+
 def abandoned_scratch() -> list[Path]:
     """Scratch folders whose run is no more."""
     return [folder for folder in MEMORY.glob("trainmaster-*") if not _is_held(folder / "lock")]

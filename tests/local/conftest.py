@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from trainmaster.wire import names
 
-from tests.local.command import TASKS, Command, abandoned_scratch, wait_gone
+from tests.local.command import TASKS, Command, abandoned_scratch, wait_gone, what_it_is
 
 MakeCommand = Callable[[], Command]
 
@@ -42,7 +42,7 @@ def command(folder: Path, warm_parent: Path) -> Iterator[Command]:
     """A command that shares the warm parent. Nothing of it may be left when the test ends."""
     one = Command(folder, warm_parent)
     yield one
-    left = {pid for pid in one.processes() if not wait_gone(pid)}
+    left = {what_it_is(pid) for pid in one.processes() if not wait_gone(pid)}
     one.close()
     assert not left, f"these processes were left: {left}"
     assert not abandoned_scratch()
@@ -53,6 +53,6 @@ def own_command(folder: Path) -> Iterator[Command]:
     """A command with a warm parent of its own."""
     one = Command(folder, None)
     yield one
-    left = {pid for pid in one.processes() if not wait_gone(pid)}
+    left = {what_it_is(pid) for pid in one.processes() if not wait_gone(pid)}
     one.close()
     assert not left, f"these processes were left: {left}"
