@@ -257,11 +257,22 @@ def _options() -> argparse.Namespace:
 
 def _open(options: argparse.Namespace) -> WarmParent:
     if options.descriptor is not None:
-        return WarmParent(None, socket.socket(fileno=options.descriptor))
+        connection = socket.socket(fileno=options.descriptor)
+        if _is_closed(connection):
+            process.leave(0)  # the agent ended before the kernel was asked to tell
+        return WarmParent(None, connection)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(options.socket)
     listener.listen(1024)
     return WarmParent(listener, None)
+
+
+def _is_closed(connection: socket.socket) -> bool:
+    """Whether the other end has gone."""
+    try:
+        return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
 
 
 if __name__ == "__main__":
