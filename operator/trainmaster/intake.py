@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
+from trainmaster.core.credible import doubt
 from trainmaster.loop import UnavailableError
 from trainmaster.queueing import Key
 from trainmaster.wire import codec, names
@@ -94,7 +95,7 @@ class Intake:
 
     async def _receive(self, request: web.Request) -> web.Response:
         try:
-            heartbeat = codec.decode(Heartbeat, await request.read())
+            heartbeat = _read(await request.read())
             await self._verify(_bearer(request), heartbeat)
         except codec.WireError as error:
             return web.Response(status=400, text=str(error))
@@ -133,6 +134,14 @@ class Intake:
         if self._newest is None or self._newest.orders is not orders:
             self._newest = Posted.of(orders)
         return self._newest
+
+
+def _read(body: bytes) -> Heartbeat:
+    """Raises: codec.WireError, where it is no heartbeat, or none that can be true."""
+    heartbeat = codec.decode(Heartbeat, body)
+    if reason := doubt(heartbeat):
+        raise codec.WireError(reason)
+    return heartbeat
 
 
 def _is_newer(old: Heartbeat | None, new: Heartbeat) -> bool:

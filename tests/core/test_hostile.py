@@ -28,6 +28,14 @@ STATUSES = st.fixed_dictionaries(
         "attempt": st.integers(-1, 2**60),
         "incarnations": st.dictionaries(st.sampled_from(["worker-0", "worker-1", "x"]), st.integers()),
         "startTime": st.datetimes().map(lambda time: time.isoformat() + "Z"),
+        "avoidedNodes": st.lists(
+            st.fixed_dictionaries(
+                {"node": st.sampled_from(["node-0", "node-1", ""]), "until": st.just("9999-12-31T23:59:59Z")},
+                optional={"lifted": st.booleans()},
+            ),
+            max_size=2,
+        ),
+        "goodput": st.dictionaries(st.sampled_from(["time", "training", "saving", "tryFrom", "lostWork"]), JSON),
         "progress": st.fixed_dictionaries({"step": st.integers(), "time": st.just("9999-12-31T23:59:59Z")}),
     },
 )
@@ -41,12 +49,15 @@ SPECS = st.fixed_dictionaries(
 )
 NUMBERS = st.floats() | st.integers().map(float)
 STATES = st.sampled_from([messages.WAITING, messages.RUNNING, messages.FINISHED, messages.FAILED, "", "Dancing"])
-RANKS = st.builds(RankProgress, st.integers(), st.integers(), st.text(max_size=5), NUMBERS, NUMBERS, NUMBERS)
+RANKS = st.builds(
+    RankProgress, st.integers(), st.integers(), st.text(max_size=5), NUMBERS, NUMBERS, NUMBERS,
+    st.none() | st.integers(), st.none() | NUMBERS, st.none() | NUMBERS,
+)  # fmt: skip
 TEXTS = st.text(st.characters(exclude_categories=()))  # with what no encoding can say
 ERRORS = st.builds(ErrorReport, TEXTS, TEXTS, TEXTS, TEXTS, NUMBERS)
 EXITS = st.builds(
     ExitReport, st.integers(), st.integers(), st.integers(), st.none() | st.integers(), st.none() | TEXTS,
-    st.booleans(), st.none() | ERRORS,
+    st.booleans(), st.none() | ERRORS, st.booleans(), TEXTS, st.booleans(),
 )  # fmt: skip
 RECORDS = st.builds(CheckpointRecord, st.integers(), NUMBERS, TEXTS)
 OBSTACLES = st.builds(Obstacle, st.sampled_from(["ErrImagePull", "Odd"]), st.text(), st.none() | NUMBERS)

@@ -110,13 +110,17 @@ class Facts:
     def checkpoint(self) -> CheckpointStatus | None:
         """The newest complete checkpoint that anybody told of."""
         written = self.status.checkpoint
-        told = [beat.checkpoint for beat in self.heartbeats() if beat.checkpoint]
+        told = [beat.checkpoint for beat in self.heartbeats() if beat.checkpoint and self._may_be(beat.checkpoint)]
         newest = max(told, key=lambda record: record.step, default=None)
         if newest is None or (written and written.step >= newest.step):
             return written
         return CheckpointStatus(
             step=figures.count(newest.step), time=figures.moment(newest.time), sha256=figures.legible(newest.sha256)
         )
+
+    def _may_be(self, record: messages.CheckpointRecord) -> bool:
+        """A checkpoint beyond the last step is no checkpoint of this job."""
+        return 0 <= record.step <= (self.job.spec.training.steps or record.step)
 
     @cached_property
     def incomplete_since(self) -> datetime:

@@ -150,7 +150,8 @@ def progress(facts: Facts, status: TrainingJobStatus) -> Progress:
     before = facts.status.progress or Progress()
     if not ranks or ranks[0].phase == "load":
         return before.model_copy(update={"total_steps": total, "eta": None, "time": facts.now})
-    step = figures.count(ranks[0].step)  # as loss and speed: the others' words may be a request older
+    told = figures.count(ranks[0].step)  # as loss and speed: the others' words may be a request older
+    step = told if total is None else min(told, total)
     return Progress(
         step=step,
         total_steps=total,

@@ -18,7 +18,6 @@ _TORCH = (
 _SYSTEM = r"OSError|IOError|EnvironmentError|BlockingIOError|ChildProcessError|StartFailed"
 _SOCKETS = r"Connection\w*Error|BrokenPipeError|TimeoutError|timeout|PeerLostError|RefusedError|BadFrameError"
 _CLIENTS = r"gaierror|herror|\w*ConnectionError|\w*ConnectTimeout\w*|\w*ReadTimeout\w*|MaxRetryError|NewConnectionError"
-_ANY = r".*"
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Signature:
 
     def fits(self, error: ErrorReport) -> bool:
         """Whether this line speaks of that error."""
-        if not re.fullmatch(self.types, error.type):
+        if not re.fullmatch(self.types, error.type[:200]):
             return False
         return not self.words or re.search(self.words, error.message[:4000], re.IGNORECASE) is not None
 

@@ -27,7 +27,7 @@ def _wait(facts: Facts, symptom: RestartRecord) -> Verdict:
     """For everybody to speak, or to be lost (rules/losses.py); as long as for replicas that do not start."""
     end = figures.later(symptom.time, facts.job.spec.failure_policy.start_seconds)
     silent = [slot for slot in facts.slots if not _has_spoken(slot, symptom.attempt)]
-    if silent and facts.now < end:
+    if silent and symptom.time <= facts.now < end:  # a time to come was edited by hand
         return Verdict(wake_at=end)
     return Verdict(status=ledger.stop_undecided(facts))
 

@@ -1,0 +1,78 @@
+"""Whether a heartbeat can be true at all: numbers that no agent has, texts that no agent sends.
+
+A message of the right types may still be forged or garbled. It is refused with a reason that names the member, before
+anything is made of it; what is merely wrong (a step beyond the last) is bounded where it is used. Called by `intake`.
+"""
+
+from collections.abc import Iterator
+
+from trainmaster.wire.messages import ExitReport, Heartbeat, RankProgress, Rendezvous
+
+_LARGEST = 2**53  # beyond it, JSON readers disagree
+_MOST_RANKS = 1024
+_LONGEST_NAME = 512
+_LONGEST_TEXT = 256 << 10
+_PORTS = 65535
+
+
+def doubt(beat: Heartbeat) -> str:
+    """What cannot be, in a sentence; empty where all of it can."""
+    return next(_doubts(beat), "")
+
+
+def _doubts(beat: Heartbeat) -> Iterator[str]:
+    counts = {"index": beat.index, "incarnation": beat.incarnation, "sequence": beat.sequence, "attempt": beat.attempt}
+    yield from _counts("Heartbeat", counts)
+    names = {"job": beat.job, "job_uid": beat.job_uid, "role": beat.role, "pod_uid": beat.pod_uid, "state": beat.state}
+    words = {**names, "roster_digest": beat.roster_digest, "orders_seen": beat.orders_seen}
+    yield from _texts("Heartbeat", words, _LONGEST_NAME)
+    yield from _meeting("Heartbeat.offer", beat.offer)
+    if beat.rendezvous:
+        yield from _meeting("Heartbeat.rendezvous", beat.rendezvous)
+    if len(beat.ranks) > _MOST_RANKS:
+        yield f"Heartbeat.ranks: {len(beat.ranks)} are more than {_MOST_RANKS}"
+    for place, rank in enumerate(beat.ranks):
+        yield from _rank(f"Heartbeat.ranks[{place}]", rank)
+    if beat.checkpoint:
+        yield from _counts("Heartbeat.checkpoint", {"step": beat.checkpoint.step})
+        yield from _texts("Heartbeat.checkpoint", {"sha256": beat.checkpoint.sha256}, _LONGEST_NAME)
+    if beat.exit:
+        yield from _exit("Heartbeat.exit", beat.exit)
+
+
+def _rank(where: str, rank: RankProgress) -> Iterator[str]:
+    yield from _counts(where, {"rank": rank.rank, "step": rank.step, "resumed_step": rank.resumed_step or 0})
+    yield from _texts(where, {"phase": rank.phase}, _LONGEST_NAME)
+
+
+def _exit(where: str, report: ExitReport) -> Iterator[str]:
+    yield from _counts(where, {"attempt": report.attempt, "rank": report.rank, "step": report.step})
+    yield from _texts(where, {"signal": report.signal or ""}, _LONGEST_NAME)
+    yield from _texts(where, {"stacks": report.stacks}, _LONGEST_TEXT)
+    if report.exit_code is not None and abs(report.exit_code) > _LARGEST:
+        yield f"{where}.exit_code: no process ends with that"
+    if report.error:
+        texts = {"message": report.error.message, "frame": report.error.frame, "traceback": report.error.traceback}
+        yield from _texts(f"{where}.error", texts, _LONGEST_TEXT)
+        yield from _texts(f"{where}.error", {"type": report.error.type}, _LONGEST_NAME)
+
+
+def _meeting(where: str, meeting: Rendezvous) -> Iterator[str]:
+    for port in (meeting.port, *meeting.ports):
+        if not 0 <= port <= _PORTS:
+            yield f"{where}: a port is between 0 and {_PORTS}"
+    if len(meeting.ports) > _MOST_RANKS:
+        yield f"{where}.ports: {len(meeting.ports)} are more than {_MOST_RANKS}"
+    yield from _texts(where, {"key": meeting.key}, _LONGEST_NAME)
+
+
+def _counts(where: str, members: dict[str, int]) -> Iterator[str]:
+    for name, value in members.items():
+        if not 0 <= value <= _LARGEST:
+            yield f"{where}.{name}: expected a count of 0 to 2**53"
+
+
+def _texts(where: str, members: dict[str, str], longest: int) -> Iterator[str]:
+    for name, text in members.items():
+        if len(text) > longest:
+            yield f"{where}.{name}: {len(text)} characters are more than {longest}"
