@@ -58,7 +58,7 @@ test: lint .venv-xla/.ready  ## Every test, the real cluster included
 	@$(PY) -c 'from tests.onebox import binaries; binaries.ensure()'  # before the first test that needs one
 	@$(PY) -m pytest $(TEST_FLAGS) tests
 
-simulate: .venv/.ready  ## Inject faults into the simulated world: make simulate N=10000
+simulate: .venv/.ready  ## Inject faults into the simulated world: make simulate N=10000 (lives; 0: no end)
 	@$(PY) -m tests.simulation --seeds $(or $(N),1000)
 
 generate: .venv/.ready  ## Write the CRD, its reference page and the chart's copy anew

@@ -42,6 +42,8 @@ class View:
     pods: dict[str, Pod] = field(default_factory=dict)
     services: set[str] = field(default_factory=set)
     cut: bool = False
+    closed: bool = False
+    suffers: Callable[[], str] = lambda: ""  # what becomes of an event: "broken", "repeated", or nothing
     _known: dict[tuple[str, str], int] = field(default_factory=dict)
     _coming: deque[tuple[float, Change]] = field(default_factory=deque)
     _recent: deque[Change] = field(default_factory=lambda: deque(maxlen=20))
@@ -54,6 +56,7 @@ class View:
 
     def close(self) -> None:
         """Nobody looks any more."""
+        self.closed = True
         self.server.watchers.remove(self._note)
         if self._timer:
             self._timer.cancel()
@@ -124,12 +127,28 @@ class View:
     def _note(self, change: Change) -> None:
         if self.cut:
             return
+        trouble = self.suffers()
+        if trouble == "broken":
+            self.cut = True
+            asyncio.get_running_loop().call_later(self.random.uniform(0.2, 3.0), self._mend)
+            return
+        if trouble == "repeated":
+            asyncio.get_running_loop().call_later(self.random.expovariate(1.0), self._repeat, change)
         due = asyncio.get_running_loop().time() + self.random.uniform(0, 2 * self.lag)
         if self._coming:
             due = max(due, self._coming[-1][0])  # a watch keeps the order
         self._coming.append((due, change))
         self._recent.append(change)
         self._deliver_soon()
+
+    def _mend(self) -> None:
+        """The watch that broke is opened anew, with a list."""
+        if self.cut and not self.closed:
+            self.relist()
+
+    def _repeat(self, change: Change) -> None:
+        if not self.closed:
+            self.see(change)
 
     def _deliver_soon(self) -> None:
         if self._timer is None and self._coming:

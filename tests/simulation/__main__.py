@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import concurrent.futures
-import os
 import sys
 import time
 
-from tests.simulation.campaign import Campaign, run, story
+from tests.simulation.campaign import Campaign, spread, story
 from tests.simulation.lives import Life
 
-PORTION = 50
+TELL_SECONDS = 10.0
 
 
 def main() -> int:
@@ -20,12 +18,11 @@ def main() -> int:
     if arguments.seed is not None:
         return _replay(arguments.seed)
     began = time.monotonic()
-    campaign = _campaign(range(arguments.first, arguments.first + arguments.seeds))
+    campaign = spread(first=arguments.first, lives=arguments.seeds or None, told=_Teller())
     seconds = time.monotonic() - began
-    faults = sum(campaign.injected.values())
     sys.stdout.write(
-        f"{campaign.lives} lives, {campaign.calls} calls of the operator, {faults} faults, "
-        f"{len(campaign.failed)} failed; {seconds:.0f} s, {campaign.calls / seconds:.0f} calls/s\n"
+        f"{campaign.lives} lives, {campaign.calls} calls of the operator, {campaign.faults} faults, "
+        f"{len(campaign.failed)} failed; {seconds:.0f} s, {campaign.faults / seconds:.0f} faults/s\n"
     )
     for name, count in campaign.injected.most_common():
         sys.stdout.write(f"  {count:8d} {name.replace('_', ' ')}\n")
@@ -33,23 +30,24 @@ def main() -> int:
     return 1 if campaign.failed else 0
 
 
+class _Teller:
+    """A line of progress now and then."""
+
+    def __init__(self) -> None:
+        self._next = time.monotonic() + TELL_SECONDS
+
+    def __call__(self, campaign: Campaign) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + TELL_SECONDS
+            sys.stderr.write(f"{campaign.lives} lives, {campaign.faults} faults, {len(campaign.failed)} failed\n")
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=1000, help="how many lives")
+    parser.add_argument("--seeds", type=int, default=1000, help="how many lives; 0: until one goes wrong")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, help="live through this one only, and tell its story")
     return parser.parse_args()
-
-
-def _campaign(seeds: range) -> Campaign:
-    portions = [seeds[start : start + PORTION] for start in range(0, len(seeds), PORTION)]
-    total = Campaign()
-    with concurrent.futures.ProcessPoolExecutor(os.cpu_count()) as pool:
-        for campaign in pool.map(run, portions):
-            total = total.add(campaign)
-            if sys.stderr.isatty():
-                sys.stderr.write(f"\r{total.lives} lives, {len(total.failed)} failed")
-    return total
 
 
 def _replay(seed: int) -> int:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import functools
+import itertools
+import multiprocessing
+import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tests.simulation.lives import Life
 from tests.simulation.world import World
 
 SHOWN = 40
+PORTION = 25
 
 
 @dataclass
@@ -20,6 +26,11 @@ class Campaign:
     calls: int = 0
     injected: Counter[str] = field(default_factory=Counter)
     failed: list[str] = field(default_factory=list)
+
+    @property
+    def faults(self) -> int:
+        """How many were injected, of all kinds."""
+        return sum(self.injected.values())
 
     def add(self, other: Campaign) -> Campaign:
         """Both together."""
@@ -42,6 +53,35 @@ def run(seeds: Iterable[int]) -> Campaign:
         if found:
             campaign.failed.append(story(seed, world, found))
     return campaign
+
+
+def spread(
+    *,
+    first: int = 0,
+    lives: int | None = None,
+    faults: int | None = None,
+    told: Callable[[Campaign], None] = lambda _: None,
+) -> Campaign:
+    """Lives from seed `first` on, over all cores, until there were so many lives, or so many faults, or a failure.
+
+    `told` hears of the whole campaign after each portion.
+    """
+    total, seeds = Campaign(), _portions(first, lives)
+    with concurrent.futures.ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("fork")) as pool:
+        running = {pool.submit(run, portion) for portion in itertools.islice(seeds, 2 * (os.cpu_count() or 1))}
+        while running:
+            done, running = concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED)
+            total = functools.reduce(Campaign.add, (one.result() for one in done), total)
+            told(total)
+            if not total.failed and (faults is None or total.faults < faults):
+                running |= {pool.submit(run, portion) for portion in itertools.islice(seeds, len(done))}
+    return total
+
+
+def _portions(first: int, lives: int | None) -> Iterator[range]:
+    starts = itertools.count(first, PORTION) if lives is None else range(first, first + lives, PORTION)
+    end = float("inf") if lives is None else first + lives
+    return (range(start, int(min(start + PORTION, end))) for start in starts)
 
 
 def story(seed: int, world: World, found: list[str]) -> str:

@@ -93,8 +93,12 @@ def _a_job(random: Random, name: str, budget: int) -> JobBuilder:
 
 def _faults(random: Random) -> Faults:
     return Faults(
-        unavailable=random.choice([0.0, 0.0, 0.05, 0.2]),
-        reply_lost=random.choice([0.0, 0.0, 0.05, 0.2]),
+        unavailable=random.choice([0.0, 0.1, 0.2, 0.4]),
+        reply_lost=random.choice([0.0, 0.1, 0.2, 0.4]),
+        beat_lost=random.choice([0.0, 0.1, 0.3, 0.5]),
+        beat_repeated=random.choice([0.0, 0.2, 0.6]),
+        event_repeated=random.choice([0.0, 0.2, 0.6]),
+        watch_broken=random.choice([0.0, 0.0, 0.02]),
         latency=(0.001, random.choice([0.005, 0.02, 0.3])),
         lag=random.choice([0.0, 0.03, 0.3, 1.0]),
         restart_seconds=random.choice([0.5, 2.0, 20.0]),

@@ -47,6 +47,13 @@ class Operator:
         for task in [*self._tasks, *self._requests]:
             task.cancel()
 
+    def overhear(self, heartbeat: Heartbeat) -> None:
+        """A heartbeat whose sender waits for nothing. The line ends, if this operator does."""
+        if any(pod.replica.uid == heartbeat.pod_uid for pod in self.view.pods.values()):
+            request = asyncio.create_task(self._intake._answer(heartbeat))
+            self._requests[request] = None
+            request.add_done_callback(lambda done: self._requests.pop(done, None))
+
     async def receive(self, heartbeat: Heartbeat) -> Orders | None:
         """As over HTTP: an agent that is not known yet is sent away, an operator that dies breaks the line."""
         if not any(pod.replica.uid == heartbeat.pod_uid for pod in self.view.pods.values()):

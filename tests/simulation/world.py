@@ -8,6 +8,7 @@ One seed, one history. `World.run` lives through a scenario; `watch.py` looks on
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -39,10 +40,14 @@ BEFORE, AFTER, LOST = "before", "after", "reply lost"
 
 @dataclass
 class Faults:
-    """How often the API server does not do as it is told."""
+    """How often the API server does not do as it is told, and a line does not carry what is said."""
 
     unavailable: float = 0.0
     reply_lost: float = 0.0
+    beat_lost: float = 0.0  # a heartbeat on its way, or the answer to it
+    beat_repeated: float = 0.0  # it arrives once more, after newer ones
+    event_repeated: float = 0.0  # a watch tells once more what is old
+    watch_broken: float = 0.0  # by event; until the next list nothing is seen
     latency: tuple[float, float] = (0.001, 0.02)
     lag: float = 0.03
     restart_seconds: float = 2.0
@@ -183,6 +188,7 @@ class World:
         if self.operator is None:
             self.operator = Operator(self.server, self.random, self._gate, self.faults.lag)
             self.operator.start()
+            self.operator.view.suffers = self._watch_suffers
             self.operator.platform.on_orders = self.watch.ordered
 
     def check(self, holds: bool, otherwise: str) -> None:
@@ -213,6 +219,14 @@ class World:
             raise UnavailableError("the reply was lost")
         return result
 
+    def _watch_suffers(self) -> str:
+        """What becomes of an event on its way: "broken", "repeated", or nothing."""
+        for what, probability in (("broken", self.faults.watch_broken), ("repeated", self.faults.event_repeated)):
+            if self.random.random() < probability:
+                self.suffered[f"watch {what}"] += 1
+                return what
+        return ""
+
     def _refuses(self) -> bool:
         down = asyncio.get_running_loop().time() < self.down_until
         return down or self.random.random() < self.faults.unavailable
@@ -223,9 +237,7 @@ class World:
 
     def _make_agent(self, pod: Pod) -> SimulatedAgent:
         async def send(heartbeat: Heartbeat) -> Orders | None:
-            if self.operator is None:
-                raise AwayError("connection refused")
-            return await self.operator.receive(heartbeat)
+            return await self._carry(heartbeat)
 
         return SimulatedAgent(
             pod=pod.replica,
@@ -235,6 +247,29 @@ class World:
             leave=lambda code: self.nodes.agent_left(pod.replica, code),
             heard=lambda orders: self.watch.heard(pod, orders),
         )
+
+    async def _carry(self, heartbeat: Heartbeat) -> Orders | None:
+        """The line between an agent and whichever operator there is."""
+        self._suffers("heartbeat lost", self.faults.beat_lost / 2)
+        if self.operator is None:
+            raise AwayError("connection refused")
+        if self.random.random() < self.faults.beat_repeated:
+            self.suffered["heartbeat repeated"] += 1
+            later = self.random.expovariate(1.0)
+            asyncio.get_running_loop().call_later(later, self._repeat, heartbeat)
+        orders = await self.operator.receive(heartbeat)
+        self._suffers("orders lost", self.faults.beat_lost / 2)
+        return orders
+
+    def _suffers(self, fault: str, probability: float) -> None:
+        if self.random.random() < probability:
+            self.suffered[fault] += 1
+            raise AwayError(fault)
+
+    def _repeat(self, heartbeat: Heartbeat) -> None:
+        """Somebody between the two sends it again. Nobody hears the answer."""
+        if self.operator:
+            self.operator.overhear(dataclasses.replace(heartbeat, hold=False))
 
     def _everything(self) -> str:
         jobs = [f"{key}: {job.status}" for key, job in self.server.jobs.items()]

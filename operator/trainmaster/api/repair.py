@@ -5,6 +5,7 @@ Used for `.status` (anybody may have edited it) and by `api/document.py` (to fin
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -28,6 +29,8 @@ class Kept(NamedTuple, Generic[M]):
 
 def keep_valid(model: type[M], data: Any) -> Kept[M]:
     """The model of all that is valid in `data`."""
+    with contextlib.suppress(ValidationError):  # as a rule nothing is wrong, and nothing need be copied to mend it
+        return Kept(model.model_validate(data, by_alias=True, by_name=False), (), frozenset())
     plain = copy.deepcopy(dict(data)) if isinstance(data, Mapping) else data
     errors: tuple[ErrorDetails, ...] = ()
     dropped: set[Location] = set()

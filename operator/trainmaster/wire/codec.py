@@ -7,10 +7,11 @@ Heartbeats come from pods, so nothing in them is trusted: types are checked, unk
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import typing
-from typing import Any, Dict, Mapping, Type, TypeVar, Union
+from typing import Any, Dict, Mapping, Tuple, Type, TypeVar, Union
 
 T = TypeVar("T")
 
@@ -26,18 +27,27 @@ def encode(value: Any) -> bytes:
 
 def to_plain(value: Any) -> Any:
     """Dataclasses and tuples as JSON's own dicts and lists."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        members = ((field, getattr(value, field.name)) for field in dataclasses.fields(value))
-        return {field.name: to_plain(member) for field, member in members if not _goes_without_saying(field, member)}
+    if value is None or isinstance(value, (str, int, float)):  # most are
+        return value
     if isinstance(value, (list, tuple)):
         return [to_plain(item) for item in value]
     if isinstance(value, dict):
         return {str(key): to_plain(item) for key, item in value.items()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        members = ((field, getattr(value, field.name)) for field in _fields(type(value)))
+        return {field.name: to_plain(member) for field, member in members if not _goes_without_saying(field, member)}
     return value
+
+
+@functools.cache
+def _fields(kind: type) -> Tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(kind)
 
 
 def _goes_without_saying(field: dataclasses.Field[Any], member: Any) -> bool:
     """Empty, and empty by default: so a member added tomorrow changes neither bytes nor digest of today's messages."""
+    if member:
+        return False
     empty = member is None or member is False or member in ((), {}, "")
     return empty and (field.default == member or field.default_factory is not dataclasses.MISSING)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Optional, Tuple
 
 from trainmaster.wire import codec
@@ -64,7 +65,7 @@ class Roster:
         """All ranks of all members."""
         return sum(member.ranks for member in self.members)
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Equal rosters have equal digests: an agent says which one it runs."""
         return hashlib.sha256(codec.encode(self)).hexdigest()[:16]
@@ -159,7 +160,7 @@ class Orders:
     hold_seconds: float = 2.0
     grace_seconds: float = 0.5  # for ranks that must end: from SIGTERM to SIGKILL; 0 is SIGKILL at once
 
-    @property
+    @cached_property
     def version(self) -> str:
         """Equal orders have equal versions."""
         return hashlib.sha256(codec.encode(self)).hexdigest()[:16]
