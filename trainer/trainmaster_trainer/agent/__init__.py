@@ -23,6 +23,7 @@ Its files:
 - `output`: ranks' output, whole lines, never a reason for a rank to wait for ever
 - `channel`: JSON lines and descriptors over a unix socket
 - `children`: what the warm parent has forked: ranks at work, and more standing by
+- `rehearsal`: one throwaway step in a child that stands by
 - `warm`: the warm parent: imports torch once, forks ranks in milliseconds
 - `rank`: what a rank's process does before and after the user's code
 - `command`: pure: a command line to what is run in the forked child

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
-from trainmaster_trainer.agent import process, rank
+from trainmaster_trainer.agent import process, rank, rehearsal
 from trainmaster_trainer.agent.channel import Channel
 
 Rest = Callable[[], int]  # what a forked child goes on with, after it has left the parent's loop
@@ -120,6 +120,7 @@ def _spawn(message: Dict[str, Any], descriptors: List[int]) -> int:
 
 def _stand_by(channel: Channel) -> int:
     """Wait for a request, or for the parent's end."""
+    rehearsal.rehearse()
     try:
         while True:
             for message, descriptors in channel.wait():
