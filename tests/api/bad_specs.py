@@ -207,7 +207,21 @@ STRATEGY = (
     _bad("Gossip of one", "workers.replicas", 1, "at least 2 ranks", strategy__type="Gossip"),
     _bad("gossip with all", "strategy.gossip.peers", 4, "number of ranks, which is 4", strategy__type="Gossip"),
     _bad("Mesh without mesh", "strategy.type", "Mesh", "Set mesh, for example {data: 2", at="strategy.mesh"),
-    _bad("Mesh too small", "strategy.mesh", {"data": 2}, "mesh asks for 2 ranks", strategy__type="Mesh"),
+    _bad(
+        "Mesh too small",
+        "strategy.mesh",
+        {"data": 2},
+        "mesh asks for 2 ranks (the product of its members), but workers.replicas times workers.gpus is 4. Set"
+        " strategy.mesh.data to 4, or have as many ranks as the mesh asks for",
+        strategy__type="Mesh",
+    ),
+    _bad(
+        "Mesh of no multiple",
+        "strategy.mesh",
+        {"pipeline": 3},
+        "is 4. Have as many ranks as the mesh asks for, or a multiple of 3",
+        strategy__type="Mesh",
+    ),
     _bad(
         "Mesh too large",
         "strategy.mesh",

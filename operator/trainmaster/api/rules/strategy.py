@@ -23,6 +23,7 @@ CEL_RANKS = (
 _MESH = (
     "(self.strategy.mesh.data * self.strategy.mesh.sharded * self.strategy.mesh.pipeline * self.strategy.mesh.tensor)"
 )
+_COPY = "(self.strategy.mesh.sharded * self.strategy.mesh.pipeline * self.strategy.mesh.tensor)"
 _SHARES = (
     f"(self.strategy.type in {list(_ONE_COPY)} ? 1 : (self.strategy.type == 'Mesh' ? "
     f"(has(self.strategy.mesh) ? self.strategy.mesh.data * self.strategy.mesh.sharded : 1) : {CEL_RANKS}))"
@@ -36,6 +37,15 @@ def ranks(spec: Any) -> int:
 
 def _mesh(spec: Any) -> int:
     return int(spec.strategy.mesh.size)
+
+
+def _copy(spec: Any) -> int:
+    """Ranks that one copy of the model needs."""
+    return _mesh(spec) // int(spec.strategy.mesh.data)
+
+
+def _mesh_fits(spec: Any) -> bool:
+    return spec.strategy.type != "Mesh" or not spec.strategy.mesh or _mesh(spec) == ranks(spec)
 
 
 def shares(spec: Any) -> int:
@@ -110,6 +120,12 @@ _ABOUT_OPTIONS = (
     ),
 )
 
+_MESH_MESSAGE = (
+    "strategy.mesh asks for {mesh} ranks (the product of its members),"
+    " but workers.replicas times workers.gpus is {ranks}"
+)
+_MESH_FIGURES = {"mesh": Figure(_MESH, _mesh), "ranks": Figure(CEL_RANKS, ranks)}
+
 _ABOUT_RANKS = (
     Rule(
         name="one-machine",
@@ -144,12 +160,23 @@ _ABOUT_RANKS = (
         name="mesh-size",
         where=_SPEC,
         field="strategy.mesh",
-        cel=f"self.strategy.type != 'Mesh' || !has(self.strategy.mesh) || {_MESH} == {CEL_RANKS}",
-        holds=lambda spec: spec.strategy.type != "Mesh" or not spec.strategy.mesh or _mesh(spec) == ranks(spec),
-        message="strategy.mesh asks for {mesh} ranks (the product of its members),"
-        " but workers.replicas times workers.gpus is {ranks}",
-        cure="Make the two numbers equal",
-        figures={"mesh": Figure(_MESH, _mesh), "ranks": Figure(CEL_RANKS, ranks)},
+        cel=f"self.strategy.type != 'Mesh' || !has(self.strategy.mesh) || {_MESH} == {CEL_RANKS}"
+        f" || {CEL_RANKS} % {_COPY} != 0",
+        holds=lambda spec: _mesh_fits(spec) or ranks(spec) % _copy(spec) != 0,
+        message=_MESH_MESSAGE,
+        cure="Set strategy.mesh.data to {data}, or have as many ranks as the mesh asks for",
+        figures={**_MESH_FIGURES, "data": Figure(f"{CEL_RANKS} / {_COPY}", lambda spec: ranks(spec) // _copy(spec))},
+    ),
+    Rule(
+        name="mesh-copy",
+        where=_SPEC,
+        field="strategy.mesh",
+        cel=f"self.strategy.type != 'Mesh' || !has(self.strategy.mesh) || {_MESH} == {CEL_RANKS}"
+        f" || {CEL_RANKS} % {_COPY} == 0",
+        holds=lambda spec: _mesh_fits(spec) or ranks(spec) % _copy(spec) == 0,
+        message=_MESH_MESSAGE,
+        cure="Have as many ranks as the mesh asks for, or a multiple of {copy} (sharded times pipeline times tensor)",
+        figures={**_MESH_FIGURES, "copy": Figure(_COPY, _copy)},
     ),
     Rule(
         name="gossip-peers",
