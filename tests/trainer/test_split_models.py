@@ -3,6 +3,8 @@
 The tolerance is 1e-5 relative for the first ten steps: float32 sums in another order, and no more.
 """
 
+from dataclasses import replace
+
 import pytest
 
 from tests.trainer.ranks import Job, NewJob, Options, read_json
@@ -103,6 +105,25 @@ def test_a_resumed_run_ends_in_the_same_bits(new_job: NewJob, strategy: str, opt
     job.run(world, attempt=2)
     assert job.losses() == whole.losses()
     assert job.manifest(9)["model_sha256"] == whole.manifest(9)["model_sha256"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options", "world"),
+    [("FullySharded", {}, 3), ("Pipeline", {}, 2), ("Mesh", {"sharded": 2, "tensor": 2}, 4)],
+)
+def test_memory_has_every_rank_s_part(new_job: NewJob, strategy: str, options: Options, world: int) -> None:
+    """No checkpoint before the kill: all ranks go on from the last step that all of them have in memory."""
+    task = {"task": "split_tasks:TwoGroups", "checkpoint_every": 1000, "memory_every": 1, "global_batch_size": 32}
+    plan = {"strategy": strategy, "strategy_options": options, "steps": 60, **task}
+    whole = new_job("whole", **plan).run(world)
+    job = replace(new_job("parts", **plan), memory=True)
+    running = job.start(world)
+    running.reach(4)
+    running.kill()
+    job.run(world, attempt=2)
+    assert job.losses() == whole.losses()
+    assert job.manifest(60)["model_sha256"] == whole.manifest(60)["model_sha256"]
+    assert min(line["step"] for line in job.lines() if line["attempt"] == 2) > 1
 
 
 def test_no_object_is_pickled_on_the_way(new_job: NewJob) -> None:

@@ -61,15 +61,27 @@ def placed_like(value: Tensor, model: Tensor) -> Tensor:
     """
     if not isinstance(model, DTensor) or value.dim() == 0:
         return value.to(model.device, copy=True)
-    mesh, shape = model.device_mesh, value.shape
+    shape = value.shape
+    placements: Any = [Replicate()] * model.device_mesh.ndim
     if shape == model.shape:
-        placements: Any = model.placements
+        placements = model.placements
         value = value[piece_of(model).slices]
-    else:
-        placements = [Replicate()] * mesh.ndim
-    own = value.to(model.device, copy=True).contiguous()
+    return _dtensor(value.to(model.device, copy=True).contiguous(), model, placements, shape)
+
+
+def local_like(value: Tensor, model: Tensor) -> Tensor:
+    """The reverse of `local`: this rank's part again as `model` is."""
+    own = value.to(model.device, copy=True)
+    if not isinstance(model, DTensor) or value.dim() == 0:
+        return own
+    if value.shape == model.to_local().shape:
+        return _dtensor(own, model, model.placements, model.shape)
+    return _dtensor(own, model, [Replicate()] * model.device_mesh.ndim, value.shape)
+
+
+def _dtensor(own: Tensor, model: DTensor, placements: Any, shape: torch.Size) -> Tensor:
     stride = torch.empty(shape, device="meta").stride()
-    return DTensor.from_local(own, mesh, placements, run_check=False, shape=shape, stride=stride)
+    return DTensor.from_local(own, model.device_mesh, placements, run_check=False, shape=shape, stride=stride)
 
 
 @dataclass(frozen=True)

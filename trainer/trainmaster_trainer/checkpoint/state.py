@@ -11,7 +11,7 @@ Used by the strategies (`ModelState`) and, as plain data, by `save.py` and `load
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,7 @@ from trainmaster_trainer.errors import ConfigurationError
 MODEL = "model/"
 OPTIMIZER = "optimizer/"
 _JSON = "json:"
+Placed = Callable[[Tensor, Tensor], Tensor]  # a value as it is saved, and what it is to be like
 Shapes = dict[str, tuple[str, tuple[int, ...]]]  # name -> dtype, shape
 
 
@@ -106,15 +107,15 @@ class ModelState:
                     tensors[f"{OPTIMIZER}{name}/{_JSON}{key}"] = _packed(_plain(key, value))
         return State(tensors, {"optimizer": self._scalars(others)}, self._whole.shapes if self._whole else None)
 
-    def restore(self, state: State) -> None:
-        """Take over weights and optimizer state.
+    def restore(self, state: State, placed: Placed = placed_like) -> None:
+        """Take over weights and optimizer state: whole tensors, unless `placed` knows better.
 
         Raises:
             ConfigurationError: they are another optimizer's. (The loader has compared the models already.)
         """
         now = self._model.state_dict()
         self._model.load_state_dict(
-            {name: placed_like(state.tensors[MODEL + self._outside(name)], value) for name, value in now.items()}
+            {name: placed(state.tensors[MODEL + self._outside(name)], value) for name, value in now.items()}
         )
         saved = state.scalars["optimizer"]
         self._check_optimizer(saved)
@@ -123,8 +124,10 @@ class ModelState:
         for index, group in enumerate(self._optimizer.param_groups):
             for name, parameter in zip(self._own[index], group["params"], strict=True):
                 if name in by_parameter:
-                    placed = {key: _place(key, value, parameter, group) for key, value in by_parameter[name].items()}
-                    self._optimizer.state[parameter] = placed
+                    self._optimizer.state[parameter] = {
+                        key: placed(value, parameter) if _lives_beside(key, value, group) else _copied(value)
+                        for key, value in by_parameter[name].items()
+                    }
             _merge(group, self._initial[index], saved["groups"][index])
 
     def _scalars(self, others: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -199,13 +202,14 @@ def _unpacked(data: Tensor) -> Any:
     return json.loads(data.numpy().tobytes())
 
 
-def _place(key: str, value: Any, parameter: Tensor, group: Mapping[str, Any]) -> Any:
+def _lives_beside(key: str, value: Any, group: Mapping[str, Any]) -> bool:
     """Moments live beside the parameter; the step counter only where the optimizer wants it there, as in torch."""
-    if not isinstance(value, Tensor):
-        return value
-    if key == "step" and not (group.get("capturable") or group.get("fused")):
-        return value.to("cpu", copy=True)
-    return placed_like(value, parameter)
+    on_cpu = key == "step" and not (group.get("capturable") or group.get("fused"))
+    return isinstance(value, Tensor) and not on_cpu
+
+
+def _copied(value: Any) -> Any:
+    return value.to("cpu", copy=True) if isinstance(value, Tensor) else value
 
 
 def dtype_name(dtype: torch.dtype) -> str:

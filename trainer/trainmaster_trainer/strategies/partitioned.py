@@ -21,13 +21,13 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from trainmaster_trainer.checkpoint.pieces import placed_like
+from trainmaster_trainer.checkpoint.pieces import local, local_like, placed_like
 from trainmaster_trainer.checkpoint.state import ModelState, State, Whole
 from trainmaster_trainer.data import Batch
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.strategies.axes import Axes
-from trainmaster_trainer.strategies.strategy import Strategy
+from trainmaster_trainer.strategies.strategy import Snapshots, Strategy
 from trainmaster_trainer.task import Task
 
 Place = tuple[nn.Module, str]  # a module, and the name of its parameter or buffer
@@ -36,6 +36,7 @@ Place = tuple[nn.Module, str]  # a module, and the name of its parameter or buff
 class Partitioned(Strategy):
     """Ranks that each hold a part of one model."""
 
+    snapshots = Snapshots.PER_RANK
     task: Task
     group: Group
     axes: Axes
@@ -101,6 +102,15 @@ class Partitioned(Strategy):
     @override
     def restore(self, state: State) -> None:
         self._state.restore(state)
+
+    @override
+    def local_state(self) -> State:
+        state = self._state.capture()
+        return State({name: local(tensor) for name, tensor in state.tensors.items()}, state.scalars, state.whole)
+
+    @override
+    def restore_local(self, state: State) -> None:
+        self._state.restore(state, local_like)
 
     @override
     def evaluate(self) -> dict[str, float]:
