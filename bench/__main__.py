@@ -4,6 +4,7 @@ import signal
 import sys
 from importlib import import_module
 
+from bench import plots
 from docs import strategy_pages
 
 NAMES = (
@@ -11,6 +12,7 @@ NAMES = (
     "corruption",
     "all_reduce",
     "first_step",
+    "loss_curves",
     "operator",
     "reproducible",
     "restart",
@@ -28,7 +30,8 @@ def main(names: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as an exception, so that what was started is ended
     for name in names or NAMES:
         print(import_module(f"bench.{name}").main(), flush=True)
-    strategy_pages.write()  # it quotes the results
+    plots.draw()
+    strategy_pages.write()  # it quotes the results and shows the plots
     return 0
 
 

@@ -13,6 +13,7 @@ from docs.strategy_pictures import PICTURES
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER / "strategies.md"
+PLOTS = FOLDER / "plots"
 RESULTS = FOLDER.parent / "bench" / "results"
 
 _HEAD = """# The strategies
@@ -44,7 +45,13 @@ FIGURES: tuple[tuple[str, str, str], ...] = (
 def strategies_page() -> str:
     """The page."""
     rows = [f"| [{name}](#{name.lower()}) | {r.parallel} | {r.timing} | {r.centre} |" for name, r in TEXTBOOK.items()]
-    return "\n".join([_HEAD + "\n".join(rows), "", *(_section(name, row) for name, row in TEXTBOOK.items())])
+    sections = (_section(name, row) for name, row in TEXTBOOK.items())
+    return "\n".join([_HEAD + "\n".join(rows), "", *_plots(), *sections])
+
+
+def _plots() -> list[str]:
+    """All that `make bench` has drawn."""
+    return [f"![{plot.stem.replace('_', ' ')}](plots/{plot.name})\n" for plot in sorted(PLOTS.glob("*.svg"))]
 
 
 def _section(name: str, row: Row) -> str:
@@ -78,7 +85,7 @@ def _figures(name: str) -> list[str]:
     for strategy, result_name, sentence in FIGURES:
         result = _result(result_name)
         if strategy == name and result:
-            told.append(f"{sentence.format(**result)} ({result['date'][:10]}, load {result['load'][0]})")
+            told.append(f"{sentence.format(**result)} ({result['date'][:10]}, load {result["load"][0]})")
     return told
 
 
