@@ -34,7 +34,7 @@ setup-xla: .venv-xla/.ready  ## Make .venv-xla: the trainer on XLA devices (TPU)
 lock: $(UV)  ## Resolve pyproject.toml anew into requirements/*.lock
 	$(UV) pip compile $(LOCK_FLAGS) pyproject.toml --extra operator --extra trainer --group dev -o requirements/dev.lock
 	$(UV) pip compile $(LOCK_FLAGS) pyproject.toml --extra operator -c requirements/dev.lock -o requirements/operator.lock
-	$(UV) pip compile $(LOCK_FLAGS) pyproject.toml --extra trainer -c requirements/dev.lock -o requirements/trainer.lock
+	$(UV) pip compile $(LOCK_FLAGS) pyproject.toml --extra trainer --extra s3 -c requirements/dev.lock -o requirements/trainer.lock
 	$(UV) pip compile $(LOCK_FLAGS) pyproject.toml requirements/xla.in -o requirements/xla.lock
 	printf "hatchling==1.33.0\neditables\n" | $(UV) pip compile $(LOCK_FLAGS) - -c requirements/dev.lock -o requirements/build.lock
 LOCK_FLAGS := --quiet --generate-hashes --no-emit-index-url --no-header --no-annotate --python-version 3.11

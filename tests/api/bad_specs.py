@@ -358,7 +358,22 @@ LIFECYCLE = (
     _bad(
         "two storages", "checkpoint.storage", {"persistentVolumeClaim": {"claimName": "a"}, "path": "/a"}, "exactly one"
     ),
-    _bad("no storage", "checkpoint.storage", {}, "exactly one of persistentVolumeClaim and path"),
+    _bad("no storage", "checkpoint.storage", {}, "exactly one of persistentVolumeClaim, path and objectStore"),
+    _bad("no bucket", "checkpoint.storage.objectStore.url", "bucket/folder", "Write it like s3://bucket"),
+    _bad(
+        "no server",
+        "checkpoint.storage.objectStore.endpoint",
+        "minio:9000",
+        "Write it like http://minio.storage:9000",
+        checkpoint__storage__objectStore__url="s3://b",
+    ),
+    _bad(
+        "no secret's name",
+        "checkpoint.storage.objectStore.secretName",
+        "A",
+        "secretName is not a name",
+        checkpoint__storage__objectStore__url="s3://b",
+    ),
     _bad("relative storage", "checkpoint.storage.path", "a", "Begin it with /"),
     _bad("claim name", "checkpoint.storage.persistentVolumeClaim.claimName", "A", "lower-case letters"),
     _bad("resume from nowhere", "checkpoint.resumeFrom", {"step": 3}, "exactly one of job and path"),

@@ -95,6 +95,11 @@ _CHANGES: dict[str, dict[str, Any]] = {
     "a claim": {
         "spec.checkpoint": {"everySteps": 10, "keep": 1, "storage": {"persistentVolumeClaim": {"claimName": "a"}}}
     },
+    "a bucket": {
+        "spec.checkpoint.storage": {
+            "objectStore": {"url": "s3://bucket/folder", "endpoint": "http://minio:9000", "secretName": "keys"}
+        }
+    },
     "a path": {"spec.checkpoint.storage": {"path": "/mnt/checkpoints"}},
     "resume from a job": {"spec.checkpoint.resumeFrom": {"job": "yesterday", "step": 0}},
     "resume from a path": {"spec.checkpoint.resumeFrom": {"path": "/mnt/a"}},

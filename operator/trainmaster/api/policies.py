@@ -31,6 +31,18 @@ class ClaimReference(Model):
     """Its name. ReadWriteMany, if workers run on several nodes."""
 
 
+class ObjectStore(Model):
+    """A bucket that speaks S3, or anything else that fsspec reaches and the image has a driver for."""
+
+    url: Annotated[str, Field(min_length=1, max_length=1024)]
+    """For example s3://bucket/folder. Each job has a folder of its own below it."""
+    endpoint: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    """The server, for example http://minio.storage:9000. Unset: Amazon's."""
+    secret_name: Name | None = None
+    """A Secret in the job's namespace whose keys become variables: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY. Unset, \
+and on a laptop: the variables that are there already."""
+
+
 class Storage(Model):
     """Where checkpoints are kept. Exactly one of the members."""
 
@@ -39,6 +51,8 @@ class Storage(Model):
 name, a dash, and the first eight characters of its uid."""
     path: _Path | None = None
     """An absolute path that is there already: a shared mount of your own volumes, or a folder on a laptop."""
+    object_store: ObjectStore | None = None
+    """A bucket. Every save is committed by one last request, so a cut connection or a late pod harms nothing."""
 
 
 class ResumeFrom(Model):

@@ -12,6 +12,7 @@ from trainmaster.wire.training import TrainingPlan
 def training_plan(job: TrainingJob) -> TrainingPlan:
     """What the trainer needs to know of the spec."""
     training, checkpoint = job.spec.training, job.spec.checkpoint
+    objects = checkpoint.storage.object_store if checkpoint.storage else None
     resume, hang = checkpoint.resume_from, job.spec.failure_policy.hang_seconds
     return TrainingPlan(
         strategy=job.spec.strategy.type,
@@ -26,6 +27,8 @@ def training_plan(job: TrainingJob) -> TrainingPlan:
         checkpoint_every=checkpoint.every_steps,
         checkpoint_keep=checkpoint.keep,
         checkpoint_shared=checkpoint.storage is not None,
+        checkpoint_url=f"{objects.url.rstrip('/')}/{job.name}-{job.uid[:8]}" if objects else None,
+        checkpoint_endpoint=objects.endpoint if objects else None,
         memory_every=checkpoint.memory_every_steps,
         resume_from=resume.path if resume else None,
         resume_step=resume.step if resume else None,

@@ -40,7 +40,7 @@ def agent_variables(
     spec = job.spec.roles[wish.role]
     plan = environment.training_plan(job)
     folder = site.folder / plan.working_directory if plan.working_directory else site.folder
-    plan = dataclasses.replace(plan, checkpoint_shared=True, working_directory=str(folder))
+    plan = dataclasses.replace(plan, checkpoint_shared=True, working_directory=str(folder), checkpoint_url=_url(job))
     return {
         **inherited_environment(site.folder, Path.cwd()),
         **device_environment(spec, wish.index),
@@ -66,6 +66,12 @@ def grace_seconds() -> float:
         return max(0.0, float(os.environ[names.ENV_GRACE]))
     except (KeyError, ValueError):
         return GRACE_SECONDS
+
+
+def _url(job: TrainingJob) -> str | None:
+    """The next run of the same file goes on from there, so the job's uid, which is new each time, is not in it."""
+    storage = job.spec.checkpoint.storage
+    return f"{storage.object_store.url.rstrip('/')}/{job.name}" if storage and storage.object_store else None
 
 
 def _checkpoints(job: TrainingJob, site: Site) -> Path:

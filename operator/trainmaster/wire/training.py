@@ -32,6 +32,8 @@ class TrainingPlan:
     checkpoint_shared: bool = True
     resume_from: Optional[str] = None
     resume_step: Optional[int] = None
+    checkpoint_url: Optional[str] = None  # of this job's checkpoints in an object store; else they are in a folder
+    checkpoint_endpoint: Optional[str] = None  # where that store is, if it is not the vendor's own
     hang_seconds: Optional[float] = None  # a step that takes longer hangs; None: learn it from the job's own steps
     reproducible: bool = False
     memory_every: Optional[int] = None  # a snapshot in memory after so many steps; 0: none; None: as often as is cheap

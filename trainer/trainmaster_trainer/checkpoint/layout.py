@@ -22,12 +22,13 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 MANIFEST = "manifest.json"
 _STEP = re.compile(r"step-(\d{8,})")
 _SAVING = ".saving-"
 _REPLACED = ".replaced-"
-_FENCE = "attempt.json"
+FENCE = "attempt.json"
 
 
 def step_folder(folder: Path, step: int) -> Path:
@@ -133,6 +134,16 @@ def keep_newest(folder: Path, keep: int, safe: int) -> None:
             remove(step_folder(folder, step))
 
 
+class Objects(Protocol):
+    """A store of objects by name, as `remote.py` has it."""
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write one."""
+
+    def get(self, name: str) -> bytes | None:
+        """Read one."""
+
+
 class Fence:
     """Keeps a process that should be dead from publishing: the newest attempt that began is written in the folder.
 
@@ -140,19 +151,25 @@ class Fence:
     attempt, or another job, has begun since.
     """
 
-    def __init__(self, folder: Path, job_uid: str, attempt: int) -> None:
-        self._path = folder / _FENCE
+    def __init__(self, folder: Path, job_uid: str, attempt: int, remote: Objects | None = None) -> None:
+        self._path = folder / FENCE
+        self._remote = remote
         self._job_uid = job_uid
         self._attempt = attempt
 
     def close(self) -> None:
         """The attempt begins: older ones may not publish from here on."""
-        write_file(self._path, json.dumps({"job": self._job_uid, "attempt": self._attempt}).encode())
+        text = json.dumps({"job": self._job_uid, "attempt": self._attempt}).encode()
+        if self._remote:
+            self._remote.put(FENCE, text)
+        else:
+            write_file(self._path, text)
 
     def newer(self) -> str:
         """Who has begun since; nothing if nobody has."""
         try:
-            written = json.loads(self._path.read_bytes())
+            text = self._remote.get(FENCE) if self._remote else self._path.read_bytes()
+            written = json.loads(text or b"")
             job, attempt = str(written["job"]), int(written["attempt"])
         except (OSError, ValueError, KeyError, TypeError):
             return ""

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainmaster_trainer.checkpoint.layout import write_file
+from trainmaster_trainer.checkpoint.layout import Objects, write_file
 
 _FILE = "lineage.json"
 
@@ -43,10 +43,11 @@ class Lineage:
         return Lineage(found)
 
 
-def read(folder: Path, job: str) -> Lineage:
-    """What a folder knows; nothing where it is another job's, or cannot be read."""
+def read(folder: Path, job: str, remote: Objects | None = None) -> Lineage:
+    """What a folder, or the object store, knows; nothing where it is another job's, or cannot be read."""
     try:
-        written = json.loads((folder / _FILE).read_bytes())
+        text = remote.get(_FILE) if remote else (folder / _FILE).read_bytes()
+        written = json.loads(text or b"")
         if written["job"] != job:
             return Lineage()
         return Lineage({int(attempt): int(step) for attempt, step in written["resumed"].items()})
@@ -54,6 +55,10 @@ def read(folder: Path, job: str) -> Lineage:
         return Lineage()
 
 
-def write(folder: Path, job: str, lineage: Lineage) -> None:
+def write(folder: Path, job: str, lineage: Lineage, remote: Objects | None = None) -> None:
     """Replace it."""
-    write_file(folder / _FILE, json.dumps({"job": job, "resumed": lineage.resumed}).encode())
+    text = json.dumps({"job": job, "resumed": lineage.resumed}).encode()
+    if remote:
+        remote.put(_FILE, text)
+    else:
+        write_file(folder / _FILE, text)

@@ -22,10 +22,12 @@ from trainmaster.wire import codec
 
 from trainmaster_trainer import metrics, randomness
 from trainmaster_trainer.checkpoint import lineage
+from trainmaster_trainer.checkpoint.fetch import find_remote, read_or_tell
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.load import Loaded, newest, newest_step, read
 from trainmaster_trainer.checkpoint.manifest import Manifest, whole
 from trainmaster_trainer.checkpoint.recall import Recalled, recall
+from trainmaster_trainer.checkpoint.remote import Remote, open_remote
 from trainmaster_trainer.checkpoint.shard import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.state import Shapes
 from trainmaster_trainer.errors import ConfigurationError
@@ -53,17 +55,20 @@ def resume(settings: Settings, group: Group, strategy: Strategy) -> Resumed:
         ConfigurationError: the checkpoint is another model's, or `resumeFrom` has none.
     """
     expected = strategy.state().model_shapes()
-    told = lineage.read(settings.checkpoints, settings.job_uid)
+    remote = open_remote(settings)
+    told = lineage.read(settings.checkpoints, settings.job_uid, remote)
     known = Lineage.merged(map(_lineage, group.gather(sorted(told.resumed.items()))))
-    durable = _newest_step(settings, group)
+    durable = _newest_step(settings, group, remote)
     recalled = recall(settings, group, expected, known, durable) if strategy.snapshots is not Snapshots.NONE else None
     if recalled is not None:
         resumed = _from_memory(recalled, durable, settings, group, strategy)
     else:
-        step = _from_checkpoint(expected, settings, group, strategy)
+        step = _from_checkpoint(expected, settings, group, strategy, known)
         resumed = Resumed(step, step)
     if group.is_first or (not settings.plan.checkpoint_shared and group.local_rank == 0):
-        lineage.write(settings.checkpoints, settings.job_uid, known.with_attempt(settings.attempt, resumed.step))
+        lineage.write(
+            settings.checkpoints, settings.job_uid, known.with_attempt(settings.attempt, resumed.step), remote
+        )
     group.gather(None)  # nobody trains before it is written
     return resumed
 
@@ -72,8 +77,11 @@ def _lineage(rows: list[tuple[int, int]]) -> Lineage:
     return Lineage(dict(rows))
 
 
-def _newest_step(settings: Settings, group: Group) -> int:
+def _newest_step(settings: Settings, group: Group, remote: Remote | None) -> int:
     """The step of the newest checkpoint whose manifest is whole; 0 where there is none."""
+    if remote:
+        saved = remote.saved()[:1] if group.is_first else []
+        return int(group.broadcast(saved[0].step if saved else 0))
     looks = group.is_first if settings.plan.checkpoint_shared else group.local_rank == 0
     steps: list[int] = group.gather(newest_step(settings.checkpoints) if looks else 0)
     return max(steps)
@@ -92,11 +100,15 @@ def _from_memory(recalled: Recalled, durable: int, settings: Settings, group: Gr
     return Resumed(recalled.step, durable, recalled.pending, recalled.attempt)
 
 
-def _from_checkpoint(expected: Shapes, settings: Settings, group: Group, strategy: Strategy) -> int:
+def _from_checkpoint(expected: Shapes, settings: Settings, group: Group, strategy: Strategy, known: Lineage) -> int:
     """Go on from a verified checkpoint; the step, 0 for the beginning."""
     plan = settings.plan
-    find = _find_shared if plan.checkpoint_shared else _find_private
-    loaded = find(settings.checkpoints, group, expected)
+    remote = open_remote(settings)
+    if remote:
+        loaded = find_remote(remote, settings, group, expected, known)
+    else:
+        find = _find_shared if plan.checkpoint_shared else _find_private
+        loaded = find(settings.checkpoints, group, expected)
     if loaded is None and plan.resume_from is not None:
         loaded = _find_elsewhere(Path(plan.resume_from), plan.resume_step, group, expected)
     step = loaded.manifest.step if loaded else 0
@@ -120,7 +132,7 @@ def _find_shared(folder: Path, group: Group, expected: Shapes) -> Loaded | None:
         step = group.broadcast(chosen.manifest.step if chosen else None)
         if step is None:
             return None
-        loaded = chosen or _read(folder, step, expected)
+        loaded = chosen or read_or_tell(folder, step, expected)
         bad = int(group.sum(torch.tensor([int(loaded is None)])))
         if not bad:
             return loaded
@@ -145,14 +157,6 @@ def _look(folder: Path, expected: Shapes, below: int | None = None) -> tuple[Loa
         return newest(folder, expected, below), ""
     except ConfigurationError as error:
         return None, str(error)
-
-
-def _read(folder: Path, step: int, expected: Shapes) -> Loaded | None:
-    try:
-        return read(folder, step, expected)
-    except CorruptCheckpointError as bad:
-        log.warning("Checkpoint of step %d: %s.", step, bad)
-        return None
 
 
 def _find_elsewhere(folder: Path, step: int | None, group: Group, expected: Shapes) -> Loaded:

@@ -33,11 +33,13 @@ from trainmaster_trainer import randomness
 from trainmaster_trainer.checkpoint import layout
 from trainmaster_trainer.checkpoint.load import RNG, read
 from trainmaster_trainer.checkpoint.manifest import Cursor, Manifest, model_sha256
+from trainmaster_trainer.checkpoint.remote import Remote, open_remote
 from trainmaster_trainer.checkpoint.shard import CorruptCheckpointError, ShardRecord, write_shard
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.checkpoint.writers import Writers
 from trainmaster_trainer.errors import ConfigurationError, NonFiniteLossError
 from trainmaster_trainer.group import Group
+from trainmaster_trainer.metrics import METRICS
 from trainmaster_trainer.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -60,7 +62,8 @@ class Saver:
         self._writes = self._plan.checkpoint_shared or group.local_rank == 0
         self._commits = group.is_first if self._plan.checkpoint_shared else self._writes
         self._writers = Writers(group, alone=not self._plan.checkpoint_shared)
-        self._fence = layout.Fence(self._folder, settings.job_uid, settings.attempt)
+        self._remote = open_remote(settings)
+        self._fence = layout.Fence(self._folder, settings.job_uid, settings.attempt, self._remote)
         self._thread: threading.Thread | None = None
         self._problem = ""  # of the last save
         self.committed_step = 0
@@ -76,6 +79,8 @@ class Saver:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             layout.clean(self._folder)
+            if self._remote:
+                self._remote.clean()
             self._fence.close()
         except (PermissionError, NotADirectoryError, FileExistsError) as error:
             raise ConfigurationError(
@@ -168,7 +173,9 @@ class Saver:
             folder.mkdir(exist_ok=True)
             record = write_shard(folder / layout.shard_name(self._writers.rank, self._writers.count), tensors)
             layout.sync_folder(folder)
-        except OSError as error:
+            if self._remote:
+                self._upload(folder / record.file, step)
+        except (OSError, ConfigurationError) as error:
             return {"problem": f"rank {self._rank}: {error}"}
         return {"record": codec.to_plain(record)}
 
@@ -181,9 +188,11 @@ class Saver:
         shards = tuple(codec.from_plain(ShardRecord, report["record"]) for report in reports)
         try:
             manifest = self._manifest(step, shards, scalars)
+            if self._remote:
+                return self._publish_remotely(self._remote, step, manifest)
             layout.write_file(self._temporary(step) / layout.MANIFEST, manifest.encode())
             return self._publish(step)
-        except OSError as error:
+        except (OSError, ConfigurationError) as error:
             return f"rank {self._rank}: {error}"
 
     def _publish(self, step: int) -> str:
@@ -198,6 +207,33 @@ class Saver:
             layout.publish(temporary, layout.step_folder(self._folder, step))
         layout.keep_newest(self._folder, self._plan.checkpoint_keep, step)
         return ""
+
+    def _upload(self, path: Path, step: int) -> None:
+        if self._remote:
+            self._remote.put_file(path, f"{self._key(step)}/{path.name}")
+            path.unlink()
+
+    def _publish_remotely(self, remote: Remote, step: int, manifest: Manifest) -> str:
+        """One put makes it a checkpoint. A copy of the manifest stays here, where the agent looks."""
+        newer = self._fence.newer()
+        if newer:
+            remote.remove(self._key(step))
+            return f"{newer} has begun; attempt {self._settings.attempt} may not save any more"
+        if (self._folder / METRICS).exists():
+            remote.put_file(self._folder / METRICS, f"{self._key(step)}/{METRICS}")
+        remote.put(f"{self._key(step)}/{layout.MANIFEST}", manifest.encode())
+        here = layout.step_folder(self._folder, step)
+        here.mkdir(exist_ok=True)
+        layout.write_file(here / layout.MANIFEST, manifest.encode())
+        layout.keep_newest(self._folder, self._plan.checkpoint_keep, step)
+        layout.remove(self._temporary(step))
+        for old in remote.saved()[self._plan.checkpoint_keep :]:
+            if old.name != self._key(step):
+                remote.remove(old.name)
+        return ""
+
+    def _key(self, step: int) -> str:
+        return f"step-{step:08d}.{self._settings.run_key}"
 
     def _temporary(self, step: int) -> Path:
         return layout.saving_folder(self._folder, step, self._settings.run_key)

@@ -81,10 +81,36 @@ _CHECKPOINTS = (
     Rule(
         name="storage-one",
         where=("spec.checkpoint.storage",),
-        cel="has(self.persistentVolumeClaim) != has(self.path)",
-        holds=lambda storage: (storage.persistent_volume_claim is None) != (storage.path is None),
+        cel="[has(self.persistentVolumeClaim), has(self.path), has(self.objectStore)].filter(one, one).size() == 1",
+        holds=lambda storage: (
+            [storage.persistent_volume_claim, storage.path, storage.object_store].count(None) == 2  # noqa: PLR2004
+        ),
         message="storage is one place",
-        cure="Set exactly one of persistentVolumeClaim and path",
+        cure="Set exactly one of persistentVolumeClaim, path and objectStore",
+    ),
+    shaped(
+        "object-store-url",
+        ("spec.checkpoint.storage.objectStore",),
+        "url",
+        "[a-z][a-z0-9+]*://[^/ ]+(/[^ ]*)?",
+        message="url is not the URL of a bucket",
+        cure="Write it like s3://bucket/folder",
+    ),
+    shaped(
+        "object-store-endpoint",
+        ("spec.checkpoint.storage.objectStore",),
+        "endpoint",
+        "https?://[^/ ]+(/[^ ]*)?",
+        message="endpoint is not the URL of a server",
+        cure="Write it like http://minio.storage:9000",
+    ),
+    shaped(
+        "object-store-secret",
+        ("spec.checkpoint.storage.objectStore",),
+        "secretName",
+        _SUBDOMAIN,
+        message="secretName is not a name that Kubernetes allows",
+        cure="Use lower-case letters, digits, dashes and dots",
     ),
     Rule(
         name="storage-path-absolute",

@@ -1,0 +1,229 @@
+"""Checkpoints in a real S3 server, and its faults: slow, cut, full, corrupt, killed in mid-save, a late attempt."""
+
+import logging
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from trainmaster.wire.training import TrainingPlan
+from trainmaster_trainer.checkpoint.fetch import find_remote
+from trainmaster_trainer.checkpoint.lineage import Lineage
+from trainmaster_trainer.checkpoint.load import Loaded
+from trainmaster_trainer.checkpoint.remote import open_remote
+from trainmaster_trainer.checkpoint.save import Saver
+from trainmaster_trainer.checkpoint.state import Shapes, State
+from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.settings import Settings
+
+from tests.trainer.ranks import PATIENCE, Job, NewJob, Options, alone
+from tests.trainer.s3 import BUCKET, KEYS, Proxy, server
+
+URL = f"s3://{BUCKET}/job"
+SHAPES: Shapes = {"model/w": ("float32", (50_000,))}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Path]]:
+    """A running server, and the folder that it serves."""
+    folder = tmp_path_factory.mktemp("s3")
+    with server(folder) as port:
+        yield port, folder
+
+
+@pytest.fixture(autouse=True)
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+
+
+def there(port: int, prefix: str) -> Options:
+    return {"checkpoint_url": f"s3://{BUCKET}/{prefix}", "checkpoint_endpoint": f"http://127.0.0.1:{port}"}
+
+
+def in_store(job: Job, port: int, prefix: str) -> Job:
+    return replace(job.but(**there(port, prefix)), variables=dict(KEYS))
+
+
+def make_settings(tmp_path: Path, port: int, prefix: str, attempt: int = 1, name: str = "here") -> Settings:
+    plan = TrainingPlan("OneDevice", steps=100, global_batch_size=4, checkpoint_keep=2, **there(port, prefix))
+    return Settings(plan, tmp_path / name, job_uid="uid", attempt=attempt)
+
+
+def begun(settings: Settings) -> Saver:
+    saver = Saver(settings, alone())
+    saver.prepare()
+    return saver
+
+
+def put(saver: Saver, step: int) -> None:
+    saver.save(step, State({"model/w": torch.full((50_000,), float(step))}), before_commit=lambda: None)
+    saver.wait(needed=False)
+
+
+def newest(settings: Settings, lineage: Lineage | None = None) -> Loaded | None:
+    remote = open_remote(settings)
+    assert remote is not None
+    return find_remote(remote, settings, alone(), SHAPES, lineage or Lineage())
+
+
+def newest_step(settings: Settings) -> int | None:
+    loaded = newest(settings)
+    return loaded.manifest.step if loaded else None
+
+
+def test_a_job_goes_on_from_there_with_no_file_of_its_own(new_job: NewJob, store: tuple[int, Path]) -> None:
+    port, folder = store
+    undisturbed = new_job("undisturbed").run(2)
+    job = in_store(new_job("job", checkpoint_keep=2), port, "goes-on").but(steps=4).run(2)
+    for path in job.checkpoints().rglob("*"):
+        if path.is_file():
+            path.unlink()
+    job = job.but(steps=6).run(2, attempt=2)
+    assert job.losses() == undisturbed.losses()
+    assert job.manifest(6)["model_sha256"] == undisturbed.manifest(6)["model_sha256"]
+    kept = sorted(path.name for path in (folder / BUCKET / "goes-on").glob("step-*"))
+    assert kept == ["step-00000004.attempt-1-restart-0", "step-00000006.attempt-2-restart-0"]
+    assert not list(job.checkpoints().glob(".*"))
+
+
+def test_a_kill_in_mid_save_leaves_what_was_there(new_job: NewJob, store: tuple[int, Path]) -> None:
+    port, folder = store
+    undisturbed = new_job("undisturbed").run(1)
+    job = in_store(new_job("job"), port, "mid-save").but(steps=2).run(1)
+    with Proxy(port) as proxy:
+        running = in_store(job.but(steps=6), proxy.port, "mid-save").start(1, attempt=2)
+        shard = folder / BUCKET / "mid-save" / "step-00000004.attempt-2-restart-0"
+        deadline = time.monotonic() + PATIENCE
+        while not shard.exists() and time.monotonic() < deadline:
+            time.sleep(0.001)  # a folder has no bell
+        running.kill()
+    (shard / "manifest.json").unlink(missing_ok=True)  # where the kill came too late
+    job = in_store(job.but(steps=6), port, "mid-save").run(1, attempt=3)
+    assert job.losses() == undisturbed.losses()
+    assert not shard.exists(), "the next attempt cleans up"
+
+
+def test_a_cut_connection_costs_the_save_and_nothing_else(
+    tmp_path: Path, store: tuple[int, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    with Proxy(store[0]) as proxy:
+        settings = make_settings(tmp_path, proxy.port, "cut")
+        saver = begun(settings)
+        put(saver, 10)
+        proxy.cut_after = 20_000
+        with caplog.at_level(logging.WARNING):
+            put(saver, 20)
+        assert "The checkpoint of step 20 was not written, the newest one is that of step 10" in caplog.text
+        proxy.cut_after = None
+        assert newest_step(settings) == 10
+        put(saver, 30)
+        assert newest_step(settings) == 30
+        assert not list(settings.checkpoints.glob(".*"))
+
+
+def test_a_slow_store_does_not_hold_up_the_step(tmp_path: Path, store: tuple[int, Path]) -> None:
+    with Proxy(store[0], pause=0.02) as proxy:
+        saver = begun(make_settings(tmp_path, proxy.port, "slow"))
+        saver.save(10, State({"model/w": torch.zeros(50_000)}), before_commit=lambda: None)
+        assert saver.committed_step == 0, "training goes on while it is written"
+        saver.wait()
+        assert saver.committed_step == 10
+
+
+def test_a_full_store_costs_the_save_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], check=True)
+    try:
+        with server(disk) as port:
+            settings = make_settings(tmp_path, port, "full")
+            saver = begun(settings)
+            put(saver, 10)
+            ballast = disk / "ballast"
+            ballast.write_bytes(bytes(700 << 10))
+            with caplog.at_level(logging.WARNING):
+                put(saver, 20)
+            assert "step 20 was not written" in caplog.text
+            ballast.unlink()
+            put(saver, 30)
+            assert newest_step(settings) == 30
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
+
+
+def test_a_corrupt_object_is_passed_over(tmp_path: Path, store: tuple[int, Path]) -> None:
+    port, folder = store
+    settings = make_settings(tmp_path, port, "corrupt")
+    saver = begun(settings)
+    for step in (10, 20):
+        put(saver, step)
+    (shard,) = (folder / BUCKET / "corrupt").glob("step-00000020*/shard-*")
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 4
+    with shard.open("r+b") as file:  # in place: the server keeps attributes on the file
+        file.write(data)
+    assert newest_step(settings) == 10
+
+
+def test_an_older_attempt_may_not_publish_and_its_branch_is_never_taken(
+    tmp_path: Path, store: tuple[int, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    port, _ = store
+    old = begun(make_settings(tmp_path, port, "late", name="old"))
+    put(old, 10)
+    settings = make_settings(tmp_path, port, "late", attempt=2, name="new")
+    new = begun(settings)
+    with caplog.at_level(logging.WARNING):
+        put(old, 30)
+    assert "attempt 2 has begun; attempt 1 may not save any more" in caplog.text
+    put(new, 20)
+    assert newest_step(settings) == 20
+    remote = open_remote(settings)
+    assert remote is not None
+    remote.put("step-00000040.attempt-1-restart-0/manifest.json", b"{}")  # as if it had been faster
+    loaded = newest(settings, Lineage({1: 0, 2: 10}))
+    assert loaded is not None
+    assert loaded.manifest.step == 20
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"AWS_SECRET_ACCESS_KEY": "wrong"}, "Correct the Secret's credentials"),
+        ({"AWS_ACCESS_KEY_ID": "nobody"}, "Correct the Secret's credentials"),
+    ],
+)
+def test_wrong_credentials_name_the_field(
+    tmp_path: Path, store: tuple[int, Path], monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], message: str
+) -> None:
+    for name, value in changes.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigurationError, match=r"spec\.checkpoint\.storage\.objectStore") as caught:
+        begun(make_settings(tmp_path, store[0], "credentials"))
+    assert message in str(caught.value)
+
+
+def test_a_missing_bucket_names_the_field(tmp_path: Path, store: tuple[int, Path]) -> None:
+    settings = make_settings(tmp_path, store[0], "x")
+    plan = replace(settings.plan, checkpoint_url="s3://no-such-bucket/job")
+    with pytest.raises(ConfigurationError, match=r"objectStore\.url: s3://no-such-bucket/job: .*Make the bucket"):
+        begun(replace(settings, plan=plan))
+
+
+def test_a_url_without_a_driver_names_the_field(tmp_path: Path) -> None:
+    plan = TrainingPlan("OneDevice", checkpoint_url="nosuch://bucket/folder")
+    with pytest.raises(ConfigurationError, match=r"objectStore.*nosuch"):
+        Saver(Settings(plan, tmp_path), alone())
+
+
+def test_a_folder_is_the_same_code_path(tmp_path: Path) -> None:
+    plan = TrainingPlan("OneDevice", steps=100, global_batch_size=4, checkpoint_url=f"file://{tmp_path}/store")
+    settings = Settings(plan, tmp_path / "here", job_uid="uid")
+    put(begun(settings), 10)
+    assert newest_step(settings) == 10
+    assert os.listdir(tmp_path / "store" / "step-00000010.attempt-1-restart-0")  # noqa: PTH208

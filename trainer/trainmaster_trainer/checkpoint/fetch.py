@@ -1,0 +1,94 @@
+"""Resuming out of an object store: the newest checkpoint that all ranks find good, brought to each replica.
+
+Called by `resume.py`. The first rank of each replica downloads; every rank reads and verifies. What was downloaded
+is deleted again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import shutil
+from pathlib import Path
+
+import torch
+
+from trainmaster_trainer.checkpoint import layout
+from trainmaster_trainer.checkpoint.lineage import Lineage
+from trainmaster_trainer.checkpoint.load import Loaded, read
+from trainmaster_trainer.checkpoint.remote import Remote, Saved
+from trainmaster_trainer.checkpoint.shard import CorruptCheckpointError
+from trainmaster_trainer.checkpoint.state import Shapes
+from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.group import Group
+from trainmaster_trainer.metrics import METRICS, lines_up_to
+from trainmaster_trainer.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+def find_remote(remote: Remote, settings: Settings, group: Group, expected: Shapes, lineage: Lineage) -> Loaded | None:
+    """The newest good checkpoint that lies on the way of the training, or None.
+
+    Raises:
+        ConfigurationError: it is good, but another model's.
+    """
+    here = [one for one in remote.saved() if lineage.holds(one.attempt, one.step)] if group.is_first else []
+    for row in group.broadcast([dataclasses.astuple(one) for one in here]):
+        loaded = _fetch(remote, Saved(*row), settings, group, expected)
+        if loaded is not None:
+            return loaded
+    return None
+
+
+def _fetch(remote: Remote, saved: Saved, settings: Settings, group: Group, expected: Shapes) -> Loaded | None:
+    """One checkpoint, if all ranks find it good."""
+    folder = settings.checkpoints / f".fetched-{settings.run_key}-{group.rank - group.local_rank}"
+    problem = _download(remote, saved, folder) if group.local_rank == 0 else ""
+    found = "; ".join(text for text in group.gather(problem) if text)
+    try:
+        loaded, wrong = (None, "") if found else _read(folder, saved.step, expected)
+        if any(group.gather(wrong)):
+            raise ConfigurationError(next(text for text in group.gather(wrong) if text))
+        bad = int(group.sum(torch.tensor([int(loaded is None)]))[0])
+        if not bad and group.is_first:
+            _take_metrics(layout.step_folder(folder, saved.step), settings.checkpoints, saved.step)
+        if bad and group.is_first:
+            log.warning("%s cannot be used, trying the one before. %s", saved.name, found)
+        return None if bad else loaded
+    finally:
+        if group.local_rank == 0:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _download(remote: Remote, saved: Saved, folder: Path) -> str:
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        remote.fetch(saved, folder)
+    except OSError as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def _read(folder: Path, step: int, expected: Shapes) -> tuple[Loaded | None, str]:
+    """What there is, or the configuration error, which must not leave the peers waiting."""
+    try:
+        return read_or_tell(folder, step, expected), ""
+    except ConfigurationError as error:
+        return None, str(error)
+
+
+def read_or_tell(folder: Path, step: int, expected: Shapes) -> Loaded | None:
+    """A checkpoint; None, and a line in the log, where it is bad."""
+    try:
+        return read(folder, step, expected)
+    except CorruptCheckpointError as bad:
+        log.warning("Checkpoint of step %d: %s.", step, bad)
+        return None
+
+
+def _take_metrics(source: Path, folder: Path, step: int) -> None:
+    """A new pod has no lines; those of a live one are as many or more."""
+    lines = lines_up_to(source, step)
+    if len(lines) > len(lines_up_to(folder, step)):
+        layout.write_file(folder / METRICS, b"".join(lines))

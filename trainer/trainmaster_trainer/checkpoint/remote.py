@@ -1,0 +1,148 @@
+"""Checkpoints in an object store, through fsspec: the same shards and manifests as in a folder, under keys.
+
+    <url>/step-00000050.attempt-2-restart-1/shard-00000-of-00004.safetensors
+                                            metrics.jsonl     the lines up to this step
+                                            manifest.json     put last, in one request: the commit
+    <url>/attempt.json, lineage.json
+
+There is no rename in an object store, so every try of the group has keys of its own and what has no manifest does not
+exist. A late put of an older attempt can overwrite nothing; should it still commit, the lineage passes it over.
+Reading brings a checkpoint into a folder and verifies it there, like any other. Used by `save.py` and `resume.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainmaster_trainer.checkpoint.layout import MANIFEST, step_folder
+from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.settings import Settings
+
+FIELD = "spec.checkpoint.storage.objectStore"
+_FOLDER = re.compile(r"(step-(\d{8,})\.attempt-(\d+)-restart-(\d+))/([^/]+)")
+_PATIENCE = {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts": 3}}  # seconds
+_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "InvalidAccessKeyId")
+
+
+@dataclass(frozen=True, order=True)
+class Saved:
+    """A committed checkpoint: the newest is the largest."""
+
+    step: int
+    attempt: int
+    restart: int
+    name: str
+
+
+class Remote:
+    """The objects below one URL.
+
+    Raises:
+        ConfigurationError: nobody could ever write there.
+    """
+
+    def __init__(self, url: str, endpoint: str | None) -> None:
+        self._url = url
+        with self._errors():
+            import fsspec.core  # noqa: PLC0415 (half a second with its S3 driver: for those who use it)
+
+            s3 = {"config_kwargs": _PATIENCE, "use_listings_cache": False, "skip_instance_cache": True}
+            options: dict[str, Any] = s3 if url.startswith("s3://") else {"auto_mkdir": True}
+            if endpoint:
+                options["endpoint_url"] = endpoint
+            self._files, self._root = fsspec.core.url_to_fs(url, **options)
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write an object, in one request."""
+        with self._errors():
+            self._files.pipe_file(f"{self._root}/{name}", data)
+
+    def get(self, name: str) -> bytes | None:
+        """An object's content; None where there is none."""
+        with self._errors():
+            try:
+                data: bytes = self._files.cat_file(f"{self._root}/{name}")
+            except FileNotFoundError:
+                return None
+            return data
+
+    def put_file(self, path: Path, name: str) -> None:
+        """Write an object from a file."""
+        with self._errors():
+            self._files.put_file(str(path), f"{self._root}/{name}")
+
+    def saved(self) -> list[Saved]:
+        """The committed checkpoints, newest first."""
+        found = [Saved(int(m[2]), int(m[3]), int(m[4]), m[1]) for m in self._objects() if m[5] == MANIFEST]
+        return sorted(found, reverse=True)
+
+    def fetch(self, saved: Saved, folder: Path) -> None:
+        """Bring a checkpoint into a folder, under the name that it would have there."""
+        target = step_folder(folder, saved.step)
+        target.mkdir(parents=True, exist_ok=True)
+        for match in self._objects():
+            if match[1] == saved.name and re.fullmatch(r"[\w.-]+", match[5]):
+                with self._errors():
+                    self._files.get_file(f"{self._root}/{match[0]}", str(target / match[5]))
+
+    def remove(self, name: str) -> None:
+        """Delete a checkpoint: the manifest first, so that no half of it is ever seen."""
+        names = sorted((m[0] for m in self._objects() if m[1] == name), key=lambda one: not one.endswith(MANIFEST))
+        with self._errors():
+            for one in names:
+                self._files.rm_file(f"{self._root}/{one}")
+
+    def clean(self) -> None:
+        """Delete what dead attempts left unfinished."""
+        found = [*self._objects()]
+        complete = {match[1] for match in found if match[5] == MANIFEST}
+        for name in {match[1] for match in found} - complete:
+            self.remove(name)
+
+    def _objects(self) -> list[re.Match[str]]:
+        with self._errors():
+            try:
+                names = self._files.find(self._root)
+            except FileNotFoundError:
+                names = []
+        matches = (_FOLDER.fullmatch(str(name)[len(str(self._root)) + 1 :]) for name in names)
+        return [match for match in matches if match]
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """What will never mend itself is a configuration error, all else an OSError: the client has many kinds."""
+        try:
+            yield
+        except ImportError as error:
+            raise ConfigurationError(f"{FIELD}: {error}. Install trainmaster[s3] in the image.") from None
+        except PermissionError as error:
+            raise ConfigurationError(f"{FIELD}: {self._url}: {error}. Correct the Secret's credentials.") from None
+        except FileNotFoundError as error:
+            raise ConfigurationError(
+                f"{FIELD}.url: {self._url}: {error}. Make the bucket, or correct the URL."
+            ) from None
+        except OSError as error:
+            if "access key" in str(error).lower():
+                raise ConfigurationError(f"{FIELD}: {error}. Correct the Secret's credentials.") from None
+            raise
+        except ConfigurationError:
+            raise
+        except Exception as error:  # noqa: BLE001 (an S3 client has dozens of kinds)
+            if type(error).__name__ in _CREDENTIALS:
+                raise ConfigurationError(
+                    f"{FIELD}: {error}. Name a Secret with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY as secretName."
+                ) from None
+            if isinstance(error, ValueError):
+                raise ConfigurationError(f"{FIELD}.url: {self._url}: {error}.") from None
+            raise OSError(f"{self._url}: {type(error).__name__}: {error}") from None
+
+
+def open_remote(settings: Settings) -> Remote | None:
+    """The job's object store, if it has one."""
+    plan = settings.plan
+    return Remote(plan.checkpoint_url, plan.checkpoint_endpoint) if plan.checkpoint_url else None
