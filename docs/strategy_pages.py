@@ -85,7 +85,7 @@ def _figures(name: str) -> list[str]:
     for strategy, result_name, sentence in FIGURES:
         result = _result(result_name)
         if strategy == name and result:
-            told.append(f"{sentence.format(**result)} ({result['date'][:10]}, load {result["load"][0]})")
+            told.append(f"{sentence.format(**result)} ({result['date'][:10]}, load {result['load'][0]})")
     return told
 
 
