@@ -67,7 +67,7 @@ _CHANGES: dict[str, dict[str, Any]] = {
         "spec.strategy": {"type": "Mirrored", "mirrored": {"reduction": "OneDevice"}},
         "spec.workers": {"gpus": 8},
     },
-    "AllReduce": {"spec.strategy": {"type": "AllReduce", "allReduce": {"algorithm": "Ring"}, "compression": "INT8"}},
+    "AllReduce": {"spec.strategy": {"type": "AllReduce", "allReduce": {"algorithm": "Ring"}, "compression": "BF16"}},
     "AllReduce with its defaults": {"spec.strategy.allReduce": {}},
     "CentralStorage": {"spec.strategy.type": "CentralStorage", "spec.workers": {"gpus": 2}},
     "ParameterServer": _SERVERS,

@@ -85,7 +85,7 @@ def test_options_come_with_their_defaults() -> None:
 
     assert gossip.options == {"peers": 3, "topKPercent": 10}
     assert plain.options == {"schedule": "1F1B"}
-    assert compressed.options == {"algorithm": "Ring", "compression": "INT8"}
+    assert compressed.options == {"algorithm": "Ring", "compression": "BF16"}
     assert TrainingJob.parse(GOOD_SPECS["Tensor"]).spec.strategy.options == {}
 
 

@@ -84,6 +84,13 @@ class LineWithPlainSGD(Line):
         return torch.optim.SGD(parameters, lr=0.05)
 
 
+class Wide(Line):
+    """Enough parameters for compression to show."""
+
+    def __init__(self) -> None:
+        super().__init__(width=100)
+
+
 class Needy(Line):
     """Has an argument without a default, and one that it refuses."""
 

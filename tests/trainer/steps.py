@@ -62,10 +62,10 @@ def file_of(tensor: Tensor) -> str:
     raise LookupError
 
 
-def traffic(group: Group, strategy: str, options: dict[str, Any], steps: int) -> dict[str, int]:
+def traffic(group: Group, strategy: str, options: dict[str, Any], steps: int, task: str = "Line") -> dict[str, int]:
     """Bytes that this rank moved."""
     trained: Any
-    trained, _ = train(group, strategy, options, steps)
-    reducer = trained._communicator.reducer if strategy == "AllReduce" else trained._reducer
+    trained, _ = train(group, strategy, options, steps, task)
+    counted = trained.gradients.traffic if strategy == "AllReduce" else trained._reducer.traffic
     trained.close()
-    return {"sent": reducer.traffic.sent, "received": reducer.traffic.received}
+    return {"sent": counted.sent, "received": counted.received}

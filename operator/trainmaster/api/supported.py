@@ -56,7 +56,12 @@ _LATER = (
         "this strategy",
         f"use one of {', '.join(STRATEGIES)}",
     ),
-    _Later("spec.strategy.compression", lambda s: s.strategy.compression != "None", "compression", "remove it"),
+    _Later(
+        "spec.strategy.compression",
+        lambda s: s.strategy.compression != "None" and s.strategy.type == "ParameterServer",
+        "compression with ParameterServer",
+        "remove it",
+    ),
     _Later("spec.elasticity", lambda s: s.elasticity is not None, "elasticity", "remove it"),
     _Later("spec.scheduling", lambda s: s.scheduling is not None, "gangs, queues and spares", "remove it"),
     _Later(

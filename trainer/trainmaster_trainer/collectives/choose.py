@@ -11,9 +11,11 @@ import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import override
 
+from trainmaster_trainer.collectives.cast import Cast
 from trainmaster_trainer.collectives.driver import Driver
 from trainmaster_trainer.collectives.funnel import Funnel
 from trainmaster_trainer.collectives.hierarchical import Hierarchical, Inside
+from trainmaster_trainer.collectives.int8 import Int8
 from trainmaster_trainer.collectives.links import Links
 from trainmaster_trainer.collectives.native import Native
 from trainmaster_trainer.collectives.reducer import Reducer, size_of
@@ -29,11 +31,14 @@ def choose_reducer(algorithm: str, group: Group) -> Reducer | None:
     return _MAKERS[algorithm](group) if group.world_size > 1 else None
 
 
-def choose_counted(group: Group) -> Reducer | None:
+def choose_counted(group: Group, compression: str) -> Reducer | None:
     """The fastest reducer that is called without DDP; None for one rank. It counts its bytes, but for NCCL's."""
     if group.world_size == 1:
         return None
-    return _native(group) or (_ring(group) if group.device.type == "cpu" else Native())
+    if compression == "INT8":
+        return Int8(make_links(), range(group.world_size), group.rank)
+    reducer = _native(group) or (_ring(group) if group.device.type == "cpu" else Native())
+    return Cast(reducer) if compression == "BF16" else reducer
 
 
 def _native(group: Group) -> Reducer | None:
@@ -42,15 +47,15 @@ def _native(group: Group) -> Reducer | None:
 
 
 def _ring(group: Group) -> Reducer:
-    return Ring(_links(), range(group.world_size), group.rank)
+    return Ring(make_links(), range(group.world_size), group.rank)
 
 
 def _driver(group: Group) -> Reducer:
-    return Driver(_links(), range(group.world_size), group.rank)
+    return Driver(make_links(), range(group.world_size), group.rank)
 
 
 def _tree(group: Group) -> Reducer:
-    return Tree(_links(), range(group.world_size), group.rank)
+    return Tree(make_links(), range(group.world_size), group.rank)
 
 
 def _one_device(group: Group) -> Reducer:
@@ -62,13 +67,13 @@ def _hierarchical(group: Group) -> Reducer:
     leaders: list[int] = group.gather(group.rank - group.local_rank)
     leader = leaders[group.rank]
     mine = [rank for rank, other in enumerate(leaders) if other == leader]
-    links = _links()  # made by all ranks, whoever uses them
+    links = make_links()  # made by all ranks, whoever uses them
     between = Ring(links, sorted(set(leaders)), group.rank) if group.rank == leader else None
     return Hierarchical(_inside(group, mine), between)
 
 
 def _inside(group: Group, ranks: list[int]) -> Inside | None:
-    links = _links()
+    links = make_links()
     if len(ranks) == 1:
         return None
     slots = _share(group, f"inside-{ranks[0]}", ranks)
@@ -92,7 +97,8 @@ class _Funnelled(Reducer):
         self.traffic.reduced += size_of(tensor)
 
 
-def _links() -> Links:
+def make_links() -> Links:
+    """Connections of our own to all ranks. All of them call it."""
     group = dist.new_group()
     return Links(group if isinstance(group, dist.ProcessGroup) else None)
 

@@ -1,15 +1,16 @@
-"""A Reducer as a communication hook of DistributedDataParallel (Li et al., VLDB 2020).
+"""A sum over ranks as a communication hook of DistributedDataParallel (Li et al., VLDB 2020).
 
 DDP hands over a bucket of gradients as soon as all of them are there, and goes on with the backward pass. A thread of
 our own adds it up meanwhile, one bucket after the other, in the order in which DDP fills them: the same on all ranks.
 
-    replica.register_comm_hook(Communicator(reducer, world_size, device), average)
+    replica.register_comm_hook(Communicator(sum_bucket, world_size, device), average)
 
 No `from __future__ import annotations` here: DDP compares the annotations of a hook with its own types.
 """
 
 import queue
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -17,17 +18,15 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 
-from trainmaster_trainer.collectives.reducer import Reducer
-
-_Job = tuple[Tensor, Future[Tensor], torch.cuda.Event | None]
+_Job = tuple[Tensor, int, Future[Tensor], torch.cuda.Event | None]
 
 
 class Communicator:
-    """Averages tensors in a thread."""
+    """Averages buckets in a thread. `sum_bucket` replaces a tensor, of the bucket of this number, by the ranks' sum."""
 
-    def __init__(self, reducer: Reducer, world_size: int, device: torch.device) -> None:
-        self.reducer = reducer
+    def __init__(self, sum_bucket: Callable[[Tensor, int], None], world_size: int, device: torch.device) -> None:
         self.failure: Exception | None = None
+        self._sum_bucket = sum_bucket
         self._world_size = world_size
         self._device = device
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
@@ -35,11 +34,11 @@ class Communicator:
         self._thread.daemon = True  # a rank that fails must end without its peers' leave
         self._thread.start()
 
-    def average(self, tensor: Tensor) -> Future[Tensor]:
+    def average(self, tensor: Tensor, bucket: int) -> Future[Tensor]:
         """The mean over all ranks, in the place of `tensor`, when it is there."""
         on_gpu = self._device.type == "cuda"
         future: Future[Tensor] = Future(devices=[self._device] if on_gpu else None)
-        self._jobs.put((tensor, future, torch.cuda.current_stream().record_event() if on_gpu else None))
+        self._jobs.put((tensor, bucket, future, torch.cuda.current_stream().record_event() if on_gpu else None))
         return future
 
     def close(self) -> None:
@@ -59,11 +58,11 @@ class Communicator:
         torch.cuda.set_device(self._device)
         return torch.cuda.stream(torch.cuda.Stream())  # type: ignore[no-untyped-call]
 
-    def _do(self, tensor: Tensor, future: Future[Tensor], filled: torch.cuda.Event | None) -> None:
+    def _do(self, tensor: Tensor, bucket: int, future: Future[Tensor], filled: torch.cuda.Event | None) -> None:
         try:
             if filled is not None:
                 torch.cuda.current_stream().wait_event(filled)
-            self.reducer.sum(tensor)
+            self._sum_bucket(tensor, bucket)
             tensor.div_(self._world_size)
         except Exception as error:  # noqa: BLE001 (the main thread must hear of whatever it was)
             self.failure = error
@@ -74,4 +73,4 @@ class Communicator:
 
 def average(state: Communicator, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]
     """The hook: DDP demands these names."""
-    return state.average(bucket.buffer())
+    return state.average(bucket.buffer(), bucket.index())

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainmaster_trainer.group import Group
-from trainmaster_trainer.strategies.data_parallel import DataParallel
+from trainmaster_trainer.strategies.data_parallel import DataParallel, compression_of
 from trainmaster_trainer.strategies.strategy import check_options
 from trainmaster_trainer.task import Task
 
@@ -25,5 +25,6 @@ class AllReduce(DataParallel):
     """Replicas of the model on all ranks of all workers."""
 
     def __init__(self, task: Task, group: Group, options: Mapping[str, Any]) -> None:
-        check_options("AllReduce", options, {"algorithm": ALGORITHMS})
-        self.replicate(task, group, options.get("algorithm", "Native"))
+        check_options("AllReduce", options, {"algorithm": ALGORITHMS, "compression": ()})
+        algorithm = options.get("algorithm", "Native")
+        self.replicate(task, group, algorithm, compression_of(options, native=algorithm == "Native"))

@@ -13,6 +13,9 @@ exception is a layer that looks at its whole batch, such as BatchNorm: it sees t
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -22,14 +25,15 @@ from typing_extensions import override
 
 from trainmaster_trainer import randomness
 from trainmaster_trainer.checkpoint.state import State
-from trainmaster_trainer.collectives.choose import choose_reducer
-from trainmaster_trainer.collectives.hook import Communicator, average
+from trainmaster_trainer.collectives.gradients import COMPRESSIONS, NONE, Gradients
 from trainmaster_trainer.data import Batch, Share
+from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.strategies.strategy import Snapshots, WholeModel
 from trainmaster_trainer.task import Task
 
 log = logging.getLogger(__name__)
+COMPRESSION = "compression"
 
 
 class DataParallel(WholeModel):
@@ -37,19 +41,17 @@ class DataParallel(WholeModel):
 
     snapshots = Snapshots.REPLICATED
 
-    def replicate(self, task: Task, group: Group, algorithm: str) -> None:
+    def replicate(self, task: Task, group: Group, algorithm: str, compression: str) -> None:
         """Make the model on every rank, equal to rank 0's, and connect the ranks."""
         self.share = Share(group.rank, group.world_size)
         self.build(task, group)
-        reducer = choose_reducer(algorithm, group)
+        self.gradients = Gradients(group, algorithm, compression)
         self.replica = DistributedDataParallel(self.model, broadcast_buffers=False)  # sends rank 0's weights to all
-        self._communicator: Communicator | None = None
-        if reducer:
-            self._communicator = Communicator(reducer, group.world_size, group.device)
-            self.replica.register_comm_hook(self._communicator, average)
-        # A sum of two has one order only.
-        self._place_matters = group.world_size > 2 and not (reducer and reducer.in_rank_order)  # noqa: PLR2004
+        self.gradients.attach(self.replica)
         self._rehearse = False
+        self._remember: Callable[[], None] | None = None
+        if self.gradients.remembers:
+            self.snapshots = Snapshots.PER_RANK  # type: ignore[misc]
 
     @override
     def step(self, batch: Batch) -> Tensor | None:
@@ -59,30 +61,61 @@ class DataParallel(WholeModel):
         try:
             self.update(loss * batch.weight(self.group.world_size), batch.fraction_done)
         except RuntimeError:
-            self._blame_communication()
+            if self.gradients.failure:  # which DDP shows as a type error of its own
+                raise self.gradients.failure from None
             raise
+        self.gradients.stepped()
         self._equalize_buffers()
         return loss.detach()
 
     @override
+    def state(self) -> State:
+        state = super().state()
+        if self.gradients.remembers:
+            own = {f"{self._own}{name}": tensor for name, tensor in self.gradients.memory().items()}
+            known = {"ranks": self.group.world_size, "iteration": self.gradients.iteration}
+            return State({**state.tensors, **own}, {**state.scalars, COMPRESSION: known})
+        return state
+
+    @override
     def restore(self, state: State) -> None:
         super().restore(state)
-        self._rehearse = self._place_matters
+        self._rehearse = self.gradients.place_matters
+        known = state.scalars.get(COMPRESSION, {})
+        ranks = {name.split("/")[1] for name in state.tensors if name.startswith(f"{COMPRESSION}/")}
+        # Of all ranks of the same number, or of none: they must agree on what is sent.
+        if known.get("ranks") == self.group.world_size and len(ranks) in (0, self.group.world_size):
+            self._recall(state)
+
+    @override
+    def restore_local(self, state: State) -> None:
+        super().restore(state)
+        self._rehearse = self.gradients.place_matters
+        self._recall(state)
+
+    def _recall(self, state: State) -> None:
+        """After the rehearsal, which would spoil it."""
+        own = {
+            name.removeprefix(self._own): tensor.clone()
+            for name, tensor in state.tensors.items()
+            if name.startswith(self._own)
+        }
+        iteration = int(state.scalars.get(COMPRESSION, {}).get("iteration", 0))
+        self._remember = partial(self.gradients.remember, own, iteration)
+
+    @property
+    def _own(self) -> str:
+        return f"{COMPRESSION}/{self.group.rank}/"
 
     @override
     def close(self) -> None:
-        if self._communicator:
-            self._communicator.close()
-            traffic = self._communicator.reducer.traffic
+        self.gradients.close()
+        traffic = self.gradients.traffic
+        if traffic:
             log.info("Exchanged gradients: %d bytes sent, %d bytes received.", traffic.sent, traffic.received)
 
     def _loss(self, batch: Batch) -> Tensor:
         return self.task.loss(self.replica(batch.inputs), batch.targets)
-
-    def _blame_communication(self) -> None:
-        """Say what really happened: DDP shows an error of the thread as a type error of its own."""
-        if self._communicator and self._communicator.failure:
-            raise self._communicator.failure from None
 
     def _equalize_buffers(self) -> None:
         """Each rank has moved the buffers (running means, say) by its own share: rank 0's count."""
@@ -103,4 +136,24 @@ class DataParallel(WholeModel):
         for buffer, before in zip(self.model.buffers(), buffers, strict=True):
             buffer.copy_(before)
         randomness.restore(generators)
+        self.gradients.stepped()
+        if self._remember:
+            self._remember()
         self._rehearse = False
+
+
+def compression_of(options: Mapping[str, Any], native: bool) -> str:
+    """The compression among the options of a strategy.
+
+    Raises:
+        ConfigurationError: there is none of that name, or it brings an exchange of its own and another was asked for.
+    """
+    compression = str(options.get(COMPRESSION, NONE))
+    if compression not in COMPRESSIONS:
+        raise ConfigurationError(f"spec.strategy.compression: {compression!r} is not one of {', '.join(COMPRESSIONS)}.")
+    if compression not in (NONE, "BF16") and not native:
+        raise ConfigurationError(
+            f"spec.strategy.compression: {compression} brings an exchange of its own and goes with Native only. "
+            "Set it to BF16, or the algorithm to Native."
+        )
+    return compression

@@ -10,6 +10,8 @@ Nesterov   SGD with rate 0.7 and Nesterov momentum 0.9 (Douillard et al., DiLoCo
 A meeting moves the bytes of one all-reduce of the model, so a step moves 1/H of AllReduce's. The numbers are not those
 of OneDevice, except for H = 1 with plain SGD inside. The inner optimizers' moments stay with their ranks.
 
+BF16 and INT8 compress the ways; PowerSGD and TopK, which need many small steps to send what they left out, are refused.
+
 A checkpoint holds, under the names of every strategy, the mean of the models and of the moments; beside that each
 rank's own and the outer optimizer's (`local/<rank>/...`, `outer/...`), so that as many ranks go on as if nothing had
 happened. Another strategy, or another number of ranks, goes on from the mean. (Where each worker has a folder of its
@@ -36,6 +38,7 @@ from trainmaster_trainer.strategies.strategy import Snapshots, WholeModel, check
 from trainmaster_trainer.task import Task
 
 log = logging.getLogger(__name__)
+COMPRESSIONS = ("None", "BF16", "INT8")
 OUTER: dict[str, dict[str, Any]] = {
     "Average": {"lr": 1.0},
     "Nesterov": {"lr": 0.7, "momentum": 0.9, "nesterov": True},
@@ -49,11 +52,11 @@ class LocalSGD(WholeModel):
     snapshots = Snapshots.PER_RANK
 
     def __init__(self, task: Task, group: Group, options: Mapping[str, Any]) -> None:
-        check_options("LocalSGD", options, {"every": (), "outer": tuple(OUTER)})
+        check_options("LocalSGD", options, {"every": (), "outer": tuple(OUTER), "compression": COMPRESSIONS})
         self.share = Share(group.rank, group.world_size)
         self.build(task, group)
         self._every = int(options.get("every", 8))
-        self._reducer = choose_counted(group)
+        self._reducer = choose_counted(group, options.get("compression", "None"))
         # What is averaged: parameters, and running means.
         here = self.model.state_dict(keep_vars=True)
         self._here = {name: tensor for name, tensor in here.items() if tensor.is_floating_point()}

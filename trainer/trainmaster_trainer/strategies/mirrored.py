@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainmaster_trainer.group import Group
-from trainmaster_trainer.strategies.data_parallel import DataParallel
+from trainmaster_trainer.strategies.data_parallel import DataParallel, compression_of
 from trainmaster_trainer.strategies.strategy import check_one_machine, check_options
 from trainmaster_trainer.task import Task
 
@@ -28,6 +28,7 @@ class Mirrored(DataParallel):
     """Replicas of the model on all devices of one worker."""
 
     def __init__(self, task: Task, group: Group, options: Mapping[str, Any]) -> None:
-        check_options("Mirrored", options, {"reduction": REDUCTIONS})
+        check_options("Mirrored", options, {"reduction": REDUCTIONS, "compression": ()})
         check_one_machine("Mirrored", group)
-        self.replicate(task, group, options.get("reduction", "Native"))
+        reduction = options.get("reduction", "Native")
+        self.replicate(task, group, reduction, compression_of(options, native=reduction == "Native"))

@@ -14,6 +14,7 @@ _ONE_MACHINE = ("OneDevice", "Mirrored", "CentralStorage")
 _MANY_RANKS = ("Gossip", "Pipeline", "Tensor")
 _MANY = 2
 _COMPRESSES = ("Mirrored", "AllReduce", "ParameterServer", "LocalSGD")
+_OWN_EXCHANGE = ("INT8", "PowerSGD", "TopK")
 _ONE_COPY = ("Pipeline", "Tensor")
 
 CEL_RANKS = (
@@ -62,6 +63,26 @@ def _batch(spec: Any) -> int:
     return int(spec.training.global_batch_size)
 
 
+def _native_only(attribute: str, choice: str, strategy_type: str) -> Rule:
+    """Most compressions bring an exchange of their own; an algorithm beside it would do nothing."""
+    alias = str(Strategy.model_fields[attribute].alias)
+
+    def holds(strategy: Any) -> bool:
+        options = member(strategy, alias)
+        return strategy.compression not in _OWN_EXCHANGE or options is None or getattr(options, choice) == "Native"
+
+    return Rule(
+        name=f"compression-{choice}",
+        where=_STRATEGY,
+        field="compression",
+        cel=f"!(self.compression in {list(_OWN_EXCHANGE)}) || !has(self.{alias}) || self.{alias}.{choice} == 'Native'",
+        holds=holds,
+        message=f"compression {', '.join(_OWN_EXCHANGE)} bring an exchange of their own"
+        f" and go with {strategy_type}'s {choice} Native only",
+        cure=f"Set compression to BF16, or {alias}.{choice} to Native",
+    )
+
+
 def _of_type(strategy_type: str, attribute: str) -> Rule:
     """Options belong to one type: leaving them behind when the type changes is a mistake worth a word."""
     alias = str(Strategy.model_fields[attribute].alias)
@@ -90,6 +111,18 @@ _ABOUT_OPTIONS = (
         holds=lambda strategy: strategy.compression == "None" or strategy.type in _COMPRESSES,
         message=f"compression is for gradients that are exchanged by type {', '.join(_COMPRESSES)}",
         cure="Remove compression",
+    ),
+    _native_only("all_reduce", "algorithm", "AllReduce"),
+    _native_only("mirrored", "reduction", "Mirrored"),
+    Rule(
+        name="compression-meetings",
+        where=_STRATEGY,
+        field="compression",
+        cel="self.type != 'LocalSGD' || !(self.compression in ['PowerSGD', 'TopK'])",
+        holds=lambda strategy: strategy.type != "LocalSGD" or strategy.compression not in ("PowerSGD", "TopK"),
+        message="compression PowerSGD and TopK send what they left out at the next step,"
+        " and LocalSGD meets too seldom for that",
+        cure="Set compression to BF16 or INT8",
     ),
     Rule(
         name="mesh-given",
