@@ -107,6 +107,10 @@ NAMES = (
     ),
 )
 
+_COMPRESSED: dict[str, Any] = {"at": "strategy.compression", "workers": {"replicas": 1}}
+_TREE = {"type": "Mirrored", "mirrored": {"reduction": "OneDevice"}}
+_RING = {"type": "AllReduce", "allReduce": {"algorithm": "Ring"}}
+
 SHAPES = (
     _bad("no spec", "spec", GONE, "missing", _MISSING),
     _bad("no strategy", "strategy", GONE, "missing", _MISSING),
@@ -174,22 +178,8 @@ STRATEGY = (
     _bad("pipeline elsewhere", "strategy.pipeline", {}, "Remove pipeline, or set type to Pipeline"),
     _bad("mesh elsewhere", "strategy.mesh", {}, "Remove mesh, or set type to Mesh"),
     _bad("compression", "strategy.compression", "BF16", "Remove compression", strategy__type="FullySharded"),
-    _bad(
-        "a compressed ring",
-        "strategy.compression",
-        "INT8",
-        "algorithm Native only",
-        strategy__allReduce={"algorithm": "Ring"},
-    ),
-    _bad(
-        "a compressed tree",
-        "strategy.compression",
-        "TopK",
-        "reduction Native only",
-        strategy__type="Mirrored",
-        strategy__mirrored={"reduction": "HierarchicalCopy"},
-        workers={"replicas": 1},
-    ),
+    _bad("INT8 ring", "strategy", {**_RING, "compression": "INT8"}, "algorithm Native", **_COMPRESSED),
+    _bad("PowerSGD tree", "strategy", {**_TREE, "compression": "PowerSGD"}, "reduction Native", **_COMPRESSED),
     _bad("LocalSGD TopK", "strategy.compression", "TopK", "meets too seldom", strategy__type="LocalSGD"),
     _bad("gossip on TPUs", "workers.accelerator", "tpu", "tpu trains OneDevice", strategy__type="Gossip"),
     _bad("a ring on TPUs", "workers.accelerator", "tpu", "XLA itself", strategy__allReduce={"algorithm": "Ring"}),
