@@ -71,7 +71,7 @@ def test_equal_weights_have_equal_hashes_at_any_world_size(new_job: NewJob) -> N
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("Gossip", "not in this version of the trainer yet. It has OneDevice, Mirrored"),
+        ("Gossip", "come and go one by one, they are no group of ranks as here. For a group there are OneDevice"),
         ("AllReduced", "Did you mean 'AllReduce'"),
         ("onedevice", "there is no 'onedevice'"),
     ],

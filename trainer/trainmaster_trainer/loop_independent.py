@@ -5,7 +5,7 @@ role; the loops stand beside what they are made of:
 
     ParameterServer  worker            strategies/parameter_server/worker.py
     ParameterServer  parameterServer   strategies/parameter_server/server.py
-    Gossip           worker            strategies/gossip/
+    Gossip           worker            strategies/gossip/loop.py
 
 A worker knows its own progress only; `training.steps` counts global batches whoever computed them.
 """
@@ -16,15 +16,19 @@ from collections.abc import Callable
 
 from trainmaster.wire import names
 
+from trainmaster_trainer import xla
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.independent import Member, become_member
 from trainmaster_trainer.progress import Progress
 from trainmaster_trainer.settings import Settings
+from trainmaster_trainer.strategies import find_strategy
+from trainmaster_trainer.strategies.gossip import loop
 from trainmaster_trainer.strategies.parameter_server import server, worker
 
 LOOPS: dict[tuple[str, str], Callable[[Member], int]] = {
     ("ParameterServer", names.WORKER): worker.train,
     ("ParameterServer", names.PARAMETER_SERVER): server.serve,
+    ("Gossip", names.WORKER): loop.train,
 }
 
 
@@ -35,6 +39,8 @@ def is_independent(strategy: str) -> bool:
 
 def train_independently(settings: Settings, progress: Progress) -> int:
     """Do this member's part to the end, or until somebody asks it to stop; the exit code."""
+    if settings.plan.reproducible or settings.plan.accelerator == xla.ACCELERATOR:
+        find_strategy(settings.plan.strategy, settings.plan.reproducible, settings.plan.accelerator)  # says why not
     loop = LOOPS.get((settings.plan.strategy, settings.role))
     if loop is None:
         raise ConfigurationError(f"spec.strategy.type: {settings.plan.strategy} has no role {settings.role!r}.")

@@ -29,8 +29,8 @@ STRATEGIES: dict[str, type[Strategy]] = {
     "Mesh": Mesh,
 }
 
-# Names of the API that this version cannot train with yet.
-PLANNED = ["ParameterServer", "Gossip"]
+# Names whose members come and go one by one: `loop_independent.py` trains them, and they are no group of ranks.
+INDEPENDENT = ["ParameterServer", "Gossip"]
 
 
 # What `spec.reproducible` can be asked of: the strategies that have the numbers of one device, on whole models.
@@ -64,10 +64,11 @@ def find_strategy(name: str, reproducible: bool = False, accelerator: str | None
     if name in STRATEGIES:
         return STRATEGIES[name]
     available = ", ".join(STRATEGIES)
-    if name in PLANNED:
+    if name in INDEPENDENT:
         raise ConfigurationError(
-            f"spec.strategy.type: {name} is not in this version of the trainer yet. It has {available}."
+            f"spec.strategy.type: members of {name} come and go one by one, they are no group of ranks as here. "
+            f"For a group there are {available}."
         )
     raise ConfigurationError(
-        f"spec.strategy.type: there is no {name!r}; there are {available}.{near(name, [*STRATEGIES, *PLANNED])}"
+        f"spec.strategy.type: there is no {name!r}; there are {available}.{near(name, [*STRATEGIES, *INDEPENDENT])}"
     )

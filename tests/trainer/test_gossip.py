@@ -1,0 +1,152 @@
+"""Gossip with real processes: accuracy, consensus, comings and goings; and the arithmetic of its meetings."""
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor
+from trainmaster_trainer.strategies.gossip.census import Census
+from trainmaster_trainer.strategies.gossip.mixing import Mixer
+
+from tests.trainer.crew import Crew
+from tests.trainer.ranks import NewJob, Options
+
+DIGITS: Options = {
+    "task": "trainmaster_trainer.tasks.digits:Digits",
+    "arguments": {"hidden": 64},
+    "steps": 120,
+    "global_batch_size": 128,
+    "checkpoint_every": 60,
+}
+LINE: Options = {"task": "small_tasks:Line", "arguments": {"seconds": 0.03}, "steps": 60, "checkpoint_every": 20}
+NewCrew = Callable[..., Crew]
+
+
+@pytest.fixture
+def new_crew(new_job: NewJob) -> Iterator[NewCrew]:
+    """Make a crew under Gossip; whoever is left of it at the end is killed."""
+    crews: list[Crew] = []
+
+    def make(workers: int, name: str = "job", attempt: int = 1, **changes: object) -> Crew:
+        crews.append(Crew(new_job(name, **{"strategy": "Gossip", **changes}), workers, 0, attempt))
+        return crews[-1]
+
+    yield make
+    for crew in crews:
+        crew.close()
+
+
+@pytest.mark.parametrize("options", [{}, {"topKPercent": 10}], ids=["all", "topK"])
+def test_the_accuracy_is_within_a_point_of_all_reduce(new_job: NewJob, new_crew: NewCrew, options: Options) -> None:
+    expected = new_job("reduced", strategy="AllReduce", **DIGITS).run(2).result()["metrics"]["accuracy"]
+    crew = new_crew(3, strategy_options=options, **DIGITS).start()
+    assert crew.finish().result()["metrics"]["accuracy"] > expected - 0.01
+    assert len(crew.job.losses()) == 120
+
+
+def test_the_distance_between_peers_is_bounded_and_shrinks(new_crew: NewCrew) -> None:
+    crew = new_crew(4, **DIGITS).start()
+    crew.finish()
+    distances = [line["consensus_distance"] for line in crew.figures() if "consensus_distance" in line]
+    assert max(distances) < 0.5
+    assert sum(distances[-20:]) < sum(distances[10:30])
+
+
+def test_workers_come_and_go(new_crew: NewCrew) -> None:
+    crew = new_crew(3, **LINE).start()
+    crew.reach(10)
+    crew.kill(1)
+    crew.reach(20)
+    crew.again(1)
+    crew.join(3)
+    crew.leave(2)
+    crew.finish()
+    assert "Took over the model of rank" in crew.output_file(1).read_text()
+    assert "Took over the model of rank" in crew.output_file(3).read_text()
+    assert len(crew.job.losses()) == 60
+
+
+def test_the_one_that_writes_may_die(new_crew: NewCrew) -> None:
+    crew = new_crew(3, **LINE).start()
+    crew.reach(25, rank=1)
+    crew.kill(0)
+    crew.again(0)
+    crew.finish()
+    assert len(crew.job.losses()) == 60
+    assert crew.job.manifest(60)["strategy"] == "Gossip"
+
+
+def test_all_may_die_and_go_on_from_the_checkpoint_as_may_one_device(new_job: NewJob, new_crew: NewCrew) -> None:
+    crew = new_crew(2, **LINE).start()
+    crew.reach(30)
+    crew.close()
+    later = new_crew(2, attempt=2, **LINE).start()
+    later.finish()
+    assert "Resuming from step 20" in later.output()
+    job = later.job.but(strategy="OneDevice", strategy_options={}, steps=62)
+    assert len(job.run(1, attempt=3).losses()) == 62
+
+
+@pytest.mark.parametrize(
+    ("workers", "changes", "message"),
+    [
+        (1, {}, "Gossip averages pairs of workers, and here is one"),
+        (2, {"strategy_options": {"speed": 9}}, "spec.strategy.gossip.speed: Gossip has no such option"),
+    ],
+)
+def test_what_cannot_work_ends_with_78(new_crew: NewCrew, workers: int, changes: Options, message: str) -> None:
+    crew = new_crew(workers, **changes).start()
+    assert [crew.wait(rank) for rank in range(workers)] == [78] * workers
+    assert message in crew.output_file(0).read_text()
+
+
+@pytest.mark.parametrize("percent", [None, 25])
+def test_no_mass_is_lost_whatever_meets_in_between(percent: int | None) -> None:
+    generator = torch.Generator().manual_seed(0)
+    mixers = [Mixer([torch.randn(64, generator=generator, dtype=torch.float64)], percent) for _ in range(4)]
+    before = total(mixers)
+    apart = spread(mixers)
+
+    def wander(number: int) -> None:
+        for turn in range(200):
+            other = mixers[(number + 1 + turn % 3) % 4]
+            offered = mixers[number].offer()
+            mixers[number].settle(offered, other.meet(offered))  # no lock is held in between
+
+    threads = [threading.Thread(target=wander, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert torch.allclose(total(mixers), before, atol=1e-9)
+    assert spread(mixers) < 0.01 * apart
+
+
+def total(mixers: list[Mixer]) -> Tensor:
+    return torch.stack([mixer.buffers[0] for mixer in mixers]).sum(dim=0)
+
+
+def spread(mixers: list[Mixer]) -> float:
+    stacked = torch.stack([mixer.buffers[0] for mixer in mixers])
+    return float((stacked - stacked.mean(dim=0)).norm())
+
+
+def test_two_that_meet_undisturbed_have_the_average() -> None:
+    one, two = Mixer([torch.tensor([1.0, 5.0])]), Mixer([torch.tensor([3.0, 1.0])])
+    offered = one.offer()
+    one.settle(offered, two.meet(offered))
+    assert one.buffers[0].tolist() == two.buffers[0].tolist() == [2.0, 3.0]
+
+
+def test_news_that_arrive_twice_or_late_do_no_harm() -> None:
+    one, two = Census(10), Census(10)
+    one.add(0, 15, 0.5)
+    old = one.plain()
+    one.add(0, 10, 0.4)
+    two.add(1, 7, 0.3)
+    for news in (one.plain(), old, one.plain()):
+        two.merge(news)
+    one.merge(two.plain())
+    assert one.samples == two.samples == 32
+    assert one.step == 3

@@ -1,0 +1,74 @@
+"""Gossip's loop, top to bottom: resume or take over, step and average, end together. One per worker."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.independent import Member
+from trainmaster_trainer.strategies.gossip.peer import Peer
+from trainmaster_trainer.strategies.gossip.scribe import Scribe
+from trainmaster_trainer.transport.frame import Message
+from trainmaster_trainer.transport.links import PeerLostError, PeerRefusedError
+
+log = logging.getLogger(__name__)
+EXIT_STOPPED = 143
+WAIT_SECONDS = 0.05
+LAST_WORDS_SECONDS = 60.0  # how long the scribe stays for those who have not heard that it is over
+
+
+def train(member: Member) -> int:
+    """Train with the others until enough samples are done, or until somebody asks it to stop; the exit code."""
+    if len(member.directory.workers) < 2:  # noqa: PLR2004 (it takes two)
+        raise ConfigurationError(
+            "spec.workers.replicas: Gossip averages pairs of workers, and here is one. Raise it to 2 at least, or set "
+            "spec.strategy.type to OneDevice."
+        )
+    peer = Peer(member)
+    scribe = Scribe(peer)
+    scribe.resume()
+    peer.open()
+    peer.take_over()
+    scribe.begin()
+    while peer.census.samples < peer.goal and not peer.closed:
+        member.check()
+        peer.train()
+        peer.average()
+        scribe.tell()
+        member.seen(min(peer.census.step, peer.plan.steps))
+        if member.stop.is_set():
+            scribe.save_and_leave()
+            return EXIT_STOPPED
+    return _end(peer, scribe)
+
+
+def _end(peer: Peer, scribe: Scribe) -> int:
+    """Nobody leaves before the final checkpoint stands."""
+    peer.member.progress.enter("evaluate")
+    while not peer.closed:
+        peer.member.check()
+        if peer.member.stop.is_set():
+            return EXIT_STOPPED
+        if peer.member.rank == min(peer.workers, default=peer.member.rank):
+            scribe.close()
+        elif not _ask_whether_closed(peer):
+            time.sleep(WAIT_SECONDS)
+    scribe.keep_final()
+    deadline = time.monotonic() + LAST_WORDS_SECONDS
+    while scribe.closed_it and time.monotonic() < deadline and not peer.member.stop.is_set():
+        if {*peer.workers} <= peer.heard | {peer.member.rank}:
+            break
+        time.sleep(WAIT_SECONDS)
+    peer.member.progress.enter("done")
+    return 0
+
+
+def _ask_whether_closed(peer: Peer) -> bool:
+    try:
+        answer = peer.member.links.ask(min(peer.workers), Message("closing"), 0.0, 10.0)
+    except (PeerLostError, PeerRefusedError) as error:
+        log.debug("The scribe is away: %s", error)
+        return False
+    peer.closed = answer.name == "closed"
+    return peer.closed

@@ -1,0 +1,244 @@
+"""The worker's loop: a step of its own, then an average with random others; in between it answers those who ask it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainmaster_trainer import randomness
+from trainmaster_trainer.checkpoint.state import ModelState, State
+from trainmaster_trainer.data import Share, check_batch_size
+from trainmaster_trainer.flat import Layout, adopt
+from trainmaster_trainer.independent import Member
+from trainmaster_trainer.strategies.gossip.census import Census
+from trainmaster_trainer.strategies.gossip.mixing import Mixer
+from trainmaster_trainer.strategies.strategy import check_options
+from trainmaster_trainer.transport.directory import Place
+from trainmaster_trainer.transport.frame import Message
+from trainmaster_trainer.transport.handshake import Caller
+from trainmaster_trainer.transport.links import PeerLostError, PeerRefusedError, Question
+from trainmaster_trainer.transport.service import RefusalError, Service
+
+log = logging.getLogger(__name__)
+PARTNER_SECONDS = 0.0  # a partner that does not answer is left alone for a while, and another one met
+SILENCE_SECONDS = 2.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
+HELLO_SECONDS = 2.0
+
+
+class Peer:
+    """One worker: its parameters, its optimizer, what it has heard, and what it answers."""
+
+    def __init__(self, member: Member) -> None:
+        self.member = member
+        self.plan = member.settings.plan
+        check_options("Gossip", member.options, {"peers": (), "topKPercent": ()})
+        self._partners = int(member.options.get("peers") or 1)
+        self._model = member.task.model().to(member.device)  # computes; nobody else touches it
+        self._mine = member.task.model()  # is averaged, and stepped by the optimizer; on the CPU
+        self._mine.load_state_dict(self._model.state_dict())
+        parameters = dict(self._mine.named_parameters())
+        self.mixer = Mixer(adopt(parameters, Layout.of(parameters)), member.options.get("topKPercent"))
+        self._optimizer = member.task.optimizer(list(self._mine.parameters()))
+        self._rates = [group["lr"] for group in self._optimizer.param_groups]
+        self._state = ModelState(self._mine, self._optimizer)
+        self._batches = member.batches()
+        self.census = Census(self.plan.global_batch_size)
+        self.goal = self.plan.steps * self.plan.global_batch_size
+        self._turn = 0
+        self._meetings = 0
+        self._given: dict[int, tuple[str, list[Tensor]]] = {}  # half steps, until their asker has them
+        self._open: dict[int, tuple[Place | None, Message]] = {}
+        self.finished: set[int] = set()
+        self.closed = False
+        self._settled = False  # has looked whether somebody is further, and may be met
+        self._avoided: dict[int, tuple[float, float]] = {}  # who did not answer: until when, and for how long
+        self.heard: set[int] = set()
+        self._random = random.Random(f"{self.plan.seed} {member.rank} {member.identity.life.hex()}")  # noqa: S311
+        self._answers = {"meet": self._meet, "thanks": self._thanks, "whole": self._whole, "closing": self._closing}
+
+    @property
+    def workers(self) -> list[int]:
+        """All workers of the roster."""
+        return self.member.directory.workers
+
+    def open(self) -> None:
+        """Answer others from now on."""
+        Service(self.member.listener, self.member.identity, self._answer, failed=self.member.failures.append)
+
+    # Answering, in service threads.
+
+    def _answer(self, caller: Caller, request: Message) -> Message:
+        if request.name not in self._answers:
+            raise RefusalError(f"a peer cannot {request.name}")
+        with self.mixer.lock:
+            if self._settled:
+                self.census.merge(request.values.get("census", []))
+            return self._answers[request.name](caller, request)
+
+    def _meet(self, caller: Caller, request: Message) -> Message:
+        if not self._settled:
+            raise RefusalError("not ready yet")
+        number = str(request.values["number"])
+        given = self._given.get(caller.rank)
+        if given is None or given[0] != number:  # else the answer was lost on the way: the same again
+            given = self._given[caller.rank] = (number, self.mixer.meet(request.tensors))
+        return Message("half", {"census": self.census.plain()}, given[1])
+
+    def _thanks(self, caller: Caller, _request: Message) -> Message:
+        self._given.pop(caller.rank, None)
+        return Message("ok")
+
+    def _whole(self, _caller: Caller, _request: Message) -> Message:
+        state = self.state()
+        tensors = [tensor.clone().contiguous() for tensor in state.tensors.values()]
+        values = {"names": list(state.tensors), "scalars": json.loads(json.dumps(state.scalars))}
+        return Message("whole", {**values, "census": self.census.plain(), "closed": self.closed}, tensors)
+
+    def _closing(self, caller: Caller, _request: Message) -> Message:
+        self.finished.add(caller.rank)
+        if self.closed:
+            self.heard.add(caller.rank)
+        return Message("closed" if self.closed else "open", {"census": self.census.plain()})
+
+    # The worker's own.
+
+    def state(self) -> State:
+        """Everything that must outlive the process; the live tensors."""
+        buffers = dict(self._model.named_buffers())
+        for name, buffer in self._mine.named_buffers():
+            buffer.copy_(buffers[name])
+        return self._state.capture()
+
+    def restore(self, state: State) -> None:
+        """Go on from a checkpoint, or from a peer's model."""
+        with self.mixer.lock:
+            self._state.restore(state)
+            self._model.load_state_dict(self._mine.state_dict())
+
+    def take_over(self) -> None:
+        """Somebody is further than the newest checkpoint: go on from its model."""
+        for rank in self._others():
+            try:
+                answer = self.member.links.ask(rank, Message("whole"), 0.0, HELLO_SECONDS)
+            except (PeerLostError, PeerRefusedError):
+                continue
+            heard = Census(self.plan.global_batch_size)
+            heard.merge(answer.values["census"])
+            if heard.samples > self.census.samples:
+                self.restore(whole_state(answer))
+                log.info("Took over the model of rank %d at step %d.", rank, heard.step)
+            with self.mixer.lock:
+                self.census.merge(answer.values["census"])
+                self.closed = self.closed or bool(answer.values["closed"])
+        self._settled = True
+        self._turn = self.census.step
+        randomness.seed_rank(self.plan.seed, self.member.rank, self._turn)
+
+    def _others(self) -> list[int]:
+        others = [rank for rank in self.workers if rank != self.member.rank]
+        self._random.shuffle(others)
+        return others
+
+    def train(self) -> None:
+        """One step of its own."""
+        share = self._share()
+        check_batch_size(self.plan.global_batch_size, share.of)
+        self._turn += 1
+        batch = self._batches.take(self._turn, share)
+        with self.mixer.lock, torch.no_grad():
+            for live, own in zip(self._model.parameters(), self._mine.parameters(), strict=True):
+                live.copy_(own)
+        self._model.zero_grad()
+        loss = self.member.task.loss(self._model(batch.inputs), batch.targets)
+        loss.backward()  # type: ignore[no-untyped-call]
+        with self.mixer.lock:
+            self._update()
+            self.census.add(self.member.rank, batch.size, float(loss))
+
+    def _share(self) -> Share:
+        workers = self.workers
+        index = workers.index(self.member.rank) if self.member.rank in workers else 0
+        return Share(index, len(workers) or 1)
+
+    def _update(self) -> None:
+        """The gradient was taken at a copy that others may have changed since: that is AD-PSGD's bargain."""
+        for live, own in zip(self._model.parameters(), self._mine.parameters(), strict=True):
+            own.grad = None if live.grad is None else live.grad.cpu()
+        factor = self.member.task.learning_rate_factor(min(self.census.samples / self.goal, 1.0))
+        for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
+            group["lr"] = rate * factor
+        self._optimizer.step()
+
+    def average(self) -> None:
+        """Meet as many others as the YAML says, at random among those who answer."""
+        met = 0
+        for rank in self._others():
+            until, pause = self._avoided.get(rank, (0.0, FIRST_PAUSE))
+            if time.monotonic() < until:
+                continue
+            if self.meet(rank):
+                self._avoided.pop(rank, None)
+                met += 1
+            else:
+                self._avoided[rank] = (time.monotonic() + pause, min(2 * pause, LONGEST_PAUSE))
+            if met >= self._partners:
+                return
+
+    def meet(self, rank: int) -> bool:
+        """An average with one other; whether it came about.
+
+        A meeting that broke off is taken up again with the same number and the same values the next time: the other
+        may have taken its half step.
+        """
+        place = self.member.directory.place(rank)
+        known = self._open.get(rank)
+        if known is None or known[0] != place:  # a successor knows nothing of that meeting
+            self._meetings += 1
+            number = f"{self.member.identity.life.hex()}-{self._meetings}"
+            known = self._open[rank] = (place, Message("meet", {"number": number}, self.mixer.offer()))
+        message = known[1]
+        with self.mixer.lock:
+            message.values["census"] = self.census.plain()
+        try:
+            answer = self.member.links.to(rank).ask(Question(message), PARTNER_SECONDS, SILENCE_SECONDS)
+        except (PeerLostError, PeerRefusedError) as error:
+            log.debug("Not met: %s", error)
+            return False
+        distance = self.mixer.settle(message.tensors, answer.tensors)
+        del self._open[rank]
+        with self.mixer.lock:
+            self.census.merge(answer.values["census"])
+            if self.member.rank in self.census.entries:
+                self.census.entries[self.member.rank].distance = distance
+        self._thank(rank)
+        return True
+
+    def _thank(self, rank: int) -> None:
+        try:
+            self.member.links.ask(rank, Message("thanks"), 0.0, SILENCE_SECONDS)
+        except (PeerLostError, PeerRefusedError):
+            return  # it keeps the answer until the next meeting
+
+    def evaluate(self) -> dict[str, float]:
+        """What the task says of the model."""
+        with self.mixer.lock, torch.no_grad():
+            for live, own in zip(self._model.parameters(), self._mine.parameters(), strict=True):
+                live.copy_(own)
+        self._model.eval()
+        with torch.no_grad():
+            figures = self.member.task.evaluate(self._model)
+        return {name: float(value) for name, value in figures.items()}
+
+
+def whole_state(answer: Message) -> State:
+    """The state that a peer sent."""
+    values: Mapping[str, Any] = answer.values
+    return State(dict(zip(values["names"], answer.tensors, strict=True)), values["scalars"])

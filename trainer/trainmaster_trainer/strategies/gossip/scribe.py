@@ -1,0 +1,209 @@
+"""What one worker does for all: metrics, checkpoints, the last average. The lowest rank of the roster is the one.
+
+It decides nothing: should it vanish, the next one goes on from what it has heard and from what the folder has. Where
+each replica has a folder of its own, each worker writes checkpoints for itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from trainmaster_trainer.checkpoint.load import newest, read
+from trainmaster_trainer.checkpoint.resume import resume
+from trainmaster_trainer.checkpoint.save import Saver
+from trainmaster_trainer.checkpoint.state import MODEL, State
+from trainmaster_trainer.data import Batch
+from trainmaster_trainer.journal import Journal
+from trainmaster_trainer.strategies.gossip.census import BEFORE, Entry
+from trainmaster_trainer.strategies.gossip.peer import Peer, whole_state
+from trainmaster_trainer.strategies.strategy import Strategy
+from trainmaster_trainer.transport.frame import Message
+from trainmaster_trainer.transport.links import PeerLostError, PeerRefusedError
+
+log = logging.getLogger(__name__)
+PEER_SECONDS = 5.0
+
+
+class Scribe:
+    """Writes, when it is this worker's turn to."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._plan = peer.plan
+        self._settings = peer.member.settings
+        self._saver: Saver | None = None
+        self._journal: Journal | None = None
+        self._saved = 0
+        self.closed_it = False
+
+    @property
+    def _writes(self) -> bool:
+        mine = self._peer.member.rank == min(self._peer.workers, default=self._peer.member.rank)
+        return mine or not self._plan.checkpoint_shared
+
+    @property
+    def _step(self) -> int:
+        return min(self._peer.census.step, self._plan.steps)
+
+    def resume(self) -> None:
+        """Go on from the newest checkpoint, if there is one."""
+        if self._writes:
+            self._saver = Saver(self._settings, self._peer.member.alone())
+            self._saver.prepare()
+            self._saved = resume(self._settings, self._peer.member.alone(), _Resumable(self._peer)).step
+        else:
+            self._saved = self._read()
+        if self._saved:
+            self._peer.census.entries[BEFORE] = Entry(self._saved * self._plan.global_batch_size)
+
+    def _read(self) -> int:
+        """What the scribe resumes from, read without a trace in the folder, which is the scribe's."""
+        expected = self._peer.state().model_shapes()
+        loaded = newest(self._settings.checkpoints, expected)
+        if loaded is None and self._plan.resume_from is not None:
+            other = Path(self._plan.resume_from)
+            step = self._plan.resume_step
+            loaded = newest(other, expected) if step is None else read(other, step, expected)
+        if loaded is None:
+            return 0
+        self._peer.restore(loaded.state)
+        return loaded.manifest.step
+
+    def begin(self) -> None:
+        """Training begins."""
+        self._peer.member.progress.start(self._step, self._saved)
+        self._take_office()
+
+    def _take_office(self) -> None:
+        if self._writes and self._journal is None:
+            if self._saver is None:
+                self._saver = Saver(self._settings, self._peer.member.alone())
+                self._saver.prepare()
+            self._journal = Journal(self._settings, self._peer.member.progress, self._step, self._saved)
+
+    def tell(self) -> None:
+        """Lines of the steps that were done since; a checkpoint if one is due."""
+        self._take_office()
+        if self._journal is None or self._saver is None:
+            self._tell_page()
+            return
+        ranks = self._peer.workers
+        with self._peer.mixer.lock:
+            loss = self._peer.census.mean(ranks, "loss")
+            figures = {"consensus_distance": self._peer.census.mean(ranks, "distance")}
+            step = self._step
+        for number in range(self._journal.step + 1, step + 1):
+            self._journal.stepped(number, loss, self._plan.global_batch_size, self._saver.committed_step, figures)
+        due = step // self._plan.checkpoint_every * self._plan.checkpoint_every
+        if due > self._saved and step < self._plan.steps:
+            self._save(due)
+
+    def _tell_page(self) -> None:
+        progress = self._peer.member.progress
+        if self._step > progress.step:
+            progress.stepped(self._step, 0)
+        progress.loss = self._peer.census.mean([self._peer.member.rank], "loss")
+        progress.write()
+
+    def _save(self, step: int) -> None:
+        if self._saver is None or self._journal is None:
+            return
+        with self._peer.mixer.lock:
+            self._saver.save(step, self._peer.state(), before_commit=self._journal.sync)
+        self._saved = step
+
+    def save_and_leave(self) -> None:
+        """Somebody asked this worker to stop."""
+        if self._saver is not None:
+            if self._step > self._saved:
+                self._save(self._step)
+            self._saver.wait(needed=False)
+            self._peer.member.progress.enter("save", self._saver.committed_step)
+
+    def close(self) -> None:
+        """When all have stopped training: the average of all models is the last checkpoint."""
+        peer = self._peer
+        peer.finished.add(peer.member.rank)
+        self.tell()
+        if not {*peer.workers} <= peer.finished:
+            peer.member.stop.wait(0.02)
+            return
+        models = self._models()
+        if models is None:
+            return
+        self._average(models)
+        self._save_final()
+        assert self._journal is not None  # noqa: S101 (`tell` made it)
+        self._journal.finish(self._plan.steps, peer.evaluate())
+        self.closed_it = True
+        peer.closed = True
+
+    def _save_final(self) -> None:
+        if self._saver is not None and self._journal is not None:
+            for number in range(self._journal.step + 1, self._plan.steps + 1):
+                loss = self._peer.census.mean(self._peer.workers, "loss")
+                self._journal.stepped(number, loss, 0, self._saver.committed_step, {})
+            self._save(self._plan.steps)
+            self._saver.wait()
+            self._peer.member.progress.enter("evaluate", self._saver.committed_step)
+
+    def keep_final(self) -> None:
+        """Another one has closed; a folder of one's own gets the last checkpoint too."""
+        if self.closed_it or self._plan.checkpoint_shared:
+            return
+        try:
+            answer = self._peer.member.links.ask(min(self._peer.workers), Message("whole"), PEER_SECONDS)
+        except (PeerLostError, PeerRefusedError) as error:
+            log.warning("The last average could not be fetched, so this folder keeps an older checkpoint: %s", error)
+            return
+        self._peer.restore(whole_state(answer))
+        self._save_final()
+
+    def _models(self) -> list[State] | None:
+        """Everybody's; None if somebody is away just now."""
+        states = []
+        for rank in self._peer.workers:
+            if rank != self._peer.member.rank:
+                try:
+                    answer = self._peer.member.links.ask(rank, Message("whole"), PEER_SECONDS)
+                except (PeerLostError, PeerRefusedError) as error:
+                    log.info("Waiting for all models: %s", error)
+                    return None
+                states.append(whole_state(answer))
+        return states
+
+    def _average(self, others: list[State]) -> None:
+        with self._peer.mixer.lock, torch.no_grad():
+            for name, tensor in self._peer.state().tensors.items():
+                if name.startswith(MODEL) and tensor.is_floating_point():
+                    rest = [other.tensors[name].to(tensor.device) for other in others]
+                    tensor.copy_(torch.stack([tensor, *rest]).mean(dim=0))
+
+
+class _Resumable(Strategy):
+    """A peer, for `resume`."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.share = None
+        self._peer = peer
+
+    @override
+    def state(self) -> State:
+        return self._peer.state()
+
+    @override
+    def restore(self, state: State) -> None:
+        self._peer.restore(state)
+
+    @override
+    def step(self, batch: Batch) -> Tensor | None:
+        raise NotImplementedError("the loop does")
+
+    @override
+    def evaluate(self) -> dict[str, float]:
+        raise NotImplementedError("the loop does")
