@@ -8,9 +8,9 @@ from trainmaster.core import budgets, classes, failures
 from trainmaster.core.facts import Slot
 from trainmaster.core.failures import Failure
 from trainmaster.core.observed import Replica
-from trainmaster.wire.messages import ErrorReport, ExitReport
+from trainmaster.wire.messages import CheckpointRecord, ErrorReport, ExitReport
 
-from tests.builders import NOON, a_death, a_job, a_replica, evicted
+from tests.builders import NOON, a_death, a_job, a_replica, an_error, evicted
 from tests.core.failure_ends import RANKS, REPLICAS
 from tests.core.failure_errors import ERRORS
 from tests.core.failure_labels import Label
@@ -170,3 +170,29 @@ def test_a_class_that_nobody_knows_counts() -> None:
     lines = [RestartRecord(attempt=1, time=NOON, failure_class="Sabotage", step=10)] * 10
     failure = Failure("Signal", "worker-0", "", "", "", 10)
     assert budgets.reason_to_stop(JOB, lines, failure)
+
+
+def test_a_loss_that_is_nan_is_tried_once_more_from_an_older_checkpoint() -> None:
+    stage = a_running_group(workers=2, step=73)
+    record = CheckpointRecord(50, 0.0, "abc")
+    stage.say("worker-0", lambda beat: dataclasses.replace(beat, checkpoint=record))
+    nan = an_error("the loss of step 74 is nan", step=74, kind="NonFiniteLossError")
+    stage.rank_dies("worker-1", nan)
+    rosters = {orders.roster for orders in stage.orders.values()}
+    assert [roster.resume_before for roster in rosters if roster] == [50]
+    assert "older checkpoint than that of step 50" in stage.status.restarts[-1].why
+    later = CheckpointRecord(100, 0.0, "def")
+    stage.obey(step=60).say("worker-0", lambda beat: dataclasses.replace(beat, checkpoint=later)).wait(20)
+    assert {orders.roster for orders in stage.orders.values()} == rosters, "the same all through the attempt"
+    stage.rank_dies("worker-1", dataclasses.replace(nan, attempt=2))
+    assert (stage.status.phase, stage.status.reason) == ("Failed", "NonFiniteLoss")
+    assert "Lower the learning rate" in (stage.status.message or "")
+
+
+def test_the_attempt_after_trusts_all_checkpoints_again() -> None:
+    stage = a_running_group(workers=2, step=73)
+    record = CheckpointRecord(50, 0.0, "abc")
+    stage.say("worker-0", lambda beat: dataclasses.replace(beat, checkpoint=record))
+    stage.rank_dies("worker-1", an_error("nan", step=74, kind="NonFiniteLossError")).obey(step=60)
+    stage.rank_dies("worker-1", a_death(attempt=2))
+    assert [orders.roster.resume_before for orders in stage.orders.values() if orders.roster] == [None, None]

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+from dataclasses import replace
 
 import pytest
 
@@ -128,3 +129,11 @@ def test_another_optimizer_is_a_configuration_error(new_job: NewJob) -> None:
     running = job.but(task="small_tasks:LineWithAdam", steps=4).start(1, attempt=2)
     assert running.wait() == [78]
     assert "written by SGD" in running.output()
+
+
+@pytest.mark.parametrize(("before", "first"), [("14", 8), ("20", 15), ("3", 21)])
+def test_checkpoints_that_are_not_trusted_are_not_gone_on_from(new_job: NewJob, before: str, first: int) -> None:
+    """With none that is older, the newest has to do."""
+    job = new_job("doubtful", **LONG).but(steps=20).run(2)
+    replace(job.but(steps=25), variables={"TRAINMASTER_RESUME_BEFORE": before}).run(2, attempt=2)
+    assert min(line["step"] for line in job.lines() if line["attempt"] == 2) == first

@@ -36,6 +36,7 @@ class Settings:
     memory: Path | None = None  # a folder that outlives this process
     roster_file: Path | None = None
     listen_fd: int | None = None
+    resume_before: int | None = None  # what was saved from this step on is not to be trusted
 
     @property
     def run_key(self) -> str:
@@ -67,6 +68,9 @@ class Settings:
             shared_memory=_switch(environment, names.ENV_SHARED_MEMORY),
             memory=Path(environment[names.ENV_MEMORY]) if environment.get(names.ENV_MEMORY) else None,
             roster_file=Path(environment[names.ENV_ROSTER]) if environment.get(names.ENV_ROSTER) else None,
+            resume_before=_number(environment, names.ENV_RESUME_BEFORE, -1)
+            if environment.get(names.ENV_RESUME_BEFORE)
+            else None,
             listen_fd=_number(environment, names.ENV_LISTEN, -1) if environment.get(names.ENV_LISTEN) else None,
         )
 

@@ -199,6 +199,8 @@ class RestartRecord(StatusModel):
     """The step at which it happened."""
     fingerprint: ClippedText = ""
     """The failure without its numbers: equal for two failures of the same kind."""
+    resume_before: Count | None = None
+    """The next attempt goes on from a checkpoint older than this step, if there is one."""
     stacks: ClippedText | None = None
     """Where the Python code stood when it hung. Kept of the newest hang only; the agent's log has all of it."""
     steps_lost: Count | None = None

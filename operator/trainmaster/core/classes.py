@@ -48,6 +48,7 @@ class FailureClass:
     limit: int | None = None
     pauses: tuple[int, ...] = ()
     blames_node: bool = False
+    older: bool = False  # the newest checkpoint is not trusted: the next attempt goes on from the one before
     symptom: bool = False  # the cause is somebody else's end, and may still be told
     cure: str = ""  # said when the job stops for it
 
@@ -64,7 +65,8 @@ class FailureClass:
         ends = [f"{self.repeats} times the same at one step: stop"] if self.repeats else []
         ends += [f"after {self.limit} without progress: stop"] if self.limit else []
         wait = f", waiting {', '.join(map(str, self.pauses))} s" if self.pauses else ""
-        return "; ".join([f"restart{wait}", *ends])
+        older = " from an older checkpoint" if self.older else ""
+        return "; ".join([f"restart{older}{wait}", *ends])
 
 
 CLASSES = (
@@ -172,8 +174,10 @@ CLASSES = (
     FailureClass(
         NON_FINITE_LOSS,
         "the loss is NaN or infinite (NonFiniteLossError)",
-        "One more try helps where a device computed wrongly once. Arithmetic that blows up does so again.",
+        "One more try helps where a device computed wrongly once, if what it left is not gone on from: an older "
+        "checkpoint, and no memory. Arithmetic that blows up does so again.",
         limit=1,
+        older=True,
         blames_node=True,
         cure="Lower the learning rate, clip gradients or mend the data at that step.",
     ),

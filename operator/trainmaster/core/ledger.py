@@ -122,6 +122,9 @@ def _line(facts: Facts, failure: Failure, stop: Stop | None, symptom: RestartRec
     free = " It costs no restart budget." if failure.failure_class in classes.FREE else ""
     step = symptom.step if symptom else min(failure.step, facts.job.spec.training.steps or failure.step)
     decision, why = RESTART, f"Restarting from step {resumes_at}.{free}"
+    older = classes.of(failure.failure_class).older and resumes_at and not symptom
+    if older:
+        why = f"Restarting from an older checkpoint than that of step {resumes_at}, which may hold what went wrong."
     if stop:
         # Where members live alone, no other's end is a cause.
         echo = failure.failure_class in classes.SYMPTOMS and not facts.job.spec.independent
@@ -137,6 +140,7 @@ def _line(facts: Facts, failure: Failure, stop: Stop | None, symptom: RestartRec
         step=step,
         steps_lost=max(0, step - resumes_at),
         fingerprint=failure.fingerprint,
+        resume_before=resumes_at if older else None,
         stacks=failure.stacks or None,
         decision=decision,
         why=why,

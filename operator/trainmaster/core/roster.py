@@ -23,7 +23,14 @@ def roster(facts: Facts) -> Roster | None:
         rank += slot.ranks
     first = facts.slots[0]
     meeting = _rendezvous(first.heartbeat, facts.status.attempt)
-    return Roster(facts.status.attempt, tuple(members), _address(first), meeting) if meeting else None
+    before = _resume_before(facts)
+    return Roster(facts.status.attempt, tuple(members), _address(first), meeting, before) if meeting else None
+
+
+def _resume_before(facts: Facts) -> int | None:
+    """What the line of the failure that this attempt follows says of the checkpoints that may be gone on from."""
+    last = facts.status.restarts[-1] if facts.status.restarts else None
+    return last.resume_before if last and last.attempt == facts.status.attempt - 1 else None
 
 
 def _of_members(facts: Facts) -> Roster | None:

@@ -58,6 +58,7 @@ class Roster:
     members: Tuple[Member, ...]
     rendezvous_address: str
     rendezvous: Rendezvous
+    resume_before: Optional[int] = None  # go on from a checkpoint older than this step, if there is one
     independent: bool = False  # members come and go one by one: a changed line concerns that member alone
 
     @property

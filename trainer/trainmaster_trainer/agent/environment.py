@@ -84,6 +84,7 @@ def _trainmaster(place: Place) -> Dict[str, str]:
         names.ENV_STACKS_FILE: place.stacks_file,
         names.ENV_ROSTER: place.roster_file,
         names.ENV_MEMORY: place.memory_folder,
+        names.ENV_RESUME_BEFORE: "" if place.roster.resume_before is None else str(place.roster.resume_before),
     }
 
 

@@ -34,6 +34,9 @@ def find_remote(remote: Remote, settings: Settings, group: Group, expected: Shap
         ConfigurationError: it is good, but another model's.
     """
     here = [one for one in remote.saved() if lineage.holds(one.attempt, one.step)] if group.is_first else []
+    before = settings.resume_before
+    if before is not None:
+        here.sort(key=lambda one: one.step >= before)  # the doubtful ones last
     for row in group.broadcast([dataclasses.astuple(one) for one in here]):
         loaded = _fetch(remote, Saved(*row), settings, group, expected)
         if loaded is not None:

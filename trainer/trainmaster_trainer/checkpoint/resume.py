@@ -59,7 +59,8 @@ def resume(settings: Settings, group: Group, strategy: Strategy) -> Resumed:
     told = lineage.read(settings.checkpoints, settings.job_uid, remote)
     known = Lineage.merged(map(_lineage, group.gather(sorted(told.resumed.items()))))
     durable = _newest_step(settings, group, remote)
-    recalled = recall(settings, group, expected, known, durable) if strategy.snapshots is not Snapshots.NONE else None
+    remembers = strategy.snapshots is not Snapshots.NONE and settings.resume_before is None
+    recalled = recall(settings, group, expected, known, durable) if remembers else None
     if recalled is not None:
         resumed = _from_memory(recalled, durable, settings, group, strategy)
     else:
@@ -108,7 +109,9 @@ def _from_checkpoint(expected: Shapes, settings: Settings, group: Group, strateg
         loaded = find_remote(remote, settings, group, expected, known)
     else:
         find = _find_shared if plan.checkpoint_shared else _find_private
-        loaded = find(settings.checkpoints, group, expected)
+        loaded = find(settings.checkpoints, group, expected, settings.resume_before)
+        if loaded is None and settings.resume_before is not None:
+            loaded = find(settings.checkpoints, group, expected, None)  # none is older: better this one than none
     if loaded is None and plan.resume_from is not None:
         loaded = _find_elsewhere(Path(plan.resume_from), plan.resume_step, group, expected)
     step = loaded.manifest.step if loaded else 0
@@ -125,8 +128,7 @@ def _from_checkpoint(expected: Shapes, settings: Settings, group: Group, strateg
     return step
 
 
-def _find_shared(folder: Path, group: Group, expected: Shapes) -> Loaded | None:
-    below: int | None = None
+def _find_shared(folder: Path, group: Group, expected: Shapes, below: int | None) -> Loaded | None:
     while True:
         chosen = _look_from_first_rank(folder, group, expected, below)
         step = group.broadcast(chosen.manifest.step if chosen else None)
@@ -162,7 +164,7 @@ def _look(folder: Path, expected: Shapes, below: int | None = None) -> tuple[Loa
 def _find_elsewhere(folder: Path, step: int | None, group: Group, expected: Shapes) -> Loaded:
     field = "spec.checkpoint.resumeFrom"
     if step is None:
-        loaded = _find_shared(folder, group, expected)
+        loaded = _find_shared(folder, group, expected, None)
         if loaded is None:
             raise ConfigurationError(
                 f"{field}: there is no good checkpoint in {folder}. Correct the path or take it out."
@@ -176,8 +178,8 @@ def _find_elsewhere(folder: Path, step: int | None, group: Group, expected: Shap
         ) from None
 
 
-def _find_private(folder: Path, group: Group, expected: Shapes) -> Loaded | None:
-    found, problem = _look(folder, expected) if group.local_rank == 0 else (None, "")
+def _find_private(folder: Path, group: Group, expected: Shapes, below: int | None) -> Loaded | None:
+    found, problem = _look(folder, expected, below) if group.local_rank == 0 else (None, "")
     problems = [text for text in group.gather(problem) if text]
     if problems:
         raise ConfigurationError(problems[0])
