@@ -44,6 +44,8 @@ def test_as_torchrun_would() -> None:
         "TRAINMASTER_PROGRESS_FILE": "/progress",
         "TRAINMASTER_STACKS_FILE": "/stacks",
         "TRAINMASTER_ROSTER": "/roster",
+        "TRAINMASTER_MEMORY": "",
+        "TRAINMASTER_RESUME_BEFORE": "",
     }
 
 
