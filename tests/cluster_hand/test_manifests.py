@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from trainmaster.api.job import TrainingJob
+from trainmaster.api.status import CheckpointStatus
 from trainmaster.cluster import container, manifests
 from trainmaster.cluster.manifests import PodSettings
 from trainmaster.wire import codec, names
@@ -261,3 +262,12 @@ def test_tpu_chips_are_asked_for_by_their_own_name() -> None:
     spec = the_pod(a_job().with_workers(1, accelerator="tpu", gpus=4))["spec"]
     assert "nodeSelector" not in spec
     assert spec["containers"][0]["resources"]["limits"] == {"google.com/tpu": "4"}
+
+
+@pytest.mark.parametrize(("seconds", "grace"), [(None, 30), (0.5, 30), (20.0, 70), (1e9, 3600)])
+def test_pods_get_three_times_the_measured_time_to_save(seconds: float | None, grace: int) -> None:
+    job = a_job().build()
+    saved = CheckpointStatus(step=5, seconds=seconds)
+    pod = the_pod(job.model_copy(update={"status": job.status.model_copy(update={"checkpoint": saved})}))
+    assert pod["spec"]["terminationGracePeriodSeconds"] == grace
+    assert the_variables(pod)[names.ENV_GRACE] == str(grace - 10)

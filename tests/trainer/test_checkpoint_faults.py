@@ -145,7 +145,7 @@ ACCIDENTS: dict[str, tuple[Harm, str]] = {
         lambda p: shutil.copy(p.parent / "step-00000004" / "manifest.json", p / "manifest.json"),
         "manifest.json is of step 4 in the folder of step 6",
     ),
-    "newer format": (lambda p: rewrite_manifest(p, lambda m: m.update(format=2)), "has format 2; this version reads 1"),
+    "newer format": (lambda p: rewrite_manifest(p, lambda m: m.update(format=3)), "has format 3; this version reads 2"),
     "a file instead": (become_a_file, "step-00000006 is not a folder"),
 }
 
@@ -170,10 +170,10 @@ ATTACKS: dict[str, tuple[Harm, str]] = {
     "pickle": (lambda p: rewrite_shard(p, pickle.dumps(Bomb())), SHARD_0),
     "torch.save": (lambda p: rewrite_shard(p, torch_saved(Bomb())), SHARD_0),
     "huge header": (lambda p: rewrite_shard(p, (1 << 40).to_bytes(8, "little") + b"{}"), "claims a header of"),
-    "header of nothing": (lambda p: rewrite_shard(p, b"\0" * 8), "is not a safetensors file"),
+    "header of nothing": (lambda p: rewrite_shard(p, b"\0" * 8), "does not have the bytes of the tensors"),
     "nested header": (
         lambda p: rewrite_shard(p, (90_000).to_bytes(8, "little") + b"[" * 90_000),
-        "is not a safetensors file",
+        "does not have the bytes of the tensors",
     ),
     "nested manifest": (lambda p: (p / "manifest.json").write_text("[" * 100_000), "is not a manifest"),
     "not an object": (lambda p: (p / "manifest.json").write_text("17"), "is not a manifest"),
@@ -184,7 +184,7 @@ ATTACKS: dict[str, tuple[Harm, str]] = {
     "scalars gone": (lambda p: rewrite_manifest(p, lambda m: m.update(scalars=17)), "expected an object"),
     "tensor renamed": (
         lambda p: rewrite_manifest(p, lambda m: m["shards"][0]["tensors"].update(x=TENSOR)),
-        "differ in having the tensor x",
+        "does not have the bytes of the tensors",
     ),
 }
 LIES_ABOUT_THE_MODEL = ("shape lies", "offset lies", "dtype lies")

@@ -114,6 +114,8 @@ class CheckpointStatus(StatusModel):
     """When it was complete."""
     sha256: ClippedText = ""
     """The SHA-256 of the whole model in it."""
+    seconds: Seconds | None = None
+    """How long it took, from the step's end until it was complete. Pods get three times that to save before they go."""
 
 
 class ReplicaStatus(StatusModel):

@@ -10,6 +10,7 @@ from typing import Any
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.replicas import ReplicaSpec
 from trainmaster.core.environment import agent_environment
+from trainmaster.core.grace import FOR_LAST_WORDS, grace_seconds
 from trainmaster.wire import names
 
 Document = dict[str, Any]
@@ -89,6 +90,7 @@ def trainer(place: Place, settings: PodSettings) -> Document:
         names.ENV_TOKEN_FILE: f"{TOKEN_FOLDER}/token",
         names.ENV_CHECKPOINTS: folder(place.job),
         names.ENV_SCRATCH: SCRATCH_FOLDER,
+        names.ENV_GRACE: str(max(0, _grace(place) - FOR_LAST_WORDS)),
     }
     container: Document = {
         "name": names.MAIN_CONTAINER,
@@ -154,6 +156,11 @@ def resources(replica: ReplicaSpec) -> Document:
 def variables(values: dict[str, str]) -> list[Document]:
     """As a container's `env`."""
     return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def _grace(place: Place) -> int:
+    template = place.spec.template.to_dict() if place.spec.template else {}
+    return int((template.get("spec") or {}).get("terminationGracePeriodSeconds") or grace_seconds(place.job))
 
 
 def _amounts(replica: ReplicaSpec) -> list[tuple[str, dict[str, str]]]:

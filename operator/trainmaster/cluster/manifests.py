@@ -12,6 +12,7 @@ from trainmaster.cluster import container
 from trainmaster.cluster.affinity import keeping_away
 from trainmaster.cluster.container import Place, PodSettings
 from trainmaster.cluster.overlay import lay
+from trainmaster.core.grace import grace_seconds
 from trainmaster.core.rules.avoidance import in_force
 from trainmaster.wire import names
 
@@ -20,7 +21,6 @@ __all__ = ["Document", "PodSettings", "labels", "pod", "service"]
 Document = dict[str, Any]
 
 USER = 65532
-GRACE_SECONDS = 30
 _NODE_LOST = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _GPU_MODEL = "nvidia.com/gpu.product"
 _FROM_TEMPLATE = ("labels", "annotations")
@@ -90,7 +90,7 @@ def _defaults(place: Place) -> Document:
     return {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "terminationGracePeriodSeconds": grace_seconds(place.job),
         # torch asks for its peers' names at every start, only to log them: a cluster whose DNS is ill must not cost
         # ten seconds each time.
         "dnsConfig": {"options": [{"name": "timeout", "value": "1"}, {"name": "attempts", "value": "2"}]},

@@ -115,7 +115,10 @@ class Facts:
         if newest is None or (written and written.step >= newest.step):
             return written
         return CheckpointStatus(
-            step=figures.count(newest.step), time=figures.moment(newest.time), sha256=figures.legible(newest.sha256)
+            step=figures.count(newest.step),
+            time=figures.moment(newest.time),
+            sha256=figures.legible(newest.sha256),
+            seconds=figures.seconds(newest.seconds) if newest.seconds is not None else None,
         )
 
     def _may_be(self, record: messages.CheckpointRecord) -> bool:

@@ -122,6 +122,7 @@ class CheckpointRecord:
     step: int
     time: float
     sha256: str
+    seconds: Optional[float] = None  # from the step's end until it was complete
 
 
 @dataclass(frozen=True)

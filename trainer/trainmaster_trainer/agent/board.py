@@ -89,7 +89,8 @@ def read_checkpoint(folder: str, step: int) -> Optional[CheckpointRecord]:
     try:
         path = Path(folder) / f"step-{step:08d}" / "manifest.json"
         manifest = json.loads(path.read_text(encoding="utf-8"))
-        return CheckpointRecord(int(manifest["step"]), float(manifest["time"]), str(manifest["model_sha256"]))
+        seconds = float(manifest["seconds"]) if "seconds" in manifest else None
+        return CheckpointRecord(int(manifest["step"]), float(manifest["time"]), str(manifest["model_sha256"]), seconds)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -22,7 +22,7 @@ from trainmaster_trainer.checkpoint.layout import MANIFEST, open_regular
 from trainmaster_trainer.checkpoint.shard import CorruptCheckpointError, ShardRecord, TensorRecord
 from trainmaster_trainer.checkpoint.state import MODEL, Shapes
 
-FORMAT = 1
+FORMAT = 2
 MAX_MANIFEST = 1 << 26  # bytes: 100,000 shards of tensors, and no bomb
 _SHARD_FILE = re.compile(r"shard-\d{5}-of-\d{5}\.safetensors")
 
@@ -52,6 +52,7 @@ class Manifest:
     scalars: dict[str, Any] = field(default_factory=dict)
     rng_ranks: tuple[int, ...] = ()  # whose generators are in the shards, as rng/<rank>/<generator>
     job: str = ""
+    seconds: float | None = None  # from the step's end until it was complete
     format: int = FORMAT
     digest: str = ""
 

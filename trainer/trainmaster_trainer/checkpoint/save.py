@@ -66,6 +66,7 @@ class Saver:
         self._fence = layout.Fence(self._folder, settings.job_uid, settings.attempt, self._remote)
         self._thread: threading.Thread | None = None
         self._problem = ""  # of the last save
+        self._began = 0.0
         self.committed_step = 0
 
     def prepare(self) -> None:
@@ -97,6 +98,7 @@ class Saver:
         `before_commit` runs in the background too, when the checkpoint is about to become visible.
         """
         self.wait(needed=False)
+        self._began = time.monotonic()
         generators = self._generators()
         tensors = self._writers.collect(state) | generators
         if not self._writes:
@@ -253,6 +255,7 @@ class Saver:
             scalars=scalars,
             rng_ranks=tuple(sorted({int(name.split("/")[1]) for name in tensors if name.startswith(RNG)})),
             job=self._settings.job_uid,
+            seconds=round(time.monotonic() - self._began, 3),
         )
 
 

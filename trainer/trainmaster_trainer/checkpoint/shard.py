@@ -8,10 +8,13 @@ hash were found right, so that its parser never sees foreign bytes.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
+import math
 import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +24,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from trainmaster_trainer.checkpoint.layout import open_regular, write_all
-from trainmaster_trainer.checkpoint.state import MODEL, dtype_name
+from trainmaster_trainer.checkpoint.state import dtype_name
 
 DTYPES = {
     torch.float64: "F64",
@@ -42,6 +45,8 @@ DTYPES = {
     torch.complex64: "C64",
 }
 HEADER_LENGTH = 8  # bytes of the number before the header
+_THREADS = min(4, os.cpu_count() or 1)
+_WORTH_THREADS = 1 << 20  # bytes
 MAX_HEADER = 100_000_000  # the library's own limit
 
 
@@ -53,8 +58,7 @@ class CorruptCheckpointError(Exception):
 class TensorRecord:
     """What the manifest says of one tensor, or of the piece of it that one shard holds.
 
-    `offset` is where the piece begins in each dimension; a whole tensor begins at zero. `sha256` is of its bytes and
-    kept for the model's whole tensors only.
+    `offset` is where the piece begins in each dimension; a whole tensor begins at zero. `sha256` is of its bytes.
     """
 
     dtype: str
@@ -65,7 +69,10 @@ class TensorRecord:
 
 @dataclass(frozen=True)
 class ShardRecord:
-    """What the manifest says of one file."""
+    """What the manifest says of one file. `sha256` is of its header and of the hashes of its tensors, in their order.
+
+    So every byte is hashed once, and several threads can share the work.
+    """
 
     file: str
     length: int
@@ -78,25 +85,33 @@ def write_shard(path: Path, tensors: Mapping[str, Tensor]) -> ShardRecord:
     # Wide elements first keeps every tensor aligned; the names make the file a pure function of its content.
     names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
     header = _header({name: tensors[name] for name in names})
-    whole = hashlib.sha256()
-    records = {}
+    parts = [memory(tensors[name]) for name in names]
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
-        length = _put(descriptor, memoryview(header), whole)
-        for name in names:
-            data = memory(tensors[name])
-            length += _put(descriptor, data, whole)
-            records[name] = record_of(name, tensors[name], data)
-        os.fsync(descriptor)
+        with ThreadPoolExecutor(_THREADS) as threads:  # hashing and writing both let go of the interpreter's lock
+            digests = threads.map(_sha256, parts)
+            for data in (memoryview(header), *parts):
+                write_all(descriptor, data)
+            os.fsync(descriptor)
+            known = dict(zip(names, digests, strict=True))
     finally:
         os.close(descriptor)
-    return ShardRecord(path.name, length, whole.hexdigest(), records)
+    records = {name: record_of(tensors[name], known[name]) for name in names}
+    length = len(header) + sum(map(len, parts))
+    return ShardRecord(path.name, length, _whole(header, [known[name] for name in names]), records)
 
 
-def record_of(name: str, tensor: Tensor, data: memoryview) -> TensorRecord:
+def record_of(tensor: Tensor, digest: str) -> TensorRecord:
     """The record of a whole tensor."""
-    digest = hashlib.sha256(data).hexdigest() if name.startswith(MODEL) else ""
     return TensorRecord(dtype_name(tensor.dtype), tuple(tensor.shape), (0,) * tensor.dim(), digest)
+
+
+def _sha256(data: memoryview) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _whole(header: bytes, digests: Iterable[str]) -> str:
+    return hashlib.sha256(b"".join((header, *(digest.encode() for digest in digests)))).hexdigest()
 
 
 def memory(tensor: Tensor) -> memoryview:
@@ -104,12 +119,6 @@ def memory(tensor: Tensor) -> memoryview:
     if not tensor.numel():
         return memoryview(b"")
     return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]  # arrays are buffers
-
-
-def _put(descriptor: int, data: memoryview, digest: Any) -> int:
-    digest.update(data)
-    write_all(descriptor, data)
-    return len(data)
 
 
 def _header(tensors: Mapping[str, Tensor]) -> bytes:
@@ -163,10 +172,39 @@ def _verify_open_file(descriptor: int, record: ShardRecord) -> None:
         header = int.from_bytes(data[:HEADER_LENGTH], "little")
         if header > min(MAX_HEADER, length - HEADER_LENGTH):
             raise CorruptCheckpointError(f"{record.file} claims a header of {header} bytes")
-        if hashlib.sha256(data).hexdigest() != record.sha256:
+        with memoryview(data) as view:
+            _verify_hashes(view, HEADER_LENGTH + header, record)
+
+
+def _verify_hashes(data: memoryview, start: int, record: ShardRecord) -> None:
+    """The names' order in the file is known, so nothing of it has to be parsed before it is trusted."""
+    items = sorted(record.tensors.items(), key=lambda item: (-_item_size(item[1]), item[0]))
+    ends = list(itertools.accumulate((_size(tensor) for _, tensor in items), initial=start))
+    if ends[-1] != len(data):
+        raise CorruptCheckpointError(f"{record.file} does not have the bytes of the tensors that the manifest names")
+    if len(data) < _WORTH_THREADS:
+        found = [_sha256(data[first:end]) for first, end in itertools.pairwise(ends)]
+    else:
+        with ThreadPoolExecutor(_THREADS) as threads:
+            found = list(threads.map(lambda ends: _sha256(data[ends[0] : ends[1]]), itertools.pairwise(ends)))
+    for (name, tensor), digest in zip(items, found, strict=True):
+        if digest != tensor.sha256:
             raise CorruptCheckpointError(
-                f"{record.file} does not have the SHA-256 of the manifest: its content has changed"
+                f"{record.file} does not have the SHA-256 of the manifest: the content of {name} has changed"
             )
+    if _whole(bytes(data[:start]), found) != record.sha256:
+        raise CorruptCheckpointError(f"{record.file} does not have the SHA-256 of the manifest: its header has changed")
+
+
+def _size(tensor: TensorRecord) -> int:
+    return math.prod(tensor.shape) * _item_size(tensor)
+
+
+def _item_size(tensor: TensorRecord) -> int:
+    dtype = getattr(torch, tensor.dtype, None)
+    if not isinstance(dtype, torch.dtype):
+        raise CorruptCheckpointError(f"{tensor.dtype!r} is no dtype")
+    return dtype.itemsize
 
 
 def _verify_tensors(record: ShardRecord, tensors: Mapping[str, Tensor]) -> None:
