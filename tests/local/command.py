@@ -201,8 +201,8 @@ class Command:
         """Of the process that is, or was, this rank."""
         return int((self.folder / f"rank-{rank}-{attempt}.txt").read_text().split()[0])
 
-    def agents(self) -> dict[int, int]:
-        """Index of the worker to the pid of its agent."""
+    def agents(self, role: str = names.WORKER) -> dict[int, int]:
+        """Index of the worker (or server) to the pid of its agent."""
         found = {}
         for pid in self.processes():
             try:
@@ -210,7 +210,7 @@ class Command:
                 environment = _environment(pid)
             except OSError:
                 continue
-            if b"trainmaster_trainer.agent" in command:
+            if b"trainmaster_trainer.agent" in command and environment[names.ENV_ROLE] == role:
                 found[int(environment[names.ENV_INDEX])] = pid
         return found
 

@@ -1,0 +1,65 @@
+"""Members that come and go one by one, run as a user runs them: what dies comes back alone, the others train on."""
+
+from __future__ import annotations
+
+import collections
+import json
+import shutil
+import signal
+from typing import Any
+
+from tests.local.command import TASKS, Command, a_job, kill
+
+STEPS, HELD = 30, 20
+
+
+def a_crew(command: Command, servers: int) -> dict[str, Any]:
+    shutil.copy(TASKS / "crew.py", command.folder)
+    return a_job(
+        strategy={"type": "ParameterServer"},
+        parameterServers={"replicas": servers},
+        training={"command": ["python", "crew.py", str(STEPS), str(HELD)], "steps": STEPS},
+        failurePolicy={"hangSeconds": 600},
+    )
+
+
+def starts(command: Command) -> dict[str, list[str]]:
+    """Who was started, by the attempt of each start."""
+    found: dict[str, list[str]] = collections.defaultdict(list)
+    for line in (command.folder / "starts.jsonl").read_text().splitlines():
+        found[json.loads(line)["who"]].append(json.loads(line)["attempt"])
+    return dict(found)
+
+
+def test_a_worker_a_server_and_an_agent_come_back_alone(command: Command) -> None:
+    command.make_gate()
+    command.start(a_crew(command, servers=2))
+    command.until_step(HELD - 1)
+    kill(command.rank_pid(1), signal.SIGKILL)
+    command.until_event("MemberRestarted")
+    kill(command.rank_pid(3), signal.SIGKILL)
+    command.until_event("MemberRestarted")
+    kill(command.agents()[1], signal.SIGKILL)
+    command.until_event("ReplicaReplaced")
+    command.open_gate()
+    assert command.end() == 0, command.stderr
+    status = command.status
+    assert (status["phase"], status["attempt"], status["restartCount"]) == ("Succeeded", 1, 3)
+    assert all("the others train on" in line["why"] for line in status["restarts"])
+    again = {who: len(attempts) for who, attempts in starts(command).items()}
+    assert again.pop("worker-0") == again.pop("parameterServer-0") == 1, "nobody disturbed them"
+    assert sum(again.values()) >= 4
+    assert [(command.folder / f"parameterServer-{index}.saved").exists() for index in (0, 1)] == [True, True]
+    assert int((command.folder / "parameterServer-0.count").read_text()) >= 2 * STEPS
+
+
+def test_when_the_only_server_dies_all_start_again(command: Command) -> None:
+    command.make_gate()
+    command.start(a_crew(command, servers=1))
+    command.until_step(HELD - 1)
+    kill(command.rank_pid(2), signal.SIGKILL)
+    command.until_event("Restarting")
+    command.open_gate()
+    assert command.end() == 0, command.stderr
+    assert command.status["attempt"] == 2
+    assert starts(command) == {who: ["1", "2"] for who in ("worker-0", "worker-1", "parameterServer-0")}
