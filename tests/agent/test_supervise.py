@@ -47,6 +47,14 @@ def alone(start: int, peers: int = 1) -> OrdersArrived:
     )
 
 
+def moved(start: int) -> OrdersArrived:
+    """The same, and the first worker has come back elsewhere."""
+    orders = alone(start).orders
+    assert orders.roster
+    roster = dataclasses.replace(orders.roster, rendezvous_address="10.0.9.9")
+    return OrdersArrived(dataclasses.replace(orders, roster=roster))
+
+
 def wait(attempt: int) -> OrdersArrived:
     return OrdersArrived(Orders(messages.WAIT, attempt, "why", grace_seconds=3.0))
 
@@ -129,6 +137,7 @@ TABLE: dict[str, tuple[list[supervise.Event], str, int, tuple[supervise.Action, 
     "a late answer names an older start": ([alone(1), alone(0)], "Running", 1, ()),
     "who finished stays finished": ([alone(0), done(1, 0), done(1, 1), alone(0, 3)], "Finished", 1, (SHARE_ALONE, NOW)),
     "who died waits for its line": ([alone(0), died(1, 0), died(1, 1), alone(0, 3)], "Failed", 1, (SHARE_ALONE, NOW)),
+    "the first worker is another": ([alone(0), moved(0)], "Running", 1, (ShareRoster(moved(0).orders.roster), NOW)),
     "our ranks change": ([run(1), run(1, ranks=3)], "Running", 1, (FAST,)),
     "the meeting point changes": ([run(1), run(1, port=2)], "Running", 1, (FAST,)),
 }  # fmt: skip

@@ -6,6 +6,7 @@ What an agent decides is decided by the code that decides it in a pod; only proc
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -53,6 +54,7 @@ class SimulatedAgent:
     silent: bool = False  # nothing reaches it, and nothing that it says is heard
     _agent: Agent = field(init=False)
     _port: int = 40000
+    _doors: int = 50000  # where the ranks of the next lonely start are reached
     _sequence: int = 0
     _seen: str = ""
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
@@ -105,13 +107,22 @@ class SimulatedAgent:
                 pass
 
     def _start_ranks(self, roster: Roster) -> None:
-        if roster.rendezvous == self._offer():
+        if (roster.rendezvous.port, roster.rendezvous.key) == (self._offer().port, self._offer().key):
             self._port += 1
         self.group = self.job.group(roster)
+        if roster.independent:
+            self.group.check_ports(self.pod, roster, self._offer().ports)
+            self._doors += 1
         self.group.join(self.pod.uid, tuple(sorted(self._agent.live)), self.handle)
 
     def _offer(self) -> Rendezvous:
-        return Rendezvous(self._port, f"{self.pod.name}:{self._port}")
+        return Rendezvous(self._port, f"{self.pod.name}:{self._port}", (self._doors,))
+
+    def _rendezvous(self) -> Rendezvous | None:
+        """As the real one: its own ports are those of its line."""
+        roster = self._agent.roster
+        line = supervise.member_of(roster, self.pod.role, self.pod.index) if roster else None
+        return dataclasses.replace(roster.rendezvous, ports=line.ports if line else ()) if roster else None
 
     def _heartbeat(self, hold: bool) -> Heartbeat:
         self._sequence += 1
@@ -128,7 +139,8 @@ class SimulatedAgent:
             state=self._agent.state,
             attempt=self._agent.attempt,
             offer=self._offer(),
-            rendezvous=roster.rendezvous if roster else None,
+            rendezvous=self._rendezvous(),
+            start=self._agent.start,
             roster_digest=roster.digest if roster else "",
             ranks=group.progress(self.pod.uid) if group and mine and self._agent.state != messages.WAITING else (),
             exit=self._agent.exit,

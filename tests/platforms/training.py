@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
+from trainmaster.core.observed import Replica
 from trainmaster.wire.messages import ErrorReport, RankProgress, Roster
 from trainmaster_trainer.agent.supervise import RankEnded
 
@@ -71,6 +72,9 @@ class Group:
     began: float | None = None
     first_step: int = 0
     broken: bool = False
+
+    def check_ports(self, pod: Replica, roster: Roster, offered: tuple[int, ...]) -> None:
+        """Only where members come and go (crew.py)."""
 
     def join(self, uid: str, ranks: tuple[int, ...], tell: Ended) -> None:
         """The ranks of one agent start. When all have met, training begins."""

@@ -20,6 +20,8 @@ from tests.platforms.server import ApiServer, Change, Pod
 
 # How long two living pods may share a slot, the API server's absence included.
 TWIN_SECONDS = 120.0
+# Orders that are heard later than this were not given before a member joined.
+LONG_SECONDS = 5.0
 
 
 class _Errors(logging.Handler):
@@ -44,9 +46,10 @@ class Watch:
     _statuses: dict[str, TrainingJobStatus] = field(default_factory=dict)
     _rosters: dict[tuple[str, int], str] = field(default_factory=dict)
     _running: dict[str, int] = field(default_factory=dict)
+    _members: dict[str, float] = field(default_factory=dict)  # slot -> since when it takes part
     _pods: dict[str, str] = field(default_factory=dict)
     _started: dict[str, datetime] = field(default_factory=dict)
-    _told: dict[tuple[str, str, int, int], str] = field(default_factory=dict)
+    _told: dict[tuple[str, str, int, int, int], str] = field(default_factory=dict)
 
     def violated(self, law: str) -> None:
         """Something happened that must not."""
@@ -78,6 +81,8 @@ class Watch:
     def _see_job(self, key: str, job: TrainingJob) -> None:
         before, after = self._statuses.get(key, TrainingJobStatus()), job.status
         self._statuses[key] = after
+        now = asyncio.get_running_loop().time()
+        self._members = {slot: self._members.get(slot, now) for slot in after.starts}  # of the only such job
         if before == after:
             return
         self.writes += 1
@@ -120,7 +125,7 @@ class Watch:
         if len(counted) > job.spec.failure_policy.max_restarts:
             self.violated(f"{len(counted)} restarts with a budget of {job.spec.failure_policy.max_restarts}")
         tries = [line.attempt for line in job.status.restarts]
-        if len(tries) != len(set(tries)):
+        if not job.spec.independent and len(tries) != len(set(tries)):
             self.violated(f"one attempt has two lines in the ledger: {tries}")
 
     # Pods.
@@ -157,7 +162,11 @@ class Watch:
         key = str(pod.owner)
         status = self._statuses.get(key, TrainingJobStatus())
         if orders.verb == messages.RUN:
-            place = key, pod.replica.role, pod.replica.index, orders.attempt
+            independent = orders.roster is not None and orders.roster.independent
+            incarnation = pod.replica.incarnation if independent else 0  # a group's attempt has one pod a slot
+            place = key, pod.replica.role, pod.replica.index, orders.attempt, incarnation
+            if independent and orders.roster:
+                self._check_members(orders.roster, status)
             if self._told.setdefault(place, pod.replica.uid) != pod.replica.uid:
                 self.violated(f"two pods were told to be {place}")
             # While a group gathers, nobody has been told to run the present attempt.
@@ -171,6 +180,30 @@ class Watch:
                 self.violated(f"{pod.replica.name} was told to run without being in the roster")
         if orders.verb == messages.EXIT and not status.finished:
             self.violated(f"{pod.replica.name} was sent home from a job that is {status.phase}")
+
+    def _check_members(self, roster: Roster, status: TrainingJobStatus) -> None:
+        """Who takes part, and each lonely start, is written before anybody is told."""
+        for member in roster.members:
+            slot = names.replica_key(member.role, member.index)
+            told = (roster.attempt, member.incarnation, member.start or 0)
+            if told > (status.attempt, status.incarnations.get(slot, 0), status.starts.get(slot, 2**53)):
+                self.violated(f"{slot} was named as {told} before it was written down")
+        named = {names.replica_key(member.role, member.index) for member in roster.members}
+        now = asyncio.get_running_loop().time()
+        for slot, since in self._members.items() if roster.attempt == status.attempt else ():
+            if slot not in named and now - since > LONG_SECONDS and self._lives(slot, status):
+                self.violated(f"{slot} trains, and the others were told that it has gone")
+
+    def _lives(self, slot: str, status: TrainingJobStatus) -> bool:
+        pods = [pod.replica for pod in self.server.pods.values() if pod.replica.alive]
+        own = status.incarnations.get(slot, 0)
+        return any((names.replica_key(pod.role, pod.index), pod.incarnation) == (slot, own) for pod in pods)
+
+    def new_crew(self, key: str, roster: Roster) -> None:
+        """The first members of an attempt start."""
+        before = self._rosters.setdefault((key, roster.attempt), roster.rendezvous.key)
+        if before != roster.rendezvous.key:
+            self.violated(f"attempt {roster.attempt} was begun with two keys")
 
     def ordered(self, key: str, orders: Orders) -> None:
         """The operator gives these orders."""

@@ -26,6 +26,7 @@ from trainmaster.wire.messages import CheckpointRecord, Heartbeat, Orders, Roste
 from tests.builders import JobBuilder, a_job
 from tests.platforms.agents import AwayError, SimulatedAgent
 from tests.platforms.clock import EPOCH
+from tests.platforms.crew import Crew
 from tests.platforms.nodes import Nodes
 from tests.platforms.server import ApiServer, Pod
 from tests.platforms.training import Group, Plan, Storage
@@ -67,10 +68,22 @@ class SimulatedJob:
 
     def group(self, roster: Roster) -> Group:
         """Where the ranks of this roster meet."""
+        if roster.independent:
+            return self._crew(roster)
         if roster.digest not in self.groups:
             self.watch.new_group(self.name, roster)
             self.groups[roster.digest] = Group(roster, self.plan, self.storage, self.random)
         return self.groups[roster.digest]
+
+    def _crew(self, roster: Roster) -> Crew:
+        """One for all that have the attempt's key, whoever comes and goes."""
+        name = f"{roster.attempt}:{roster.rendezvous.key}"
+        if name not in self.groups:
+            self.watch.new_crew(self.name, roster)
+            self.groups[name] = Crew(roster, self.plan, self.storage, self.random, violated=self.watch.violated)
+        crew = self.groups[name]
+        assert isinstance(crew, Crew)
+        return crew
 
     def newest(self) -> CheckpointRecord | None:
         """The newest complete checkpoint."""

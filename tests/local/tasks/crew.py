@@ -38,8 +38,13 @@ def keep(value: int) -> None:
     new.replace(OWN_COUNT)
 
 
+def leave(*_: object) -> None:
+    Path(f"{KEY}.saved").touch()
+    os._exit(0)
+
+
 def serve() -> None:
-    signal.signal(signal.SIGTERM, lambda *_: (Path(f"{KEY}.saved").touch(), os._exit(0)))
+    signal.signal(signal.SIGTERM, leave)
     listener = socket.socket(fileno=int(os.environ[names.ENV_LISTEN]))
     while True:
         line, _ = listener.accept()

@@ -181,7 +181,7 @@ def _same_start(agent: Agent, old: Roster, new: Roster) -> bool:
     """Whether ranks started with `old` may go on under `new`: strategies without a group let members come and go."""
     return (
         old.rendezvous == new.rendezvous
-        and old.rendezvous_address == new.rendezvous_address
+        and (new.independent or old.rendezvous_address == new.rendezvous_address)  # the first worker may be another
         and member_of(old, agent.role, agent.index) == member_of(new, agent.role, agent.index)
     )
 
