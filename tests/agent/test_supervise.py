@@ -38,6 +38,10 @@ def run(attempt: int, **more: int) -> OrdersArrived:
     return OrdersArrived(Orders(messages.RUN, attempt, "why", a_roster(attempt, **more), grace_seconds=0.5))
 
 
+def ordered(roster: Roster) -> OrdersArrived:
+    return OrdersArrived(Orders(messages.RUN, roster.attempt, "why", roster, grace_seconds=0.5))
+
+
 def alone(start: int, peers: int = 1) -> OrdersArrived:
     """Attempt 1 of members that come and go; our own line says `start`."""
     group = a_roster(1, peers=peers)
@@ -47,12 +51,9 @@ def alone(start: int, peers: int = 1) -> OrdersArrived:
     )
 
 
-def moved(start: int) -> OrdersArrived:
+def moved() -> Roster:
     """The same, and the first worker has come back elsewhere."""
-    orders = alone(start).orders
-    assert orders.roster
-    roster = dataclasses.replace(orders.roster, rendezvous_address="10.0.9.9")
-    return OrdersArrived(dataclasses.replace(orders, roster=roster))
+    return dataclasses.replace(alone(0).orders.roster or a_roster(1), rendezvous_address="10.0.9.9")
 
 
 def wait(attempt: int) -> OrdersArrived:
@@ -137,7 +138,7 @@ TABLE: dict[str, tuple[list[supervise.Event], str, int, tuple[supervise.Action, 
     "a late answer names an older start": ([alone(1), alone(0)], "Running", 1, ()),
     "who finished stays finished": ([alone(0), done(1, 0), done(1, 1), alone(0, 3)], "Finished", 1, (SHARE_ALONE, NOW)),
     "who died waits for its line": ([alone(0), died(1, 0), died(1, 1), alone(0, 3)], "Failed", 1, (SHARE_ALONE, NOW)),
-    "the first worker is another": ([alone(0), moved(0)], "Running", 1, (ShareRoster(moved(0).orders.roster), NOW)),
+    "the first worker is another": ([alone(0), ordered(moved())], "Running", 1, (ShareRoster(moved()), NOW)),
     "our ranks change": ([run(1), run(1, ranks=3)], "Running", 1, (FAST,)),
     "the meeting point changes": ([run(1), run(1, port=2)], "Running", 1, (FAST,)),
 }  # fmt: skip

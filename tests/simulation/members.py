@@ -51,6 +51,7 @@ async def a_worker_dies(world: World) -> None:
 async def a_worker_dies_twice(world: World) -> None:
     await a_worker_dies(world)
     await world.step(60)
+    await world.until(lambda: (agent := world.agent("worker-1")) is not None and agent.state.start == 1, "its return")
     kill_rank(world, "worker-1")
 
 
