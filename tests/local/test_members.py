@@ -63,3 +63,41 @@ def test_when_the_only_server_dies_all_start_again(command: Command) -> None:
     assert command.end() == 0, command.stderr
     assert command.status["attempt"] == 2
     assert starts(command) == {who: ["1", "2"] for who in ("worker-0", "worker-1", "parameterServer-0")}
+
+
+def test_parameter_servers_bear_the_loss_of_a_worker_a_server_and_an_agent(command: Command) -> None:
+    """The real strategy: each share of the samples is trained once, whoever dies."""
+    command.make_gate()
+    job = a_job(
+        steps=60,
+        strategy={"type": "ParameterServer"},
+        parameterServers={"replicas": 2},
+        arguments={"hold_at": 10},
+    )
+    command.start(job)
+    command.until_step(3)
+    kill(command.rank_pid(1), signal.SIGKILL)
+    command.until_event("MemberRestarted")
+    kill(command.rank_pid(3), signal.SIGKILL)
+    command.until_event("MemberRestarted")
+    kill(command.agents()[1], signal.SIGKILL)
+    command.until_event("ReplicaReplaced")
+    command.open_gate()
+    assert command.end() == 0, command.stderr
+    status = command.status
+    assert (status["phase"], status["attempt"], status["restartCount"]) == ("Succeeded", 1, 3)
+    assert (status["progress"]["step"], status["checkpoint"]["step"]) == (60, 60)
+
+
+def test_the_only_parameter_server_comes_back_from_the_checkpoint(command: Command) -> None:
+    command.make_gate()
+    job = a_job(steps=60, strategy={"type": "ParameterServer"}, arguments={"hold_at": 15})
+    command.start(job)
+    command.until_step(3)
+    kill(command.rank_pid(2), signal.SIGKILL)
+    command.until_event("Restarting")
+    command.open_gate()
+    assert command.end() == 0, command.stderr
+    status = command.status
+    assert (status["attempt"], status["progress"]["step"], status["checkpoint"]["step"]) == (2, 60, 60)
+    assert status["parameterServers"]["desired"] == 1

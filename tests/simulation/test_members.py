@@ -21,8 +21,8 @@ FAULTS_OF = {"orders": (BEFORE,), "event": (BEFORE,)}
 def wrong(scenario: Lonely, world: World) -> list[str]:
     """What is wrong with how it ended; empty: nothing."""
     found, status = problems(scenario, world), world.status()
-    if status.attempt != scenario.attempt:
-        found.append(f"ended in attempt {status.attempt}, not {scenario.attempt}")
+    if status.attempt not in scenario.attempts:
+        found.append(f"ended in attempt {status.attempt}, not {scenario.attempts}")
     again = [slot for slot in scenario.undisturbed if starts(world).count(slot) != 1]
     return [*found, f"{again} were started more than once"] if again else found
 

@@ -21,6 +21,7 @@ STRATEGIES = (
     "Pipeline",
     "Tensor",
     "Mesh",
+    "ParameterServer",
 )
 """Strategy types that train today."""
 
