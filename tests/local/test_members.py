@@ -6,6 +6,7 @@ import collections
 import json
 import shutil
 import signal
+import time
 from typing import Any
 
 from tests.local.command import TASKS, Command, a_job, kill
@@ -65,6 +66,15 @@ def test_when_the_only_server_dies_all_start_again(command: Command) -> None:
     assert starts(command) == {who: ["1", "2"] for who in ("worker-0", "worker-1", "parameterServer-0")}
 
 
+def until_here(command: Command, *ranks: int) -> None:
+    """Until these ranks have made their task: the workers then go as far as the gate."""
+    command.until(lambda line: line.get("progress", {}).get("phase") == "Running")
+    until = time.monotonic() + 60
+    while not all((command.folder / f"rank-{rank}-1.txt").exists() for rank in ranks):
+        assert time.monotonic() < until, "a rank has not begun"
+        time.sleep(0.05)
+
+
 def test_parameter_servers_bear_the_loss_of_a_worker_a_server_and_an_agent(command: Command) -> None:
     """The real strategy: each share of the samples is trained once, whoever dies."""
     command.make_gate()
@@ -75,7 +85,7 @@ def test_parameter_servers_bear_the_loss_of_a_worker_a_server_and_an_agent(comma
         arguments={"hold_at": 10},
     )
     command.start(job)
-    command.until_step(3)
+    until_here(command, 0, 1, 2, 3)
     kill(command.rank_pid(1), signal.SIGKILL)
     command.until_event("MemberRestarted")
     kill(command.rank_pid(3), signal.SIGKILL)
@@ -93,7 +103,7 @@ def test_the_only_parameter_server_comes_back_from_the_checkpoint(command: Comma
     command.make_gate()
     job = a_job(steps=60, strategy={"type": "ParameterServer"}, arguments={"hold_at": 15})
     command.start(job)
-    command.until_step(3)
+    until_here(command, 0, 1, 2)
     kill(command.rank_pid(2), signal.SIGKILL)
     command.until_event("Restarting")
     command.open_gate()
