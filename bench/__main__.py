@@ -13,6 +13,7 @@ NAMES = (
     "all_reduce",
     "first_step",
     "loss_curves",
+    "model_parallel",
     "operator",
     "reproducible",
     "restart",

@@ -58,6 +58,16 @@ def test_losses_equal_those_of_one_device(
         assert job.result()["metrics"] == pytest.approx(expected.result()["metrics"], rel=1e-3)
 
 
+@pytest.mark.parametrize("world", [3])
+def test_tables_that_do_not_divide_are_split_all_the_same(new_job: NewJob, world: int) -> None:
+    """128 characters among three ranks; heads and hidden units divide."""
+    text: Options = TASKS["text"]
+    task = {**plan("text"), "arguments": {**text["arguments"], "heads": 3, "width": 24}}
+    expected = new_job("one", strategy="OneDevice", **task).run(1)
+    job = new_job("three", strategy="Tensor", **task).run(world)
+    assert job.losses() == pytest.approx(expected.losses(), rel=TOLERANCE)
+
+
 @pytest.mark.parametrize(
     ("strategy", "options", "world", "most"),
     [
