@@ -12,6 +12,7 @@ NAMES = (
     "corruption",
     "all_reduce",
     "first_step",
+    "kill_every",
     "loss_curves",
     "model_parallel",
     "operator",
