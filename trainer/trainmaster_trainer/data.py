@@ -76,7 +76,7 @@ class SampleOrder:
         positions = np.arange((step - 1) * self.batch_size, step * self.batch_size)
         epochs, offsets = np.divmod(positions, self.samples)
         result = np.empty(self.batch_size, dtype=np.int64)
-        for epoch in np.unique(epochs):
+        for epoch in range(epochs[0], epochs[-1] + 1):  # np.unique would import numpy.ma: 0.1 s of each start
             here = epochs == epoch
             result[here] = permutation(self.samples, self.seed, int(epoch))[offsets[here]]
         return result
