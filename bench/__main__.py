@@ -9,8 +9,10 @@ from docs import strategy_pages
 
 NAMES = (
     "advise",
-    "corruption",
     "all_reduce",
+    "corruption",
+    "data_parallel",
+    "driver_ring",
     "first_step",
     "kill_every",
     "loss_curves",

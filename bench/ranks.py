@@ -14,21 +14,32 @@ SCRIPTS = Path(__file__).parent / "scripts"
 PATIENCE = 500
 
 
-def run_ranks(script: str, ranks: int, *arguments: object, prefixes: Sequence[Sequence[str]] = (), **env: str) -> Any:
-    """The JSON that rank 0 wrote. `prefixes`: per rank, what goes before its command (a network namespace).
+def run_ranks(script: str, ranks: int, *arguments: object) -> Any:
+    """The JSON that rank 0 wrote; a process for each rank.
 
     Raises:
         RuntimeError: a rank failed.
     """
+    common = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+    return _run(script, [{**common, "RANK": str(rank)} for rank in range(ranks)], arguments)
+
+
+def run_script(script: str, *arguments: object, **environment: str) -> Any:
+    """The JSON that it wrote; one process, which makes what ranks it needs.
+
+    Raises:
+        RuntimeError: it failed.
+    """
+    return _run(script, [environment], arguments)
+
+
+def _run(script: str, environments: Sequence[dict[str, str]], arguments: Sequence[object]) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "answer.json"
         command = [sys.executable, str(SCRIPTS / script), str(answer), *map(str, arguments)]
-        common = {**os.environ, "WORLD_SIZE": str(ranks), "OMP_NUM_THREADS": "1", **env}
-        common.setdefault("MASTER_ADDR", "127.0.0.1")
-        common.setdefault("MASTER_PORT", str(_free_port()))
         processes = [
-            subprocess.Popen([*(prefixes[rank] if prefixes else ()), *command], env={**common, "RANK": str(rank)})
-            for rank in range(ranks)
+            subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1", **environment})
+            for environment in environments
         ]
         try:
             codes = [process.wait(PATIENCE) for process in processes]

@@ -12,6 +12,7 @@ exception is a layer that looks at its whole batch, such as BatchNorm: it sees t
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -34,6 +35,9 @@ from trainmaster_trainer.task import Task
 
 log = logging.getLogger(__name__)
 COMPRESSION = "compression"
+# torch 2.15 has a new name for it, and warns of the old one.
+_NEW = "forward_sync_buffers" in inspect.signature(DistributedDataParallel.__init__).parameters
+_BUFFERS_ARE_OURS: dict[str, Any] = {"forward_sync_buffers" if _NEW else "broadcast_buffers": False}
 
 
 class DataParallel(WholeModel):
@@ -46,7 +50,7 @@ class DataParallel(WholeModel):
         self.share = Share(group.rank, group.world_size)
         self.build(task, group)
         self.gradients = Gradients(group, algorithm, compression)
-        self.replica = DistributedDataParallel(self.model, broadcast_buffers=False)  # sends rank 0's weights to all
+        self.replica = DistributedDataParallel(self.model, **_BUFFERS_ARE_OURS)  # sends rank 0's weights to all
         self.gradients.attach(self.replica)
         self._rehearse = False
         self._remember: Callable[[], None] | None = None

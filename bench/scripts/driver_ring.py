@@ -1,0 +1,77 @@
+"""All ranks of `bench/driver_ring.py`: forked from one process with torch in it, each into its own namespace."""
+
+import ctypes
+import json
+import os
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from trainmaster_trainer.collectives.driver import Driver
+from trainmaster_trainer.collectives.links import Links
+from trainmaster_trainer.collectives.reducer import Reducer
+from trainmaster_trainer.collectives.ring import Ring
+
+_NETWORK = 0x40000000  # CLONE_NEWNET
+
+
+def main(answer: Path, rounds: int, size: int, namespaces: list[str]) -> int:
+    """Fork the ranks and wait for them; the exit code."""
+    children = []
+    for rank, namespace in enumerate(namespaces):
+        pid = os.fork()
+        if not pid:
+            _become_rank(rank, namespace, len(namespaces), answer, rounds, size)
+        children.append(pid)
+    return max(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0 for pid in children)
+
+
+def _become_rank(*arguments: Any) -> None:
+    code = 1
+    try:
+        rank, namespace, world, answer, rounds, size = arguments
+        libc = ctypes.CDLL(None, use_errno=True)
+        # Our end is the parent's: nothing may stay in a namespace.
+        libc.prctl(1, 9)
+        with Path(f"/run/netns/{namespace}").open() as entrance:
+            assert not libc.setns(entrance.fileno(), _NETWORK), os.strerror(ctypes.get_errno())
+        torch.set_num_threads(1)
+        dist.init_process_group("gloo", rank=rank, world_size=world, timeout=timedelta(seconds=120))
+        found = _measure(rank, world, rounds, size)
+        if rank == 0:
+            answer.write_text(json.dumps(found))
+        dist.barrier()
+        code = 0
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _measure(rank: int, world: int, rounds: int, size: int) -> dict[str, Any]:
+    contestants: dict[str, Reducer] = {
+        "driver": Driver(Links(), range(world), rank),
+        "ring": Ring(Links(), range(world), rank),
+    }
+    tensor = torch.ones(size // 4)
+    for reducer in contestants.values():
+        reducer.sum(torch.ones(1000))  # opens the connections
+        reducer.traffic.sent = reducer.traffic.received = 0
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(rounds):
+        for name, reducer in contestants.items():
+            dist.barrier()
+            begin = time.perf_counter()
+            reducer.sum(tensor)
+            dist.barrier()
+            seconds[name].append(time.perf_counter() - begin)
+    sent = {name: reducer.traffic.sent // rounds for name, reducer in contestants.items()}
+    received = {name: reducer.traffic.received // rounds for name, reducer in contestants.items()}
+    return {"seconds": seconds, "sent": sent, "received": received}
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]))
