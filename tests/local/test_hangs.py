@@ -45,7 +45,7 @@ def test_a_stopped_rank_is_named(command: Command, workers: int, gpus: int) -> N
     (line,) = command.status["restarts"]
     assert line["replica"].endswith("rank 1")
     assert "is stopped (SIGSTOP)" in line["evidence"]
-    assert 'all_reduce.py", line' in logs(command), "the stack of the rank that was stopped"
+    assert 'loop.py", line' in logs(command), "the stack of the rank that was stopped"
 
 
 def test_an_endless_loop_is_named_and_its_victims_are_not(command: Command) -> None:
