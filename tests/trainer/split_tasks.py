@@ -134,3 +134,26 @@ class Scalar(Opaque):
         model = _Plain()
         model.scale = nn.Parameter(torch.tensor(1.0))
         return model
+
+
+class Shortcut(Opaque):
+    """Its forward adds what came in to what the layers make of it, which its layers do not say."""
+
+    @override
+    def model(self) -> nn.Module:
+        return _Residual()
+
+    @override
+    def model_layers(self, model: nn.Module) -> list[tuple[str, nn.Module]]:
+        return list(model.named_children())
+
+
+class _Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(3, 3), nn.Linear(3, 1)
+
+    @override
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.last(x + self.first(x))
+        return result

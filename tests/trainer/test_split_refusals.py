@@ -22,6 +22,7 @@ TEXT = {"task": "trainmaster_trainer.tasks.text:Text", "arguments": {"heads": 4,
     [
         ("Pipeline", 3, {"task": DIGITS, "arguments": {"layers": 1}}, "it has 2 layers with parameters (0, 3). Use 2"),
         ("Pipeline", 2, {"task": "split_tasks:Opaque"}, "Write its method model_layers(self, model)"),
+        ("Pipeline", 2, {"task": "split_tasks:Shortcut"}, "(first, last), one after the other, give other outputs"),
         ("Pipeline", 2, {"task": DIGITS, "strategy_options": {"microBatches": 11}}, "Lower it to 10 at most"),
         ("Pipeline", 2, {"task": DIGITS, "strategy_options": {"schedule": "2F"}}, "is not one of GPipe, 1F1B"),
         ("Tensor", 2, {"task": "split_tasks:Opaque"}, "Write its method tensor_plan(self, model)"),

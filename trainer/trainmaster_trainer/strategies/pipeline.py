@@ -18,7 +18,8 @@ sees a micro-batch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,17 +29,18 @@ from torch.distributed.fsdp import FSDPModule
 from typing_extensions import override
 
 from trainmaster_trainer import randomness
-from trainmaster_trainer.data import Batch
+from trainmaster_trainer.data import Batch, Batches, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.strategies.axes import Axes
 from trainmaster_trainer.strategies.microbatches import MicroBatch, Signature, leaves, signature, split
 from trainmaster_trainer.strategies.partitioned import Partitioned
 from trainmaster_trainer.strategies.relay import Relay, Relayed, Tensors
-from trainmaster_trainer.strategies.stages import Stage, cut
+from trainmaster_trainer.strategies.stages import Layer, Stage, cut
 from trainmaster_trainer.strategies.strategy import check_options
 from trainmaster_trainer.task import Task
 
+log = logging.getLogger(__name__)
 SCHEDULES = {"GPipe": "ScheduleGPipe", "1F1B": "Schedule1F1B"}
 PER_STAGE = 4  # micro-batches, unless the YAML says how many: idle for less than a fifth of the time
 
@@ -96,8 +98,47 @@ class Pipeline(Partitioned):
 
 
 def stage_of(task: Task, model: nn.Module, axes: Axes, rank: int) -> Stage:
-    """The layers that a rank holds."""
-    return Stage(cut(model, task.model_layers(model), axes.pipeline)[axes.place(rank).pipeline])
+    """The layers that a rank holds.
+
+    Raises:
+        ConfigurationError: the model cannot be cut into so many, or the layers are not the model.
+    """
+    layers = task.model_layers(model)
+    stages = cut(model, layers, axes.pipeline)
+    if type(model) is not nn.Sequential:
+        check_chain(task, model, layers)
+    return Stage(stages[axes.place(rank).pipeline])
+
+
+def check_chain(task: Task, model: nn.Module, layers: Sequence[Layer]) -> None:
+    """Give one sample to the whole model and to its layers in turn: else a forgotten step would train another model.
+
+    Raises:
+        ConfigurationError: they answer differently.
+    """
+    generators, training = randomness.capture(), model.training
+    inputs = Batches(task.dataset(), 1, 1, 0, torch.device("cpu")).take(1, Share(0, 1)).inputs
+    model.eval()
+    with torch.no_grad():
+        try:
+            expected = leaves(model(inputs))
+        except RuntimeError as error:  # it may need a GPU, which it is not on yet
+            log.warning("Whether model_layers() makes the model was not checked: %s", error)
+            return
+        found = leaves(Stage(layers)(inputs))
+    model.train(training)
+    randomness.restore(generators)
+    if len(found) != len(expected) or not all(map(_alike, found, expected)):
+        names = ", ".join(name for name, _ in layers)
+        raise ConfigurationError(
+            f"spec.training.task: the layers of model_layers() ({names}), one after the other, give other outputs than "
+            "the model. What comes out of each must be what goes into the next; put what the model's forward does "
+            "between them into the layers."
+        )
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.allclose(one.double(), other.double(), rtol=1e-3, atol=1e-5)
 
 
 class Pipe:
