@@ -1,5 +1,9 @@
 """What is particular to Mirrored, CentralStorage and LocalSGD, and checkpoints that go from one to another."""
 
+import os
+import signal
+from dataclasses import replace
+
 import pytest
 
 from tests.trainer.ranks import NewJob, Options
@@ -109,3 +113,39 @@ def test_local_sgd_learns_digits(new_job: NewJob, outer: str) -> None:
     options = {"every": 8, "outer": outer}
     accuracy = new_job("local", strategy="LocalSGD", strategy_options=options, **plan).run(2).result()["metrics"]
     assert accuracy["accuracy"] > reference - 0.03
+
+
+@pytest.mark.parametrize(("strategy", "inside"), [("AllReduce", 1), ("Mirrored", 3), ("CentralStorage", 3)])
+def test_the_death_of_a_rank_ends_the_others_at_once_with_the_reason(
+    new_job: NewJob, strategy: str, inside: int
+) -> None:
+    job = new_job(strategy=strategy, arguments={"seconds": 0.01}, steps=100_000, checkpoint_every=100_000)
+    running = job.start(3, ranks_per_pod=inside)
+    running.reach(3)
+    os.kill(running.pids[2], signal.SIGKILL)
+    assert [running.wait_for(rank) for rank in (0, 1)] == [1, 1]
+    assert "PeerLostError: rank 2, which shares memory with this rank, has ended" in running.output()
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options", "inside"),
+    [
+        ("Mirrored", {}, 2),
+        ("CentralStorage", {}, 2),
+        ("LocalSGD", {"every": 5, "outer": "Nesterov"}, 1),
+        ("AllReduce", {"compression": "TopK"}, 1),
+        ("AllReduce", {"compression": "PowerSGD"}, 1),
+    ],
+)
+def test_from_memory_it_goes_on_bit_by_bit(new_job: NewJob, strategy: str, options: Options, inside: int) -> None:
+    arguments = {"seconds": 0.01, "dropout": 0.2, "width": 4}
+    plan: Options = {"strategy": strategy, "strategy_options": options, "arguments": arguments, "steps": 30}
+    undisturbed = new_job("undisturbed", **plan).run(2, ranks_per_pod=inside)
+    job = replace(new_job("killed", checkpoint_every=1000, memory_every=1, **plan), memory=True)
+    running = job.start(2, ranks_per_pod=inside)
+    running.reach(13)
+    running.kill()
+    job.run(2, attempt=2, ranks_per_pod=inside)
+    assert min(line["step"] for line in job.lines() if line["attempt"] == 2) >= 13
+    assert job.losses() == undisturbed.losses()
+    assert job.manifest(30)["model_sha256"] == undisturbed.manifest(30)["model_sha256"]
