@@ -12,8 +12,9 @@ from random import Random
 import pytest
 from aiohttp import web
 from trainmaster.cluster import client as client_module
+from trainmaster.cluster import lease as lease_module
 from trainmaster.cluster.client import Client, RefusalError
-from trainmaster.cluster.lease import HOLD_SECONDS, LEASE_SECONDS, LOOK_SECONDS, Document, Lease, LostError
+from trainmaster.cluster.lease import HOLD_SECONDS, LEASE_SECONDS, LOOK_SECONDS, Document, Lease, LostError, Tenure
 from trainmaster.loop import UnavailableError
 
 from tests.platforms import clock
@@ -121,30 +122,71 @@ def test_a_leader_that_ends_hands_over_at_once() -> None:
     alive(scenario)
 
 
-def test_two_never_lead_at_once_whatever_the_network_does() -> None:
-    async def scenario(shelf: Shelf) -> None:
-        random = Random(1)  # noqa: S311  a seed that is known is the point
-        operators = [Operator(shelf, f"{number}", offset=random.uniform(-1e6, 1e6)) for number in range(3)]
-        led: set[str] = set()
-        for round_ in range(20_000):
-            await asyncio.sleep(0.05)
-            leaders = [one.lease.tenure.identity for one in operators if one.lease.leads]
-            assert len(leaders) <= 1, leaders
-            led.update(leaders)
-            if random.random() < 0.03:
-                shelf.away, shelf.lose_replies = random.random() < 0.4, random.random() < 0.2
-                shelf.slow = random.choice([0.0, 0.0, 0.3, 1.0, 3.0])
-            if random.random() < 0.005:
-                victim = random.randrange(3)
-                operators[victim].kill()
-                operators[victim] = Operator(shelf, f"{round_}", offset=random.uniform(-1e6, 1e6))
-            for number, one in enumerate(operators):
-                if one.task.done() and not one.task.cancelled():
-                    assert isinstance(one.task.exception(), LostError)
-                    operators[number] = Operator(shelf, f"{round_}.{number}")
-        assert len(led) > 20, "the storm was none"
+async def storm(shelf: Shelf) -> None:
+    """Lost replies, a slow server, an absent one, deaths, and clocks that are years apart."""
+    random = Random(1)  # noqa: S311  a seed that is known is the point
+    operators = [Operator(shelf, f"{number}", offset=random.uniform(-1e6, 1e6)) for number in range(3)]
+    led: set[str] = set()
+    for round_ in range(20_000):
+        await asyncio.sleep(0.05)
+        leaders = [one.lease.tenure.identity for one in operators if one.lease.leads]
+        assert len(leaders) <= 1, leaders
+        led.update(leaders)
+        if random.random() < 0.03:
+            shelf.away, shelf.lose_replies = random.random() < 0.4, random.random() < 0.2
+            shelf.slow = random.choice([0.0, 0.0, 0.3, 1.0, 3.0])
+        if random.random() < 0.005:
+            victim = random.randrange(3)
+            operators[victim].kill()
+            operators[victim] = Operator(shelf, f"{round_}", offset=random.uniform(-1e6, 1e6))
+        for number, one in enumerate(operators):
+            if one.task.done() and not one.task.cancelled():
+                assert isinstance(one.task.exception(), LostError)
+                operators[number] = Operator(shelf, f"{round_}.{number}")
+    assert len(led) > 20, "the storm was none"
 
-    alive(scenario)
+
+def test_two_never_lead_at_once_whatever_the_network_does() -> None:
+    alive(storm)
+
+
+def a_leader_does_not_look_at_its_clock(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Tenure, "leads", lambda self, _now: self.led)
+
+
+def a_leader_takes_its_time_from_the_answer(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lease_module, "HOLD_SECONDS", LEASE_SECONDS + 2)
+
+
+def the_lease_is_taken_as_soon_as_it_is_seen(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lease_module, "LEASE_SECONDS", 0.0)
+
+
+def the_lease_is_written_over_whatever_it_is(patch: pytest.MonkeyPatch) -> None:
+    put = Shelf.put
+
+    async def blind(self: Shelf, lease: Document) -> Document:
+        await self._reach()
+        return await put(self, {**lease, "metadata": self.lease["metadata"]})
+
+    patch.setattr(Shelf, "put", blind)
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        a_leader_does_not_look_at_its_clock,
+        a_leader_takes_its_time_from_the_answer,
+        the_lease_is_taken_as_soon_as_it_is_seen,
+        the_lease_is_written_over_whatever_it_is,
+    ],
+)
+def test_the_storm_sees_what_is_wrong(
+    bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bug(monkeypatch)
+    with pytest.raises(AssertionError):
+        alive(storm)
 
 
 def test_a_leader_that_slept_too_long_wakes_as_none_and_learns_who_leads() -> None:

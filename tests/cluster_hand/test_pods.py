@@ -42,6 +42,14 @@ def trainer(**state: Any) -> list[Document]:
     return [{"name": "trainer", "state": state}]
 
 
+@pytest.mark.parametrize("role", ["worker", "parameterServer", "queen", ""])
+def test_a_pod_with_a_worker_s_labels_and_another_name_takes_no_place(role: str) -> None:
+    labels = {**LABELS, names.LABEL_ROLE: role}
+    record = pods.read(a_pod({"phase": "Running"}, name="forged-0", labels=labels))
+    assert (record.replica.role, record.replica.index, record.replica.incarnation) == ("", -1, -1)
+    assert (record.job, record.job_uid) == (Key("lab", "digits"), "job-1"), "it is seen, and not wanted"
+
+
 def test_who_it_is() -> None:
     record = pods.read(a_pod({"phase": "Running", "podIP": "10.0.0.9"}))
     assert (record.job, record.job_uid) == (Key("lab", "digits"), "job-1")

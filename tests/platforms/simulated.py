@@ -43,6 +43,7 @@ class View:
     services: set[str] = field(default_factory=set)
     cut: bool = False
     closed: bool = False
+    listing: bool = False
     suffers: Callable[[], str] = lambda: ""  # what becomes of an event: "broken", "repeated", or nothing
     _known: dict[tuple[str, str], int] = field(default_factory=dict)
     _coming: deque[tuple[float, Change]] = field(default_factory=deque)
@@ -74,10 +75,12 @@ class View:
             there["service", str(key)] = Change(self.server.version, ("service", str(key)), str(key))
         mine = [("job", str(key)) for key in self.jobs] + [("pod", name) for name in self.pods]
         mine += [("service", service) for service in sorted(self.services)]
+        self.listing = True
         for gone in (name for name in mine if name not in there):
             self.see(Change(self.server.version, gone, None))
         for change in there.values():
             self.see(change)
+        self.listing = False
 
     def read(self, key: Key) -> None:
         """Ask the server for one job."""

@@ -5,25 +5,28 @@ A mutant is a patch of our own code. Where it re-creates somebody's bug, the bug
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
+from trainmaster import intake
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import budgets, classes, decide, ledger, phases, roster
 from trainmaster.core.decide import Decision
 from trainmaster.core.facts import Facts, Slot
-from trainmaster.core.observed import PENDING, RUNNING, Replica
-from trainmaster.core.rules import causes, finished, losses, obstacles, replicas, resizing, suspension
+from trainmaster.core.observed import FAILED, PENDING, RUNNING, Replica
+from trainmaster.core.rules import causes, deadline, finished, losses, obstacles, replicas, resizing, suspension
 from trainmaster.core.verdict import NOTHING, Verdict
-from trainmaster.loop import Reconciler
+from trainmaster.loop import ConflictError, Reconciler
 from trainmaster.queueing import Key, WorkQueue
 from trainmaster.wire import names
 
 from tests.platforms.server import ApiServer, Change
-from tests.platforms.simulated import View
+from tests.platforms.simulated import SimulatedPlatform, View
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -190,6 +193,81 @@ def surplus_replicas_are_left_behind(patch: pytest.MonkeyPatch) -> None:
 
 def an_image_that_never_comes_is_waited_for(patch: pytest.MonkeyPatch) -> None:
     without(patch, obstacles.give_up)
+
+
+def a_failed_replica_blocks_the_restart_kueue_10847(patch: pytest.MonkeyPatch) -> None:
+    lost = losses._lost
+
+    def patient(facts: Facts, slot: Slot) -> bool:
+        return not (slot.replica and slot.replica.phase == FAILED) and lost(facts, slot)
+
+    patch.setattr(losses, "_lost", patient)
+
+
+def a_list_does_not_tell_what_vanished_kopf_42(patch: pytest.MonkeyPatch) -> None:
+    see = View.see
+
+    def forgiving(self: View, change: Change) -> None:
+        if change.value is not None or not self.listing:
+            see(self, change)
+
+    patch.setattr(View, "see", forgiving)
+
+
+def what_a_watch_repeats_is_believed_kopf_10(patch: pytest.MonkeyPatch) -> None:
+    repeat = View._repeat
+
+    def credulous(self: View, change: Change) -> None:
+        self._known.pop(change.name, None)
+        repeat(self, change)
+
+    patch.setattr(View, "_repeat", credulous)
+
+
+def a_dead_watch_is_waited_for_python_client_1402(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(View, "_mend", lambda _self: None)
+
+
+def a_pod_s_name_is_another_each_time_sieve_intermediate(patch: pytest.MonkeyPatch) -> None:
+    numbers = itertools.count()
+    patch.setattr(names, "replica_name", lambda job, role, index, _: f"{job}-{role.lower()}-{index}-{next(numbers)}")
+
+
+def a_conflict_is_taken_for_success_sieve_stale(patch: pytest.MonkeyPatch) -> None:
+    write = SimulatedPlatform.write_status
+
+    async def careless(self: SimulatedPlatform, job: TrainingJob, status: TrainingJobStatus) -> None:
+        with contextlib.suppress(ConflictError):
+            await write(self, job, status)
+
+    patch.setattr(SimulatedPlatform, "write_status", careless)
+
+
+def an_old_heartbeat_is_believed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(intake, "_is_newer", lambda _old, _new: True)
+
+
+def a_suspended_job_keeps_its_attempt(patch: pytest.MonkeyPatch) -> None:
+    suspended = suspension._suspended
+
+    def same(facts: Facts) -> TrainingJobStatus:
+        return suspended(facts).model_copy(update={"attempt": facts.status.attempt})
+
+    patch.setattr(suspension, "_suspended", same)
+
+
+def a_deadline_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    without(patch, deadline.expire)
+
+
+def a_job_outlives_its_ttl(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(finished, "_expiry", lambda _facts: None)
+
+
+def the_ledger_is_in_memory_only(patch: pytest.MonkeyPatch) -> None:
+    """The budget is lost with the operator: restarts are not in what is written."""
+    to_dict = TrainingJobStatus.to_dict
+    patch.setattr(TrainingJobStatus, "to_dict", lambda self: {**to_dict(self), "restarts": []})
 
 
 def _all() -> Iterator[Mutant]:

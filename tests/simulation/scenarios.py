@@ -12,6 +12,7 @@ from trainmaster_trainer.agent.supervise import RankEnded
 
 from tests.builders import JobBuilder, a_job
 from tests.platforms.agents import SimulatedAgent
+from tests.platforms.training import Plan
 from tests.simulation.world import KEY, World
 
 Script = Callable[[World], Awaitable[None]]
@@ -29,6 +30,8 @@ class Scenario:
     seconds: float = 17.0  # it takes no longer than this, where the operator lives through it; training takes ten
     writes: int = 12  # of the status
     job: JobBuilder = field(default_factory=lambda: a_job().with_workers(2))
+    plan: Plan | None = None
+    sweep: bool = True  # dying at each of its calls is worth the time
 
     @property
     def name(self) -> str:

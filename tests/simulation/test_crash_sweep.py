@@ -1,27 +1,74 @@
 """The operator dies before and after every single call of every scenario, and replies are lost: the same end."""
 
+# ruff: noqa: S311  a seed that is known is the point
+
+import itertools
+import multiprocessing
+import os
+from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from random import Random
+
 import pytest
 
+from tests.simulation.more_scenarios import ALL
 from tests.simulation.oracle import live, problems, tell
-from tests.simulation.scenarios import SCENARIOS, Scenario
+from tests.simulation.scenarios import Scenario
 from tests.simulation.world import AFTER, BEFORE, LOST
 
 SEED = 1
+PAIRS = 12
 # Orders and events are memory: before and after are the same, and there is no reply to be lost.
 FAULTS_OF = {"orders": (BEFORE,), "event": (BEFORE,)}
 
+ALL_FAULTS = (BEFORE, AFTER, LOST)
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_dying_at_any_call_changes_nothing(scenario: Scenario) -> None:
-    undisturbed = live(scenario, SEED)
-    assert not problems(scenario, undisturbed), tell(scenario, undisturbed, problems(scenario, undisturbed))
-    for number, call in enumerate(undisturbed.calls, start=1):
-        for fault in FAULTS_OF.get(call, (BEFORE, AFTER, LOST)):
-            world = live(scenario, SEED, crashes={number: fault})
-            found = problems(scenario, world)
-            assert not found, f"{fault} call {number} ({call}): {tell(scenario, world, found)}"
+scenarios = pytest.mark.parametrize("scenario", ALL, ids=lambda scenario: scenario.name)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_the_same_seed_is_the_same_life(scenario: Scenario) -> None:
-    assert live(scenario, SEED).watch.history == live(scenario, SEED).watch.history
+@pytest.fixture(scope="module")
+def cores() -> Iterator[Executor]:
+    """All of them."""
+    with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("fork")) as pool:
+        yield pool
+
+
+def test_there_are_forty_scenarios_and_more() -> None:
+    assert sum(scenario.sweep for scenario in ALL) >= 40
+
+
+@scenarios
+def test_undisturbed_by_us_it_comes_to_its_end(scenario: Scenario) -> None:
+    world = live(scenario, SEED)
+    assert not problems(scenario, world), tell(scenario, world, problems(scenario, world))
+    assert live(scenario, SEED).watch.history == world.watch.history, "the same seed is the same life"
+
+
+@scenarios
+def test_dying_at_any_call_changes_nothing(scenario: Scenario, cores: Executor) -> None:
+    if scenario.sweep:
+        calls = enumerate(live(scenario, SEED).calls, start=1)
+        _judge(scenario, cores, [{n: fault} for n, call in calls for fault in FAULTS_OF.get(call, ALL_FAULTS)])
+
+
+@scenarios
+def test_dying_twice_changes_nothing(scenario: Scenario, cores: Executor) -> None:
+    """At two moments that a seed has chosen."""
+    if scenario.sweep:
+        random, calls = Random(scenario.name), len(live(scenario, SEED).calls)
+        pairs = list(itertools.combinations(range(1, calls + 8), 2))
+        chosen = random.sample(pairs, min(PAIRS, len(pairs)))
+        _judge(scenario, cores, [{number: random.choice(ALL_FAULTS) for number in pair} for pair in chosen])
+
+
+def _judge(scenario: Scenario, cores: Executor, crashes: list[dict[int, str]]) -> None:
+    found = cores.map(_found, itertools.repeat(ALL.index(scenario)), crashes, chunksize=8)
+    assert [one for one in found if one] == []
+
+
+def _found(index: int, crashes: dict[int, str]) -> str:
+    """Runs in another process, where scenarios are known by their place."""
+    scenario = ALL[index]
+    world = live(scenario, SEED, crashes=crashes)
+    found = problems(scenario, world)
+    return f"{crashes}: {tell(scenario, world, found)}" if found else ""

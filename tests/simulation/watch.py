@@ -71,12 +71,24 @@ class Watch:
 
     def see(self, change: Change) -> None:
         """Every change of the server."""
-        if isinstance(change.value, TrainingJob):
+        if change.name[0] == "job" and change.value is None:
+            self._forget(change.name[1])
+        elif isinstance(change.value, TrainingJob):
             self._see_job(change.name[1], change.value)
         elif isinstance(change.value, Pod):
             self._see_pod(change.value)
 
     # Jobs.
+
+    def _forget(self, key: str) -> None:
+        """The job was deleted. Another one of its name begins anew."""
+        self._statuses.pop(key, None)
+        self._running.pop(key, None)
+        self._started.pop(key, None)
+        for of_it in [of for of in self._rosters if of[0] == key]:
+            del self._rosters[of_it]
+        for place in [place for place in self._told if place[0] == key]:
+            del self._told[place]
 
     def _see_job(self, key: str, job: TrainingJob) -> None:
         before, after = self._statuses.get(key, TrainingJobStatus()), job.status
@@ -159,6 +171,9 @@ class Watch:
 
     def heard(self, pod: Pod, orders: Orders) -> None:
         """An agent has heard these orders."""
+        job = self.server.jobs.get(pod.owner)
+        if job is None or job.uid != pod.owner_uid:
+            return  # of a job that is no more; it ends soon
         key = str(pod.owner)
         status = self._statuses.get(key, TrainingJobStatus())
         if orders.verb == messages.RUN:

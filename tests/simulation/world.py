@@ -185,6 +185,13 @@ class World:
             self.operator = None
             asyncio.get_running_loop().call_later(self.faults.restart_seconds, self._start_operator)
 
+    def hand_over(self) -> None:
+        """The lease goes to the standby, which knows only what is stored. Who had it is ended, whatever it was at."""
+        if self.operator:
+            self.operator.die()
+            self.operator = None
+        self._start_operator()
+
     def second_operator(self, seconds: float) -> None:
         """Another one takes over; the old one is slow, and does not know for a while. Agents talk to the new one.
 

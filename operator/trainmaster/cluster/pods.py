@@ -3,6 +3,7 @@
 Called by `hand` for every pod that is listed or watched, so only what is needed is kept.
 """
 
+import dataclasses
 import re
 from dataclasses import dataclass
 from datetime import datetime
@@ -38,11 +39,18 @@ class PodRecord:
 def read(pod: Document) -> PodRecord:
     """What a pod says about itself. Never raises: labels can be edited by anybody."""
     metadata, labels = pod["metadata"], pod["metadata"].get("labels") or {}
-    return PodRecord(
-        Key(metadata.get("namespace", ""), labels.get(names.LABEL_JOB, "")),
-        owner_uid(pod),
-        _replica(pod, labels),
-    )
+    replica = _replica(pod, labels)
+    job = Key(metadata.get("namespace", ""), labels.get(names.LABEL_JOB, ""))
+    if replica.name != _expected_name(job.name, replica):
+        # Forged or edited: it takes nobody's place, and is deleted as what nobody wants where it claims to be ours.
+        replica = dataclasses.replace(replica, role="", index=-1, incarnation=-1)
+    return PodRecord(job, owner_uid(pod), replica)
+
+
+def _expected_name(job: str, replica: Replica) -> str:
+    if replica.role not in names.ROLE_IN_NAMES:
+        return ""
+    return names.replica_name(job, replica.role, replica.index, replica.incarnation)
 
 
 def owner_uid(document: Document) -> str:
