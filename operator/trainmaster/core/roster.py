@@ -44,7 +44,7 @@ def _of_members(facts: Facts) -> Roster | None:
     place = membership.meeting(facts) if alone else _rendezvous(facts.slots[0].heartbeat, facts.status.attempt)
     if place is None or not lines:
         return None
-    place = dataclasses.replace(place, ports=())  # those are the affair of each line
+    place = dataclasses.replace(place, ports=())
     return Roster(facts.status.attempt, lines, _address(facts.slots[0]), place, independent=True)
 
 
@@ -74,6 +74,5 @@ def _rendezvous(heartbeat: Heartbeat | None, attempt: int) -> Rendezvous | None:
 
     The first worker may have finished before the others: its offer is for the attempt after this one.
     """
-    if heartbeat is None:
-        return None
-    return heartbeat.rendezvous if began(heartbeat, attempt) else heartbeat.offer
+    place = (heartbeat.rendezvous if began(heartbeat, attempt) else heartbeat.offer) if heartbeat else None
+    return dataclasses.replace(place, ports=()) if place else None  # those are the affair of each line
