@@ -1,6 +1,6 @@
 """SIGKILL of one rank to the first step of the next attempt on all ranks: torchrun against ours, in turn.
 
-Aim: at least 20 times sooner. A torchrun that does not come back is counted, and its round is left out of the ratio.
+Aim: at least 40 times sooner. A torchrun that does not come back is counted, and its round is left out of the ratio.
 """
 
 import os
