@@ -9,6 +9,8 @@ from docs import strategy_pages
 
 NAMES = (
     "advise",
+    "checkpoint",
+    "corruption",
     "all_reduce",
     "corruption",
     "data_parallel",

@@ -15,6 +15,7 @@ import torch
 from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer import randomness
 from trainmaster_trainer.checkpoint import save
+from trainmaster_trainer.checkpoint.copier import Copier
 from trainmaster_trainer.checkpoint.layout import saved_steps
 from trainmaster_trainer.checkpoint.load import read
 from trainmaster_trainer.checkpoint.save import SaveFailedError, Saver
@@ -84,6 +85,33 @@ def test_the_copy_is_taken_before_training_goes_on(settings: Settings, monkeypat
     gate.set()
     saver.wait()
     assert torch.equal(read(settings.checkpoints, 10).state.tensors["model/w"], torch.ones(3, 2))
+
+
+def test_the_next_optimizer_step_waits_for_what_is_not_copied_yet(settings: Settings) -> None:
+    weights = torch.nn.Parameter(torch.ones(2_000_000))
+    optimizer = torch.optim.SGD([weights], lr=1.0)
+    saver = make_saver(settings)
+    for step in range(10, 60, 10):
+        before = float(weights.detach()[0])
+        saver.save(step, State({"model/w": weights.detach()}), lambda: None, settled=lambda _: True)
+        weights.grad = torch.ones_like(weights)
+        optimizer.step()
+        saver.wait()
+        assert (read(settings.checkpoints, step).state.tensors["model/w"] == before).all()
+
+
+def test_a_weight_that_changes_while_it_is_copied_is_no_checkpoint() -> None:
+    copier = Copier()
+    weights = torch.ones(3)
+    copier.begin({"w": weights}, lambda _: True)
+    weights.add_(1)  # not by an optimizer
+    with pytest.raises(RuntimeError, match="changed while it was copied"):
+        copier.finish()
+    copies = copier.begin({"w": weights}, lambda _: True)
+    weights.add_(1)
+    copier.finish()
+    assert copies["w"].tolist() == [2, 2, 2], "from then on before training goes on"
+    copier.close()
 
 
 def test_the_metrics_reach_the_disk_before_the_checkpoint_is_seen(settings: Settings) -> None:

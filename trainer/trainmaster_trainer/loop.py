@@ -57,7 +57,7 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
             stopping = (saver.due(step) or report.due) and report.agree(stop_asked(), memory)
             if saver.due(step) or stopping:
                 progress.enter("save")
-                saver.save(step, strategy.state(), before_commit=report.sync)
+                saver.save(step, strategy.state(), before_commit=report.sync, settled=strategy.settled)
                 progress.enter("train")
             if stopping and step < plan.steps:
                 saver.wait(needed=False)

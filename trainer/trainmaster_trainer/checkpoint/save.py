@@ -31,6 +31,7 @@ from trainmaster.wire import codec
 
 from trainmaster_trainer import randomness
 from trainmaster_trainer.checkpoint import layout
+from trainmaster_trainer.checkpoint.copier import Copier, Settled, nothing_settled
 from trainmaster_trainer.checkpoint.load import RNG, read
 from trainmaster_trainer.checkpoint.manifest import Cursor, Manifest, model_sha256
 from trainmaster_trainer.checkpoint.remote import Remote, open_remote
@@ -64,6 +65,7 @@ class Saver:
         self._writers = Writers(group, alone=not self._plan.checkpoint_shared)
         self._remote = open_remote(settings)
         self._fence = layout.Fence(self._folder, settings.job_uid, settings.attempt, self._remote)
+        self._copier = Copier()
         self._thread: threading.Thread | None = None
         self._problem = ""  # of the last save
         self._began = 0.0
@@ -88,21 +90,30 @@ class Saver:
                 f"spec.checkpoint.storage: {error}. The trainer's user must be able to write there."
             ) from None
 
+    @property
+    def optimizer_waited(self) -> float:
+        """Seconds that optimizer steps have waited for copies so far."""
+        return self._copier.waited
+
     def due(self, step: int) -> bool:
         """Is a checkpoint to be written after this step? Always after the last."""
         return step % self._plan.checkpoint_every == 0 or step == self._plan.steps
 
-    def save(self, step: int, state: State, before_commit: Callable[[], None]) -> None:
+    def save(
+        self, step: int, state: State, before_commit: Callable[[], None], settled: Settled = nothing_settled
+    ) -> None:
         """Copy what this rank writes, and write it in the background. All ranks call it after the same step.
 
+        `settled`: whether a tensor changes in nothing but an optimizer's step; such are copied in the background too.
         `before_commit` runs in the background too, when the checkpoint is about to become visible.
         """
         self.wait(needed=False)
         self._began = time.monotonic()
         generators = self._generators()
-        tensors = self._writers.collect(state) | generators
         if not self._writes:
+            self._writers.collect(state, lambda _: {})
             return
+        tensors = self._writers.collect(state, lambda mine: self._copier.begin(mine, settled)) | generators
         scalars = json.loads(json.dumps(state.scalars))
         self._thread = threading.Thread(
             target=self._run, args=(step, tensors, scalars, before_commit), name="checkpoint", daemon=True
@@ -146,6 +157,7 @@ class Saver:
         self, step: int, tensors: dict[str, Tensor], scalars: dict[str, Any], before_commit: Callable[[], None]
     ) -> None:
         try:
+            self._copier.finish()
             self._writers.report(step, self._write(step, tensors))
             if self._commits:
                 before_commit()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -36,11 +37,11 @@ class Writers:
         self._store = dist.HashStore() if self._alone else group.store.clone()  # type: ignore[attr-defined]
         self._store.set_timeout(PEERS_TIMEOUT)
 
-    def collect(self, state: State) -> dict[str, Tensor]:
-        """CPU copies of the tensors that this rank writes. Ranks that split a model send each other their parts."""
+    def collect(self, state: State, copy: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> dict[str, Tensor]:
+        """Copies of the tensors that this rank writes. Ranks that split a model send each other their parts."""
         if state.whole is None or self._group.world_size == 1:
             whole = {name: pieces.local(tensor) for name, tensor in state.tensors.items()}
-            return {name: whole[name].to("cpu", copy=True).contiguous() for name in self._mine(whole)}
+            return copy({name: whole[name] for name in self._mine(whole)})
         writes = self._everyone or self._group.local_rank == 0
         holdings = self._tell(Holding.of(state.tensors, writes))
         return pieces.collect(state.tensors, holdings, self._wanted(holdings), self._group.rank)

@@ -44,6 +44,7 @@ class DataParallel(WholeModel):
     """Replicas of the model, kept equal by averaging gradients."""
 
     snapshots = Snapshots.REPLICATED
+    settles = True
 
     def replicate(self, task: Task, group: Group, algorithm: str, compression: str) -> None:
         """Make the model on every rank, equal to rank 0's, and connect the ranks."""

@@ -19,6 +19,7 @@ class OneDevice(WholeModel):
     """The whole batch on one device."""
 
     snapshots = Snapshots.REPLICATED
+    settles = True
 
     def __init__(self, task: Task, group: Group, options: Mapping[str, Any]) -> None:
         check_options("OneDevice", options, {})

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from trainmaster_trainer.checkpoint.state import ModelState, State
+from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, ModelState, State
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
@@ -78,6 +78,10 @@ class Strategy(ABC):
     def restore(self, state: State) -> None:
         """Go on from a state that some strategy, perhaps another one, gave."""
 
+    def settled(self, name: str) -> bool:  # noqa: ARG002 (an answer that is always right)
+        """Whether this tensor of `state` is changed by the next step's first optimizer step and not before it."""
+        return False
+
     def local_state(self) -> State:
         """What this rank itself holds, as plain tensors and without a word to others: for a snapshot in memory."""
         return self.state()
@@ -102,6 +106,7 @@ class WholeModel(Strategy):
     group: Group
     model: nn.Module
     optimizer: Optimizer
+    settles: ClassVar[bool] = False  # nothing but an optimizer's step changes parameters and what belongs to them
 
     def build(self, task: Task, group: Group) -> None:
         """Make model and optimizer on the group's device."""
@@ -115,6 +120,7 @@ class WholeModel(Strategy):
         """The task's, over `model`; both together are the state."""
         self.optimizer = self.task.optimizer(list(model.parameters()))
         self._state = ModelState(model, self.optimizer)
+        self._parameters = {name for name, _ in model.named_parameters()}
         self._base_rates = [group["lr"] for group in self.optimizer.param_groups]
 
     def update(self, loss: Tensor, fraction_done: float) -> None:
@@ -152,6 +158,10 @@ class WholeModel(Strategy):
     @override
     def restore(self, state: State) -> None:
         self._state.restore(state)
+
+    @override
+    def settled(self, name: str) -> bool:
+        return self.settles and (name.startswith(OPTIMIZER) or name.removeprefix(MODEL) in self._parameters)
 
     @override
     def evaluate(self) -> dict[str, float]:

@@ -43,6 +43,7 @@ class VirtualRanks(WholeModel):
     """Whole models on all ranks, kept equal to the last bit at any world size."""
 
     snapshots = Snapshots.REPLICATED
+    settles = True
 
     def __init__(self, task: Task, group: Group, options: Mapping[str, Any]) -> None:
         if group.world_size > VIRTUAL_RANKS:
