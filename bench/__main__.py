@@ -9,9 +9,8 @@ from docs import strategy_pages
 
 NAMES = (
     "advise",
-    "checkpoint",
-    "corruption",
     "all_reduce",
+    "checkpoint",
     "corruption",
     "data_parallel",
     "driver_ring",
