@@ -16,7 +16,7 @@ _Count = Annotated[Int, Field(ge=1, le=10_000)]
 
 
 class Elasticity(Model):
-    """Train on with fewer workers when some are lost, and with more when there is room."""
+    """Train on with fewer workers when some have not come for a minute, and with all again when they are there."""
 
     min_replicas: _Count = 1
     """Never train with fewer workers than this; wait instead."""

@@ -254,6 +254,8 @@ class TrainingJobStatus(StatusModel):
 each was started again alone."""
     founders: Founders | None = None
     """With whom this attempt began, where members come and go one by one."""
+    absent: tuple[str, ...] = ()
+    """Where the number of workers may change by itself (elasticity): those that this attempt does without."""
     start_time: Time | None = None
     """When the first attempt was started."""
     running_time: Time | None = None

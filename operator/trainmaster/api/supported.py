@@ -63,7 +63,6 @@ _LATER = (
         "compression with ParameterServer",
         "remove it",
     ),
-    _Later("spec.elasticity", lambda s: s.elasticity is not None, "elasticity", "remove it"),
     _Later("spec.scheduling", lambda s: s.scheduling is not None, "gangs, queues and spares", "remove it"),
     _Later(
         "spec.checkpoint.resumeFrom.job", _resume_from_job, "resuming from a job's name", "write its folder as path"

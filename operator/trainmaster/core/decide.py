@@ -19,6 +19,7 @@ from trainmaster.core.rules import (
     causes,
     completion,
     deadline,
+    elasticity,
     finished,
     losses,
     members,
@@ -44,6 +45,7 @@ RULES = (
     restarts.restart_ranks,
     restarts.restart_drifted,
     avoidance.keep_away,
+    elasticity.fit,  # after losses: a worker that is lost has its minute to come back
     obstacles.give_up,
     replicas.create_and_delete,
     orders.give,

@@ -65,9 +65,16 @@ class Facts:
         return min(figures.rfc3339(self.job.metadata.creation_timestamp) or self.now, self.now)
 
     @cached_property
-    def slots(self) -> tuple[Slot, ...]:
-        """The group in rank order: workers by index, then parameter servers."""
+    def wanted(self) -> tuple[Slot, ...]:
+        """All that the spec asks for, in rank order: workers by index, then parameter servers."""
         return tuple(self._slot(role, index) for role, index in group_of(self.job))
+
+    @cached_property
+    def slots(self) -> tuple[Slot, ...]:
+        """The group of the present attempt: those of `wanted` that it does not do without."""
+        alone = self.job.spec.independent and self.status.phase == phases.RUNNING  # whoever comes takes part
+        absent = self.status.absent if self.job.spec.elasticity and not alone else ()
+        return tuple(slot for slot in self.wanted if slot.key not in absent)
 
     @cached_property
     def complete(self) -> bool:

@@ -173,7 +173,7 @@ def _eta(total: int | None, step: int, step_seconds: float | None) -> str | None
 
 
 def _replicas(facts: Facts, status: TrainingJobStatus, role: str) -> ReplicaStatus:
-    slots = [slot for slot in facts.slots if slot.role == role]
+    slots = [slot for slot in facts.wanted if slot.role == role]
     ready = 0 if status.finished else sum(1 for slot in slots if slot.ready)
     selector = f"{names.LABEL_JOB}={facts.job.name},{names.LABEL_ROLE}={role}"
     return ReplicaStatus(ready=ready, desired=len(slots), selector=selector)

@@ -10,6 +10,9 @@ from trainmaster.core.verdict import NOTHING, Verdict
 from trainmaster.wire import names
 from trainmaster.wire.messages import RUN, WAIT, Orders
 
+# What ranks get to save before a resize that nobody forced, from SIGTERM to SIGKILL.
+SAVE_SECONDS = 20.0
+
 
 def give(facts: Facts) -> Verdict:
     """The same orders to all slots, as long as they hold."""
@@ -20,6 +23,12 @@ def give(facts: Facts) -> Verdict:
     if membership.alone(facts):
         return _each_alone(facts, orders)
     return Verdict(actions=(GiveOrders(tuple((uid, orders) for uid in uids)),), wake_at=held_until(facts))
+
+
+def _grace_seconds(facts: Facts) -> float:
+    """A group that grows by itself has lost nobody: ranks of the old size save before they end."""
+    lost_nobody = facts.job.spec.elasticity is not None and not ledger.is_open(facts.status)
+    return SAVE_SECONDS if lost_nobody else Orders.grace_seconds
 
 
 def _each_alone(facts: Facts, orders: Orders) -> Verdict:
@@ -56,7 +65,9 @@ def _orders(facts: Facts) -> Orders:
         return Orders(WAIT, attempt, f"Attempt {attempt}: begins {seconds} after the failure, which may pass by then.")
     if members is None:
         # One sentence for the whole wait: naming the missing would wake every agent whenever one calls in.
-        return Orders(WAIT, attempt, f"Attempt {attempt}: waiting until all {len(facts.slots)} replicas are here.")
+        why = f"Attempt {attempt}: waiting until all {len(facts.slots)} replicas are here."
+        return Orders(WAIT, attempt, why, grace_seconds=_grace_seconds(facts))
     if members.independent:
         return Orders(RUN, attempt, f"Attempt {attempt}: members come and go one by one.", members)
-    return Orders(RUN, attempt, f"Attempt {attempt}: all {len(facts.slots)} replicas are here.", members)
+    why = f"Attempt {attempt}: all {len(facts.slots)} replicas are here."
+    return Orders(RUN, attempt, why, members, grace_seconds=_grace_seconds(facts))

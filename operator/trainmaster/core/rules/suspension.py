@@ -28,5 +28,6 @@ def _suspended(facts: Facts) -> TrainingJobStatus:
         "phase": phases.SUSPENDED,
         "message": "Suspended by spec.suspend; set it to false to go on from the newest checkpoint.",
         "attempt": facts.status.attempt + (1 if may_run else 0),
+        "absent": (),
     }
     return facts.status.model_copy(update=update)

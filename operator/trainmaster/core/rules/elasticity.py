@@ -1,0 +1,73 @@
+"""`spec.elasticity`: train on with the workers that are there, within bounds, and with all again when they are back.
+
+A worker that has not come for WAIT_SECONDS is done without, as long as `minReplicas` are there; its pod stays wanted.
+When all who were missed are there again, the group grows: a new attempt that costs no budget, before which ranks save.
+Where members come and go one by one, this is about the start only; later whoever is there takes part.
+"""
+
+from trainmaster.api.status import TrainingJobStatus
+from trainmaster.core import figures, membership, phases
+from trainmaster.core.facts import Facts, Slot
+from trainmaster.core.verdict import NOTHING, Verdict
+from trainmaster.wire import names
+
+# How long a group waits for a worker before it goes on without.
+WAIT_SECONDS = 60
+
+
+def fit(facts: Facts) -> Verdict:
+    """Shrink a group that waits; grow one that trains."""
+    if facts.job.spec.elasticity is None or membership.alone(facts):
+        return NOTHING
+    replaced = _replaced(facts)
+    if replaced is not None:
+        return Verdict(status=replaced)
+    return _shrink(facts) if facts.status.phase in phases.GATHERING else _grow(facts)
+
+
+def _absent(facts: Facts) -> list[Slot]:
+    taking_part = {slot.key for slot in facts.slots}
+    return [slot for slot in facts.wanted if slot.key not in taking_part]
+
+
+def _replaced(facts: Facts) -> TrainingJobStatus | None:
+    """Who is missed and whose replica has ended needs another one; nobody trains with it, so nothing else changes."""
+    ended = [slot for slot in _absent(facts) if slot.replica and not slot.replica.alive]
+    if not ended:
+        return None
+    incarnations = {**facts.status.incarnations, **{slot.key: slot.incarnation + 1 for slot in ended}}
+    return facts.status.model_copy(update={"incarnations": incarnations})
+
+
+def _shrink(facts: Facts) -> Verdict:
+    """Nobody has been told to run yet, so the group that gathers simply changes; who has come meanwhile takes part."""
+    back = [slot for slot in _absent(facts) if slot.ready]
+    if back:
+        absent = tuple(key for key in facts.status.absent if key not in {slot.key for slot in back})
+        return Verdict(status=facts.status.model_copy(update={"absent": absent}))
+    missing = {slot.key for slot in facts.missing}
+    left = [slot for slot in facts.slots if slot.role == names.WORKER and slot.key not in missing]
+    servers = [slot for slot in facts.missing if slot.role != names.WORKER]
+    least = facts.job.spec.elasticity.min_replicas if facts.job.spec.elasticity else 1
+    if not missing or servers or len(left) < least:
+        return NOTHING
+    end = figures.later(facts.incomplete_since, WAIT_SECONDS)
+    if facts.now < end:
+        return Verdict(wake_at=end)
+    message = f"Going on with {len(left)} workers: {', '.join(sorted(missing))} did not come within {WAIT_SECONDS} s."
+    absent = tuple(slot.key for slot in facts.wanted if slot.key in missing or slot.key in facts.status.absent)
+    return Verdict(status=facts.status.model_copy(update={"absent": absent, "message": message}))
+
+
+def _grow(facts: Facts) -> Verdict:
+    """All at once, so that a group does not stop for each of them."""
+    absent = _absent(facts)
+    if not absent or facts.status.phase != phases.RUNNING or not all(slot.ready for slot in absent):
+        return NOTHING
+    update = {
+        "absent": (),
+        "attempt": facts.status.attempt + 1,
+        "phase": phases.RESIZING,
+        "message": f"Resizing: {', '.join(slot.key for slot in absent)} can take part again.",
+    }
+    return Verdict(status=facts.status.model_copy(update=update))

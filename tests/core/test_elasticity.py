@@ -1,0 +1,124 @@
+"""Fewer workers than wished, within bounds: a group goes on without who does not come, and grows when all are there."""
+
+from __future__ import annotations
+
+import pytest
+from trainmaster.wire import messages
+
+from tests.builders import a_death, a_job, evicted
+from tests.core.stage import Stage, a_stage
+from tests.core.test_members import SCRIPT, Members
+
+BOUNDS = {"minReplicas": 2, "maxReplicas": 4}
+
+
+def an_elastic_group(workers: int = 3) -> Stage:
+    return a_stage(workers, elasticity=BOUNDS).train()
+
+
+def without_one() -> Stage:
+    """A group that has gone on without worker-1, whose next pod finds no place."""
+    stage = an_elastic_group()
+    stage.change("worker-1", evicted)
+    stage.wait(61)
+    return stage.obey("worker-0", "worker-2")
+
+
+def test_a_group_waits_a_minute_then_goes_on_without() -> None:
+    stage = an_elastic_group()
+    stage.change("worker-1", evicted)
+    stage.wait(59)
+    assert (stage.status.phase, stage.status.absent) == ("Restarting", ())
+    stage.wait(2)
+    assert stage.status.absent == ("worker-1",)
+    stage.obey("worker-0", "worker-2")
+    assert (stage.status.phase, stage.status.attempt) == ("Running", 2)
+    roster = stage.orders[stage.replica("worker-0").uid].roster
+    assert roster is not None
+    assert [(one.index, one.first_rank) for one in roster.members] == [(0, 0), (2, 1)]
+    assert stage.status.replicas is not None
+    assert stage.status.replicas.summary == "2/3"
+    assert stage.status.restart_count == 1
+
+
+def test_without_bounds_it_waits_for_ever() -> None:
+    stage = a_stage(3).train()
+    stage.change("worker-1", evicted)
+    stage.wait(3600)
+    assert (stage.status.phase, stage.status.absent) == ("Restarting", ())
+
+
+def test_never_with_fewer_than_the_least() -> None:
+    stage = an_elastic_group()
+    for key in ("worker-1", "worker-2"):
+        stage.change(key, evicted)
+    stage.wait(3600)
+    assert (stage.status.phase, stage.status.absent) == ("Restarting", ())
+    stage.call_in("worker-2")
+    stage.wait(61)
+    assert stage.status.absent == ("worker-1",)
+
+
+def test_it_grows_when_all_are_there_and_ranks_save_first() -> None:
+    stage = without_one()
+    stage.call_in("worker-1")
+    assert (stage.status.attempt, stage.status.absent) == (3, ())
+    assert stage.status.restart_count == 1, "a resize costs nothing"
+    assert len(stage.status.restarts) == 1
+    stage.obey()
+    assert stage.status.phase == "Running"
+    roster = stage.orders[stage.replica("worker-1").uid].roster
+    assert roster is not None
+    assert len(roster.members) == 3
+
+
+def test_ranks_get_time_to_save_when_nobody_is_lost() -> None:
+    stage = without_one()
+    stage.call_in("worker-1")
+    orders = stage.orders[stage.replica("worker-0").uid]
+    assert (orders.verb, orders.attempt, orders.grace_seconds) == (messages.RUN, 3, 20.0)
+    stage.obey()
+    stage.rank_dies("worker-0", a_death(attempt=3))
+    orders = stage.orders[stage.replica("worker-1").uid]
+    assert (orders.attempt, orders.grace_seconds) == (4, 0.5), "a loss does not wait for anybody to save"
+
+
+def test_who_is_back_while_the_others_start_takes_part_as_soon_as_they_run() -> None:
+    stage = without_one()
+    stage.rank_dies("worker-0", a_death(attempt=2))
+    stage.call_in("worker-1")
+    assert "worker-1" in stage.status.absent, "nobody's start is interrupted"
+    stage.obey("worker-0", "worker-2")
+    assert "worker-1" not in stage.status.absent
+    assert stage.status.attempt == 4
+
+
+def test_who_is_missed_and_ends_again_gets_another_pod() -> None:
+    stage = without_one()
+    before = stage.replica("worker-1").incarnation
+    stage.change("worker-1", evicted)
+    assert stage.replica("worker-1").incarnation == before + 1
+    assert (stage.status.attempt, stage.status.phase) == (2, "Running")
+
+
+def test_the_job_succeeds_with_those_that_train() -> None:
+    stage = without_one()
+    stage.finish("worker-0", "worker-2")
+    assert stage.status.phase == "Succeeded"
+
+
+@pytest.mark.parametrize("kind", ["Gossip", "ParameterServer"])
+def test_members_that_come_and_go_begin_without_the_late_who_join_later(kind: str) -> None:
+    job = a_job().where(strategy={"type": kind}, training=SCRIPT, elasticity=BOUNDS).with_workers(3)
+    stage = Members(job)
+    stage.settle().call_in("worker-0", "worker-1", "parameterServer-0")
+    stage.offer().wait(61)
+    stage.follow()
+    assert (stage.status.phase, "worker-2" in stage.status.starts) == ("Running", False)
+    stage.call_in()
+    stage.offer().follow()
+    assert (stage.status.attempt, stage.status.starts["worker-2"]) == (1, 0)
+    stage.finish("worker-0", "worker-1")
+    assert not stage.status.finished
+    stage.finish("worker-2")
+    assert stage.status.phase == "Succeeded"
