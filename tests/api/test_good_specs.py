@@ -106,7 +106,6 @@ def test_supported_today(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "field"),
     [
-        ("elasticity", "spec.elasticity"),
         ("scheduling", "spec.scheduling"),
         ("resume from a job", "spec.checkpoint.resumeFrom.job"),
     ],

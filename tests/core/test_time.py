@@ -197,8 +197,8 @@ def test_a_job_that_cannot_be_trained_yet_says_so_and_fails() -> None:
 
 
 def test_other_wishes_that_come_later_are_named_in_a_condition() -> None:
-    stage = Stage(a_job().where(elasticity={"maxReplicas": 4})).train()
+    stage = Stage(a_job().where(scheduling={"spares": 1})).train()
     assert stage.status.phase == phases.RUNNING
     (condition,) = [c for c in stage.status.conditions if c.type == "NotYetSupported"]
-    assert "spec.elasticity" in condition.message
+    assert "spec.scheduling" in condition.message
     assert [event.reason for event in stage.events].count("NotYetSupported") == 1

@@ -5,6 +5,7 @@ that it began. From then on (phase Running) each member lives alone. Who takes p
 before anybody is told. Used by the roster, the rules and the report.
 """
 
+import dataclasses
 from collections.abc import Collection
 from datetime import datetime
 
@@ -60,7 +61,8 @@ def meeting(facts: Facts) -> Rendezvous | None:
     """Port and key of the attempt, from anybody who began it: its first worker may be younger than the attempt."""
     beats = (slot.heartbeat for slot in members(facts))
     found = (beat.rendezvous for beat in beats if beat and beat.rendezvous and began(beat, facts.status.attempt))
-    return next(found, None)
+    place = next(found, None)
+    return dataclasses.replace(place, ports=()) if place else None
 
 
 def silent_until(facts: Facts) -> datetime | None:
