@@ -40,6 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     _check(_command(commands, "check", "check job files, with lines and cures", CHECK))
     _advise(_command(commands, "advise", "say whether distributing pays, and by which strategy", ADVISE))
     _explain(_command(commands, "explain", "tell what happened to a job, and why", EXPLAIN))
+    _audit(_command(commands, "audit", "prove that a run used each sample once", AUDIT))
     _render(_command(commands, "render", "show the pods and services that a cluster would get", RENDER))
     _crd(_command(commands, "crd", "print the CustomResourceDefinition", CRD))
     _operator(_command(commands, "operator", "run the operator on a cluster", OPERATOR))
@@ -62,6 +63,8 @@ EXPLAIN = """Of a job file: which processes there will be, who talks to whom, th
 device for this very model, and what a failure does. Of a job that has run: its story in plain sentences, what died and
 where, the evidence, what it cost, what was decided and why. From a cluster:
 kubectl get tj NAME -o json | trainmaster explain -"""
+AUDIT = """Look at the metrics and checkpoints of a run: is each step there exactly once, whatever restarts there were,
+and do all checkpoints agree on the order of the samples? Exit code 1 if not."""
 RENDER = "Print the service and the pods that a cluster would get for this job, as YAML. No cluster is asked."
 CRD = "Print the CustomResourceDefinition of TrainingJob, for kubectl apply -f -."
 OPERATOR = """Serve the TrainingJobs of a cluster: inside it by its service account, outside by KUBECONFIG. The chart
@@ -103,6 +106,11 @@ def _advise(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--network", metavar="BANDWIDTH", help="a cluster's link, as 10Gbit, instead of this machine's")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="json: one object")
     parser.set_defaults(command=lambda options: _load("advise").advise(options.job, options.network, options.output))
+
+
+def _audit(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", metavar="DIR", help="the --workdir of a run, or a folder of checkpoints")
+    parser.set_defaults(command=lambda options: _load("audit").audit(options.folder))
 
 
 def _explain(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,60 @@
+"""`trainmaster audit DIR`: whether a run used every sample position exactly once, whatever restarts there were.
+
+Which samples a step takes is a pure function of seed, batch size and step (trainer's data.py), a permutation per epoch.
+So the proof is that the committed path has each step once and that its checkpoints agree with it on seed and batch.
+"""
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from trainmaster.cli.check import EXIT_BAD, EXIT_GOOD
+
+EXIT_FAULTS = 1
+_METRICS = "metrics.jsonl"
+
+
+def audit(folder: str) -> int:
+    """The command. Returns its exit code: 0 each once, 1 not so, 2 nothing to look at."""
+    home = next((path for path in (Path(folder) / "checkpoints", Path(folder)) if (path / _METRICS).is_file()), None)
+    if home is None:
+        print(f"trainmaster: {folder} has no {_METRICS}; name the --workdir of a run", file=sys.stderr)
+        return EXIT_BAD
+    lines = _lines(home / _METRICS)
+    problems = faults(lines, _cursors(home))
+    if problems:
+        print("\n".join(problems))
+        return EXIT_FAULTS
+    attempts = {line["attempt"] for line in lines}
+    print(f"Steps 1 to {len(lines)}, each exactly once, over {len(attempts)} attempts: no sample lost or repeated.")
+    return EXIT_GOOD
+
+
+def faults(lines: list[dict[str, Any]], cursors: Iterable[dict[str, Any]]) -> list[str]:
+    """What contradicts that each position was used once, in sentences."""
+    found = [
+        f"Line {number} is of step {line['step']}: steps are lost or came twice."
+        for number, line in enumerate(lines, start=1)
+        if line["step"] != number
+    ]
+    orders = set()
+    for cursor in cursors:
+        orders.add((cursor["seed"], cursor["global_batch_size"]))
+        if cursor["samples"] != cursor["step"] * cursor["global_batch_size"]:
+            found.append(f"The checkpoint of step {cursor['step']} counts {cursor['samples']} samples.")
+        if cursor["step"] > len(lines):
+            found.append(f"The checkpoint of step {cursor['step']} is beyond the last line, that of step {len(lines)}.")
+    if len(orders) > 1:
+        found.append(f"The checkpoints differ in (seed, batch size): {sorted(orders)}.")
+    return found
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    parsed = (json.loads(line) for line in path.read_text().splitlines() if line.endswith("}"))
+    return [line for line in parsed if "loss" in line]
+
+
+def _cursors(home: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text())["cursor"] for path in sorted(home.glob("step-*/manifest.json"))]

@@ -1,0 +1,44 @@
+"""`trainmaster audit`: what it proves, and what it finds."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trainmaster.cli.audit import audit, faults
+
+
+def lines(*steps: int) -> list[dict[str, Any]]:
+    return [{"step": step, "loss": 0.5, "attempt": 1 + step // 3} for step in steps]
+
+
+def cursor(step: int, samples: int | None = None, seed: int = 1) -> dict[str, Any]:
+    return {"step": step, "samples": 4 * step if samples is None else samples, "global_batch_size": 4, "seed": seed}
+
+
+@pytest.mark.parametrize(
+    ("steps", "cursors", "words"),
+    [
+        ((1, 2, 3), [cursor(2)], ""),
+        ((1, 2, 2, 3), [], "Line 3 is of step 2"),
+        ((1, 3), [], "Line 2 is of step 3"),
+        ((1, 2), [cursor(2, samples=9)], "counts 9 samples"),
+        ((1, 2), [cursor(4)], "beyond the last line"),
+        ((1, 2), [cursor(1), cursor(2, seed=2)], "differ in (seed, batch size)"),
+    ],
+)
+def test_what_is_found(steps: tuple[int, ...], cursors: list[dict[str, Any]], words: str) -> None:
+    found = faults(lines(*steps), cursors)
+    assert words in " ".join(found)
+    assert bool(found) == bool(words)
+
+
+def test_a_whole_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "checkpoints" / "step-00000004"
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text(json.dumps({"cursor": cursor(4)}))
+    text = "".join(json.dumps(line) + "\n" for line in lines(1, 2, 3, 4))
+    (tmp_path / "checkpoints" / "metrics.jsonl").write_text(text)
+    assert audit(str(tmp_path)) == 0
+    assert "Steps 1 to 4, each exactly once, over 2 attempts" in capsys.readouterr().out
+    assert audit(str(tmp_path / "nowhere")) == 2
