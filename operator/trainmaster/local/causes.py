@@ -30,6 +30,8 @@ class Cause:
 def cause_of(status: TrainingJobStatus, heartbeats: Sequence[Heartbeat], logs: Path) -> Cause:
     """The cause of a failed job; empty for any other."""
     last = status.restarts[-1] if status.restarts else None
+    if status.phase == phases.SUCCEEDED and last is not None:
+        return Cause(known=True)  # the ledger tells of each death, and the echoes of the survivors help nobody
     if status.phase != phases.FAILED or last is None or last.decision != "Stop":
         return Cause()
     if last.failure_class == classes.CONFIGURATION:
