@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from trainmaster_trainer.collectives import choose
+from trainmaster_trainer.collectives.funnel import Funnel
 from trainmaster_trainer.collectives.memory import PeerLostError
 from trainmaster_trainer.collectives.native import Native
 from trainmaster_trainer.collectives.reducer import Reducer
@@ -75,6 +76,20 @@ def small_slots(group: Group, chunk: int, sizes: list[int]) -> list[str]:
     for size in sizes:
         tensor = numbers(group.rank, size)
         reducer.sum(tensor)
+        found.append("right" if torch.equal(tensor, in_rank_order(group.world_size, size)) else f"wrong: {size}")
+    return found
+
+
+def small_funnel(group: Group, chunk: int, sizes: list[int]) -> list[str]:
+    """To the first rank and back, through the same small slots: nothing but they holds the writer back."""
+    slots = share_slots(group, "small", list(range(group.world_size)), chunk)
+    assert slots
+    funnel = Funnel(slots)
+    found = []
+    for size in sizes:
+        tensor = numbers(group.rank, size)
+        funnel.reduce(tensor)
+        funnel.broadcast(tensor)
         found.append("right" if torch.equal(tensor, in_rank_order(group.world_size, size)) else f"wrong: {size}")
     return found
 

@@ -81,11 +81,12 @@ def test_native_is_shared_memory_on_one_host(new_job: NewJob, variables: dict[st
     assert {answer["kind"] for (answer,) in answers} == {kind}
 
 
+@pytest.mark.parametrize("function", ["small_slots", "small_funnel"])
 @pytest.mark.parametrize("world", [2, 3, 5])
-def test_chunks_go_round_the_slots_many_times(new_job: NewJob, world: int) -> None:
+def test_chunks_go_round_the_slots_many_times(new_job: NewJob, world: int, function: str) -> None:
     """1000 sums of changing size through slots of 64 numbers: a slot that is overwritten too early is a wrong sum."""
     sizes = [(number * 37) % 1500 + 1 for number in range(300)] + [20_000] * 3
-    answers = new_job().call(world, "reductions:small_slots", chunk=256, sizes=sizes)
+    answers = new_job().call(world, f"reductions:{function}", chunk=256, sizes=sizes)
     assert [answer for found in answers for answer in found if answer != "right"] == []
 
 
