@@ -111,3 +111,18 @@ def test_the_only_parameter_server_comes_back_from_the_checkpoint(command: Comma
     status = command.status
     assert (status["attempt"], status["progress"]["step"], status["checkpoint"]["step"]) == (2, 60, 60)
     assert status["parameterServers"]["desired"] == 1
+
+
+def test_gossip_bears_the_loss_of_a_worker_and_an_agent(command: Command) -> None:
+    command.make_gate()
+    job = a_job(steps=40, workers=3, strategy={"type": "Gossip"}, arguments={"hold_at": 10})
+    command.start(job)
+    until_here(command, 0, 1, 2)
+    kill(command.rank_pid(1), signal.SIGKILL)
+    command.until_event("MemberRestarted")
+    kill(command.agents()[2], signal.SIGKILL)
+    command.until_event("ReplicaReplaced")
+    command.open_gate()
+    assert command.end() == 0, command.stderr
+    status = command.status
+    assert (status["phase"], status["attempt"], status["restartCount"]) == ("Succeeded", 1, 2)

@@ -22,6 +22,7 @@ STRATEGIES = (
     "Tensor",
     "Mesh",
     "ParameterServer",
+    "Gossip",
 )
 """Strategy types that train today."""
 
