@@ -19,9 +19,11 @@ NAMES = (
     "loss_curves",
     "model_parallel",
     "operator",
+    "parameter_server",
     "reproducible",
     "restart",
     "step_time",
+    "straggler",
     "transport",
 )
 

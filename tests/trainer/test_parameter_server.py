@@ -45,11 +45,22 @@ def test_synchronous_updates_give_the_losses_of_one_device(new_job: NewJob, new_
         assert job.result()["metrics"] == pytest.approx(expected.result()["metrics"], rel=1e-3)
 
 
-def test_asynchronous_updates_reach_the_accuracy(new_crew: NewCrew) -> None:
-    plan = {"task": DIGITS["task"], "arguments": {"hidden": 64}, "steps": 100, "global_batch_size": 128}
-    job = new_crew(3, 2, checkpoint_every=50, **plan).start().finish()
+@pytest.mark.parametrize(("workers", "servers"), [(1, 3), (2, 1), (3, 2), (4, 3)])
+def test_asynchronous_updates_reach_the_accuracy_in_25600_samples(
+    new_crew: NewCrew, workers: int, servers: int
+) -> None:
+    plan = {"task": DIGITS["task"], "arguments": {"hidden": 64}, "steps": 200, "global_batch_size": 128}
+    job = new_crew(workers, servers, checkpoint_every=100, **plan).start().finish()
     assert job.result()["metrics"]["accuracy"] > 0.95
-    assert len(job.losses()) == 100
+    assert len(job.losses()) == 200
+
+
+def test_asynchronous_updates_learn_to_write(new_job: NewJob, new_crew: NewCrew) -> None:
+    plan = {"task": TEXT["task"], "arguments": {**TEXT["arguments"], "width": 32}, "global_batch_size": 64}
+    plan |= {"steps": 120, "checkpoint_every": 120}
+    alone = new_job("one", strategy="OneDevice", **plan).run(1).result()["metrics"]["validation_loss"]
+    job = new_crew(3, 2, "three", strategy_options={"update": "Async", "maxStaleness": 4}, **plan).start().finish()
+    assert job.result()["metrics"]["validation_loss"] < alone + 0.1
 
 
 SAMPLES = 64

@@ -105,7 +105,7 @@ def become_member(settings: Settings, progress: Progress) -> Member:
         choose_device(settings),
         identity,
         directory,
-        Links(identity, directory),
+        Links(identity, directory, waiting=lambda: progress.enter("load")),  # a peer's absence is no hang of ours
         inherited_listener(settings.listen_fd),
         _stop_event(),
         Faults(os.environ, settings),

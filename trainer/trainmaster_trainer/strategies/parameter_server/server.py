@@ -12,6 +12,7 @@ import threading
 import time
 
 from trainmaster_trainer.independent import Member
+from trainmaster_trainer.strategies.parameter_server.compression import unpack_all
 from trainmaster_trainer.strategies.parameter_server.options import Options
 from trainmaster_trainer.strategies.parameter_server.shard import Push, Shard
 from trainmaster_trainer.strategies.parameter_server.steward import Steward
@@ -47,6 +48,7 @@ class Server:
     def __init__(self, member: Member) -> None:
         self._member = member
         options = Options.read(member.options)
+        self._compression = options.compression
         ranks = member.directory.servers
         self.index = ranks.index(member.rank)
         self._count = len(ranks)
@@ -135,6 +137,7 @@ class Server:
     def _push(self, _caller: Caller, request: Message) -> Message:
         if not self._ready.wait(READY_SECONDS):
             return Message("later")
+        request.tensors = unpack_all(self._compression, request.tensors, self.own.layout)
         push = Push.read(request)
         with self.own.lock:
             if request.values["generation"] != self._generation or not self._ready.is_set():

@@ -45,7 +45,8 @@ class Steward:
         self._plan = member.settings.plan
         self._saver = Saver(member.settings, member.alone())
         self._journal: Journal | None = None
-        self._saved = 0  # the step of the newest cut
+        self._cut = 0  # the step of the newest cut
+        self._saved = 0  # of the newest one that was brought to the saver
         self._generation = 0
         self._book: TicketBook | None = None
         self._changed = threading.Condition()
@@ -161,14 +162,14 @@ class Steward:
             return True
         told = self._journal.step if self._journal else 0
         book = self._book
-        return book is not None and (book.complete > told or book.complete >= book.gate > self._saved)
+        return book is not None and (book.complete > told or book.complete >= book.gate > self._cut)
 
     def _turn(self) -> None:
         if self._unsettled:
             self._reconcile()
         self._tell_steps()
         book = self._book
-        if book is not None and book.complete >= book.gate > self._saved:
+        if book is not None and book.complete >= book.gate > self._cut:
             self._save(book.gate)
         if self._result is not None and not self._over and self._journal is not None:
             self._journal.finish(self._plan.steps, self._result)
@@ -209,7 +210,7 @@ class Steward:
         if self._journal is None:
             return
         self._ask_servers(Message("cut"))
-        self._saved = step
+        self._cut = step
         self._open_gate()
         shards = self._ask_servers(Message("fetch"))
         state = self._whole.join([_state(shards[rank]) for rank in sorted(shards)])
@@ -217,6 +218,7 @@ class Steward:
         if last:
             self._member.progress.enter("save")
         self._saver.save(step, state, before_commit=self._journal.sync)
+        self._saved = step
         if last or self._member.stop.is_set():
             self._saver.wait(needed=last)
         self._ask_servers(Message("settle", {"step": self._saver.committed_step}))
@@ -234,7 +236,7 @@ class Steward:
         with self._changed:
             if self._book is not None and not self._member.stop.is_set():
                 every = self._plan.checkpoint_every
-                first = max(self._saved + 1, self._book.complete)
+                first = max(self._cut + 1, self._book.complete)
                 self._book.gate = min(-(-first // every) * every, self._plan.steps)
                 self._changed.notify_all()
 
@@ -247,6 +249,7 @@ class Steward:
         with self._changed:
             self._unsettled = False
             self._book = None
+            self._cut = self._saved  # a cut that was not fetched is lost
             self._generation = int.from_bytes(torch.randint(0, 256, (6,)).to(torch.uint8).numpy().tobytes(), "little")
         generation = {"generation": self._generation}
         reports = [answer.values for answer in self._ask_servers(Message("report", generation)).values()]
@@ -261,7 +264,7 @@ class Steward:
     def _recall(self, reports: list[Values]) -> TicketBook:
         """All shards are there. Done is what is in all of them."""
         floor = min(report["floor"] for report in reports)
-        self._saved = max(self._saved, floor)
+        self._cut = self._saved = max(self._saved, floor)
         book = TicketBook(floor, self._plan.steps, self._options.bound, self._options.spare)
         applied = [{Ticket(*ticket): Done(*done) for ticket, done in report["applied"]} for report in reports]
         seen = {ticket: done for shard in applied for ticket, done in shard.items()}
@@ -283,7 +286,7 @@ class Steward:
         step = resume(self._member.settings, self._member.alone(), self._whole).step
         found = self._whole.found
         self._ask_servers(_install(found, step) if found else Message("begin"))
-        self._saved = step
+        self._cut = self._saved = step
         self._begin_journal(step)
         return TicketBook(step, self._plan.steps, self._options.bound, self._options.spare)
 

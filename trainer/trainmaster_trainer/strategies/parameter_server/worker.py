@@ -18,6 +18,7 @@ from trainmaster_trainer import randomness
 from trainmaster_trainer.data import Batch, Batches, Share
 from trainmaster_trainer.flat import Layout, adopt
 from trainmaster_trainer.independent import Member
+from trainmaster_trainer.strategies.parameter_server.compression import Packer
 from trainmaster_trainer.strategies.parameter_server.options import Options
 from trainmaster_trainer.strategies.parameter_server.tickets import Ticket
 from trainmaster_trainer.strategies.parameter_server.whole import Whole
@@ -54,7 +55,8 @@ class Worker:
         whole = Whole(member.task, len(self._servers))
         self._model = whole.model.to(member.device)
         self._buffers = list(dict(self._model.named_buffers()).values())
-        self._parts = [_Part(whole.part(index), member.device) for index in range(len(self._servers))]
+        compression = self._options.compression
+        self._parts = [_Part(whole.part(index), member.device, compression) for index in range(len(self._servers))]
         self._batches: Batches = member.batches()
         self._seen: set[str] = set()
         for name, parameter in whole.parameters.items():
@@ -157,11 +159,12 @@ class Worker:
 class _Part:
     """The parameters of one server: received in `received`, which on the CPU is where the model has them."""
 
-    def __init__(self, parameters: dict[str, Any], device: torch.device) -> None:
+    def __init__(self, parameters: dict[str, Any], device: torch.device, compression: str) -> None:
         self.names = sorted(parameters)
         layout = Layout.of(parameters)
         self._live = adopt(parameters, layout, device)
         self._gradient = layout.empty(device)
+        self._packer = Packer(compression, layout)
         self._parameters = parameters
         self._views = layout.views(self._gradient)
         self.received = self._live if device.type == "cpu" else layout.empty()
@@ -174,8 +177,8 @@ class _Part:
             parameter.grad = self._views[name] if parameter.requires_grad else None
 
     def gradient(self) -> list[Tensor]:
-        """On the CPU."""
-        return [buffer.cpu() for buffer in self._gradient]
+        """On the CPU, as it travels."""
+        return self._packer.pack([buffer.cpu() for buffer in self._gradient])
 
     def take_over(self, tensors: Sequence[Tensor]) -> None:
         """What was received becomes the model's."""

@@ -1,0 +1,42 @@
+"""Jobs that the measurements run through `trainmaster run`, and how fast their steps were by their own metrics."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+BIN = Path(sys.executable).parent
+SECONDS = 240
+
+
+def steps_per_second(folder: Path, spec: dict[str, Any]) -> float:
+    """Run a job of a task; the steps of its last nine tenths per second, by the times of their lines.
+
+    Raises:
+        CalledProcessError: it did not succeed.
+    """
+    folder.mkdir(parents=True)
+    document = {"apiVersion": "trainmaster.dev/v1", "kind": "TrainingJob", "metadata": {"name": "bench"}, "spec": spec}
+    (folder / "job.yaml").write_text(yaml.safe_dump(document))
+    command = [str(BIN / "trainmaster"), "run", str(folder / "job.yaml"), "--workdir", str(folder / "work")]
+    with (folder / "output.txt").open("wb") as output:
+        subprocess.run(command, check=True, stdout=output, stderr=output, timeout=SECONDS)
+    text = (folder / "work" / "checkpoints" / "metrics.jsonl").read_text()
+    times = [line["time"] for line in map(json.loads, text.splitlines()) if "loss" in line]
+    first = len(times) // 10
+    speed: float = (len(times) - 1 - first) / (times[-1] - times[first])
+    return speed
+
+
+def training(steps: int, batch: int, **arguments: Any) -> dict[str, Any]:
+    """`spec.training` of the noise task, with one checkpoint at the end."""
+    return {
+        "task": "bench.tasks:Noise",
+        "arguments": arguments,
+        "steps": steps,
+        "globalBatchSize": batch,
+        "workingDirectory": str(Path(__file__).parent.parent),
+    }
