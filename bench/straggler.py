@@ -23,7 +23,8 @@ def main() -> str:
         speeds = {name: _one(Path(scratch) / name, name) for name in STEPS}
     gains = {name: speeds[name] / speeds["Sync"] for name in ("Async", "Gossip")}
     shares = {name: gain / THEORY for name, gain in gains.items()}
-    results.save("straggler", {"steps_per_second": speeds, "theory": THEORY, "gains": gains, "of_theory": shares})
+    figures = {"ratio": gains["Async"], "gossip": gains["Gossip"], "theory": THEORY, "of_theory": shares}
+    results.save("straggler", {"steps_per_second": speeds, **figures})
     parts = (f"{name} {gains[name]:.2f}x sync ({shares[name]:.2f} of {THEORY:.2f})" for name in gains)
     return f"straggler: {', '.join(parts)}"
 

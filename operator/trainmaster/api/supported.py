@@ -58,12 +58,6 @@ _LATER = (
         "this strategy",
         f"use one of {', '.join(STRATEGIES)}",
     ),
-    _Later(
-        "spec.strategy.compression",
-        lambda s: s.strategy.compression != "None" and s.strategy.type == "ParameterServer",
-        "compression with ParameterServer",
-        "remove it",
-    ),
     _Later("spec.scheduling", lambda s: s.scheduling is not None, "gangs, queues and spares", "remove it"),
     _Later(
         "spec.checkpoint.resumeFrom.job", _resume_from_job, "resuming from a job's name", "write its folder as path"
