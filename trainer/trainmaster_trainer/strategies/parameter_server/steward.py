@@ -158,7 +158,7 @@ class Steward:
                 return 0 if self._over else EXIT_STOPPED
 
     def _something_to_do(self) -> bool:
-        if self._unsettled or self._result is not None or self._member.stop.is_set():
+        if self._unsettled or (self._result is not None and not self._over):
             return True
         told = self._journal.step if self._journal else 0
         book = self._book
