@@ -191,9 +191,9 @@ def test_an_ended_job_is_neither_suspended_nor_resumed() -> None:
 
 
 def test_a_job_that_cannot_be_trained_yet_says_so_and_fails() -> None:
-    stage = Stage(a_job().where(strategy={"type": "ParameterServer", "compression": "BF16"})).settle()
+    stage = Stage(a_job().where(checkpoint={"resumeFrom": {"job": "yesterday"}})).settle()
     assert (stage.status.phase, stage.status.reason, stage.created) == (phases.FAILED, "NotYetSupported", [])
-    assert "spec.strategy.compression" in (stage.status.message or "")
+    assert "spec.checkpoint.resumeFrom.job" in (stage.status.message or "")
 
 
 def test_other_wishes_that_come_later_are_named_in_a_condition() -> None:

@@ -4,7 +4,7 @@ The size that the present attempt was started with stands in `status.replicas.de
 with the attempt.
 """
 
-from trainmaster.core import membership, phases
+from trainmaster.core import ledger, membership, phases
 from trainmaster.core.facts import Facts
 from trainmaster.core.verdict import NOTHING, Verdict
 
@@ -22,6 +22,7 @@ def resize(facts: Facts) -> Verdict:
         "attempt": facts.status.attempt + 1,
         "phase": phases.RESIZING,
         "message": f"Resizing from {before.desired} to {now} workers.",
+        "restarts": ledger.overtaken(facts.status, "resized"),
     }
     return Verdict(status=facts.status.model_copy(update=update))
 

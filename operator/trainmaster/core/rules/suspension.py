@@ -1,7 +1,7 @@
 """`spec.suspend`: no replica exists while it is true; what was trained is kept, and the job goes on afterwards."""
 
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import phases
+from trainmaster.core import ledger, phases
 from trainmaster.core.actions import DeleteReplica
 from trainmaster.core.facts import Facts
 from trainmaster.core.verdict import NOTHING, Verdict
@@ -29,5 +29,6 @@ def _suspended(facts: Facts) -> TrainingJobStatus:
         "message": "Suspended by spec.suspend; set it to false to go on from the newest checkpoint.",
         "attempt": facts.status.attempt + (1 if may_run else 0),
         "absent": (),
+        "restarts": ledger.overtaken(facts.status, "suspended"),
     }
     return facts.status.model_copy(update=update)
