@@ -8,7 +8,6 @@ from trainmaster.core import ending
 from trainmaster.core.facts import Facts
 from trainmaster.core.verdict import NOTHING, Verdict
 
-
 # Without these another model would come out; the other fields that come later are named in a condition.
 _NEVER_LEFT_OUT = ("spec.strategy", "spec.checkpoint.resumeFrom")
 
