@@ -97,7 +97,9 @@ def test_a_null_argument_is_no_argument() -> None:
     assert TrainingJob.parse(job).spec.training.arguments == {"b": {}, "d": [None]}
 
 
-@pytest.mark.parametrize("name", ["four workers", "OneDevice", "AllReduce with its defaults", "FullySharded", "Mesh"])
+@pytest.mark.parametrize(
+    "name", ["four workers", "OneDevice", "AllReduce with its defaults", "FullySharded", "Mesh", "resume from a job"]
+)
 def test_supported_today(name: str) -> None:
     """Nothing is held back."""
     assert TrainingJob.parse(GOOD_SPECS[name]).spec.not_yet_supported() == ()
@@ -106,8 +108,8 @@ def test_supported_today(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "field"),
     [
-        ("scheduling", "spec.scheduling"),
-        ("resume from a job", "spec.checkpoint.resumeFrom.job"),
+        ("scheduling", "spec.scheduling.gang"),
+        ("scheduling", "spec.scheduling.spares"),
     ],
 )
 def test_not_yet_supported(name: str, field: str) -> None:

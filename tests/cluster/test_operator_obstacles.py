@@ -56,7 +56,7 @@ def test_a_cluster_that_is_full_is_waited_for(job: Job) -> None:
 
 
 def test_what_is_not_supported_yet_says_so(job: Job) -> None:
-    job.submit(strategy={"type": "Gossip"})
+    job.submit(scheduling={"gang": "Kueue", "queue": "team-a"})
     status = job.wait("Failed", 30)
     assert status["reason"] == "NotYetSupported"
     assert job.pods() == {}

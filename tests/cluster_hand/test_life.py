@@ -158,8 +158,8 @@ def test_a_finished_job_goes_after_its_time(lab: Lab) -> None:
     lab.await_gone()
 
 
-def test_parameter_servers_refused_for_now_say_so(lab: Lab) -> None:
-    lab.submit(strategy={"type": "Gossip"}, workers={"replicas": 2})
+def test_a_queue_that_nobody_serves_yet_is_not_jumped(lab: Lab) -> None:
+    lab.submit(scheduling={"gang": "Kueue", "queue": "team-a"}, workers={"replicas": 2})
     failed = lab.await_phase("Failed")
     assert failed["status"]["reason"] == "NotYetSupported"
     assert lab.pods() == []

@@ -191,14 +191,14 @@ def test_an_ended_job_is_neither_suspended_nor_resumed() -> None:
 
 
 def test_a_job_that_cannot_be_trained_yet_says_so_and_fails() -> None:
-    stage = Stage(a_job().where(checkpoint={"resumeFrom": {"job": "yesterday"}})).settle()
+    stage = Stage(a_job().where(scheduling={"gang": "Kueue", "queue": "team-a"})).settle()
     assert (stage.status.phase, stage.status.reason, stage.created) == (phases.FAILED, "NotYetSupported", [])
-    assert "spec.checkpoint.resumeFrom.job" in (stage.status.message or "")
+    assert "spec.scheduling.gang" in (stage.status.message or "")
 
 
 def test_other_wishes_that_come_later_are_named_in_a_condition() -> None:
     stage = Stage(a_job().where(scheduling={"spares": 1})).train()
     assert stage.status.phase == phases.RUNNING
     (condition,) = [c for c in stage.status.conditions if c.type == "NotYetSupported"]
-    assert "spec.scheduling" in condition.message
+    assert "spec.scheduling.spares" in condition.message
     assert [event.reason for event in stage.events].count("NotYetSupported") == 1

@@ -68,12 +68,12 @@ def test_a_workdir_that_cannot_be_used(command: Command, workdir: str) -> None:
     assert "Traceback" not in command.stderr
 
 
-def test_a_strategy_that_is_not_there_yet(command: Command) -> None:
-    """The field, and those that are."""
-    assert command.start(a_job(strategy={"type": "Gossip"})).end() == 1
+def test_a_queue_is_not_there_yet(command: Command) -> None:
+    """The field, and the cure."""
+    assert command.start(a_job(scheduling={"gang": "Kueue", "queue": "team-a"})).end() == 1
     assert command.status["reason"] == "NotYetSupported"
-    assert "spec.strategy.type" in command.status["message"]
-    assert "AllReduce" in command.status["message"]
+    assert "spec.scheduling.gang" in command.status["message"]
+    assert "remove gang and queue" in command.status["message"]
 
 
 def _task(reference: str, **arguments: Any) -> dict[str, Any]:

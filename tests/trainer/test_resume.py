@@ -4,8 +4,10 @@ import os
 import shutil
 import signal
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from trainmaster.wire import names
 
 from tests.trainer.ranks import NewJob, Options
 
@@ -137,3 +139,30 @@ def test_checkpoints_that_are_not_trusted_are_not_gone_on_from(new_job: NewJob, 
     job = new_job("doubtful", **LONG).but(steps=20).run(2)
     replace(job.but(steps=25), variables={"TRAINMASTER_RESUME_BEFORE": before}).run(2, attempt=2)
     assert min(line["step"] for line in job.lines() if line["attempt"] == 2) == first
+
+
+def test_another_job_is_found_by_its_name_beside_ours(new_job: NewJob) -> None:
+    older = new_job("yesterday-20261120-080000", steps=4).run(1)
+    newer = new_job("yesterday-20261120-090000", steps=2).run(2)
+    new_job("yesterday-evening-20261120-200000", steps=6).run(1)  # another job, whose name begins alike
+    assert older.manifest(4)["step"] == 4
+    today = new_job("today-20261121-080000", steps=6, resume_job="yesterday").run(1)
+    assert "Resuming from step 2 " in (today.folder / "output-1-0").read_text()
+    assert [line["step"] for line in today.lines() if "loss" in line] == [3, 4, 5, 6]
+    assert newer.manifest(2)["step"] == 2
+
+
+def test_on_a_claim_it_is_found_by_name_and_uid(tmp_path: Path, new_job: NewJob) -> None:
+    yesterday = new_job("first", steps=2).run(1)
+    shutil.copytree(yesterday.checkpoints(), tmp_path / "yesterday-0a1b2c3d")
+    own = tmp_path / "today-99999999"
+    today = replace(new_job("second", steps=4, resume_job="yesterday"), variables={names.ENV_CHECKPOINTS: str(own)})
+    running = today.start(1)
+    assert running.wait() == [0], running.output()
+    assert "Resuming from step 2 " in running.output()
+
+
+def test_a_job_that_saved_nothing_is_named(new_job: NewJob) -> None:
+    running = new_job("today-20261121-080000", resume_job="never").start(2)
+    assert running.wait() == [78, 78]
+    assert "spec.checkpoint.resumeFrom.job: 'never' has no good checkpoint in" in running.output()

@@ -59,7 +59,8 @@ class ResumeFrom(Model):
     """Start from a checkpoint of another run. Exactly one of job and path."""
 
     job: Annotated[str, Field(min_length=1, max_length=63)] | None = None
-    """A TrainingJob in the same namespace whose newest checkpoint is taken."""
+    """A TrainingJob whose newest checkpoint is taken: on a cluster one with the same claim, on a laptop one whose run \
+lies in the same folder of runs."""
     path: _Path | None = None
     """A folder of checkpoints, as the pods see it, for example /checkpoints/digits-1f6f0c2a of a job whose claim this \
 job has too."""

@@ -11,21 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from trainmaster.api.job import TrainingJobSpec
 
-STRATEGIES = (
-    "OneDevice",
-    "Mirrored",
-    "AllReduce",
-    "CentralStorage",
-    "LocalSGD",
-    "FullySharded",
-    "Pipeline",
-    "Tensor",
-    "Mesh",
-    "ParameterServer",
-    "Gossip",
-)
-"""Strategy types that train today."""
-
 
 class Refusal(NamedTuple):
     """A field that asks for something that comes later."""
@@ -41,26 +26,17 @@ class _Later(NamedTuple):
     cure: str
 
 
-def _resume_from_job(spec: TrainingJobSpec) -> bool:
-    return spec.checkpoint.resume_from is not None and spec.checkpoint.resume_from.job is not None
-
-
-def _strategy(spec: TrainingJobSpec) -> bool:
-    """A script of one's own brings its own training: Trainmaster then only looks after its members."""
-    alone = spec.independent and spec.training.command is not None
-    return spec.strategy.type not in STRATEGIES and not alone
+def _waits_for_a_gang(spec: TrainingJobSpec) -> bool:
+    return spec.scheduling is not None and (spec.scheduling.gang != "None" or spec.scheduling.queue is not None)
 
 
 _LATER = (
+    _Later("spec.scheduling.gang", _waits_for_a_gang, "gangs and queues", "remove gang and queue"),
     _Later(
-        "spec.strategy.type",
-        _strategy,
-        "this strategy",
-        f"use one of {', '.join(STRATEGIES)}",
-    ),
-    _Later("spec.scheduling", lambda s: s.scheduling is not None, "gangs, queues and spares", "remove it"),
-    _Later(
-        "spec.checkpoint.resumeFrom.job", _resume_from_job, "resuming from a job's name", "write its folder as path"
+        "spec.scheduling.spares",
+        lambda spec: spec.scheduling is not None and spec.scheduling.spares > 0,
+        "spares",
+        "remove it",
     ),
 )
 

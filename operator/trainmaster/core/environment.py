@@ -31,6 +31,7 @@ def training_plan(job: TrainingJob) -> TrainingPlan:
         checkpoint_endpoint=objects.endpoint if objects else None,
         memory_every=checkpoint.memory_every_steps,
         resume_from=resume.path if resume else None,
+        resume_job=resume.job if resume else None,
         resume_step=resume.step if resume else None,
         reproducible=job.spec.reproducible,
         accelerator=TPU if job.spec.workers.accelerator == TPU else None,

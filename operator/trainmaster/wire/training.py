@@ -31,6 +31,7 @@ class TrainingPlan:
     checkpoint_keep: int = 3
     checkpoint_shared: bool = True
     resume_from: Optional[str] = None
+    resume_job: Optional[str] = None  # instead of a folder: the job whose folder lies beside ours
     resume_step: Optional[int] = None
     checkpoint_url: Optional[str] = None  # of this job's checkpoints in an object store; else they are in a folder
     checkpoint_endpoint: Optional[str] = None  # where that store is, if it is not the vendor's own

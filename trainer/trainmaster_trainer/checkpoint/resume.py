@@ -22,6 +22,7 @@ from trainmaster.wire import codec
 
 from trainmaster_trainer import metrics, randomness
 from trainmaster_trainer.checkpoint import lineage
+from trainmaster_trainer.checkpoint.elsewhere import source_of
 from trainmaster_trainer.checkpoint.fetch import find_remote, read_or_tell
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.load import Loaded, newest, newest_step, read
@@ -112,8 +113,8 @@ def _from_checkpoint(expected: Shapes, settings: Settings, group: Group, strateg
         loaded = find(settings.checkpoints, group, expected, settings.resume_before)
         if loaded is None and settings.resume_before is not None:
             loaded = find(settings.checkpoints, group, expected, None)  # none is older: better this one than none
-    if loaded is None and plan.resume_from is not None:
-        loaded = _find_elsewhere(Path(plan.resume_from), plan.resume_step, group, expected)
+    if loaded is None and (plan.resume_from or plan.resume_job):
+        loaded = _find_elsewhere(source_of(settings), plan.resume_step, group, expected)
     step = loaded.manifest.step if loaded else 0
     draws_as = group.rank if strategy.draws_as is None else strategy.draws_as
     randomness.seed_rank(plan.seed, draws_as, step)
