@@ -150,6 +150,7 @@ ACTIVITIES = {
     "/site-packages/torch/distributed/checkpoint/filesystem.py": SAVING,
     "/site-packages/torch/autograd/graph.py": WAITING,
     "/src/trainmaster_trainer/collectives/ring.py": WAITING,
+    "/src/trainmaster_trainer/transport/links.py": WAITING,
     "/src/trainmaster_trainer/checkpoint/shard.py": SAVING,
     "/site-packages/torch/_inductor/codecache.py": COMPILING,
     "/home/me/train.py": OUTSIDE,
@@ -157,8 +158,12 @@ ACTIVITIES = {
 }
 
 
+WAIT = '  File "/usr/lib/python3.11/threading.py", line 320 in wait\n'
+FUTURE = WAIT + '  File "/usr/lib/python3.11/concurrent/futures/_base.py", line 451 in result\n'
+
+
 @pytest.mark.parametrize("file", ACTIVITIES)
-@pytest.mark.parametrize("means", ["", '  File "/usr/lib/python3.11/threading.py", line 320 in wait\n'])
+@pytest.mark.parametrize("means", ["", WAIT, FUTURE])
 def test_what_a_stack_says(file: str, means: str) -> None:
     assert stacks.activity(DUMP.format(frames=f'{means}  File "{file}", line 3 in work')) == ACTIVITIES[file]
 

@@ -42,7 +42,17 @@ _TABLE = (
     ("<frozen importlib", COMPILING),
 )
 # How something is waited for, not what.
-_MEANS = ("/threading.py", "/queue.py", "/selectors.py", "/socket.py", "/ssl.py", "/contextlib.py", "/subprocess.py")
+_MEANS = (
+    "/threading.py",
+    "/queue.py",
+    "/selectors.py",
+    "/socket.py",
+    "/ssl.py",
+    "/contextlib.py",
+    "/subprocess.py",
+    "/concurrent/futures/_base.py",
+    "/concurrent/futures/thread.py",
+)
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)$')
 _THREAD = re.compile(r"^(Current thread|Thread) 0x")
 MOST_PER_RANK = 4096
