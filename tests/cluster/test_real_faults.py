@@ -6,6 +6,7 @@ slowed down; operator and API server killed under it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import time
@@ -125,7 +126,8 @@ def out_of_memory(week: BadWeek) -> None:
     """By the container's own limit: the kernel chooses the rank."""
     rank = week.processes(1).prefer_rank_when_memory_is_short()
     words = ("exec", week.pod_of(1), "--container=trainer", "--", "python3", "-c", FILL_MEMORY, str(rank))
-    week.job.kubectl(*words)
+    with contextlib.suppress(OneboxError):  # once the rank is gone, the filler may be next
+        week.job.kubectl(*words)
     week.after("out of memory", ("OutOfMemory",))
 
 
