@@ -16,15 +16,6 @@ from pathlib import Path
 
 from trainmaster.wire import names
 
-# In a pod: fill its memory, so that the kernel must choose somebody; gives back what it has as soon as it need not.
-FILL_MEMORY = """
-import os, sys, time
-held = []
-while os.path.exists(f"/proc/{sys.argv[1]}"):
-    held.append(bytearray(os.urandom(1 << 20)) * 16)
-print("the other one was chosen")
-"""
-
 
 @dataclass(frozen=True)
 class PodProcesses:
@@ -58,13 +49,6 @@ class PodProcesses:
     def signal_rank(self, number: signal.Signals) -> None:
         """Send its rank a signal."""
         os.kill(self.rank, number)
-
-    def prefer_rank_when_memory_is_short(self) -> int:
-        """Have the kernel choose the rank; its pid inside the pod."""
-        rank = self.rank
-        Path(f"/proc/{rank}/oom_score_adj").write_text("1000")
-        inside = next(line for line in _read(rank, "status").splitlines() if line.startswith("NSpid:"))
-        return int(inside.split()[-1])
 
     @contextmanager
     def network(self, *command: str, undo: tuple[str, ...]) -> Iterator[None]:

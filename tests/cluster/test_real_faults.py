@@ -1,19 +1,18 @@
 """A job that meets every fault of a bad week, one after the other, and ends with the model of an undisturbed one.
 
-Real processes, kernel, kubelet, containerd and network: killed, stopped, out of memory, deleted, drained, cut off,
-slowed down; operator and API server killed under it.
+Real processes, kernel, kubelet, containerd and network: killed, stopped, deleted, drained, cut off, slowed down;
+operator and API server killed under it. (Out of memory: test_out_of_memory.py.)
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import signal
 import time
 
 import pytest
 
-from tests.cluster.faults import FILL_MEMORY, PodProcesses, cut_from
+from tests.cluster.faults import PodProcesses, cut_from
 from tests.cluster.flavours import Flavour
 from tests.cluster.operator_jobs import DIGITS, Document, Job
 from tests.onebox import Cluster
@@ -22,7 +21,7 @@ from tests.onebox.shell import OneboxError
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500), pytest.mark.slow]
 
 SYSTEM = "--namespace=trainmaster-system"
-STEPS = 40_000
+STEPS = 120_000
 TRAINING: Document = {**DIGITS, "arguments": {"hidden": 32}, "steps": STEPS, "globalBatchSize": 16}
 WORKERS: Document = {"replicas": 2, "memory": "1500Mi"}
 POLICY: Document = {"maxRestarts": 20}
@@ -96,7 +95,6 @@ def test_a_bad_week_ends_with_the_model_of_an_undisturbed_one(
     week.goes_on()
     killed(week)
     stopped(week)
-    out_of_memory(week)
     cut_off(week)
     slowed_down(week)
     deleted(week)
@@ -120,15 +118,6 @@ def killed(week: BadWeek) -> None:
 def stopped(week: BadWeek) -> None:
     week.processes(0).signal_rank(signal.SIGSTOP)
     week.after("SIGSTOP", ("Hang",))
-
-
-def out_of_memory(week: BadWeek) -> None:
-    """By the container's own limit: the kernel chooses the rank."""
-    rank = week.processes(1).prefer_rank_when_memory_is_short()
-    words = ("exec", week.pod_of(1), "--container=trainer", "--", "python3", "-c", FILL_MEMORY, str(rank))
-    with contextlib.suppress(OneboxError):  # once the rank is gone, the filler may be next
-        week.job.kubectl(*words)
-    week.after("out of memory", ("OutOfMemory",))
 
 
 def cut_off(week: BadWeek) -> None:

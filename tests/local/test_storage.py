@@ -76,9 +76,10 @@ def test_a_corrupted_checkpoint_is_passed_over_for_the_one_before(command: Comma
 
 
 def test_a_corrupted_checkpoint_after_a_fault_too(command: Command) -> None:
-    """The attempt that follows falls back by itself."""
+    """The attempt that follows falls back by itself, where memory holds nothing newer."""
     command.make_gate()
-    command.start(a_job(arguments={"hold_at": 25}))
+    checkpoint = {"everySteps": 10, "keep": 3, "memoryEverySteps": 0}
+    command.start(a_job(arguments={"hold_at": 25}, checkpoint=checkpoint))
     command.until_step(24)
     for shard in (command.workdir / "checkpoints" / "step-00000020").glob("*.safetensors"):
         shard.write_bytes(b"")
