@@ -21,7 +21,7 @@ from tests.onebox.shell import OneboxError
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500), pytest.mark.slow]
 
 SYSTEM = "--namespace=trainmaster-system"
-STEPS = 120_000
+STEPS = 90_000
 TRAINING: Document = {**DIGITS, "arguments": {"hidden": 32}, "steps": STEPS, "globalBatchSize": 16}
 WORKERS: Document = {"replicas": 2, "memory": "1500Mi"}
 POLICY: Document = {"maxRestarts": 20}
