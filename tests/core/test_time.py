@@ -7,9 +7,10 @@ from datetime import timedelta
 import pytest
 from trainmaster.core import phases
 from trainmaster.core.actions import DeleteJob, DeleteReplica
-from trainmaster.core.observed import Obstacle, Replica
+from trainmaster.core.decide import decide
+from trainmaster.core.observed import Observed, Obstacle, Replica
 
-from tests.builders import NOON, a_job, pending
+from tests.builders import NOON, a_job, a_replica, ended, pending
 from tests.core.stage import Stage, a_running_group, a_stage
 
 
@@ -202,3 +203,14 @@ def test_other_wishes_that_come_later_are_named_in_a_condition() -> None:
     (condition,) = [c for c in stage.status.conditions if c.type == "NotYetSupported"]
     assert "spec.scheduling.spares" in condition.message
     assert [event.reason for event in stage.events].count("NotYetSupported") == 1
+
+
+def test_what_is_due_within_this_millisecond_is_not_looked_at_in_a_circle() -> None:
+    """A status knows milliseconds, a clock more: the pause of a replica that keeps ending is over in between."""
+    began = NOON.timestamp() + 0.000704
+    job = a_job().with_workers(1).at(phases.RESTARTING, attempt=3, incarnations={"worker-0": 2}).build()
+    left = [ended(dataclasses.replace(a_replica(incarnation=number), created=began), 137) for number in (0, 1)]
+    now = NOON + timedelta(seconds=5, microseconds=704)
+    decision = decide(job, Observed(tuple(left), service=True), now)
+    assert decision.wake_at
+    assert decision.wake_at > now

@@ -5,7 +5,7 @@ writes the status, and acts; a change of memory is written before anything acts 
 """
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
@@ -52,6 +52,9 @@ RULES = (
 )
 
 
+_TICK = timedelta(milliseconds=1)
+
+
 @dataclass(frozen=True)
 class Decision:
     """What to do now. `status` is to be written if it differs from the job's; then `events`, then `actions`."""
@@ -66,6 +69,7 @@ class Decision:
 def decide(job: TrainingJob, observed: Observed, now: datetime) -> Decision:
     """What should happen to `job`, given what exists and the time."""
     facts = Facts(job, observed, now.replace(microsecond=now.microsecond // 1000 * 1000))  # as a status keeps it
+    soonest = facts.now + _TICK  # what is due within the present millisecond is not due yet, as facts see the time
     actions: list[Action] = []
     wakes: list[datetime] = []
     for rule in RULES:
@@ -81,4 +85,5 @@ def decide(job: TrainingJob, observed: Observed, now: datetime) -> Decision:
     if report.holds_back(facts, status):
         status = job.status
     wakes += [wake for wake in (report.next_refresh(facts, status),) if wake]
-    return Decision(status, tuple(actions), events.between(job, status), min(wakes, default=None))
+    wake_at = max(min(wakes), soonest) if wakes else None
+    return Decision(status, tuple(actions), events.between(job, status), wake_at)
