@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from trainmaster.api.rules.rule import Figure, Rule
-from trainmaster.api.rules.strategy import CEL_RANKS, ranks
+from trainmaster.api.rules.strategy import CEL_PLAIN_SUMS, CEL_RANKS, WHOLE_MODELS, plain_sums, ranks
 
 _SPEC = ("spec",)
-_STRATEGIES = ("OneDevice", "Mirrored", "AllReduce")
 _MOST = 8  # the virtual ranks of trainmaster_trainer.strategies.virtual_ranks
-
-
-def _chooses(spec: Any) -> bool:
-    """Whether the spec asks for sums in another order than the fixed one."""
-    options = spec.strategy.all_reduce or spec.strategy.mirrored
-    return spec.strategy.compression != "None" or bool(options and "Native" not in options.to_dict().values())
-
 
 RULES = (
     Rule(
         name="reproducible-type",
         where=_SPEC,
         field="reproducible",
-        cel=f"!self.reproducible || self.strategy.type in {list(_STRATEGIES)}",
-        holds=lambda spec: not spec.reproducible or spec.strategy.type in _STRATEGIES,
-        message=f"only {', '.join(_STRATEGIES)} can give the same bits at any number of ranks",
+        cel=f"!self.reproducible || self.strategy.type in {list(WHOLE_MODELS)}",
+        holds=lambda spec: not spec.reproducible or spec.strategy.type in WHOLE_MODELS,
+        message=f"only {', '.join(WHOLE_MODELS)} can give the same bits at any number of ranks",
         cure="Set reproducible to false, or choose one of these types",
     ),
     Rule(
         name="reproducible-order",
         where=_SPEC,
         field="reproducible",
-        cel="!self.reproducible || (self.strategy.compression == 'None'"
-        " && (!has(self.strategy.allReduce) || self.strategy.allReduce.algorithm == 'Native')"
-        " && (!has(self.strategy.mirrored) || self.strategy.mirrored.reduction == 'Native'))",
-        holds=lambda spec: not spec.reproducible or not _chooses(spec),
+        cel=f"!self.reproducible || {CEL_PLAIN_SUMS}",
+        holds=lambda spec: not spec.reproducible or plain_sums(spec),
         message="reproducible sums have an order of their own, without compression or another algorithm than Native",
         cure="Remove compression, algorithm and reduction, or set reproducible to false",
     ),

@@ -31,6 +31,21 @@ _SHARES = (
 )
 
 
+# The strategies that have the numbers of one device, on whole models; and sums that nobody chose another order for.
+WHOLE_MODELS = ("OneDevice", "Mirrored", "AllReduce")
+CEL_PLAIN_SUMS = (
+    "(self.strategy.compression == 'None'"
+    " && (!has(self.strategy.allReduce) || self.strategy.allReduce.algorithm == 'Native')"
+    " && (!has(self.strategy.mirrored) || self.strategy.mirrored.reduction == 'Native'))"
+)
+
+
+def plain_sums(spec: Any) -> bool:
+    """No compression, and no algorithm or reduction but Native."""
+    options = spec.strategy.all_reduce or spec.strategy.mirrored
+    return spec.strategy.compression == "None" and (options is None or "Native" in options.to_dict().values())
+
+
 def ranks(spec: Any) -> int:
     """Ranks of all workers."""
     return int(spec.worker_ranks)
