@@ -13,6 +13,7 @@ Called by `loop.py`; `tests/trainer/test_data.py` is the audit.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -153,26 +154,25 @@ def _as_dataset(samples: Samples) -> tuple[Dataset[Any], int]:
     return dataset, len(dataset)
 
 
-def to_device(value: Any, device: torch.device) -> Any:
-    """Tensors, and tensors inside lists, tuples and dicts, on the device."""
+def each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """A batch's inputs or targets with `change` applied to its tensors, also inside lists, tuples and dicts."""
     if isinstance(value, Tensor):
-        return value.to(device, non_blocking=True)
+        return change(value)
     if isinstance(value, (list, tuple)):
-        return type(value)(to_device(item, device) for item in value)
+        return type(value)(each_tensor(item, change) for item in value)
     if isinstance(value, dict):
-        return {key: to_device(item, device) for key, item in value.items()}
+        return {key: each_tensor(item, change) for key, item in value.items()}
     return value
+
+
+def to_device(value: Any, device: torch.device) -> Any:
+    """The tensors on the device."""
+    return each_tensor(value, lambda tensor: tensor.to(device, non_blocking=True))
 
 
 def part_of(value: Any, first: int, end: int) -> Any:
-    """Samples `first` to `end - 1` of a batch's inputs or targets: of tensors, also inside lists, tuples and dicts."""
-    if isinstance(value, Tensor):
-        return value[first:end]
-    if isinstance(value, (list, tuple)):
-        return type(value)(part_of(item, first, end) for item in value)
-    if isinstance(value, dict):
-        return {key: part_of(item, first, end) for key, item in value.items()}
-    return value
+    """Samples `first` to `end - 1`."""
+    return each_tensor(value, lambda tensor: tensor[first:end])
 
 
 def check_batch_size(batch_size: int, shares: int) -> None:

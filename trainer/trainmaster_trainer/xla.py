@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainmaster_trainer.data import each_tensor
 from trainmaster_trainer.errors import ConfigurationError
 
 ACCELERATOR = "tpu"  # of spec.workers.accelerator
@@ -59,15 +60,12 @@ class Mesh:
         self._mesh = spmd.Mesh(np.arange(self.size), (self.size,), ("data",))
 
     def spread(self, value: Any) -> Any:
-        """Spread the samples of a batch over the devices: of tensors, also inside lists, tuples and dicts."""
-        if isinstance(value, Tensor):
-            self._spmd.mark_sharding(value, self._mesh, ("data", *([None] * (value.dim() - 1))))
-            return value
-        if isinstance(value, (list, tuple)):
-            return type(value)(self.spread(item) for item in value)
-        if isinstance(value, dict):
-            return {key: self.spread(item) for key, item in value.items()}
-        return value
+        """Spread the samples of a batch over the devices."""
+        return each_tensor(value, self._spread)
+
+    def _spread(self, tensor: Tensor) -> Tensor:
+        self._spmd.mark_sharding(tensor, self._mesh, ("data", *([None] * (tensor.dim() - 1))))
+        return tensor
 
 
 def finish_step() -> None:

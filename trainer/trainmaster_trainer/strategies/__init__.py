@@ -32,13 +32,9 @@ STRATEGIES: dict[str, type[Strategy]] = {
 # Names whose members come and go one by one: `loop_independent.py` trains them, and they are no group of ranks.
 INDEPENDENT = ["ParameterServer", "Gossip"]
 
-
-# What `spec.reproducible` can be asked of: the strategies that have the numbers of one device, on whole models.
-REPRODUCIBLE = ("OneDevice", "Mirrored", "AllReduce")
-
-
-# What `spec.workers.accelerator: tpu` can be asked of.
-ON_XLA = ("OneDevice", "Mirrored", "AllReduce")
+# The strategies that have the numbers of one device, on whole models: what `spec.reproducible` and
+# `spec.workers.accelerator: tpu` can be asked of.
+WHOLE_MODELS = ("OneDevice", "Mirrored", "AllReduce")
 
 
 def find_strategy(name: str, reproducible: bool = False, accelerator: str | None = None) -> type[Strategy]:
@@ -48,18 +44,18 @@ def find_strategy(name: str, reproducible: bool = False, accelerator: str | None
         ConfigurationError: there is none, or none that gives the same bits at any number of ranks, or runs on TPUs.
     """
     if accelerator == xla.ACCELERATOR:
-        if name in ON_XLA and not reproducible:
+        if name in WHOLE_MODELS and not reproducible:
             return XlaAllReduce
         raise ConfigurationError(
-            f"spec.workers.accelerator: tpu trains {', '.join(ON_XLA)}, without reproducible. Choose one of them, or "
-            "leave accelerator out."
+            f"spec.workers.accelerator: tpu trains {', '.join(WHOLE_MODELS)}, without reproducible. Choose one "
+            "of them, or leave accelerator out."
         )
     if reproducible:
-        if name in REPRODUCIBLE:
+        if name in WHOLE_MODELS:
             return VirtualRanks
         raise ConfigurationError(
             f"spec.reproducible: {name} cannot promise the same bits at any number of ranks; "
-            f"{', '.join(REPRODUCIBLE)} can. Choose one of them, or set it to false."
+            f"{', '.join(WHOLE_MODELS)} can. Choose one of them, or set it to false."
         )
     if name in STRATEGIES:
         return STRATEGIES[name]

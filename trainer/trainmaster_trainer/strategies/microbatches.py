@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainmaster_trainer.data import Batch, Share
+from trainmaster_trainer.data import Batch, Share, each_tensor, part_of
 
 Signature = tuple[tuple[tuple[int, ...], torch.dtype], ...]
 
@@ -48,15 +48,12 @@ def split(batch: Batch, count: int) -> list[MicroBatch]:
 
 def _slice(value: Any, first: int, end: int, length: int) -> Any:
     """Samples `first` to `end` of all tensors in a structure, filled up to `length`."""
-    if isinstance(value, Tensor):
-        part = value[first:end]
+
+    def fill_up(part: Tensor) -> Tensor:
         missing = length - len(part)
         return part if not missing else torch.cat([part, part[:1].expand(missing, *part.shape[1:])])
-    if isinstance(value, (list, tuple)):
-        return type(value)(_slice(item, first, end, length) for item in value)
-    if isinstance(value, dict):
-        return {key: _slice(item, first, end, length) for key, item in value.items()}
-    return value
+
+    return each_tensor(part_of(value, first, end), fill_up)
 
 
 def leaves(value: Any) -> list[Tensor]:
