@@ -47,20 +47,22 @@ def write(job: dict[str, Any], folder: Path) -> Path:
     return path
 
 
-def run(job: dict[str, Any], folder: Path) -> Ran:
-    """Train it to its end.
+def train(job: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
+    """Train it to its end; the lines of all its metrics.
 
     Raises:
         subprocess.CalledProcessError: it failed.
     """
     path = write(job, folder)
-    subprocess.run(
-        [BIN / "trainmaster", "run", path, "--workdir", folder / "run", "--output", "json"],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
-    (metrics,) = (folder / "run").rglob("metrics.jsonl")
-    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    command = [str(BIN / "trainmaster"), "run", str(path), "--workdir", str(folder / "run"), "--output", "json"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    files = (folder / "run").rglob("metrics*.jsonl")
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+def run(job: dict[str, Any], folder: Path) -> Ran:
+    """Train it; how fast it went."""
+    lines = train(job, folder)
     seconds = sorted(line["step_seconds"] for line in lines[_WARM_UP:] if "step_seconds" in line)
     step = seconds[len(seconds) // 2]
     return Ran(step, job["spec"]["training"]["globalBatchSize"] / step)

@@ -4,14 +4,11 @@ The text example with few ranks; each strategy's curve goes into docs/plots (ben
 of the synchronous strategies' last losses, relative to OneDevice.
 """
 
-import json
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from bench import jobs, results
-from bench.contestants import BIN
 
 STEPS = 200
 BATCH = 32
@@ -51,12 +48,5 @@ def _curve(name: str, folder: Path) -> list[list[float]]:
     workers, more = CONTESTANTS[name]
     job = jobs.a_job({"type": name}, 1, BATCH, STEPS, arguments=ARGUMENTS, **more)
     job["spec"]["workers"] = workers
-    path = jobs.write(job, folder)
-    command = [str(BIN / "trainmaster"), "run", str(path), "--workdir", str(folder / "run"), "--output", "json"]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    losses: dict[int, float] = {}
-    for metrics in (folder / "run").rglob("metrics*.jsonl"):
-        for line in map(json.loads, metrics.read_text().splitlines()):
-            if "loss" in line:
-                losses[line["step"]] = line["loss"]
+    losses = {line["step"]: line["loss"] for line in jobs.train(job, folder) if "loss" in line}
     return [[step * BATCH, losses[step]] for step in sorted(losses) if step % 5 == 0]

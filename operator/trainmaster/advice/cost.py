@@ -13,14 +13,12 @@ Deliberately without overlap of communication and computation: a strategy that h
 `bench/advise.py` holds the predictions against measurements.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from trainmaster.advice import traffic
 from trainmaster.advice.facts import GroupFacts, MachineFacts, ModelFacts
-
-_SPLITS_MODEL = ("Pipeline", "Tensor")
 
 
 @dataclass(frozen=True)
@@ -98,9 +96,9 @@ def predict(candidate: Candidate, model: ModelFacts, machine: MachineFacts) -> P
 
 
 def _compute(candidate: Candidate, line: Line, machine: MachineFacts) -> float:
-    special: Callable[[Candidate, Line], float] | None = _COMPUTE.get(candidate.strategy)
     ranks = candidate.group.ranks
-    seconds = special(candidate, line) if special else line.at(candidate.group.batch / ranks)
+    staged = candidate.strategy == "Pipeline"
+    seconds = _pipeline(candidate, line) if staged else line.at(candidate.group.batch / ranks)
     return seconds * max(1.0, ranks / machine.devices)
 
 
@@ -109,10 +107,3 @@ def _pipeline(candidate: Candidate, line: Line) -> float:
     parts = int(candidate.options.get("microBatches") or 4 * stages)
     each = line.at(candidate.group.batch / parts) / stages
     return each * (parts + stages - 1)
-
-
-def _tensor(candidate: Candidate, line: Line) -> float:
-    return line.fixed + line.slope * candidate.group.batch / candidate.group.ranks
-
-
-_COMPUTE = {"Pipeline": _pipeline, "Tensor": _tensor}

@@ -5,6 +5,7 @@ Used by the rules about failures.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainmaster.core import classes, figures, fingerprint, signatures
@@ -116,6 +117,12 @@ def of_replica(replica: Replica, step: int) -> Failure:
         step=step,
         fingerprint=kind if kind in _ALWAYS_THE_SAME else f"{kind}|{code}|{fingerprint.of_text(_said(replica))}",
     )
+
+
+def of_lost(lost: Sequence[Slot], step: int) -> Failure:
+    """One failure for all that were lost at once, told by the first that the job itself caused, if any."""
+    found = [of_replica(slot.replica, step) if slot.replica else vanished(slot, step) for slot in lost]
+    return min(found, key=lambda failure: failure.failure_class in classes.FREE)
 
 
 def vanished(slot: Slot, step: int) -> Failure:

@@ -17,7 +17,7 @@ def replace_lost(facts: Facts) -> Verdict:
     if not lost or membership.alone(facts):
         return NOTHING
     incarnations = {**facts.status.incarnations, **{slot.key: slot.incarnation + 1 for slot in lost}}
-    failure = _failure(facts, lost)
+    failure = failures.of_lost(lost, facts.step)
     if _harmless(facts, failure):
         return Verdict(status=_replaced(facts, failure, incarnations))
     return Verdict(status=ledger.after_failure(facts, failure, incarnations=incarnations))
@@ -48,13 +48,3 @@ def _harmless(facts: Facts, failure: Failure) -> bool:
 def _replaced(facts: Facts, failure: Failure, incarnations: dict[str, int]) -> TrainingJobStatus:
     update = {"incarnations": incarnations, "message": f"{figures.sentence(failure.evidence)} Replacing it."}
     return facts.status.model_copy(update=update)
-
-
-def _failure(facts: Facts, lost: list[Slot]) -> Failure:
-    """One failure for all that were lost at once, told by the first that the job itself caused, if any."""
-    found = [
-        failures.of_replica(slot.replica, facts.step) if slot.replica else failures.vanished(slot, facts.step)
-        for slot in lost
-    ]
-    found.sort(key=lambda failure: failure.failure_class in classes.FREE)
-    return found[0]

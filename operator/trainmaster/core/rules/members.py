@@ -7,7 +7,6 @@ anybody is told of it, with its line in the ledger where it is a failure.
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import classes, failures, figures, ledger, membership
 from trainmaster.core.facts import Facts, Slot
-from trainmaster.core.failures import Failure
 from trainmaster.core.verdict import NOTHING, Verdict
 from trainmaster.wire import messages
 
@@ -52,7 +51,7 @@ def _replaced(facts: Facts, lost: list[Slot], died: list[Slot]) -> TrainingJobSt
         "incarnations": {**facts.status.incarnations, **{slot.key: slot.incarnation + 1 for slot in lost}},
         "starts": {key: start for key, start in facts.status.starts.items() if key not in {slot.key for slot in lost}},
     }
-    failure = _failure(facts, lost)
+    failure = failures.of_lost(lost, facts.step)
     joined = any(slot.key in facts.status.starts for slot in lost)
     if failure.failure_class in classes.FREE and not joined:
         return facts.status.model_copy(
@@ -61,15 +60,6 @@ def _replaced(facts: Facts, lost: list[Slot], died: list[Slot]) -> TrainingJobSt
     if membership.can_go_on(facts, without={slot.key for slot in (*lost, *died)}):
         return ledger.after_lonely_failure(facts, failure, **update)
     return ledger.after_failure(facts, failure, **update)
-
-
-def _failure(facts: Facts, lost: list[Slot]) -> Failure:
-    """One failure for all that were lost at once, told by the first that the job itself caused, if any."""
-    found = [
-        failures.of_replica(slot.replica, facts.step) if slot.replica else failures.vanished(slot, facts.step)
-        for slot in lost
-    ]
-    return min(found, key=lambda failure: failure.failure_class in classes.FREE)
 
 
 def _again(facts: Facts, died: list[Slot]) -> TrainingJobStatus | None:
