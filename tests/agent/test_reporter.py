@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import queue
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from trainmaster.wire import messages, names
-from trainmaster.wire.messages import Orders, Rendezvous
+from trainmaster.wire import codec, messages, names
+from trainmaster.wire.messages import Heartbeat, Orders, Rendezvous
 from trainmaster.wire.progress import ProgressFile, ProgressPage
 from trainmaster_trainer.agent import settings
 from trainmaster_trainer.agent.board import Board, read_checkpoint
@@ -72,6 +73,32 @@ def test_news_do_not_wait_for_the_held_request(reporting: Reporting, intake: Int
     reporting.reporter.report_now()
     (heartbeat,) = intake.wait_state(messages.FAILED, 2, KEY)
     assert not heartbeat.hold
+
+
+def test_orders_that_another_line_has_overtaken_are_dropped(reporting: Reporting, intake: Intake) -> None:
+    """The answer to the report is older than the orders that come by the held request, and arrives after them."""
+    intake.hold_seconds = 20.0
+    old, new = Orders(messages.WAIT, 5, "old"), Orders(messages.WAIT, 5, "new")
+    answer, release = intake.answer, threading.Event()
+
+    def late(authorization: str, body: bytes) -> tuple[int, bytes]:
+        status, content = answer(authorization, body)
+        if not codec.decode(Heartbeat, body).hold:
+            release.wait(10)
+        return status, content
+
+    intake.answer = late  # type: ignore[method-assign]
+    intake.order(KEY, old)
+    reporting.reporter.start()
+    reporting.take(old.version)
+    reporting.reporter.report_now()
+    intake.wait(lambda: any(not heartbeat.hold for _, heartbeat in intake.heartbeats), "the report")
+    intake.order(KEY, new)
+    reporting.take(new.version)
+    release.set()
+    reporting.reporter.report_now()  # the same line again: its first answer has been dealt with
+    intake.wait(lambda: sum(not heartbeat.hold for _, heartbeat in intake.heartbeats) == 2, "the next report")
+    assert reporting.orders.empty(), "the old orders have been delivered after the new ones"
 
 
 def test_sequence_numbers_rise(reporting: Reporting, intake: Intake) -> None:

@@ -199,10 +199,15 @@ class Reporter:
             self._stop.wait(pauses.longer())
 
     def _send(self, line: Line, hold: bool, seconds: float) -> None:
-        content = line.exchange(codec.encode(self._board.compose(hold)), seconds)
+        heartbeat = self._board.compose(hold)
+        content = line.exchange(codec.encode(heartbeat), seconds)
         with self._lock:
             # Nearly every answer repeats the last one; a roster of a thousand members takes long to decode.
             if content == self._last_answer:
+                return
+            # The other line has brought orders since this was asked: these may be older ones. If they are not, the
+            # next request says so, and has them at once.
+            if heartbeat.orders_seen != self._board.orders_seen:
                 return
             orders = codec.decode(Orders, content)
             self._last_answer = content
