@@ -66,6 +66,7 @@ def test_it_is_starting_before_the_first_order_to_run_is_given() -> None:
     starting = next(index for index, status in enumerate(stage.writes) if status.phase == phases.STARTING)
     assert starting == len(stage.writes) - 1
     assert {orders.verb for orders in stage.orders.values()} == {messages.RUN}
+    assert stage.status.message == "Attempt 1 starts on 2 replicas; no step yet."
 
 
 def test_everybody_gets_the_same_roster_with_ranks_in_order() -> None:

@@ -127,7 +127,9 @@ def _ranks(slot: Slot) -> tuple[messages.RankProgress, ...]:
 
 
 def _start(facts: Facts, status: TrainingJobStatus, phase: str) -> dict[str, object]:
-    """What is said once, when training begins or goes on."""
+    """What is said once, when training begins or goes on. After a restart its reason stands until then."""
+    if phase == phases.STARTING and facts.status.phase == phases.PENDING:
+        return {"message": f"Attempt {status.attempt} starts on {len(facts.slots)} replicas; no step yet."}
     if phase != phases.RUNNING or facts.status.phase == phases.RUNNING:
         return {}
     return {"running_time": facts.now, "message": f"Attempt {status.attempt} trains on {len(facts.slots)} replicas."}
