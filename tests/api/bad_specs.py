@@ -6,14 +6,10 @@ place. `words` must be in what both say; where the API server answers with a sen
 
 from __future__ import annotations
 
-import copy
-import itertools
-import re
-from dataclasses import dataclass
 from typing import Any
 
-GONE: Any = ...
-"""In a change: the field is taken away."""
+from tests.api.changes import GONE
+from tests.api.changes import bad as _bad
 
 _NO_INTEGER = "must be of type integer"
 _NO_TEXT = "must be of type string"
@@ -22,75 +18,10 @@ _MISSING = "Required value"
 _UNKNOWN = "unknown field"
 _AT_LEAST_0 = "should be greater than or equal to 0"
 _AT_LEAST_1 = "should be greater than or equal to 1"
-
-
-@dataclass(frozen=True)
-class BadSpec:
-    """`changes` maps dotted paths to values; `field` is the path that the check must name."""
-
-    name: str
-    changes: dict[str, Any]
-    field: str
-    words: str
-    server: str
-
-    def job(self) -> dict[str, Any]:
-        """The bad job."""
-        return changed(good_job(), self.changes)
-
-
-def good_job() -> dict[str, Any]:
-    """A small job that everybody accepts."""
-    return {
-        "apiVersion": "trainmaster.dev/v1",
-        "kind": "TrainingJob",
-        "metadata": {"name": "digits"},
-        "spec": {
-            "strategy": {"type": "AllReduce"},
-            "training": {"task": "trainmaster_trainer.tasks.digits:Digits", "steps": 500, "globalBatchSize": 256},
-            "workers": {"replicas": 4},
-        },
-    }
-
-
-def changed(job: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """`job` with each dotted path (workers.env.0.name) set, or taken away."""
-    job = copy.deepcopy(job)
-    for path, value in changes.items():
-        holder: Any = job
-        parts: list[Any] = [int(part) if part.isdigit() else part for part in path.split(".")]
-        for part, following in itertools.pairwise(parts):
-            empty: Any = [] if isinstance(following, int) else {}
-            holder = _member(holder, part, empty)
-        if value is GONE:
-            holder.pop(parts[-1], None)
-        elif isinstance(holder, list):
-            holder.append(value)
-        else:
-            holder[parts[-1]] = value
-    return job
-
-
-def _member(holder: Any, part: Any, empty: Any) -> Any:
-    if isinstance(holder, list):
-        if part == len(holder):
-            holder.append(empty)
-        return holder[part]
-    return holder.setdefault(part, empty)
-
-
-def _bad(name: str, path: str, value: Any, words: str, server: str = "", *, at: str = "", **also: Any) -> BadSpec:
-    """A job with `value` at `path`. `also` is set first, with __ for a dot; `at` is the field named, if another."""
-    changes = {_full(way.replace("__", ".")): one for way, one in also.items()} | {_full(path): value}
-    field = re.sub(r"\.(\d+)", r"[\1]", _full(at or path))
-    return BadSpec(name, changes, field, words, server or words)
-
-
-def _full(path: str) -> str:
-    return path if path == "spec" or path.startswith("metadata") else f"spec.{path}"
-
+_MOST_100 = "should be less than or equal to 100"
 
 _PS: dict[str, Any] = {"strategy__type": "ParameterServer", "parameterServers__replicas": 2}
+_SERVED = "ParameterServer"
 _MESH = {"type": "Mesh", "mesh": {"data": 4}}
 
 NAMES = (
@@ -180,6 +111,15 @@ STRATEGY = (
     _bad("compression", "strategy.compression", "BF16", "Remove compression", strategy__type="FullySharded"),
     _bad("INT8 ring", "strategy", {**_RING, "compression": "INT8"}, "algorithm Native", **_COMPRESSED),
     _bad("PowerSGD tree", "strategy", {**_TREE, "compression": "PowerSGD"}, "reduction Native", **_COMPRESSED),
+    _bad("PowerSGD to servers", "strategy.compression", "PowerSGD", "BF16, INT8 or TopK", strategy__type=_SERVED),
+    _bad("compressed script", "strategy.compression", "INT8", "compress in the script", training={"command": ["a"]}),
+    _bad("never a meeting", "strategy.localSGD.every", 501, "Lower every to 500 at most", strategy__type="LocalSGD"),
+    _bad("gossip of nothing", "strategy.gossip.topKPercent", 0, "at least 1", _AT_LEAST_1, strategy__type="Gossip"),
+    _bad("gossip of twice all", "strategy.gossip.topKPercent", 200, "at most 100", _MOST_100, strategy__type="Gossip"),
+    _bad("negative staleness", "strategy.parameterServer.maxStaleness", -1, "at least 0", _AT_LEAST_0, **_PS),
+    _bad("no servers", "parameterServers.replicas", 0, "at least 1", _AT_LEAST_1, strategy__type=_SERVED),
+    _bad("no micro-batches", "strategy.pipeline.microBatches", 0, "at least 1", _AT_LEAST_1, strategy__type="Pipeline"),
+    _bad("an axis of none", "strategy.mesh.tensor", 0, "at least 1", _AT_LEAST_1, strategy__type="Mesh"),
     _bad("LocalSGD TopK", "strategy.compression", "TopK", "meets too seldom", strategy__type="LocalSGD"),
     _bad("gossip on TPUs", "workers.accelerator", "tpu", "tpu trains OneDevice", strategy__type="Gossip"),
     _bad("a ring on TPUs", "workers.accelerator", "tpu", "XLA itself", strategy__allReduce={"algorithm": "Ring"}),
@@ -345,6 +285,9 @@ PODS = (
     ),
 )
 
+_FROM = "checkpoint.resumeFrom"
+_LATE = {"job": "yesterday", "step": 500}
+
 LIFECYCLE = (
     _bad(
         "elasticity upside down",
@@ -360,6 +303,9 @@ LIFECYCLE = (
         "is 4, outside of elasticity.minReplicas 5 and maxReplicas 8",
         at="workers.replicas",
     ),
+    _bad("elastic slices", "elasticity", {"maxReplicas": 8}, "Remove elasticity", strategy__type="Tensor"),
+    _bad("reproducible on more", "elasticity.maxReplicas", 9, "elasticity allows for 9", reproducible=True),
+    _bad("resume behind the end", "checkpoint.resumeFrom", _LATE, "Raise training.steps above 500", at=f"{_FROM}.step"),
     _bad("elastic mesh", "elasticity", {"maxReplicas": 8}, "Remove elasticity", strategy=_MESH),
     _bad("batch for the most", "elasticity.maxReplicas", 300, "300 ranks may share", at="training.globalBatchSize"),
     _bad(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.api.bad_specs import GONE, changed, good_job
+from tests.api.changes import GONE, changed, good_job
 
 _SERVERS = {"spec.strategy.type": "ParameterServer", "spec.parameterServers.replicas": 2}
 _EVERYTHING_OF_A_POD: dict[str, Any] = {

@@ -10,7 +10,7 @@ from typing import Any, get_args
 from hypothesis import strategies as st
 from trainmaster.api.strategy import StrategyType
 
-from tests.api.bad_specs import good_job
+from tests.api.changes import good_job
 
 _WORDS = (
     "",

@@ -8,7 +8,8 @@ from trainmaster.api.document import load
 from trainmaster.api.problem import Problem
 from trainmaster.api.rules import RULES
 
-from tests.api.bad_specs import BAD_SPECS, BadSpec
+from tests.api.bad_specs import BAD_SPECS
+from tests.api.changes import BadSpec
 
 
 @pytest.mark.parametrize("spec", BAD_SPECS, ids=lambda spec: spec.name)

@@ -11,7 +11,7 @@ from trainmaster.api.schema import crd as the_crd
 from trainmaster.cli.check import check, load_or_report
 from trainmaster.cli.crd import crd
 
-from tests.api.bad_specs import changed, good_job
+from tests.api.changes import changed, good_job
 
 
 @pytest.fixture

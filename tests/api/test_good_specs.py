@@ -10,7 +10,7 @@ from trainmaster.api.document import load
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.rules import violations
 
-from tests.api.bad_specs import good_job
+from tests.api.changes import good_job
 from tests.api.good_specs import GOOD_SPECS
 
 EACH = pytest.mark.parametrize("job", GOOD_SPECS.values(), ids=GOOD_SPECS.keys())

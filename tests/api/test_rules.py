@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.rules import RULES, violations
 
-from tests.api.bad_specs import changed, good_job
+from tests.api.changes import changed, good_job
 
 CLAIM = {"persistentVolumeClaim": {"claimName": "a"}}
 REFUSED: dict[str, dict[str, Any]] = {
@@ -61,4 +62,4 @@ def test_texts_fit_each_other(rule: Any) -> None:
     assert not rule.cure.endswith(".")
     assert rule.cure[0].isupper()
     assert rule.reads()
-    assert rule.cel_text.count("%d") == len(rule.figures)
+    assert set(re.findall(r"{(\w+)}", rule.message + rule.cure)) == set(rule.figures)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from trainmaster.api.job import TrainingJob
 
-from tests.api.bad_specs import changed, good_job
+from tests.api.changes import changed, good_job
 from tests.api.good_specs import GOOD_SPECS
 from tests.api.test_rules import ALLOWED, REFUSED
 from tests.cluster.crd_server import Cluster, CrdServer, crd_server

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 from trainmaster.api.job import TrainingJob
 
-from tests.api.bad_specs import changed, good_job
+from tests.api.changes import changed, good_job
 from tests.api.test_status import FULL
 from tests.cluster.crd_server import Cluster, CrdServer, crd_server
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.api.bad_specs import BAD_SPECS, BadSpec
+from tests.api.bad_specs import BAD_SPECS
+from tests.api.changes import BadSpec
 from tests.cluster.crd_server import Cluster, CrdServer, crd_server
 
 pytestmark = pytest.mark.cluster

@@ -6,12 +6,13 @@ Rules about what an API server cannot know (does the script exist?) are not here
 
 from __future__ import annotations
 
-from trainmaster.api.rules import accelerator, lifecycle, pods, reproducible, resource, strategy, training
+from trainmaster.api.rules import accelerator, fitting, lifecycle, pods, reproducible, resource, strategy, training
 from trainmaster.api.rules.rule import Rule, Violation, check
 
 RULES: tuple[Rule, ...] = (
     *resource.RULES,
     *strategy.RULES,
+    *fitting.RULES,
     *training.RULES,
     *pods.RULES,
     *lifecycle.RULES,

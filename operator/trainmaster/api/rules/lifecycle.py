@@ -5,18 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from trainmaster.api.rules.rule import Figure, Rule, shaped
+from trainmaster.api.rules.strategy import CEL_MOST_RANKS, most_ranks
 
 _SPEC = ("spec",)
-_FIXED_SIZE = ("OneDevice", "Mirrored", "CentralStorage", "Mesh")
+_FIXED_SIZE = ("OneDevice", "Mirrored", "CentralStorage", "Tensor", "Mesh")
 _SUBDOMAIN = "[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
 _DAY = 86_400
-
-
-def _most_ranks(spec: Any) -> int:
-    return int(spec.elasticity.max_replicas * spec.workers.ranks)
-
-
-_MOST_RANKS = "(self.workers.gpus > 0 ? self.elasticity.maxReplicas * self.workers.gpus : self.elasticity.maxReplicas)"
 
 _ELASTICITY = (
     Rule(
@@ -63,17 +57,17 @@ _ELASTICITY = (
         field="training.globalBatchSize",
         cel="!has(self.elasticity) || !has(self.training.globalBatchSize)"
         " || !(self.strategy.type in ['AllReduce', 'ParameterServer', 'Gossip', 'LocalSGD', 'FullySharded'])"
-        f" || self.training.globalBatchSize >= {_MOST_RANKS}",
+        f" || self.training.globalBatchSize >= {CEL_MOST_RANKS}",
         holds=lambda spec: (
             spec.elasticity is None
             or spec.training.global_batch_size is None
             or spec.strategy.type not in ("AllReduce", "ParameterServer", "Gossip", "LocalSGD", "FullySharded")
-            or spec.training.global_batch_size >= _most_ranks(spec)
+            or spec.training.global_batch_size >= most_ranks(spec)
         ),
         message="training.globalBatchSize is too small for elasticity.maxReplicas:"
         " {ranks} ranks may share it, and each needs a sample",
         cure="Raise globalBatchSize, or lower maxReplicas",
-        figures={"ranks": Figure(_MOST_RANKS, _most_ranks)},
+        figures={"ranks": Figure(CEL_MOST_RANKS, most_ranks)},
     ),
 )
 

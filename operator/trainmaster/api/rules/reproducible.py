@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from trainmaster.api.rules.rule import Figure, Rule
-from trainmaster.api.rules.strategy import CEL_PLAIN_SUMS, CEL_RANKS, WHOLE_MODELS, plain_sums, ranks
+from trainmaster.api.rules.strategy import (
+    CEL_MOST_RANKS,
+    CEL_PLAIN_SUMS,
+    CEL_RANKS,
+    WHOLE_MODELS,
+    most_ranks,
+    plain_sums,
+    ranks,
+)
 
 _SPEC = ("spec",)
 _MOST = 8  # the virtual ranks of trainmaster_trainer.strategies.virtual_ranks
@@ -45,6 +53,18 @@ RULES = (
         message=f"reproducible is for {_MOST} ranks at most, and workers.replicas times workers.gpus is {{ranks}}",
         cure="Lower replicas or gpus, or set reproducible to false",
         figures={"ranks": Figure(CEL_RANKS, ranks)},
+    ),
+    Rule(
+        name="reproducible-most-ranks",
+        where=_SPEC,
+        field="elasticity.maxReplicas",
+        cel=f"!self.reproducible || !has(self.elasticity) || {CEL_RANKS} > {_MOST} || {CEL_MOST_RANKS} <= {_MOST}",
+        holds=lambda spec: (
+            not spec.reproducible or spec.elasticity is None or ranks(spec) > _MOST or most_ranks(spec) <= _MOST
+        ),
+        message=f"reproducible is for {_MOST} ranks at most, and elasticity allows for {{ranks}}",
+        cure="Lower maxReplicas, or set reproducible to false",
+        figures={"ranks": Figure(CEL_MOST_RANKS, most_ranks)},
     ),
     Rule(
         name="reproducible-batch",

@@ -17,10 +17,12 @@ _COMPRESSES = ("Mirrored", "AllReduce", "ParameterServer", "LocalSGD")
 _OWN_EXCHANGE = ("INT8", "PowerSGD", "TopK")
 _ONE_COPY = ("Pipeline", "Tensor")
 
-CEL_RANKS = (
+CEL_RANKS_EACH = (
     "(self.workers.gpus > 0 && !(has(self.workers.accelerator) && self.workers.accelerator == 'tpu')"
-    " ? self.workers.replicas * self.workers.gpus : self.workers.replicas)"
+    " ? self.workers.gpus : 1)"
 )
+CEL_RANKS = f"(self.workers.replicas * {CEL_RANKS_EACH})"
+CEL_MOST_RANKS = f"(self.elasticity.maxReplicas * {CEL_RANKS_EACH})"
 _MESH = (
     "(self.strategy.mesh.data * self.strategy.mesh.sharded * self.strategy.mesh.pipeline * self.strategy.mesh.tensor)"
 )
@@ -49,6 +51,11 @@ def plain_sums(spec: Any) -> bool:
 def ranks(spec: Any) -> int:
     """Ranks of all workers."""
     return int(spec.worker_ranks)
+
+
+def most_ranks(spec: Any) -> int:
+    """Ranks of all workers that elasticity allows for."""
+    return int(spec.elasticity.max_replicas * spec.workers.ranks)
 
 
 def _mesh(spec: Any) -> int:
