@@ -1,5 +1,7 @@
 """The cost model on machines whose answer one knows without it."""
 
+from dataclasses import replace
+
 import pytest
 from trainmaster.advice import cost, memory
 from trainmaster.advice.cost import Candidate
@@ -39,6 +41,15 @@ def test_a_pipeline_idles_as_its_bubble_says() -> None:
     found = cost.predict(Candidate("Pipeline", {"microBatches": parts}, group), MODEL, a_machine())
     busy = 0.064 / stages
     assert 1 - busy / found.compute == pytest.approx((stages - 1) / (parts + stages - 1))
+
+
+def test_a_pipeline_goes_at_the_pace_of_its_slowest_stage() -> None:
+    candidate = Candidate("Pipeline", {"microBatches": 8}, a_group(4))
+    even, uneven = (
+        cost.predict(candidate, MODEL, replace(a_machine(), slowest_stage=(1.0, 0.6, 0.5, share)))
+        for share in (0.25, 0.5)
+    )
+    assert uneven.compute == pytest.approx(2 * even.compute)
 
 
 @pytest.mark.parametrize("strategy", ["FullySharded", "Tensor", "Pipeline"])

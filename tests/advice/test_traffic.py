@@ -83,7 +83,3 @@ def test_every_strategy_has_a_formula_for_its_default_options(strategy: str) -> 
     for flow in traffic.flows(strategy, options, MODEL, a_group(servers=1)):
         assert flow.sends >= 0
         assert flow.receives >= 0
-
-
-def test_the_busiest_link_is_the_drivers() -> None:
-    assert traffic.busiest(traffic.flows("AllReduce", {"algorithm": "Driver"}, MODEL, a_group(4))) == 6 * S

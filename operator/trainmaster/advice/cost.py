@@ -6,7 +6,8 @@
 - crowding = ranks / devices where ranks outnumber the devices of this machine, else 1.
 - exchange(b) = latency + b / bandwidth: the line through the measured all-reduces of two ranks, for the bytes of the
   busiest rank (traffic.py); what an all-reduce of two ranks sends is its size.
-- idle = 1 + (p-1)/m for p pipeline stages and m micro-batches, the bubble.
+- idle = 1 + (p-1)/m for p pipeline stages and m micro-batches, the bubble; all wait for the slowest stage, whose share
+  of the computation is measured layer by layer.
 - Asynchronous strategies do not wait for the slowest: their rates add up.
 
 Deliberately without overlap of communication and computation: a strategy that hides it does better than predicted.
@@ -98,12 +99,13 @@ def predict(candidate: Candidate, model: ModelFacts, machine: MachineFacts) -> P
 def _compute(candidate: Candidate, line: Line, machine: MachineFacts) -> float:
     ranks = candidate.group.ranks
     staged = candidate.strategy == "Pipeline"
-    seconds = _pipeline(candidate, line) if staged else line.at(candidate.group.batch / ranks)
+    seconds = _pipeline(candidate, line, machine) if staged else line.at(candidate.group.batch / ranks)
     return seconds * max(1.0, ranks / machine.devices)
 
 
-def _pipeline(candidate: Candidate, line: Line) -> float:
+def _pipeline(candidate: Candidate, line: Line, machine: MachineFacts) -> float:
     stages = candidate.group.ranks
-    parts = int(candidate.options.get("microBatches") or 4 * stages)
-    each = line.at(candidate.group.batch / parts) / stages
+    parts = int(candidate.options.get("microBatches") or min(4 * stages, candidate.group.batch))
+    measured = machine.slowest_stage[stages - 1 : stages]
+    each = line.at(candidate.group.batch / parts) * (measured[0] if measured else 1 / stages)
     return each * (parts + stages - 1)

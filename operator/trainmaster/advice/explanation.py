@@ -12,6 +12,8 @@ from trainmaster.wire import names
 
 Section = tuple[str, list[str]]
 
+_BETWEEN_LAYERS = ("Pipeline", "Tensor")
+
 
 def group_facts(job: TrainingJob) -> GroupFacts:
     """The numbers of its spec."""
@@ -86,7 +88,9 @@ def _traffic(job: TrainingJob, model: ModelFacts | None) -> Iterator[str]:
         way = "through the host's memory" if flow.through == "memory" else "over the network"
         sends, receives = in_bytes(flow.sends), in_bytes(flow.receives)
         yield f"Each step {flow.who} sends {sends} and receives {receives} {way}: {flow.why}."
-    if not found:
+    if model.boundary_bytes is None and strategy.type in _BETWEEN_LAYERS:
+        yield "How much flows between layers is not known: the task does not say how its model is cut (model_layers)."
+    elif not found:
         yield "No bytes travel."
 
 

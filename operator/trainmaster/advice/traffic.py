@@ -6,7 +6,7 @@ do. What a compression saves is counted; latency is the affair of cost.py.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trainmaster.advice.facts import GroupFacts, ModelFacts
@@ -31,11 +31,6 @@ class Flow:
 def flows(strategy_type: str, options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
     """The traffic of one step; empty where nobody talks."""
     return _FLOWS[strategy_type](options, model, group)
-
-
-def busiest(found: tuple[Flow, ...]) -> float:
-    """Bytes through the busiest link (both directions) at every step."""
-    return max((flow.sends + flow.receives for flow in found), default=0.0)
 
 
 def _gradients(options: Options, model: ModelFacts) -> float:
@@ -122,14 +117,18 @@ def _sharded(_options: Options, model: ModelFacts, group: GroupFacts) -> tuple[F
 
 
 def _pipeline(_options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
-    each = float(group.batch * (model.boundary_bytes or 0))
+    if model.boundary_bytes is None:
+        return ()
+    each = float(group.batch * model.boundary_bytes)
     return (Flow("every inner stage", 2 * each, 2 * each, "activations on, their gradients back", _where(group)),)
 
 
 def _tensor(_options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
     # Two all-reduces of activations in each block's forward pass, two in its backward pass (Shoeybi et al., 2019).
     crossings = 4 * max(1, model.layers - 2)
-    each = _ring(crossings * group.batch * (model.boundary_bytes or 0), group.ranks)
+    if model.boundary_bytes is None:
+        return ()
+    each = _ring(crossings * group.batch * model.boundary_bytes, group.ranks)
     return (Flow("every rank", each, each, "about: activations of each block, 4 all-reduces", _where(group)),)
 
 
@@ -146,13 +145,12 @@ def _mesh(options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow,
         each = 3 * part * (sharded - 1) / sharded
         found.append(Flow(f"along sharded ({sharded})", each, each, "layers and gradients", _where(group)))
     if pipeline > 1:
-        (flow,) = _pipeline({}, model, small)
-        found.append(Flow(f"along pipeline ({pipeline})", flow.sends, flow.receives, flow.why, _where(group)))
+        who = f"along pipeline ({pipeline})"
+        found += [replace(flow, who=who, through=_where(group)) for flow in _pipeline({}, model, small)]
     if tensor > 1:
-        (flow,) = _tensor({}, model, GroupFacts(1, tensor, 0, int(batch)))
-        found.append(
-            Flow(f"along tensor ({tensor})", flow.sends / pipeline, flow.receives / pipeline, flow.why, _where(group))
-        )
+        for flow in _tensor({}, model, GroupFacts(1, tensor, 0, int(batch))):
+            each = flow.sends / pipeline
+            found.append(Flow(f"along tensor ({tensor})", each, each, flow.why, _where(group)))
     return tuple(found)
 
 

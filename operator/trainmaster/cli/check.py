@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from trainmaster.api.document import load_file
+from trainmaster.api.document import load, load_file
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.problem import Problem
 
@@ -27,9 +27,9 @@ def check(paths: list[str], output: str) -> int:
     return EXIT_GOOD if all(isinstance(result, TrainingJob) for _, result in loaded) else EXIT_BAD
 
 
-def load_or_report(path: Path) -> TrainingJob | None:
-    """The job in a file; else its problems on stderr and None."""
-    result = _load(path)
+def load_or_report(path: Path, content: bytes | None = None) -> TrainingJob | None:
+    """The job in a file, whose `content` may have been read already; else its problems on stderr and None."""
+    result = _load(path) if content is None else load(content)
     if isinstance(result, TrainingJob):
         return result
     print("\n".join(_as_text(str(path), result)), file=sys.stderr)

@@ -31,10 +31,12 @@ class UnreadableError(Exception):
 
 def explain(what: str) -> int:
     """The command. Returns its exit code."""
-    if _lies_ahead(what):
-        return explain_job(what)
     try:
-        lines = explained(_document(what), what)
+        content = _content(what)
+        document = _parsed(content)
+        if Path(what).is_file() and _lies_ahead(document, Path(what).suffix):
+            return explain_job(what, content)
+        lines = explained(document, what)
     except UnreadableError as error:
         print(f"trainmaster: {error}", file=sys.stderr)
         return EXIT_BAD
@@ -42,24 +44,21 @@ def explain(what: str) -> int:
     return EXIT_GOOD
 
 
-def _lies_ahead(what: str) -> bool:
-    """Whether it is a file of a job that nobody has begun. One that is no YAML is: `check` knows its lines."""
-    path = Path(what)
-    if not path.is_file():
-        return False
-    try:
-        document = _document(what)
-    except UnreadableError:
-        return path.suffix in _JOB_SUFFIXES
+def _lies_ahead(document: Document | None, suffix: str) -> bool:
+    """Whether it is a job that nobody has begun. So is a broken file that is called YAML: `check` knows its lines."""
+    if document is None:
+        return suffix in _JOB_SUFFIXES
     return "spec" in document and not isinstance(document.get("status"), dict)
 
 
-def explained(document: Document, what: str) -> tuple[str, ...]:
+def explained(document: Document | None, what: str) -> tuple[str, ...]:
     """The lines for a document.
 
     Raises:
         UnreadableError: it is of no kind that has a story.
     """
+    if document is None:
+        raise UnreadableError(f"{what}: neither JSON nor YAML with an object in it")
     for is_one, tell in READERS:
         if is_one(document):
             return tell(document)
@@ -83,8 +82,8 @@ READERS: tuple[tuple[Callable[[Document], bool], Callable[[Document], tuple[str,
 )
 
 
-def _document(what: str) -> Document:
-    text = _text(what)
+def _parsed(content: bytes) -> Document | None:
+    text = content.decode(errors="replace")
     for parse in (json.loads, _last_line, yaml.safe_load):
         try:
             parsed = parse(text)
@@ -92,7 +91,7 @@ def _document(what: str) -> Document:
             continue
         if isinstance(parsed, dict):
             return parsed
-    raise UnreadableError(f"{what}: neither JSON nor YAML with an object in it")
+    return None
 
 
 def _last_line(text: str) -> object:
@@ -101,15 +100,15 @@ def _last_line(text: str) -> object:
     return json.loads(lines[-1]) if lines else None
 
 
-def _text(what: str) -> str:
+def _content(what: str) -> bytes:
     if what == "-":
-        return sys.stdin.buffer.read(_MOST_BYTES).decode(errors="replace")
+        return sys.stdin.buffer.read(_MOST_BYTES)
     path = Path(what)
     if path.is_dir():
         path /= "status.json"
     try:
         with path.open("rb") as file:
-            return file.read(_MOST_BYTES).decode(errors="replace")
+            return file.read(_MOST_BYTES)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise UnreadableError(f"{path}: {reason}; name the folder of a run, or a file with its status") from None

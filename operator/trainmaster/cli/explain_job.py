@@ -10,9 +10,9 @@ from trainmaster.cli.check import EXIT_BAD, EXIT_GOOD, load_or_report
 from trainmaster.cli.measuring import MeasureError, measure
 
 
-def explain_job(path: str) -> int:
-    """Print the sections; 2 where the file is no job or its task cannot be used."""
-    job = load_or_report(Path(path))
+def explain_job(path: str, content: bytes) -> int:
+    """Print the sections for a file's content; 2 where it is no job or its task cannot be used."""
+    job = load_or_report(Path(path), content)
     if job is None:
         return EXIT_BAD
     try:

@@ -49,6 +49,7 @@ class MachineFacts:
     device: str  # "GPU" or "core"
     compute: Tuple[Timing, ...]
     exchange: Tuple[Exchange, ...]
+    slowest_stage: Tuple[float, ...] = ()  # its share of the computation: with 1 stage, with 2, ...; empty: not cut
 
 
 @dataclass(frozen=True)

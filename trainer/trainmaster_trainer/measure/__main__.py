@@ -41,7 +41,8 @@ def _measure(settings: Settings, machine: bool) -> Measured:
     if not machine:
         return Measured(model)
     count, device = count_devices()
-    return Measured(model, MachineFacts(count, device, measure_compute(task, plan.global_batch_size), exchange))
+    compute, shares = measure_compute(task, plan.global_batch_size)
+    return Measured(model, MachineFacts(count, device, compute, exchange, shares))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from trainmaster.wire.measured import Timing
 
 from trainmaster_trainer.data import Batch, Batches, Share
+from trainmaster_trainer.measure.layers import layers_of, slowest_stages
 from trainmaster_trainer.task import Task
 
 _SECONDS = 1.0  # of trying, for each batch size
@@ -26,14 +27,16 @@ def count_devices() -> tuple[int, str]:
     return len(os.sched_getaffinity(0)), "core"
 
 
-def measure_compute(task: Task, batch_size: int) -> tuple[Timing, ...]:
-    """Seconds of a step on one device (one core, as a rank has) for parts of the global batch."""
+def measure_compute(task: Task, batch_size: int) -> tuple[tuple[Timing, ...], tuple[float, ...]]:
+    """Seconds of a step on one device (one core, as a rank has) for parts of the global batch; shares of stages."""
     torch.set_num_threads(1)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = task.model().to(device)
     optimizer = task.optimizer(list(model.parameters()))
     sizes = sorted({max(1, batch_size // part) for part in _FRACTIONS})
-    return tuple(_time(task, model, optimizer, size, device) for size in sizes)
+    timings = tuple(_time(task, model, optimizer, size, device) for size in sizes)
+    inputs = Batches(task.dataset(), sizes[0], 1, 0, device).take(1, Share(0, 1)).inputs
+    return timings, slowest_stages(layers_of(task, model), inputs)
 
 
 def _time(task: Task, model: nn.Module, optimizer: Optimizer, size: int, device: torch.device) -> Timing:

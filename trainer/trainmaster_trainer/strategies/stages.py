@@ -46,7 +46,7 @@ def cut(model: nn.Module, layers: Sequence[Layer], stages: int) -> list[list[Lay
         ConfigurationError: there are more stages than layers with parameters, or the layers are not the model.
     """
     _check_layers(model, layers)
-    blocks = _blocks(layers)
+    blocks = blocks_of(layers)
     if stages > len(blocks):
         names = ", ".join(block[0][0] for block in blocks)
         raise ConfigurationError(
@@ -54,10 +54,15 @@ def cut(model: nn.Module, layers: Sequence[Layer], stages: int) -> list[list[Lay
             f"{len(blocks)} layers with parameters ({names}). Use {_numbers(len(blocks))} stages: lower "
             "spec.workers.replicas (or gpus, or mesh.pipeline), or give the model more layers."
         )
-    ends = balance([sum(parameters(layer) for _, layer in block) for block in blocks], stages)
-    runs = [list(itertools.chain(*blocks[begin:end])) for begin, end in itertools.pairwise([0, *ends])]
+    runs = [list(itertools.chain(*blocks[begin:end])) for begin, end in bounds(blocks, stages)]
     _check_nothing_is_shared(runs)
     return runs
+
+
+def bounds(blocks: Sequence[Sequence[Layer]], stages: int) -> list[tuple[int, int]]:
+    """The first block of each stage, and the first behind it: the cut that `cut` makes."""
+    ends = balance([sum(parameters(layer) for _, layer in block) for block in blocks], stages)
+    return list(itertools.pairwise([0, *ends]))
 
 
 def balance(costs: Sequence[int], parts: int) -> list[int]:
@@ -83,7 +88,7 @@ def parameters(layer: nn.Module) -> int:
     return sum(parameter.numel() for parameter in layer.parameters())
 
 
-def _blocks(layers: Sequence[Layer]) -> list[list[Layer]]:
+def blocks_of(layers: Sequence[Layer]) -> list[list[Layer]]:
     """Layers between which may be cut."""
     blocks: list[list[Layer]] = [[]]
     for layer in layers:
