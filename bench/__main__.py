@@ -20,6 +20,7 @@ NAMES = (
     "model_parallel",
     "operator",
     "parameter_server",
+    "pod_loss",
     "reproducible",
     "restart",
     "step_time",

@@ -34,6 +34,14 @@ class Note(NamedTuple):
     pid: int
 
 
+def notes_of(folder: Path, rank: int) -> list[Note]:
+    """What `rank` has noted in `folder` so far."""
+    path = folder / f"rank-{rank}.txt"
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    parts = (line.split() for line in lines if line.endswith("\n"))
+    return [Note(int(step), float(when), int(pid)) for step, when, pid in parts]
+
+
 @dataclass
 class Run:
     """A running contestant."""
@@ -44,10 +52,7 @@ class Run:
 
     def notes(self, rank: int) -> list[Note]:
         """What `rank` has noted so far."""
-        path = self.notes_folder / f"rank-{rank}.txt"
-        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-        parts = (line.split() for line in lines if line.endswith("\n"))
-        return [Note(int(step), float(when), int(pid)) for step, when, pid in parts]
+        return notes_of(self.notes_folder, rank)
 
     def wait_for_step(self, step: int, not_by: frozenset[int] = frozenset(), limit: float = 120) -> float:
         """When the last rank ended `step` (or a later one), by processes other than `not_by`.
