@@ -155,7 +155,8 @@ def _matters(old: Heartbeat | None, new: Heartbeat) -> bool:
 
 
 def _gist(beat: Heartbeat) -> tuple[object, ...]:
-    return beat.state, beat.attempt, beat.roster_digest, beat.exit, tuple(rank.phase for rank in beat.ranks)
+    ranks = tuple((rank.phase, rank.unsaved is None) for rank in beat.ranks)
+    return beat.state, beat.attempt, beat.roster_digest, beat.exit, ranks
 
 
 def _nothing_yet(heartbeat: Heartbeat) -> Posted:

@@ -51,6 +51,31 @@ def test_a_disk_that_is_full_of_something_else(command: Command, small_disk: Pat
     assert "trained" in command.text
 
 
+def test_saves_that_fail_are_said_until_one_is_good_again(command: Command, small_disk: Path) -> None:
+    """Training goes on meanwhile, and ends with the model of a run with room enough."""
+    big = {"width": 20_000}
+    assert command.start(a_job(arguments=big)).end() == 0
+    undisturbed = command.status["checkpoint"]["sha256"]
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes((1 << 20) - (64 << 10)))  # what is left has room for metrics, not for a shard
+    command.make_gate()
+    folder = {"everySteps": 10, "storage": {"path": str(small_disk / "saved")}}
+    job = a_job(arguments={**big, "hold_at": 25}, checkpoint=folder)
+    command.start(job, "--workdir", str(command.folder / "full"))
+    said = command.until_event("CheckpointNotSaved")["event"]["message"]
+    assert " could not be written, there is no good one yet: " in said
+    assert "No space left on device. Training goes on" in said
+    assert "Make room" in said
+    command.until_step(24)
+    ballast.unlink()
+    command.open_gate()
+    assert command.end() == 0
+    status = command.seen[-1]
+    (condition,) = [one for one in status["conditions"] if one["type"] == "CheckpointSaving"]
+    assert (condition["status"], condition["reason"]) == ("True", "Saved")
+    assert (status["restartCount"], status["checkpoint"]["sha256"]) == (0, undisturbed)
+
+
 def test_a_checkpoint_of_another_model_is_refused(command: Command) -> None:
     """It is neither overwritten nor taken."""
     assert command.start(a_job(steps=10, workers=1)).end() == 0

@@ -1,7 +1,9 @@
 """What is told: metrics file, progress page, losses, settings."""
 
+import errno
 import json
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from trainmaster.wire import codec, names
 from trainmaster.wire.progress import ProgressFile
 from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer import losses as losses_module
+from trainmaster_trainer import metrics as metrics_module
 from trainmaster_trainer.errors import ConfigurationError, NonFiniteLossError
 from trainmaster_trainer.losses import Losses, StepLoss
 from trainmaster_trainer.metrics import Metrics
@@ -60,6 +63,30 @@ def test_the_end_is_a_line_and_a_file(tmp_path: Path) -> None:
     metrics.finish(9, {"accuracy": 0.5})
     assert json.loads((tmp_path / "result.json").read_text()) == {"step": 9, "metrics": {"accuracy": 0.5}}
     assert json.loads((tmp_path / "metrics.jsonl").read_text())["evaluation"] == {"accuracy": 0.5}
+
+
+def test_lines_wait_while_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no checkpoint may claim that they are there."""
+    metrics = Metrics(tmp_path, attempt=1, resumed_step=0)
+    metrics.add(1, loss=0.5)
+    metrics.flush()
+
+    def half_of_it(descriptor: int, data: memoryview) -> None:
+        os.write(descriptor, data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(metrics_module, "write_all", half_of_it)
+        for step in (2, 3):
+            metrics.add(step, loss=0.5)
+            metrics.flush()
+            assert steps_in(tmp_path) == [1]
+            with pytest.raises(OSError, match="No space left"):
+                metrics.sync()
+    metrics.add(4, loss=0.5)
+    metrics.flush()
+    metrics.sync()
+    assert steps_in(tmp_path) == [1, 2, 3, 4]
 
 
 def test_the_page_tells_step_phase_and_speed(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from trainmaster.wire.progress import ProgressFile
 from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer import randomness
 from trainmaster_trainer.checkpoint import save
@@ -218,6 +219,20 @@ def test_a_disk_that_is_really_full_costs_nothing_but_the_save(
         assert read(settings.checkpoints, 40).manifest.step == 40
     finally:
         subprocess.run(["umount", "-l", disk], check=True)
+
+
+def test_the_agent_can_read_of_a_failed_save_until_one_is_good(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = ProgressFile(str(tmp_path / "progress"), create=True)
+    saver = make_saver(settings, progress_file=tmp_path / "progress")
+    with monkeypatch.context() as patch:
+        patch.setattr(save, "write_shard", full_disk)
+        saver.save(10, state(), before_commit=lambda: None)
+        saver.wait(needed=False)
+    assert page.read_problem() == (10, "rank 0: [Errno 28] No space left on device")
+    put(saver, 20)
+    assert page.read_problem() == (0, "")
 
 
 def test_the_last_checkpoint_must_succeed(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,26 @@ def test_what_is_written_is_read(path: str) -> None:
     assert agent.read() == PAGE
 
 
+def test_a_problem_with_a_save_stands_beside_the_page(path: str) -> None:
+    agent, rank, saver = ProgressFile(path, create=True), ProgressFile(path), ProgressFile(path)
+    assert agent.read_problem() == (0, "")
+    saver.write_problem(20, "no space: ä")
+    rank.write(PAGE)
+    assert (agent.read(), agent.read_problem()) == (PAGE, (20, "no space: ä"))
+    saver.write_problem(30, "x" * 10_000)
+    assert agent.read_problem() == (30, "x" * 2000)
+    saver.write_problem(40, "")
+    assert agent.read_problem() == (0, "")
+
+
+def test_half_a_problem_is_none(path: str) -> None:
+    ProgressFile(path, create=True).write_problem(20, "no space")
+    with Path(path).open("r+b") as page:
+        page.seek(1024 + 16 + 3)
+        page.write(b"?")
+    assert ProgressFile(path).read_problem() == (0, "")
+
+
 def test_an_attempt_begins_with_an_empty_page(path: str) -> None:
     ProgressFile(path, create=True).write(PAGE)
     assert ProgressFile(path, create=True).read().step == 0

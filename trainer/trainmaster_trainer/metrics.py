@@ -4,13 +4,15 @@
     {"step": 400, "evaluation": {"accuracy": 0.98}, "attempt": 1, "time": 1764…}
 
 A figure that is not a number is null: JSON has no NaN. Lines of steps up to S reach the disk before the checkpoint of
-S does, and a resume from S cuts off all later ones. Written by rank 0, in private folders by the first rank of each
-replica, from `report.py`; `resume.py` calls `spread`.
+S does, and a resume from S cuts off all later ones. A full disk costs no training: lines wait until there is room.
+Written by rank 0, in private folders by the first rank of each replica, from `report.py`; `resume.py` calls `spread`.
 """
 
 from __future__ import annotations
 
+import errno
 import json
+import logging
 import math
 import os
 import time
@@ -21,8 +23,11 @@ from typing import Any
 from trainmaster_trainer.checkpoint.layout import write_all, write_file
 from trainmaster_trainer.group import Group
 
+log = logging.getLogger(__name__)
+
 METRICS = "metrics.jsonl"
 RESULT = "result.json"
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Metrics:
@@ -32,6 +37,7 @@ class Metrics:
         self._folder = folder
         self.attempt = attempt
         self._lines: list[str] = []
+        self._no_room: OSError | None = None
         self._descriptor = os.open(folder / METRICS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self.cut(resumed_step)
 
@@ -47,12 +53,32 @@ class Metrics:
         self._lines.append(_json(line) + "\n")
 
     def flush(self) -> None:
-        """Write the lines: a kill of this process loses none of them from here on."""
-        write_all(self._descriptor, memoryview("".join(self._lines).encode()))
+        """Write the lines: a kill of this process loses none of them from here on, unless the disk is full."""
+        size = os.fstat(self._descriptor).st_size
+        try:
+            write_all(self._descriptor, memoryview("".join(self._lines).encode()))
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            os.ftruncate(self._descriptor, size)
+            self._wait_for_room(error)
+            return
         self._lines.clear()
+        self._no_room = None
+
+    def _wait_for_room(self, error: OSError) -> None:
+        if self._no_room is None:
+            log.warning("Lines of %s wait until there is room for them: %s", METRICS, error)
+        self._no_room = error
 
     def sync(self) -> None:
-        """Bring what is written to the disk: not even a crash of the node loses it."""
+        """Bring what is written to the disk: not even a crash of the node loses it.
+
+        Raises:
+            OSError: lines still wait for room.
+        """
+        if self._no_room:
+            raise self._no_room
         os.fsync(self._descriptor)
 
     def finish(self, step: int, figures: Mapping[str, float]) -> None:

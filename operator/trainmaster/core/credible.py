@@ -43,6 +43,9 @@ def _doubts(beat: Heartbeat) -> Iterator[str]:
 def _rank(where: str, rank: RankProgress) -> Iterator[str]:
     yield from _counts(where, {"rank": rank.rank, "step": rank.step, "resumed_step": rank.resumed_step or 0})
     yield from _texts(where, {"phase": rank.phase}, _LONGEST_NAME)
+    if rank.unsaved:
+        yield from _counts(f"{where}.unsaved", {"step": rank.unsaved.step})
+        yield from _texts(f"{where}.unsaved", {"problem": rank.unsaved.problem}, _LONGEST_TEXT)
 
 
 def _exit(where: str, report: ExitReport) -> Iterator[str]:

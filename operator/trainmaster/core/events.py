@@ -5,7 +5,7 @@ Posted after the write, so nobody hears of what did not happen; a crash between 
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import conditions, phases, stragglers
+from trainmaster.core import conditions, phases, saving, stragglers
 from trainmaster.core.actions import PostEvent
 
 _QUIET_REASONS = frozenset({conditions.WAITING, "JobEnded", "AllReplicasReady"})
@@ -15,7 +15,7 @@ def between(job: TrainingJob, new: TrainingJobStatus) -> tuple[PostEvent, ...]:
     """The events of this step, oldest first."""
     old = job.status
     told = [_unsupported(old, new), _obstacle(old, new), _replaced(old, new), _alone(old, new), _phase(old, new)]
-    told.append(_straggling(old, new))
+    told += [_straggling(old, new), _unsaved(old, new)]
     return tuple(event for event in told if event is not None)
 
 
@@ -79,6 +79,16 @@ def _straggling(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | N
 
     before, after = slow(old), slow(new)
     return PostEvent("Warning", *after) if after and (before is None or before[0] != after[0]) else None
+
+
+def _unsaved(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
+    """When saves begin to fail."""
+
+    def failing(status: TrainingJobStatus) -> str:
+        found = (c for c in status.conditions if c.type == saving.CHECKPOINT_SAVING and c.status == "False")
+        return next((condition.message for condition in found), "")
+
+    return PostEvent("Warning", "CheckpointNotSaved", failing(new)) if failing(new) and not failing(old) else None
 
 
 def _unsupported(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:

@@ -99,16 +99,16 @@ class Facts:
     @cached_property
     def resumed_step(self) -> int | None:
         """From which step the ranks of the present attempt went on; None before they say so."""
-        told = [rank.resumed_step for rank in self._ranks if rank.resumed_step is not None]
+        told = [rank.resumed_step for rank in self.ranks if rank.resumed_step is not None]
         return figures.count(min(told)) if told else None
 
     @cached_property
     def save_seconds(self) -> float:
         """How long the ranks of the present attempt have stood still to save; the slowest counts."""
-        return max((figures.seconds(rank.save_seconds or 0.0) for rank in self._ranks), default=0.0)
+        return max((figures.seconds(rank.save_seconds or 0.0) for rank in self.ranks), default=0.0)
 
     @cached_property
-    def _ranks(self) -> tuple[messages.RankProgress, ...]:
+    def ranks(self) -> tuple[messages.RankProgress, ...]:
         """All that is told of ranks of the present attempt, dead ones included."""
         beats = (beat for beat in self.heartbeats() if began(beat, self.status.attempt))
         return tuple(rank for beat in beats for rank in beat.ranks)

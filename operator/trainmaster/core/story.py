@@ -10,6 +10,7 @@ from trainmaster.api.status import Goodput, RestartRecord, TrainingJobStatus
 from trainmaster.core import classes, figures, phases
 
 _DECISIONS = {"Restart": "It was started again", "Stop": "The job was stopped", "Wait": "Nobody may start yet"}
+_WORTH_TELLING = {("Straggling", "True"), ("CheckpointSaving", "False")}
 _ACCOUNTS = (
     ("training", "training"),
     ("lost_work", "steps that had to be trained again"),
@@ -34,7 +35,7 @@ def _lines(status: TrainingJobStatus, name: str) -> Iterator[str]:
         yield f"{_number(forgotten, 'restart')} more, of which the ledger has no line any more."
     for node in status.avoided_nodes:
         yield f"Node {node.node} is avoided until {_clock(node.until)}: {node.reason}"
-    yield from (figures.sentence(c.message) for c in status.conditions if c.type == "Straggling" and c.status == "True")
+    yield from (figures.sentence(c.message) for c in status.conditions if (c.type, c.status) in _WORTH_TELLING)
     yield _now(status, name)
     if status.goodput and status.goodput.total > 0:
         yield _accounts(status.goodput)

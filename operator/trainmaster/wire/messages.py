@@ -73,6 +73,14 @@ class Roster:
 
 
 @dataclass(frozen=True)
+class UnsavedCheckpoint:
+    """A checkpoint that could not be written. Training goes on, and the next save is tried."""
+
+    step: int
+    problem: str
+
+
+@dataclass(frozen=True)
 class RankProgress:
     """What one rank's progress page said last."""
 
@@ -85,6 +93,7 @@ class RankProgress:
     resumed_step: Optional[int] = None  # from which step this try went on; None before it is known
     busy_seconds: Optional[float] = None  # median per step that the rank itself works, without waiting for others
     save_seconds: Optional[float] = None  # in phase save, since this try began
+    unsaved: Optional[UnsavedCheckpoint] = None  # the last save failed; the next good one takes it back
 
 
 @dataclass(frozen=True)

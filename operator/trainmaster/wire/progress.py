@@ -3,6 +3,9 @@
 No system call on the training side, no lock: the writer raises a counter to odd, writes, and raises it to even
 (a seqlock: Lameter, "Effective synchronization on Linux/NUMA systems", 2005). A reader that sees an odd or a
 changed counter reads again. A rank that dies in mid-write leaves an odd counter; the reader then gives what there is.
+
+Behind the page stands what was wrong with the last save, if anything: written by another thread, so it is guarded by a
+checksum of its own and not by the counter.
 """
 
 from __future__ import annotations
@@ -10,13 +13,17 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from typing import NamedTuple
+import zlib
+from typing import NamedTuple, Tuple
 
 PHASES = ("load", "train", "save", "evaluate", "done")
 _COUNTER = struct.Struct("<Q")
 _LAYOUT = struct.Struct("<QddddIIqddd")
 _END = _COUNTER.size + _LAYOUT.size
 _SIZE = 4096
+_PROBLEM = struct.Struct("<IIq")  # checksum of the rest, length of the text, step
+_PROBLEM_AT = 1024
+_LONGEST_PROBLEM = 2000  # bytes
 _WRAP = 1 << 64
 _NOTHING = float("nan")
 
@@ -88,6 +95,22 @@ class ProgressFile:
         step, loss, speed, seconds, updated, phase, *more = _LAYOUT.unpack(body)
         name = PHASES[phase] if phase < len(PHASES) else PHASES[0]
         return ProgressPage(step, loss, speed, seconds, updated, name, *more)
+
+    def write_problem(self, step: int, text: str) -> None:
+        """Why the checkpoint of `step` could not be written; an empty text: it was."""
+        data = text.encode(errors="replace")[:_LONGEST_PROBLEM]
+        rest = _PROBLEM.pack(0, len(data), step)[4:] + data
+        here = _PROBLEM_AT + len(rest) + 4
+        self._page[_PROBLEM_AT:here] = struct.pack("<I", zlib.crc32(rest)) + rest
+
+    def read_problem(self) -> Tuple[int, str]:
+        """What `write_problem` wrote last; no text where there is no problem, or it is just being written."""
+        start = _PROBLEM_AT + _PROBLEM.size
+        checksum, length, step = _PROBLEM.unpack(self._page[_PROBLEM_AT:start])
+        data = self._page[start : start + min(length, _LONGEST_PROBLEM)]
+        if length == 0 or zlib.crc32(self._page[_PROBLEM_AT + 4 : start] + data) != checksum:
+            return 0, ""
+        return step, data.decode(errors="ignore")
 
     def close(self) -> None:
         """Unmap. The file stays."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Dict, Optional, Tuple
 
-from trainmaster.wire.messages import CheckpointRecord, Heartbeat, RankProgress, Rendezvous
+from trainmaster.wire.messages import CheckpointRecord, Heartbeat, RankProgress, Rendezvous, UnsavedCheckpoint
 from trainmaster.wire.progress import ProgressPage
 
 from trainmaster_trainer.agent.files import Files
@@ -43,7 +43,7 @@ class Board:
 
     def compose(self, hold: bool) -> Heartbeat:
         """A heartbeat of this moment, with a sequence number of its own."""
-        pages = self._files.read_pages()
+        pages, unsaved = self._files.read_pages(), self._files.read_problems()
         with self._lock:
             self._sequence += 1
             self._find_checkpoint(pages)
@@ -61,7 +61,7 @@ class Board:
                 offer=self._offer,
                 rendezvous=_rendezvous(agent),
                 roster_digest=self._digest,
-                ranks=_progress(pages),
+                ranks=_progress(pages, unsaved),
                 exit=agent.exit,
                 checkpoint=self._checkpoint,
                 orders_seen=self.orders_seen,
@@ -95,7 +95,7 @@ def read_checkpoint(folder: str, step: int) -> Optional[CheckpointRecord]:
         return None
 
 
-def _progress(pages: Dict[int, ProgressPage]) -> Tuple[RankProgress, ...]:
+def _progress(pages: Dict[int, ProgressPage], unsaved: Dict[int, UnsavedCheckpoint]) -> Tuple[RankProgress, ...]:
     return tuple(
         RankProgress(
             rank=rank,
@@ -107,6 +107,7 @@ def _progress(pages: Dict[int, ProgressPage]) -> Tuple[RankProgress, ...]:
             resumed_step=page.resumed_step if page.resumed_step >= 0 else None,
             busy_seconds=_known(page.busy_seconds),
             save_seconds=_known(page.save_seconds) or None,
+            unsaved=unsaved.get(rank),
         )
         for rank, page in sorted(pages.items())
     )

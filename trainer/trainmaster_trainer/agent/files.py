@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 from typing import Dict
 
+from trainmaster.wire.messages import UnsavedCheckpoint
 from trainmaster.wire.progress import ProgressFile, ProgressPage
 
 from trainmaster_trainer.agent.settings import Settings
@@ -69,6 +70,12 @@ class Files:
     def read_pages(self) -> Dict[int, ProgressPage]:
         """What the ranks of the newest attempt wrote last; a rank that has written nothing is left out."""
         return {rank: page for rank, page in self.read_all_pages().items() if page.updated > 0}
+
+    def read_problems(self) -> Dict[int, UnsavedCheckpoint]:
+        """The ranks of the newest attempt whose last save failed."""
+        with self._lock:
+            told = {rank: page.read_problem() for rank, page in self._pages.items()}
+        return {rank: UnsavedCheckpoint(step, text) for rank, (step, text) in told.items() if text}
 
     def read_all_pages(self) -> Dict[int, ProgressPage]:
         """The same with those who have written nothing."""

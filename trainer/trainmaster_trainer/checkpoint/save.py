@@ -6,7 +6,8 @@ folder with a temporary name, which nobody reads and the next attempt removes.
 
 At most one save is under way: a save that is due while the one before is still being written waits for it, because
 `everySteps` is a promise of how much can be lost. A save that fails (a full disk, say) costs no training: it is said,
-nothing of it stays, and the next one is tried; only the last one of a job must succeed.
+nothing of it stays, and the next one is tried; only the last one of a job must succeed. The agent reads of it
+beside the progress page.
 
 In private folders (`checkpoint_shared: false`) the first rank of each replica is a group of one and writes all.
 
@@ -28,6 +29,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from trainmaster.wire import codec
+from trainmaster.wire.progress import ProgressFile
 
 from trainmaster_trainer import randomness
 from trainmaster_trainer.checkpoint import layout
@@ -68,6 +70,7 @@ class Saver:
         self._copier = Copier()
         self._thread: threading.Thread | None = None
         self._problem = ""  # of the last save
+        self._page = _page(settings) if self._commits else None
         self._began = 0.0
         self.committed_step = 0
 
@@ -170,6 +173,8 @@ class Saver:
             self._give_up(step, problem)
         else:
             self.committed_step = step
+        if self._page:
+            self._page.write_problem(step, problem)
 
     def _give_up(self, step: int, problem: str) -> None:
         """Training goes on and the next save is tried; no half checkpoint takes the room that it will need."""
@@ -269,6 +274,12 @@ class Saver:
             job=self._settings.job_uid,
             seconds=round(time.monotonic() - self._began, 3),
         )
+
+
+def _page(settings: Settings) -> ProgressFile | None:
+    """Mapped a second time: this one belongs to the background thread."""
+    path = settings.progress_file
+    return ProgressFile(str(path)) if path and path.exists() else None
 
 
 def _is_good(folder: Path, step: int) -> bool:
