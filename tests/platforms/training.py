@@ -34,6 +34,7 @@ class Plan:
     step_seconds: float = 0.1
     load_seconds: float = 0.3
     ranks: int = 1
+    farewell_seconds: float = 0.05  # from the first rank's good end to the last one's
 
 
 @dataclass
@@ -131,7 +132,7 @@ class Group:
         seconds = (self.plan.steps - self.first_step) * self.plan.step_seconds
         for uid, member in self.members.items():
             for rank in member.ranks:
-                self._later(seconds + self.random.uniform(0, 0.05), self._finish, uid, rank)
+                self._later(seconds + self.random.uniform(0, self.plan.farewell_seconds), self._finish, uid, rank)
 
     def _finish(self, uid: str, rank: int) -> None:
         if not self.broken or self.step >= self.plan.steps:

@@ -160,6 +160,14 @@ async def a_pod_is_lost_as_all_finish(world: World) -> None:
         world.nodes.evict(pod)
 
 
+async def a_worker_that_is_through_loses_its_pod(world: World) -> None:
+    """Once it is in the status, not even an operator that never heard of it has it train again."""
+    await world.until(lambda: bool(world.status().done) or world.status().finished, "one that is through")
+    for slot in world.status().done:
+        pod = the_pod(world, slot)
+        world.server.delete_pod(pod.name, pod.uid)
+
+
 async def the_budget_runs_out(world: World) -> None:
     for step in (20, 40, 60):
         await world.step(step)
@@ -266,6 +274,7 @@ SCENARIOS = (
     Scenario(suspended_and_resumed),
     Scenario(scaled_up_and_down),
     Scenario(a_pod_is_lost_as_all_finish, restarts=(0, 1)),
+    Scenario(a_worker_that_is_through_loses_its_pod, plan=Plan(farewell_seconds=60), seconds=77),
     Scenario(
         the_budget_runs_out,
         phase="Failed",

@@ -256,6 +256,8 @@ each was started again alone."""
     """With whom this attempt began, where members come and go one by one."""
     absent: tuple[str, ...] = ()
     """Where the number of workers may change by itself (elasticity): those that this attempt does without."""
+    done: tuple[str, ...] = ()
+    """Workers that are through with this attempt while others still train: what becomes of their pods costs nothing."""
     start_time: Time | None = None
     """When the first attempt was started."""
     running_time: Time | None = None

@@ -138,6 +138,19 @@ class Facts:
         ready = next((c for c in self.status.conditions if c.type == phases.REPLICAS_READY), None)
         return ready.last_transition_time if ready and ready.status == "False" else self.now
 
+    @cached_property
+    def done(self) -> frozenset[str]:
+        """The workers whose ranks have all ended well in this attempt, as it was written or as their agents said last.
+
+        Whatever became of the replica since: its last words stand.
+        """
+        told = (slot for slot in self.slots if slot.role == names.WORKER and slot.replica)
+        ended = {slot.key for slot in told if slot.replica and self._is_through(slot.replica.heartbeat)}
+        return frozenset(ended | set(self.status.done))
+
+    def _is_through(self, beat: messages.Heartbeat | None) -> bool:
+        return beat is not None and (beat.state, beat.attempt) == (messages.FINISHED, self.status.attempt)
+
     def heartbeats(self) -> tuple[messages.Heartbeat, ...]:
         """Those of all slots that talk to us."""
         return tuple(slot.heartbeat for slot in self.slots if slot.heartbeat is not None)

@@ -34,6 +34,7 @@ def _told(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
         "restarts": ledger.resumed(facts, status.restarts) if _goes_on(facts, status, phase) else status.restarts,
         **_start(facts, status, phase),
         **membership.memory(facts, status, phase),
+        "done": status.done if _same_try(facts, status, phase) else (),
     }
     described = _stored(facts, status.model_copy(update=update))
     if facts.status.finished or (described == facts.status and not _due(facts)):
@@ -44,9 +45,15 @@ def _told(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
         "replicas": _replicas(facts, described, names.WORKER),
         "parameter_servers": _replicas(facts, described, names.PARAMETER_SERVER) if facts.job.spec.servers else None,
         "message": _waiting(facts, described) or described.message,
+        "done": tuple(sorted(facts.done)) if _same_try(facts, described, phase) else (),
     }
     refreshed = _stored(facts, described.model_copy(update=slow))
     return facts.status if _timeless(refreshed) == _timeless(facts.status) else refreshed
+
+
+def _same_try(facts: Facts, status: TrainingJobStatus, phase: str) -> bool:
+    """Whether who was through with its work still is."""
+    return status.attempt == facts.status.attempt and phase in (phases.STARTING, phases.RUNNING)
 
 
 def holds_back(facts: Facts, status: TrainingJobStatus) -> bool:

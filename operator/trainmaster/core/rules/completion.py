@@ -1,4 +1,7 @@
-"""The job has succeeded when every worker's ranks ended with exit code 0 in the same attempt."""
+"""The job has succeeded when every worker's ranks ended with exit code 0 in the same attempt.
+
+A worker that is through need not be there any more when the last one is: `status.done` remembers it.
+"""
 
 from trainmaster.core import ending, membership
 from trainmaster.core.facts import Facts
@@ -8,7 +11,8 @@ from trainmaster.wire import messages, names
 
 def complete(facts: Facts) -> Verdict:
     """Succeeded, once and for all."""
-    finished = [slot for slot in facts.at_attempt(messages.FINISHED) if slot.role == names.WORKER]
+    there = {slot.key for slot in facts.at_attempt(messages.FINISHED)}.union(facts.status.done)
+    finished = [slot for slot in facts.slots if slot.role == names.WORKER and slot.key in there]
     if not finished or len(finished) < _needed(facts):
         return NOTHING
     message = f"All {len(finished)} workers finished." if len(finished) > 1 else "The worker finished."

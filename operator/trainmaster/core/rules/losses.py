@@ -1,7 +1,7 @@
 """A replica is lost (deleted, evicted, its agent ended, its node gone): a new incarnation takes its place.
 
 It is not waited for: a pod that is stuck in Terminating has an older number in its name than its successor. The
-others keep their pods and wait, warm, for the next attempt.
+others keep their pods and wait, warm, for the next attempt. One whose ranks had all ended well is not needed any more.
 """
 
 from trainmaster.api.status import TrainingJobStatus
@@ -16,16 +16,30 @@ def replace_lost(facts: Facts) -> Verdict:
     lost = [slot for slot in facts.slots if _lost(facts, slot)]
     if not lost or membership.alone(facts):
         return NOTHING
+    through = [slot for slot in lost if slot.key in facts.done]
+    if through == lost:
+        return Verdict(status=_remembered(facts, through))
     incarnations = {**facts.status.incarnations, **{slot.key: slot.incarnation + 1 for slot in lost}}
-    failure = failures.of_lost(lost, facts.step)
+    failure = failures.of_lost([slot for slot in lost if slot not in through], facts.step)
     if _harmless(facts, failure):
         return Verdict(status=_replaced(facts, failure, incarnations))
     return Verdict(status=ledger.after_failure(facts, failure, incarnations=incarnations))
 
 
+def _remembered(facts: Facts, through: list[Slot]) -> TrainingJobStatus:
+    """Their work is done, and the others train on. New replicas would come only with a new attempt."""
+    gone = ", ".join(slot.key for slot in through)
+    update = {
+        "done": tuple(sorted({*facts.status.done, *(slot.key for slot in through)})),
+        "incarnations": {**facts.status.incarnations, **{slot.key: slot.incarnation + 1 for slot in through}},
+        "message": f"{gone} had finished before its replica was lost; the others train on.",
+    }
+    return facts.status.model_copy(update=update)
+
+
 def _lost(facts: Facts, slot: Slot) -> bool:
     if slot.replica is None:
-        return _was_complete(facts)
+        return _was_complete(facts) and slot.key not in facts.status.done
     return not slot.replica.alive
 
 

@@ -25,7 +25,7 @@ def create_and_delete(facts: Facts) -> Verdict:
     actions: list[Action] = [] if facts.observed.service else [CreateService()]
     wakes: list[datetime] = []
     for slot in facts.wanted:
-        if slot.replica is None:
+        if slot.replica is None and slot.key not in facts.status.done:
             due = _due(facts, slot)
             if due <= facts.now:
                 actions.append(CreateReplica(slot.role, slot.index, slot.incarnation))
