@@ -56,7 +56,8 @@ FAST_TESTS := tests/core tests/advice tests/api tests/wire tests/house
 
 test: lint .venv-xla/.ready  ## Every test, the real cluster included
 	@$(PY) -c 'from tests.onebox import binaries; binaries.ensure()'  # before the first test that needs one
-	@$(PY) -m pytest $(TEST_FLAGS) tests
+	@$(PY) -m pytest $(SIDE_BY_SIDE) $(TEST_FLAGS) tests
+SIDE_BY_SIDE := --numprocesses=2 --dist=loadgroup --no-loadscope-reorder  # which folders: tests/conftest.py
 
 simulate: .venv/.ready  ## Inject faults into the simulated world: make simulate N=10000 (lives; 0: no end)
 	@$(PY) -m tests.simulation --seeds $(or $(N),1000)

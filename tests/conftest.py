@@ -1,11 +1,43 @@
-"""For all tests: hypothesis never judges by the clock, which other work moves; and Ctrl-C can be tested anywhere."""
+"""What holds for all tests: no judgement by the clock, a Ctrl-C that can be tested, and who runs beside whom.
+
+`make test` shares the folders between two processes (pytest-xdist, `--dist=loadgroup`): the cluster's tests mostly
+wait for pods, which leaves the machine to the others. A folder stays in one process and in its own order, so what a
+session of tests shares (a cluster, an API server, a warm parent, a process to fork from) is started once.
+"""
 
 import signal
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
+# Hypothesis never judges by the clock, which other work moves.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
 # A shell starts its background jobs with SIGINT ignored, and what we start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+HERE = Path(__file__).parent
+SHARE_A_SERVER = ("cluster_hand", "platforms", "charts")
+SHARE_A_WARM_PARENT = ("local", "examples")
+LONGEST_FIRST = ("cluster", "trainer", "local", "agent", "cluster_hand", "xla", "simulation")
+"""Groups in the order in which a free process takes them; the rest comes last, as one group."""
+
+
+def _group(item: pytest.Item) -> str:
+    """Tests that must follow one another in one process."""
+    folder = item.path.relative_to(HERE).parts[0]
+    for shared in (SHARE_A_SERVER, SHARE_A_WARM_PARENT):
+        if folder in shared:
+            return shared[0]
+    return folder if folder in LONGEST_FIRST else "quick"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order and mark the tests for pytest-xdist; without it they merely run in this order."""
+    order = (*LONGEST_FIRST, "quick")
+    items.sort(key=lambda item: order.index(_group(item)))
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
