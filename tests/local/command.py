@@ -182,6 +182,13 @@ class Command:
         return self._process
 
     @property
+    def scratch(self) -> Path:
+        """Its scratch folder, while it runs: the one whose lock it has open."""
+        files = [path.readlink() for path in Path(f"/proc/{self.process.pid}/fd").iterdir()]
+        (lock,) = [path for path in files if path.match("trainmaster-*/lock")]
+        return lock.parent
+
+    @property
     def text(self) -> str:
         """All that it printed, where that is not JSON."""
         return "\n".join(line["text"] for line in self.seen if "text" in line)

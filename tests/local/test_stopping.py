@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from tests.local.command import Command, a_job, a_script, abandoned_scratch, kill, wait_gone
+from tests.local.command import Command, a_job, a_script, kill, wait_gone
 
 HELD = {"hold_at": 25}
 ENDLESS = "import time\nprint('on and on', flush=True)\ntime.sleep(600)\n"
@@ -76,12 +76,12 @@ def test_sigkill_of_the_command_ends_everything_and_the_next_run_sweeps(own_comm
     own_command.until_step(24)
     everything = own_command.processes()
     assert len(everything) >= 5
+    scratch = own_command.scratch
     own_command.send(signal.SIGKILL)
     assert all(wait_gone(pid) for pid in everything)
-    assert abandoned_scratch()
     own_command.open_gate()
     assert command.start(a_job(arguments=HELD)).end() == 0
-    assert not abandoned_scratch()
+    assert not scratch.exists()
     assert command.status["attempt"] == 2
 
 
