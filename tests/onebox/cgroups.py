@@ -65,11 +65,16 @@ def kill(group: str = "", seconds: float = 10.0) -> None:
         time.sleep(0.02)
 
 
-def remove(group: str = "") -> None:
-    """Remove the empty groups, children before parents."""
-    for folder in sorted(_folders(group), key=lambda found: len(found.parts), reverse=True):
-        with contextlib.suppress(OSError):
-            folder.rmdir()
+def remove(group: str = "", seconds: float = 10.0) -> None:
+    """Remove the empty groups, children before parents. Who has ended is a member until its parent takes note."""
+    deadline = time.monotonic() + seconds
+    while folders := sorted(_folders(group), key=lambda found: len(found.parts), reverse=True):
+        for folder in folders:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        if time.monotonic() > deadline:
+            return  # remains.py says what is left
+        time.sleep(0.02)
 
 
 def _lives(pid: int) -> bool:
