@@ -10,6 +10,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,14 @@ def breakable(cluster: Flavour) -> Iterator[Flavour]:
 
 @pytest.fixture
 def namespace(cluster: Flavour) -> Iterator[str]:
-    """A namespace of the test's own, under the strictest Pod Security standard."""
+    """A namespace of the test's own."""
+    with new_namespace(cluster) as name:
+        yield name
+
+
+@contextmanager
+def new_namespace(cluster: Flavour) -> Iterator[str]:
+    """A namespace under the strictest Pod Security standard."""
     name = f"test-{uuid.uuid4().hex[:8]}"
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
