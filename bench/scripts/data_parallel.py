@@ -1,4 +1,8 @@
-"""One rank of `bench/data_parallel.py`: the same model by DDP with gloo, by AllReduce, and alone, in turn."""
+"""One rank of `bench/data_parallel.py`: the same model by DDP with gloo, by AllReduce, and without exchange, in turn.
+
+`one rank` trains while the others rest; `side by side`, all train and say nothing to one another: what the ranks take
+from each other by sharing caches and memory, and so the most that data parallelism can reach on this machine.
+"""
 
 import json
 import sys
@@ -18,8 +22,9 @@ from trainmaster_trainer.strategies.all_reduce import AllReduce
 from trainmaster_trainer.task import Task
 from typing_extensions import override
 
-# Width of the layers, and samples of each rank: many parameters for few samples, and the reverse.
-MODELS = {"communication": (1024, 4), "computing": (512, 256)}
+# Width of the layers, and samples of each rank: many parameters for few samples (25 MB of gradients for 0.15 GFLOP),
+# and the reverse (1.6 MB for 9 GFLOP).
+MODELS = {"communication": (1024, 4), "computing": (256, 2048)}
 STEPS = 3
 
 
@@ -58,19 +63,21 @@ def by_hand(model: nn.Module, task: Layers, inputs: Tensor) -> Callable[[], obje
     return step
 
 
-def measure(rounds: int, contestants: dict[str, Callable[[], object]], alone: str) -> dict[str, list[float]]:
-    """Milliseconds of a step; of `alone`, on rank 0 while the others rest."""
-    millis: dict[str, list[float]] = {name: [] for name in contestants}
+def measure(rounds: int, contestants: dict[str, Callable[[], object]], alone: str) -> dict[str, dict[str, list[float]]]:
+    """Milliseconds of a step, and of the core's time for it; of `alone`, on rank 0 while the others rest."""
+    wall: dict[str, list[float]] = {name: [] for name in contestants}
+    core: dict[str, list[float]] = {name: [] for name in contestants}
     for number in range(rounds + 1):
         for name, step in contestants.items():
             dist.barrier()
-            begin = time.perf_counter()
+            begin, begun = time.perf_counter(), time.process_time()
             if name != alone or dist.get_rank() == 0:
                 for _ in range(STEPS):
                     step()
             if number:  # the first round warms up
-                millis[name].append((time.perf_counter() - begin) / STEPS * 1000)
-    return millis
+                wall[name].append((time.perf_counter() - begin) / STEPS * 1000)
+                core[name].append((time.process_time() - begun) / STEPS * 1000)
+    return {"wall": wall, "core": core}
 
 
 def main(answer: Path, rounds: int) -> None:
@@ -88,6 +95,7 @@ def main(answer: Path, rounds: int) -> None:
             "gloo": by_hand(DistributedDataParallel(task.model()), task, inputs),
             "trainmaster": partial(strategy.step, batch),
             "one rank": by_hand(task.model(), task, inputs),
+            "side by side": by_hand(task.model(), task, inputs),
         }
         found[name] = measure(rounds, contestants, alone="one rank")
         strategy.close()

@@ -139,14 +139,14 @@ class Gradients:
         group = self._group
         self._top_k = TopK(make_links(), range(group.world_size), group.rank, reducer or Native())
         self.traffic = self._top_k.traffic
-        self._communicator = Communicator(self._top_k.sum, group.world_size, group.device)
+        self._communicator = Communicator(self._top_k.mean, group.device)
 
     def _use(self, reducer: Reducer) -> None:
-        def sum_bucket(tensor: Tensor, _: int) -> None:
-            reducer.sum(tensor)
+        def mean_of(tensor: Tensor, _: int) -> None:
+            reducer.mean(tensor, self._group.world_size)
 
         self.traffic = reducer.traffic
-        self._communicator = Communicator(sum_bucket, self._group.world_size, self._group.device)
+        self._communicator = Communicator(mean_of, self._group.device)
 
 
 _MAKERS = {

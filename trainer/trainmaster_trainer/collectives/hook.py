@@ -1,9 +1,9 @@
-"""A sum over ranks as a communication hook of DistributedDataParallel (Li et al., VLDB 2020).
+"""A mean over ranks as a communication hook of DistributedDataParallel (Li et al., VLDB 2020).
 
 DDP hands over a bucket of gradients as soon as all of them are there, and goes on with the backward pass. A thread of
-our own adds it up meanwhile, one bucket after the other, in the order in which DDP fills them: the same on all ranks.
+our own averages it meanwhile, one bucket after the other, in the order in which DDP fills them: the same on all ranks.
 
-    replica.register_comm_hook(Communicator(sum_bucket, world_size, device), average)
+    replica.register_comm_hook(Communicator(mean_of, device), average)
 
 No `from __future__ import annotations` here: DDP compares the annotations of a hook with its own types.
 """
@@ -22,12 +22,11 @@ _Job = tuple[Tensor, int, Future[Tensor], torch.cuda.Event | None]
 
 
 class Communicator:
-    """Averages buckets in a thread. `sum_bucket` replaces a tensor, of the bucket of this number, by the ranks' sum."""
+    """Averages buckets in a thread. `mean_of` replaces a tensor, of the bucket of this number, by the ranks' mean."""
 
-    def __init__(self, sum_bucket: Callable[[Tensor, int], None], world_size: int, device: torch.device) -> None:
+    def __init__(self, mean_of: Callable[[Tensor, int], None], device: torch.device) -> None:
         self.failure: Exception | None = None
-        self._sum_bucket = sum_bucket
-        self._world_size = world_size
+        self._mean_of = mean_of
         self._device = device
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, args=(torch.get_num_threads(),), name="communication")
@@ -62,8 +61,7 @@ class Communicator:
         try:
             if filled is not None:
                 torch.cuda.current_stream().wait_event(filled)
-            self._sum_bucket(tensor, bucket)
-            tensor.div_(self._world_size)
+            self._mean_of(tensor, bucket)
         except Exception as error:  # noqa: BLE001 (the main thread must hear of whatever it was)
             self.failure = error
             future.set_exception(error)  # type: ignore[arg-type]

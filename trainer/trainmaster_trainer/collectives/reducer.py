@@ -38,6 +38,11 @@ class Reducer(ABC):
             RuntimeError: a peer is gone, or was not heard of for the process group's timeout.
         """
 
+    def mean(self, tensor: Tensor, ranks: int) -> None:
+        """Replace it by the sum divided by `ranks`, how many there are. Raises as `sum` does."""
+        self.sum(tensor)
+        tensor.div_(ranks)
+
 
 def size_of(tensor: Tensor) -> int:
     """Bytes of its elements."""

@@ -9,6 +9,7 @@ sum of an element does not depend on its place, on the size of the tensor or on 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from trainmaster_trainer.collectives.ring import cut
 from trainmaster_trainer.collectives.slots import Kind, Slots
 
 Stage = Callable[[int, Tensor], None]
+Finish = Callable[[Tensor], object]
 SMALL = 1 << 15  # bytes: below, a second wait costs more than adding up in every rank
 _TWO = 2
 
@@ -37,10 +39,18 @@ class SharedMemory(Reducer):
 
     @override
     def sum(self, tensor: Tensor) -> None:
+        self._reduce(tensor, _leave)
+
+    @override
+    def mean(self, tensor: Tensor, ranks: int) -> None:
+        self._reduce(tensor, partial(_divide, ranks))
+
+    def _reduce(self, tensor: Tensor, finish: Finish) -> None:
+        """`finish` gets each sum while it still is in the core's cache."""
         size = size_of(tensor)
         direct = len(self._ranks) == _TWO or size <= SMALL
-        stages = (self._put, self._add) if direct else (self._put, self._add_part, self._collect)
-        self._pass_through(tensor, stages)
+        add = partial(self._add if direct else self._add_part, finish)
+        self._pass_through(tensor, (self._put, add) if direct else (self._put, add, self._collect))
         self._count(size, direct)
 
     def _pass_through(self, tensor: Tensor, stages: Sequence[Stage]) -> None:
@@ -55,17 +65,23 @@ class SharedMemory(Reducer):
     def _put(self, number: int, chunk: Tensor) -> None:
         self._slots.put(number, chunk, self._slots.peers)
 
-    def _add(self, number: int, chunk: Tensor) -> None:
+    def _add(self, finish: Finish, number: int, chunk: Tensor) -> None:
         slots = self._slots
         slots.wait(Kind.FULL, slots.peers)
-        add_up([slots.slot(rank, number, chunk) for rank in self._ranks], chunk)
+        parts = [slots.slot(rank, number, chunk) for rank in self._ranks]
+        if len(parts) == _TWO:
+            parts[self._place] = chunk  # of two, either may be written over; and the slot need not be read
+        add_up(parts, chunk)
         slots.post(Kind.FREE, slots.peers)
+        finish(chunk)
 
-    def _add_part(self, number: int, chunk: Tensor) -> None:
+    def _add_part(self, finish: Finish, number: int, chunk: Tensor) -> None:
         slots = self._slots
         slots.wait(Kind.FULL, slots.peers)
         parts = [cut(slots.slot(rank, number, chunk), len(self._ranks))[self._place] for rank in self._ranks]
-        add_up(parts, slots.result(slots.rank, number, parts[0]))
+        result = slots.result(slots.rank, number, parts[0])
+        add_up(parts, result)
+        finish(result)
         slots.post(Kind.SUMMED, slots.peers)
 
     def _collect(self, number: int, chunk: Tensor) -> None:
@@ -85,7 +101,15 @@ class SharedMemory(Reducer):
 
 
 def add_up(parts: Sequence[Tensor], result: Tensor) -> None:
-    """The sum from first to last, into `result`, which may be none of them."""
+    """The sum from first to last, into `result`, which may be one of the first two, and none of the others."""
     torch.add(parts[0], parts[1], out=result)
     for part in parts[2:]:
         result.add_(part)
+
+
+def _leave(_: Tensor) -> None:
+    """A sum is what it is."""
+
+
+def _divide(ranks: int, total: Tensor) -> None:
+    total.div_(ranks)

@@ -44,6 +44,11 @@ class TopK:
         self.errors[bucket] = tensor.clone()
         self._add_up(tensor, places, values)
 
+    def mean(self, tensor: Tensor, bucket: int) -> None:
+        """The same, divided by the number of ranks."""
+        self.sum(tensor, bucket)
+        tensor.div_(len(self._ranks))
+
     def _add_up(self, tensor: Tensor, places: Tensor, values: Tensor) -> None:
         peers = [rank for rank in self._ranks if rank != self._rank]
         found = {peer: (torch.empty_like(places), torch.empty_like(values)) for peer in peers}

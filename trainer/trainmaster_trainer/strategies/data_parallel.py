@@ -38,6 +38,8 @@ COMPRESSION = "compression"
 # torch 2.15 has a new name for it, and warns of the old one.
 _NEW = "forward_sync_buffers" in inspect.signature(DistributedDataParallel.__init__).parameters
 _BUFFERS_ARE_OURS: dict[str, Any] = {"forward_sync_buffers" if _NEW else "broadcast_buffers": False}
+# A gradient is a view of its bucket: it need not be copied back out of it, and is there only once.
+_OPTIONS: dict[str, Any] = {**_BUFFERS_ARE_OURS, "gradient_as_bucket_view": True}
 
 
 class DataParallel(WholeModel):
@@ -51,7 +53,7 @@ class DataParallel(WholeModel):
         self.share = Share(group.rank, group.world_size)
         self.build(task, group)
         self.gradients = Gradients(group, algorithm, compression)
-        self.replica = DistributedDataParallel(self.model, **_BUFFERS_ARE_OURS)  # sends rank 0's weights to all
+        self.replica = DistributedDataParallel(self.model, **_OPTIONS)  # sends rank 0's weights to all
         self.gradients.attach(self.replica)
         self._rehearse = False
         self._remember: Callable[[], None] | None = None
