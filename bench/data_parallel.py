@@ -18,7 +18,9 @@ def main() -> str:
     bound, free = found["communication"]["wall"], found["computing"]["wall"]
     for name, each in found.items():
         medians = {who: (results.median(each["wall"][who]), results.median(each["core"][who])) for who in each["wall"]}
-        print(f"{name}: " + ", ".join(f"{who} {wall:.1f} ms (core {core:.1f})" for who, (wall, core) in medians.items()))
+        print(
+            f"{name}: " + ", ".join(f"{who} {wall:.1f} ms (core {core:.1f})" for who, (wall, core) in medians.items())
+        )
     ratio = _ratio(bound["gloo"], bound["trainmaster"])
     efficiency, ceiling = (_ratio(free["one rank"], free[who]) for who in ("trainmaster", "side by side"))
     of_core = _ratio(found["communication"]["core"]["gloo"], found["communication"]["core"]["trainmaster"])

@@ -55,6 +55,13 @@ def test_the_users_choices_stay() -> None:
     assert base.items() <= given.items()
 
 
+def test_a_rank_computes_with_its_share_of_the_cores() -> None:
+    given = rank_environment({names.ENV_THREADS: "4"}, PLACE)
+    assert given["OMP_NUM_THREADS"] == "4"
+    assert names.ENV_THREADS not in given
+    assert rank_environment({names.ENV_THREADS: "4", "OMP_NUM_THREADS": "2"}, PLACE)["OMP_NUM_THREADS"] == "2"
+
+
 def test_the_agents_secrets_stay_with_the_agent() -> None:
     base = {names.ENV_TOKEN_FILE: "/token", names.ENV_OPERATOR: "http://operator", names.ENV_TRAINING: "{}"}
     given = rank_environment(base, PLACE)

@@ -33,7 +33,7 @@ class ReplicaSpec(Model):
 gpus are then TPU chips (google.com/tpu), all driven by one process, in an image with torch_xla. For OneDevice, \
 Mirrored and AllReduce."""
     cpu: Quantity | None = None
-    """CPU cores of each replica: 4 or 500m."""
+    """CPU cores of each replica: 4 or 500m. Its ranks share them: OMP_NUM_THREADS is 1 without it."""
     memory: Quantity | None = None
     """Memory of each replica: 16Gi."""
     image: Annotated[str, Field(min_length=1, max_length=1024)] | None = None

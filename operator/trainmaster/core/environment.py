@@ -3,6 +3,8 @@
 Called by both hands when they create a replica; they add what only they know (address, token, operator's URL).
 """
 
+import re
+
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.replicas import TPU
 from trainmaster.wire import codec, names
@@ -49,5 +51,18 @@ def agent_environment(job: TrainingJob, role: str, index: int, incarnation: int)
         names.ENV_INDEX: str(index),
         names.ENV_INCARNATION: str(incarnation),
         names.ENV_RANKS: str(ranks),
+        names.ENV_THREADS: str(_threads(job, role, ranks)),
         names.ENV_TRAINING: codec.encode(training_plan(job)).decode(),
     }
+
+
+def _threads(job: TrainingJob, role: str, ranks: int) -> int:
+    """A rank's share of the cores that the spec asks for (decision 0011).
+
+    Never what the node happens to have: sums of another number of threads have other bits.
+    """
+    if job.spec.reproducible:
+        return 1  # whatever the world size: the bits must not depend on it
+    asked = re.fullmatch(r"(\d+)(?:\.\d+)?(m?)", str(job.spec.roles[role].cpu))
+    cores = int(asked[1]) // (1000 if asked[2] else 1) if asked else 1
+    return max(1, cores // ranks)

@@ -20,6 +20,7 @@ _PRIVATE = (
     names.ENV_PARENT_PID,
     names.ENV_PRELOAD,
     names.ENV_GRACE,
+    names.ENV_THREADS,
     names.ENV_LISTEN,
 )
 
@@ -47,7 +48,7 @@ def rank_environment(base: Mapping[str, str], place: Place) -> Dict[str, str]:
     environment = {name: value for name, value in base.items() if name not in _PRIVATE}
     environment.update(_torchrun(place))
     environment.update(_trainmaster(place))
-    for name, value in _defaults(place).items():
+    for name, value in _defaults(place, base.get(names.ENV_THREADS, "1")).items():
         environment.setdefault(name, value)
     return environment
 
@@ -88,9 +89,9 @@ def _trainmaster(place: Place) -> Dict[str, str]:
     }
 
 
-def _defaults(place: Place) -> Dict[str, str]:
+def _defaults(place: Place, threads: str) -> Dict[str, str]:
     """What a user may set otherwise."""
-    defaults = {"OMP_NUM_THREADS": "1", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
+    defaults = {"OMP_NUM_THREADS": threads, "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
     if place.interface is not None:
         defaults["GLOO_SOCKET_IFNAME"] = place.interface
         defaults["NCCL_SOCKET_IFNAME"] = f"={place.interface}"  # exactly this one: NCCL matches prefixes otherwise
