@@ -103,6 +103,10 @@ class Crew:
         os.kill(self.pids[rank], signal.SIGKILL)
         self.wait(rank)
 
+    def stop(self, rank: int) -> None:
+        """SIGTERM."""
+        os.kill(self.pids[rank], signal.SIGTERM)
+
     def again(self, rank: int) -> None:
         """Start a member that died once more, elsewhere, as its agent does."""
         self._settle(rank)

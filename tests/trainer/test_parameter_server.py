@@ -123,6 +123,27 @@ def test_workers_come_and_go_and_every_sample_counts_once(new_crew: NewCrew) -> 
     assert_every_sample_counted_once(crew)
 
 
+def test_a_worker_that_is_told_to_stop_leaves_at_once(new_crew: NewCrew) -> None:
+    """It takes no ticket more, and the others train on."""
+    crew = new_crew(2, 1, **{**COUNTING, "steps": 1_000_000}).start()
+    crew.reach(10, rank=1)
+    crew.stop(1)
+    assert crew.wait(1) == 143
+    crew.reach(crew.step(0) + 20)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0)])
+def test_all_who_are_told_to_stop_save_first(new_crew: NewCrew, order: tuple[int, ...]) -> None:
+    """Whoever hears of it first, the last checkpoint is that of the step at which they stop."""
+    crew = new_crew(2, 2, **{**COUNTING, "steps": 1_000_000, "checkpoint_every": 1_000_000}).start()
+    crew.reach(10)
+    for rank in order:
+        crew.stop(rank)
+    assert [crew.wait(rank) for rank in order] == [143] * 4
+    (folder,) = crew.job.checkpoints().glob("step-*")
+    assert int(folder.name.removeprefix("step-")) >= 10
+
+
 def test_a_synchronous_step_waits_for_a_dead_workers_successor(new_job: NewJob, new_crew: NewCrew) -> None:
     plan = {"task": "small_tasks:Line", "steps": 30, "checkpoint_every": 30, "arguments": {"seconds": 0.01}}
     expected = new_job("one", strategy="OneDevice", **plan).run(1).losses()

@@ -56,11 +56,13 @@ class Link:
         self._connection: Connection | None = None
         self._place: Place | None = None
 
-    def ask(self, question: Question, patience: float, silence: float = 0) -> Message:
+    def ask(
+        self, question: Question, patience: float, silence: float = 0, until: threading.Event | None = None
+    ) -> Message:
         """The peer's answer. `silence`: how long a connected peer may take to say something; 0 is for ever.
 
         Raises:
-            PeerLostError: there was none in `patience` seconds.
+            PeerLostError: there was none in `patience` seconds; or it is away, and patience ended with `until`.
             PeerRefusedError: it was no.
         """
         deadline = time.monotonic() + patience
@@ -71,7 +73,7 @@ class Link:
                     return self._once(question, silence)
                 except OSError as error:
                     self.close()
-                    if time.monotonic() + pause > deadline:
+                    if time.monotonic() + pause > deadline or (until and until.is_set()):
                         raise PeerLostError(f"rank {self._rank} does not answer: {error}") from None
                 self._moved()  # somebody may want to know that we wait
                 time.sleep(pause)
@@ -132,11 +134,15 @@ class Links:
                 self._links[rank] = Link(self._identity, self.directory, rank, self._waiting)
             return self._links[rank]
 
-    def ask(self, rank: int, message: Message, patience: float, silence: float = 0) -> Message:
+    def ask(
+        self, rank: int, message: Message, patience: float, silence: float = 0, until: threading.Event | None = None
+    ) -> Message:
         """One question."""
-        return self.to(rank).ask(Question(message), patience, silence)
+        return self.to(rank).ask(Question(message), patience, silence, until)
 
-    def ask_all(self, questions: Mapping[int, Question], patience: float) -> dict[int, Message]:
+    def ask_all(
+        self, questions: Mapping[int, Question], patience: float, until: threading.Event | None = None
+    ) -> dict[int, Message]:
         """A question to each of several ranks at the same time; the answers when all are there.
 
         Raises:
@@ -145,9 +151,9 @@ class Links:
         """
         (first, question), *rest = questions.items()
         others = {
-            rank: self._threads.submit(self.to(rank).ask, other, patience) for rank, other in rest
+            rank: self._threads.submit(self.to(rank).ask, other, patience, 0, until) for rank, other in rest
         }  # the first is asked from here: with one server, no thread is woken
-        answers = {first: self.to(first).ask(question, patience)}
+        answers = {first: self.to(first).ask(question, patience, 0, until)}
         return answers | {rank: future.result() for rank, future in others.items()}
 
     def close(self) -> None:

@@ -27,6 +27,7 @@ EXIT_STOPPED = 143
 READY_SECONDS = 2.0  # how long a worker's request waits for a server that is not ready
 NEIGHBOUR_SECONDS = 0.3  # how often the copy is looked after
 PATIENCE = 5.0
+ALONE_SECONDS = 1.0  # where all are told to stop, server 0 has heard of it by then
 
 
 def serve(member: Member) -> int:
@@ -39,6 +40,7 @@ def serve(member: Member) -> int:
         member.check()
         member.seen(server.own.newest)
         member.progress.write()
+    server.wait_for_the_last_cut()
     return EXIT_STOPPED
 
 
@@ -118,6 +120,18 @@ class Server:
                 self.own.install(answer)
             log.info("Took the shard over from the neighbour's copy.")
 
+    def wait_for_the_last_cut(self) -> None:
+        """Told to stop: if all are, server 0 brings this shard into a checkpoint before it goes."""
+        alone = time.monotonic() + ALONE_SECONDS
+        while True:
+            try:
+                said = self._member.links.ask(self._member.directory.servers[0], Message("leaving"), 0.0, PATIENCE)
+            except (PeerLostError, PeerRefusedError):
+                return  # it has gone
+            if said.values["over"] or (not said.values["needed"] and time.monotonic() > alone):
+                return
+            time.sleep(0.05)
+
     def answer(self, caller: Caller, request: Message) -> Message:
         """What a peer asks."""
         if request.name in self._answers:
@@ -153,7 +167,7 @@ class Server:
         if self._copied_by is None:
             return
         backup = self._member.directory.servers[(self.index + 1) % self._count]
-        values = {**push.values(), "edition": self._edition_now}
+        values = {**push.values(), "edition": self._edition_now, "keeper": self._copied_by.hex()}
         try:
             self._member.links.ask(backup, Message("copy push", values, push.tensors), 0.0, PATIENCE)
         except (PeerLostError, PeerRefusedError) as error:
@@ -162,9 +176,11 @@ class Server:
 
     def _push_to_copy(self, _caller: Caller, request: Message) -> Message:
         wanted = request.values["edition"]
+        if request.values["keeper"] != self._member.identity.life.hex():
+            raise RefusalError("another process had the copy")  # our predecessor, while all pushes wait for this answer
         with self._installed:  # a push may overtake the export that it belongs to
             if not self._installed.wait_for(lambda: self._edition == wanted, PATIENCE):
-                raise RefusalError("another process had the copy")
+                raise RefusalError("the copy did not arrive")
             self.shards[self._neighbour].push(Push.read(request))
         return Message("ok")
 

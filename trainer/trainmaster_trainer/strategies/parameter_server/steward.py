@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from statistics import median
 
 import torch
@@ -53,7 +54,12 @@ class Steward:
         self._unsettled = False  # a server has started since the last generation
         self._ended = self._over = False
         self._result: dict[str, float] | None = None
-        self._answers = {"next": self._next, "claim": self._claim, "result": self._take_result}
+        self._answers: dict[str, Callable[[Caller, Values], Message]] = {
+            "next": self._next,
+            "claim": self._claim,
+            "result": self._take_result,
+            "leaving": self._leaving,
+        }
 
     # In service threads.
 
@@ -87,7 +93,9 @@ class Steward:
             if self._ended:
                 first = min(self._member.directory.workers, default=caller.rank)
                 return self._reply("end", {"evaluate": caller.rank == first})
-            ticket = self._take(caller)
+            # Is it told to stop alone, or are all? That shows within a moment; then server 0 needs its work for a cut.
+            alone = values.get("stopping") and not self._member.stop.is_set()
+            ticket = None if alone else self._take(caller)
             if ticket is not None:
                 return self._reply("ticket", {"ticket": ticket})
             if not self._changed.wait(max(deadline - time.monotonic(), 0)):
@@ -131,6 +139,10 @@ class Steward:
         current = self._book is not None and values["generation"] == self._generation
         accepted = bool(current and self._book and self._book.claim(Ticket(*values["ticket"])))
         return Message("ok", {"accepted": accepted})
+
+    def _leaving(self, _caller: Caller, _values: Values) -> Message:
+        """Another server was told to stop: whether its shard is still needed, for the cut with which all stop."""
+        return Message("ok", {"needed": self._member.stop.is_set() and not self._over, "over": self._over})
 
     def _take_result(self, _caller: Caller, values: Values) -> Message:
         self._result = dict(values["figures"])

@@ -1,7 +1,7 @@
 """The worker's loop: take a ticket, pull the model, compute the share's gradient, push it, again.
 
 It knows nothing that a successor would need. A server that is away is waited for; a ticket whose generation is over is
-given back and its gradient forgotten.
+given back and its gradient forgotten. Told to stop, it leaves when server 0 needs it no more.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trainmaster_trainer.strategies.parameter_server.options import Options
 from trainmaster_trainer.strategies.parameter_server.tickets import Ticket
 from trainmaster_trainer.strategies.parameter_server.whole import Whole
 from trainmaster_trainer.transport.frame import Message, Values
-from trainmaster_trainer.transport.links import Question
+from trainmaster_trainer.transport.links import PeerLostError, Question
 
 log = logging.getLogger(__name__)
 EXIT_STOPPED = 143
@@ -33,6 +33,15 @@ LATER_SECONDS = 0.05
 
 def train(member: Member) -> int:
     """Work until there are no more tickets; the exit code."""
+    try:
+        return _work(member)
+    except PeerLostError:
+        if not member.stop.is_set():
+            raise
+        return EXIT_STOPPED  # nobody is there to say goodbye to
+
+
+def _work(member: Member) -> int:
     worker = Worker(member)
     said: Values = {}
     while True:
@@ -67,7 +76,7 @@ class Worker:
     def next(self, said: Values) -> Message:
         """What to do next; `said` is how the last ticket went."""
         values = {**said, "stopping": self._member.stop.is_set()}
-        order = self._member.links.ask(self._servers[0], Message("next", values), PATIENCE)
+        order = self._member.links.ask(self._servers[0], Message("next", values), PATIENCE, until=self._member.stop)
         self._tell(order)
         return order
 
@@ -106,7 +115,9 @@ class Worker:
         return loss.detach()
 
     def _may_push(self, generation: Values) -> bool:
-        answer = self._member.links.ask(self._servers[0], Message("claim", generation), PATIENCE)
+        answer = self._member.links.ask(
+            self._servers[0], Message("claim", generation), PATIENCE, until=self._member.stop
+        )
         return bool(answer.values["accepted"])
 
     def _push(self, generation: Values, loss: float, batch: Batch) -> bool:
@@ -135,7 +146,7 @@ class Worker:
         """All answers; who says "later" is asked again."""
         answers: dict[int, Message] = {}
         while questions:
-            answers |= self._member.links.ask_all(questions, PATIENCE)
+            answers |= self._member.links.ask_all(questions, PATIENCE, self._member.stop)
             questions = {rank: question for rank, question in questions.items() if answers[rank].name == "later"}
             if questions:
                 self._member.progress.enter("load")
