@@ -16,6 +16,7 @@ NAMES = (
     "driver_ring",
     "first_step",
     "kill_every",
+    "links_series",
     "loss_curves",
     "model_parallel",
     "operator",
@@ -25,6 +26,7 @@ NAMES = (
     "restart",
     "step_time",
     "straggler",
+    "throughput",
     "transport",
 )
 

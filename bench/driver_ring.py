@@ -19,7 +19,7 @@ def main() -> str:
     with switched(RANKS, MEGABITS) as hosts:
         environment = {"MASTER_ADDR": hosts[0].address, "MASTER_PORT": "29400", "GLOO_SOCKET_IFNAME": DEVICE}
         namespaces = [host.namespace for host in hosts]
-        found = run_script("driver_ring.py", ROUNDS, SIZE, *namespaces, **environment)
+        found = run_script("driver_ring.py", ROUNDS, SIZE, 1, *namespaces, **environment)
     seconds, sent, received = found["seconds"], found["sent"], found["received"]
     predicted = (sent["driver"] + received["driver"]) / sent["ring"]
     ratios = [driver / ring for driver, ring in zip(seconds["driver"], seconds["ring"], strict=True)]

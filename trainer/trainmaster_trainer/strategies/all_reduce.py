@@ -5,7 +5,9 @@ Ring         chunks go from neighbour to neighbour: 2S(N-1)/N bytes sent by ever
 Hierarchical inside each worker first, then between workers, then down
 Driver       all send to rank 0, which adds up and sends back: 2(N-1)S bytes through its link
 
-What happens with them is in `data_parallel.py`, the algorithms themselves are in `collectives/`.
+Goyal et al., "Accurate, large minibatch SGD" (2017), made it the usual way; Li et al., "PyTorch distributed" (VLDB
+2020), overlaps it with the backward pass. What happens with the sums is in `data_parallel.py`, the algorithms are in
+`collectives/` (the ring: Patarasuk and Yuan, 2009).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """CentralStorage: the variables are stored once, on the CPU; all devices of the worker compute with them.
 
-What TensorFlow calls CentralStorageStrategy. Rank 0 has the one optimizer. The parameters lie in memory that all
-ranks of the worker share: ranks on the CPU compute right in it, those with a GPU copy them to it for each step.
+What TensorFlow (Abadi et al., OSDI 2016) calls CentralStorageStrategy. Rank 0 has the one optimizer. The parameters
+lie in memory that all ranks of the worker share: ranks on the CPU compute right in it, those with a GPU copy them to it
+for each step.
 
     every rank    forward and backward pass over its share of the batch
     rank 0        adds up the gradients in the order of ranks: a sum has one value, whoever comes first

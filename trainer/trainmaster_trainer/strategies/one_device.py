@@ -1,4 +1,8 @@
-"""OneDevice: one process, one device, no communication. What every synchronous strategy is measured against."""
+"""OneDevice: one process, one device, no communication. What every synchronous strategy is measured against.
+
+Stochastic gradient descent as Robbins and Monro, "A stochastic approximation method" (1951), have it: a batch, the
+gradient of its mean loss, a step of the optimizer.
+"""
 
 from __future__ import annotations
 
