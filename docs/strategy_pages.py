@@ -5,6 +5,7 @@ Figures come from bench/results/*.json alone; a measurement that was not made is
 
 import json
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
 from trainmaster.advice.textbook import TEXTBOOK, Row
@@ -31,6 +32,11 @@ advise JOB.yaml` which one to take on the machine at hand.
 FIGURES: tuple[tuple[str, str, str], ...] = (
     ("AllReduce", "all_reduce", "All-reduce between two ranks of one host at 1 MiB: {at_1_mib:.1f} times gloo."),
     ("AllReduce", "data_parallel", "A communication-bound model on two ranks: {ratio:.2f} times DDP with gloo."),
+    (
+        "AllReduce",
+        "data_parallel",
+        "A compute-bound one: {efficiency:.2f} of two times one rank; {ceiling:.2f} where the two exchange nothing.",
+    ),
     ("AllReduce", "driver_ring", "Driver against ring, 8 ranks behind shaped links: {ratio:.2f} times as long."),
     ("AllReduce", "reproducible", "`reproducible: true` makes a step {ratio:.2f} times as long (two ranks, text)."),
     ("ParameterServer", "parameter_server", "Sync against torch's own RPC example: {ratio:.1f} times the steps."),
@@ -80,13 +86,18 @@ def _lower(sentence: str) -> str:
 
 
 def _figures(name: str) -> list[str]:
-    """Sentences of the results that are there."""
+    """Sentences of the results that are there and have what the sentence quotes."""
     told = []
     for strategy, result_name, sentence in FIGURES:
         result = _result(result_name)
-        if strategy == name and result:
+        if strategy == name and _members(sentence) <= result.keys():
             told.append(f"{sentence.format(**result)} ({result['date'][:10]}, load {result['load'][0]})")
     return told
+
+
+def _members(sentence: str) -> set[str]:
+    """What it quotes. A result of an older form may lack some."""
+    return {member for _, member, _, _ in Formatter().parse(sentence) if member}
 
 
 def _result(name: str) -> dict[str, Any]:
