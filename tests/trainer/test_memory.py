@@ -20,7 +20,6 @@ from trainmaster_trainer.checkpoint.slot import Layout, Slot, SlotError, look
 from tests.trainer.ranks import Job, NewJob
 
 RARE = {"checkpoint_every": 1000, "memory_every": 1}
-KILLS = 12  # bench/kills.py takes 100
 SLOW = {"seconds": 0.005, "dropout": 0.2}
 
 
@@ -53,21 +52,6 @@ def test_a_killed_rank_costs_no_completed_step(new_job: NewJob, task: str) -> No
     job.run(2, attempt=100)
     assert job.losses() == pytest.approx(undisturbed.losses(), rel=0, abs=0)
     assert job.manifest(40)["model_sha256"] == undisturbed.manifest(40)["model_sha256"]
-
-
-def test_killed_again_and_again_ends_in_the_same_bits(new_job: NewJob) -> None:
-    plan = {"steps": 300, "global_batch_size": 7, "arguments": {"dropout": 0.2}}
-    undisturbed = new_job("undisturbed", **plan).run(2)
-    job = remembering(new_job("killed", **plan, **RARE))
-    chance = random.Random(5)  # noqa: S311 (no secret)
-    for attempt in range(1, KILLS + 1):
-        running = job.start(2, attempt)
-        running.reach(attempt * 290 // KILLS)
-        time.sleep(chance.uniform(0, 0.003))
-        running.kill()
-    job.run(2, attempt=KILLS + 1)
-    assert job.losses() == undisturbed.losses()
-    assert job.manifest(300)["model_sha256"] == undisturbed.manifest(300)["model_sha256"]
 
 
 def test_a_replaced_pod_gets_the_state_from_a_live_one(new_job: NewJob) -> None:
@@ -181,6 +165,34 @@ def test_a_kill_in_mid_write_never_yields_a_torn_snapshot(tmp_path: Path) -> Non
             assert values == {snapshot.step}
             assert scalars == {"step": snapshot.step}
     assert unfinished > 5, "the kills must have met writes"
+
+
+def test_a_slot_takes_over_a_dead_process_file_at_its_first_write_only(tmp_path: Path) -> None:
+    tensors = {"a": torch.ones(500)}
+    old = tmp_path / "attempt-9"
+    child = os.fork()
+    if child == 0:
+        Slot(old, owner(9), tensors, 100).write(3, tensors, b"{}")
+        os._exit(0)
+    os.waitpid(child, 0)
+    before = old.stat().st_ino
+    heir = Slot(tmp_path / "attempt-10", owner(10), tensors, 100, heir_to=old)
+    assert look(old).step == 3
+    heir.write(4, {"a": torch.full((500,), 2.0)}, b"{}")
+    snapshot = look(heir.path)
+    assert (snapshot.step, snapshot.layout.attempt, heir.path.stat().st_ino) == (4, 10, before)
+    assert torch.equal(snapshot.load()[0]["a"], torch.full((500,), 2.0))
+    assert not old.exists()
+
+
+def test_what_a_late_process_can_still_write_to_is_not_taken_over(tmp_path: Path) -> None:
+    tensors = {"a": torch.ones(5)}
+    late = Slot(tmp_path / "attempt-1", owner(1), tensors, 100)
+    late.write(1, tensors, b"{}")
+    heir = Slot(tmp_path / "attempt-2", owner(2), tensors, 100, heir_to=late.path)
+    heir.write(2, tensors, b"{}")
+    late.write(7, tensors, b"{}")
+    assert [(look(path).step, look(path).layout.attempt) for path in (late.path, heir.path)] == [(7, 1), (2, 2)]
 
 
 @pytest.mark.parametrize("harm", ["short", "layout", "scalars", "magic", "link"])

@@ -42,7 +42,7 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
     resumed = resume(settings, group, strategy)
     report = Report(settings, group, progress, resumed)
     memory = Memory(settings, group, strategy)
-    memory.start()
+    memory.start(resumed.step)
     faults = Faults(os.environ, settings)
 
     with stop_signal() as stop_asked, saver.brought_home():

@@ -2,7 +2,8 @@
 
 The agent makes the folder in /dev/shm (`TRAINMASTER_MEMORY`) and removes it when it leaves; so what kills a rank does
 not kill its snapshot, and what kills a pod leaves those of the other pods. Two slots take turns, files of the attempt
-that writes them: a late process of an older attempt has other files.
+that writes them. It takes over those of the attempt before, one at a time, once nobody else can write to them: a late
+process of an older attempt has other files.
 
     <memory>/attempt-2-restart-1.rank-0.slot-1
 
@@ -25,7 +26,7 @@ import torch
 from torch import Tensor
 
 from trainmaster_trainer import randomness
-from trainmaster_trainer.checkpoint.slot import Layout, Slot, size
+from trainmaster_trainer.checkpoint.slot import Layout, Slot, size, step_of
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
 from trainmaster_trainer.strategies.strategy import Snapshots, Strategy
@@ -51,17 +52,20 @@ class Memory:
         self._fixed = bool(asked)
         self._slots: list[Slot] = []
         self._old: list[Path] = []
+        self._heirlooms: list[Path] = []  # files of this rank that slots may take over, the least worth first
         self._kept = 0
         self.every = asked or 1
         self.seconds = 0.0  # what the last snapshot took
         on = self._folder is not None and asked != 0 and strategy.snapshots is not Snapshots.NONE
         self.on = bool(group.sum(torch.tensor([int(not on)]))[0] == 0)
 
-    def start(self) -> None:
-        """The attempt has found where to go on from. What older ones left is kept until there is something newer."""
+    def start(self, step: int) -> None:
+        """The attempt goes on from `step`. What older ones left is kept until there is something newer."""
         if self._folder is not None:
             number = self._settings.rank
             self._old = [path for path in self._folder.glob("*.slot-*") if _rank(path) in (number, None)]
+            steps = {path: step_of(path) for path in self._old if _rank(path) == number}
+            self._heirlooms = sorted(steps, key=lambda path: steps[path] if steps[path] <= step else -1)
             present = range(self._settings.world_size)
             if self._settings.local_rank == 0:  # those of ranks that there are no more
                 self._old += [path for path in self._folder.glob("*.slot-*") if _rank(path) not in present]
@@ -125,7 +129,9 @@ class Memory:
     def _open(self, tensors: Mapping[str, Tensor], scalars: bytes) -> str:
         """Make the slots; what stands in the way, or nothing."""
         room = 2 * len(scalars) + _ROOM
-        needed = SLOTS * size(tensors, room) * self._settings.local_world_size
+        one = size(tensors, room)
+        inherited = sum(abs(path.stat().st_size - one) < _ROOM for path in self._heirlooms[:SLOTS])
+        needed = (SLOTS - inherited) * one * self._settings.local_world_size
         try:
             free = free_memory(self._folder or Path())
             if needed > free:
@@ -144,7 +150,7 @@ class Memory:
         path.unlink(missing_ok=True)
         replicated = self._strategy.snapshots is Snapshots.REPLICATED
         owner = Layout(settings.job_uid, settings.attempt, settings.rank, settings.world_size, replicated, {})
-        return Slot(path, owner, tensors, room)
+        return Slot(path, owner, tensors, room, self._heirlooms.pop(0) if self._heirlooms else None)
 
     def _ready(self, tensors: Mapping[str, Tensor], scalars: bytes) -> bool:
         """The next slot fits, perhaps after it was made anew: an optimizer may come to keep more."""
@@ -162,9 +168,9 @@ class Memory:
     def _drop_old(self) -> None:
         """Not with the first new snapshot: a peer may die before it has taken the same."""
         if self._kept == SLOTS:
-            for path in self._old:
+            for path in {*self._old} - {slot.path for slot in self._slots}:
                 path.unlink(missing_ok=True)
-            self._old = []
+            self._old, self._heirlooms = [], []
 
 
 def free_memory(folder: Path) -> int:

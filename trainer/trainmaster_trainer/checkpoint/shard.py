@@ -23,7 +23,8 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from trainmaster_trainer.checkpoint.layout import open_regular, write_all
+from trainmaster_trainer.checkpoint.bulk import write_parts
+from trainmaster_trainer.checkpoint.layout import open_regular
 from trainmaster_trainer.checkpoint.state import dtype_name
 
 DTYPES = {
@@ -86,18 +87,17 @@ def write_shard(path: Path, tensors: Mapping[str, Tensor]) -> ShardRecord:
     names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
     header = _header({name: tensors[name] for name in names})
     parts = [memory(tensors[name]) for name in names]
+    length = len(header) + sum(map(len, parts))
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
         with ThreadPoolExecutor(_THREADS) as threads:  # hashing and writing both let go of the interpreter's lock
             digests = threads.map(_sha256, parts)
-            for data in (memoryview(header), *parts):
-                write_all(descriptor, data)
+            write_parts(descriptor, (memoryview(header), *parts), length)
             os.fsync(descriptor)
             known = dict(zip(names, digests, strict=True))
     finally:
         os.close(descriptor)
     records = {name: record_of(tensors[name], known[name]) for name in names}
-    length = len(header) + sum(map(len, parts))
     return ShardRecord(path.name, length, _whole(header, [known[name] for name in names]), records)
 
 

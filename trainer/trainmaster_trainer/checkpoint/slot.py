@@ -7,17 +7,20 @@
 
 The mark is zero while a snapshot is written and its step plus one when it is whole: what a killed process has stored
 in a shared mapping stays in the order in which it was stored. Pages are reserved beforehand, so a full memory is an
-error when the slot is made and never a SIGBUS in mid-training. Used by `memory.py` and `recall.py`.
+error when the slot is made and never a SIGBUS in mid-training. New pages are what a restart waits for longest, so a
+slot rather takes over the file of a dead process, at its first write. Used by `memory.py` and `recall.py`.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import mmap
 import os
 import struct
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +38,7 @@ _MAGIC = b"TMslot02"
 _MARK = slice(8, 16)
 _PAGE = 4096
 _ALIGNED = 64
+_POPULATE_WRITE = 23  # madvise(2): all pages of a mapping at once instead of by one fault each
 
 
 class SlotError(Exception):
@@ -67,13 +71,15 @@ class Layout:
 
 
 class Slot:
-    """Room for one snapshot, and the way to write it.
+    """Room for one snapshot, and the way to write it. `heir_to`: a file whose pages it takes over if it can.
 
     Raises:
         OSError: there is not enough memory.
     """
 
-    def __init__(self, path: Path, owner: Layout, tensors: Mapping[str, Tensor], room: int) -> None:
+    def __init__(
+        self, path: Path, owner: Layout, tensors: Mapping[str, Tensor], room: int, heir_to: Path | None = None
+    ) -> None:
         self.path = path
         self.signature = signature(tensors)
         places, length = _place(tensors)
@@ -81,9 +87,12 @@ class Slot:
         self._scalars = _PAGE + len(layout)
         self._room = room
         data = _round(self._scalars + room, _PAGE)
-        self._page = _map(path, data + length)
-        self._page[: _HEAD.size] = _HEAD.pack(_MAGIC, 0, len(layout), room, zlib.crc32(layout), 0, 0)
-        self._page[_PAGE : self._scalars] = layout
+        self._unwritten = layout
+        inherited = _inherit(heir_to, data + length) if heir_to else None
+        self._heir_to = heir_to if inherited else None
+        self._page = inherited or _map(path, data + length)
+        with suppress(OSError):  # an older kernel
+            self._page.madvise(_POPULATE_WRITE)
         self._views = [_view(self._page, data, places[name]) for name in tensors]
 
     def fits(self, tensors: Mapping[str, Tensor], scalars: bytes) -> bool:
@@ -93,10 +102,21 @@ class Slot:
     def write(self, step: int, tensors: Mapping[str, Tensor], scalars: bytes) -> None:
         """Replace what is there by the state after `step`."""
         self._page[_MARK] = bytes(8)
+        if self._unwritten:
+            self._move_in()
         torch._foreach_copy_(self._views, list(tensors.values()))  # one call for all; torch's optimizers use it
         self._page[self._scalars : self._scalars + len(scalars)] = scalars
         self._page[_HEAD.size - 12 : _HEAD.size] = struct.pack("<QI", len(scalars), zlib.crc32(scalars))
         self._page[_MARK] = (step + 1).to_bytes(8, "little")
+
+    def _move_in(self) -> None:
+        """Before its first snapshot; until then the file is still what it was."""
+        layout, self._unwritten = self._unwritten, b""
+        if self._heir_to is not None:
+            self._heir_to.rename(self.path)
+            self._heir_to = None
+        self._page[: _HEAD.size] = _HEAD.pack(_MAGIC, 0, len(layout), self._room, zlib.crc32(layout), 0, 0)
+        self._page[_PAGE : self._scalars] = layout
 
     def remove(self) -> None:
         """Give the memory back."""
@@ -171,6 +191,14 @@ def _read(page: mmap.mmap) -> tuple[tuple[Any, ...], Layout, dict[str, Any]]:
     return head, layout, scalars
 
 
+def step_of(path: Path) -> int:
+    """The step of the snapshot in a file; -1 where none is whole."""
+    try:
+        return look(path).step
+    except SlotError:
+        return -1
+
+
 def _place(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Place], int]:
     places, position = {}, 0
     for name, tensor in tensors.items():
@@ -187,6 +215,28 @@ def _map(path: Path, length: int) -> mmap.mmap:
     except OSError:
         path.unlink()
         raise
+    finally:
+        os.close(descriptor)
+
+
+def _inherit(path: Path, length: int) -> mmap.mmap | None:
+    """The mapped file of a process that has ended, if it is as long. None: it is not, or a process has it open yet.
+
+    A lease is what the kernel grants on a file that nobody else can write to any more, by a mapping or otherwise
+    (fcntl(2), F_SETLEASE): a late process of an older attempt never reaches what the new one keeps.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        if os.fstat(descriptor).st_size != length:
+            return None
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        return mmap.mmap(descriptor, length)
+    except OSError:
+        return None
     finally:
         os.close(descriptor)
 

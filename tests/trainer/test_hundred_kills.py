@@ -1,0 +1,53 @@
+"""One training, killed a hundred times at any moment: while it starts, loads, trains or saves. The end is the same."""
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from dataclasses import replace
+
+from trainmaster.cli.audit import audit
+
+from tests.trainer.ranks import Job, NewJob, Running
+
+KILLS = 100
+STEPS = 320
+LAST = 300  # the step by which the last kill comes
+PLAN = {"steps": STEPS, "global_batch_size": 7, "arguments": {"dropout": 0.2}}
+TIERS = {"checkpoint_every": 4, "checkpoint_keep": 2, "memory_every": 1}
+
+
+def test_killed_a_hundred_times_ends_in_the_same_bits(new_job: NewJob) -> None:
+    undisturbed = new_job("undisturbed", **PLAN).run(2)
+    job = replace(new_job("killed", **PLAN, **TIERS), memory=True)
+    chance = random.Random(100)  # noqa: S311 (no secret)
+    met: Counter[str] = Counter()
+    starting = 0.1  # seconds, of the last start that got so far
+    for attempt in range(1, KILLS + 1):
+        began = time.monotonic()
+        running = job.start(2, attempt)
+        if chance.random() < 0.5:
+            time.sleep(chance.uniform(0, starting))
+        else:
+            running.reach(max(1, attempt * LAST // KILLS))
+            starting = time.monotonic() - began
+            time.sleep(chance.uniform(0, 0.01))
+        met[kill(job, running, attempt, chance)] += 1
+    job.run(2, attempt=KILLS + 1)
+    assert min(met["start"], met["training"], met["save"]) >= 5, f"the kills must have met all phases: {met}"
+    assert job.losses() == undisturbed.losses()
+    assert job.manifest(STEPS)["model_sha256"] == undisturbed.manifest(STEPS)["model_sha256"]
+    assert audit(str(job.folder)) == 0
+
+
+def kill(job: Job, running: Running, attempt: int, chance: random.Random) -> str:
+    """SIGKILL to one rank, and a moment later to the other, as an agent does; in which phase it was."""
+    victim = chance.randrange(2)
+    os.kill(running.pids[victim], signal.SIGKILL)
+    time.sleep(chance.uniform(0, 0.005))
+    running.kill()
+    if running.pages[victim].read().step == 0:
+        return "start"
+    unfinished = list(job.checkpoints().glob(f".saving-*-attempt-{attempt}-*"))
+    return "save" if unfinished else "training"
