@@ -335,6 +335,13 @@ LIFECYCLE = (
     _bad("resume from itself", "checkpoint.resumeFrom.job", "digits", "Name another job"),
     _bad("hang now and then", "failurePolicy.hangSeconds", "sometimes", "Write auto"),
     _bad("hang at once", "failurePolicy.hangSeconds", 0, "Write auto"),
+    _bad(
+        "spares that nobody waits for",
+        "scheduling.spares",
+        1,
+        "Remove spares, and raise workers.replicas instead",
+        strategy={"type": "Gossip"},
+    ),
     _bad("queue without gang", "scheduling.queue", "team", "Set gang, for example to Kueue"),
     _bad("queue name", "scheduling.queue", "My Team", "lower-case letters", scheduling__gang="Kueue"),
 )

@@ -105,6 +105,8 @@ _CHANGES: dict[str, dict[str, Any]] = {
     "resume from a path": {"spec.checkpoint.resumeFrom": {"path": "/mnt/a"}},
     "failure policy": {"spec.failurePolicy": {"maxRestarts": 0, "hangSeconds": 300, "nodeLostSeconds": 0}},
     "scheduling": {"spec.scheduling": {"gang": "Kueue", "queue": "team-a", "spares": 1}},
+    "spares": {"spec.scheduling": {"spares": 2}},
+    "no spares for members": {"spec.strategy": {"type": "Gossip"}, "spec.scheduling": {"spares": 0}},
     "the rest": {
         "spec.suspend": True,
         "spec.reproducible": True,

@@ -44,10 +44,10 @@ def test_bad(good: Path, bad: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_comes_later_is_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The file is good; this version cannot do all of it."""
     file = tmp_path / "later.yaml"
-    file.write_text(yaml.safe_dump(changed(good_job(), {"spec.scheduling": {"spares": 1}})))
+    file.write_text(yaml.safe_dump(changed(good_job(), {"spec.scheduling": {"gang": "Kueue"}})))
 
     assert check([str(file)], "text") == 0
-    assert f"{file}: note: spec.scheduling.spares: this version of Trainmaster" in capsys.readouterr().out
+    assert f"{file}: note: spec.scheduling.gang: this version of Trainmaster" in capsys.readouterr().out
 
 
 def test_json(good: Path, bad: Path, capsys: pytest.CaptureFixture[str]) -> None:

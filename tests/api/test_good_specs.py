@@ -98,7 +98,8 @@ def test_a_null_argument_is_no_argument() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["four workers", "OneDevice", "AllReduce with its defaults", "FullySharded", "Mesh", "resume from a job"]
+    "name",
+    ["four workers", "OneDevice", "AllReduce with its defaults", "FullySharded", "Mesh", "resume from a job", "spares"],
 )
 def test_supported_today(name: str) -> None:
     """Nothing is held back."""
@@ -109,7 +110,6 @@ def test_supported_today(name: str) -> None:
     ("name", "field"),
     [
         ("scheduling", "spec.scheduling.gang"),
-        ("scheduling", "spec.scheduling.spares"),
     ],
 )
 def test_not_yet_supported(name: str, field: str) -> None:

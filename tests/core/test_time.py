@@ -191,17 +191,20 @@ def test_an_ended_job_is_neither_suspended_nor_resumed() -> None:
     assert stage.status.phase == phases.SUCCEEDED
 
 
+GANG = {"gang": "Kueue", "queue": "team-a"}
+
+
 def test_a_job_that_cannot_be_trained_yet_says_so_and_fails() -> None:
-    stage = Stage(a_job().where(scheduling={"gang": "Kueue", "queue": "team-a"})).settle()
+    stage = Stage(a_job().where(scheduling=GANG)).settle()
     assert (stage.status.phase, stage.status.reason, stage.created) == (phases.FAILED, "NotYetSupported", [])
     assert "spec.scheduling.gang" in (stage.status.message or "")
 
 
 def test_other_wishes_that_come_later_are_named_in_a_condition() -> None:
-    stage = Stage(a_job().where(scheduling={"spares": 1})).train()
+    stage = a_running_group(workers=1).respec(scheduling=a_job().where(scheduling=GANG).build().spec.scheduling)
     assert stage.status.phase == phases.RUNNING
     (condition,) = [c for c in stage.status.conditions if c.type == "NotYetSupported"]
-    assert "spec.scheduling.spares" in condition.message
+    assert "spec.scheduling.gang" in condition.message
     assert [event.reason for event in stage.events].count("NotYetSupported") == 1
 
 

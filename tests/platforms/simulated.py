@@ -230,7 +230,7 @@ class SimulatedPlatform:
     async def _create(self, job: TrainingJob, wish: actions.CreateReplica) -> None:
         name = names.replica_name(job.name, wish.role, wish.index, wish.incarnation)
         if self.refuse:
-            self._refused[job.uid, name] = self.refuse
+            self._refused[job.uid, name] = dataclasses.replace(self.refuse, name=name)
             return
         replica = Replica(wish.role, wish.index, wish.incarnation, name, "", observed.PENDING, 0.0)
         await self._quietly(f"create {name}", lambda: self._server.create_pod(job, replica))

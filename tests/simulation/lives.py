@@ -39,7 +39,7 @@ class Life:
         survivable = random.random() < 0.8
         budget = AMPLE if survivable else random.randint(0, 2)
         count = random.choice([1, 1, 1, 2, 3])
-        jobs = [_a_job(random, f"job-{number}", budget) for number in range(count)]
+        jobs = [_a_job(random, f"job-{number}", budget, _spares(seed, number)) for number in range(count)]
         return cls(seed, jobs, random.randint(0, 8), survivable)
 
     def live(self) -> tuple[World, list[str]]:
@@ -86,9 +86,15 @@ class Life:
         return found
 
 
-def _a_job(random: Random, name: str, budget: int) -> JobBuilder:
-    job = a_job().named(name).with_workers(random.randint(1, 4), gpus=random.choice([0, 0, 2]))
+def _a_job(random: Random, name: str, budget: int, spares: int) -> JobBuilder:
+    workers, gpus = random.randint(1, 4), random.choice([0, 0, 2])
+    job = a_job().named(name).with_workers(workers, gpus=gpus).where(scheduling={"spares": spares})
     return job.with_failure_policy(maxRestarts=budget, startSeconds=300)
+
+
+def _spares(seed: int, number: int) -> int:
+    """Most jobs have none."""
+    return Random(f"spares of job {number} of {seed}").choice([0, 0, 0, 1, 2])
 
 
 def _faults(random: Random) -> Faults:

@@ -12,6 +12,7 @@ from trainmaster_trainer.agent.supervise import RankEnded
 from tests.builders import a_job
 from tests.platforms.training import Plan
 from tests.simulation.scenarios import SCENARIOS, Scenario, kill_rank, living, the_pod
+from tests.simulation.spare_scenarios import SPARES
 from tests.simulation.world import KEY, World
 
 GONE = ""  # the phase of a job that is no more
@@ -245,4 +246,4 @@ MORE = (
         writes=30,
     ),
 )
-ALL = SCENARIOS + MORE
+ALL = SCENARIOS + MORE + SPARES

@@ -12,6 +12,7 @@ from datetime import datetime
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import classes, phases
+from trainmaster.core.observed import Replica
 from trainmaster.wire import messages, names
 from trainmaster.wire.messages import Orders, Roster
 
@@ -50,6 +51,7 @@ class Watch:
     _pods: dict[str, str] = field(default_factory=dict)
     _started: dict[str, datetime] = field(default_factory=dict)
     _told: dict[tuple[str, str, int, int, int], str] = field(default_factory=dict)
+    _ranks: dict[tuple[str, int, int], str] = field(default_factory=dict)  # whose ranks they are, of an attempt
 
     def violated(self, law: str) -> None:
         """Something happened that must not."""
@@ -89,6 +91,8 @@ class Watch:
             del self._rosters[of_it]
         for place in [place for place in self._told if place[0] == key]:
             del self._told[place]
+        for ranks in [ranks for ranks in self._ranks if ranks[0] == key]:
+            del self._ranks[ranks]
 
     def _see_job(self, key: str, job: TrainingJob) -> None:
         before, after = self._statuses.get(key, TrainingJobStatus()), job.status
@@ -182,6 +186,8 @@ class Watch:
             place = key, pod.replica.role, pod.replica.index, orders.attempt, incarnation
             if independent and orders.roster:
                 self._check_members(orders.roster, status)
+            elif orders.roster:
+                self._check_ranks(key, pod.replica, orders.roster)
             if self._told.setdefault(place, pod.replica.uid) != pod.replica.uid:
                 self.violated(f"two pods were told to be {place}")
             # While a group gathers, nobody has been told to run the present attempt.
@@ -195,6 +201,17 @@ class Watch:
                 self.violated(f"{pod.replica.name} was told to run without being in the roster")
         if orders.verb == messages.EXIT and not status.finished:
             self.violated(f"{pod.replica.name} was sent home from a job that is {status.phase}")
+
+    def _check_ranks(self, key: str, replica: Replica, roster: Roster) -> None:
+        """Whatever number a worker has, the ranks of an attempt are those of one pod."""
+        for member in roster.members:
+            if (member.role, member.index) == (replica.role, replica.index):
+                whose = self._ranks.setdefault((key, roster.attempt, member.first_rank), replica.uid)
+                if whose != replica.uid:
+                    self.violated(f"{replica.name} was told to be rank {member.first_rank} beside another pod")
+        places = [member.first_rank for member in roster.members]
+        if len(set(places)) != len(places):
+            self.violated(f"a rank of attempt {roster.attempt} was given twice: {places}")
 
     def _check_members(self, roster: Roster, status: TrainingJobStatus) -> None:
         """Who takes part, and each lonely start, is written before anybody is told."""

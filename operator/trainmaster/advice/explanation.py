@@ -51,6 +51,13 @@ def _strategy(job: TrainingJob) -> Iterator[str]:
 def _processes(job: TrainingJob) -> Iterator[str]:
     spec, batch = job.spec, job.spec.training.global_batch_size
     yield _role("worker", spec.workers)
+    if spec.spares:
+        who = (
+            "1 more worker stands by as a spare"
+            if spec.spares == 1
+            else f"{spec.spares} more workers stand by as spares"
+        )
+        yield f"{who}: warm, without ranks, and with all that a worker holds."
     if spec.servers:
         yield _role("parameter server", spec.roles[names.PARAMETER_SERVER])
     yield "A replica is a pod on a cluster and an agent process here; its agent starts the ranks and watches them."
@@ -113,6 +120,8 @@ def _memory(job: TrainingJob, model: ModelFacts | None) -> Iterator[str]:
 def _failure(job: TrainingJob, model: ModelFacts | None) -> Iterator[str]:
     checkpoint, policy = job.spec.checkpoint, job.spec.failure_policy
     yield TEXTBOOK[job.spec.strategy.type].failure
+    if job.spec.spares:
+        yield "A worker whose pod or node is lost is not waited for: a spare takes its place, and its next pod stands by."
     size = f" ({in_bytes(model.parameter_bytes + model.buffer_bytes + model.optimizer_bytes)})" if model else ""
     every, keep = checkpoint.every_steps, checkpoint.keep
     yield f"A checkpoint{size} is written every {every} steps, {_place(job)}; {keep} are kept."

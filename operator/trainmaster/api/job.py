@@ -75,6 +75,11 @@ OneDevice, Mirrored and AllReduce."""
         return self.roles[names.PARAMETER_SERVER].replicas if names.PARAMETER_SERVER in self.roles else 0
 
     @property
+    def spares(self) -> int:
+        """How many workers stand by beside the group. Nobody waits for members that come and go one by one."""
+        return self.scheduling.spares if self.scheduling and not self.independent else 0
+
+    @property
     def independent(self) -> bool:
         """Whether members come and go one by one: no process group spans replicas."""
         return self.strategy.type in names.INDEPENDENT_STRATEGIES

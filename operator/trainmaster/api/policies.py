@@ -111,4 +111,7 @@ class Scheduling(Model):
     queue: Name | None = None
     """The queue to wait in, for example the name of a Kueue LocalQueue."""
     spares: Annotated[Int, Field(ge=0, le=1000)] = 0
-    """Workers kept warm beside the others, to step in at once for one that is lost."""
+    """So many workers more than the strategy needs stand by, warm, each in a pod like the others'. When a worker's \
+pod or node is lost, a spare takes its place at once, and the pod that replaces the lost one becomes the spare. It \
+holds GPUs, CPUs and memory while it waits, and costs what a worker costs. A job never waits for its spares. Not for \
+ParameterServer and Gossip, where nobody waits for a lost worker."""

@@ -127,6 +127,8 @@ class ReplicaStatus(StatusModel):
     """Workers wanted."""
     selector: ClippedText = ""
     """The label selector of their pods, for autoscalers."""
+    spares: Count | None = None
+    """Workers more that stand by and could take a place at once, where the job asks for spares."""
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -258,6 +260,9 @@ each was started again alone."""
     """Where the number of workers may change by itself (elasticity): those that this attempt does without."""
     done: tuple[str, ...] = ()
     """Workers that are through with this attempt while others still train: what becomes of their pods costs nothing."""
+    substitutes: dict[str, Annotated[int, Field(ge=0, le=20_000)]] = Field(default_factory=dict)
+    """Where spares stand by: place in the group to the number of the worker that fills it now, as in worker-1: 4. Not \
+in it are places that are filled by the worker of their own number."""
     start_time: Time | None = None
     """When the first attempt was started."""
     running_time: Time | None = None

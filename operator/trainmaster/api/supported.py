@@ -30,15 +30,7 @@ def _waits_for_a_gang(spec: TrainingJobSpec) -> bool:
     return spec.scheduling is not None and (spec.scheduling.gang != "None" or spec.scheduling.queue is not None)
 
 
-_LATER = (
-    _Later("spec.scheduling.gang", _waits_for_a_gang, "gangs and queues", "remove gang and queue"),
-    _Later(
-        "spec.scheduling.spares",
-        lambda spec: spec.scheduling is not None and spec.scheduling.spares > 0,
-        "spares",
-        "remove it",
-    ),
-)
+_LATER = (_Later("spec.scheduling.gang", _waits_for_a_gang, "gangs and queues", "remove gang and queue"),)
 
 
 def not_yet_supported(spec: TrainingJobSpec) -> tuple[Refusal, ...]:

@@ -11,6 +11,7 @@ from trainmaster.api.job import TrainingJob
 from trainmaster.cli.check import EXIT_BAD, EXIT_GOOD, load_or_report
 from trainmaster.cluster import manifests
 from trainmaster.cluster.manifests import PodSettings
+from trainmaster.wire import names
 
 UID = "00000000-0000-0000-0000-000000000000"
 SETTINGS = PodSettings(operator_url="http://OPERATOR:8080", trainer_image="trainmaster/trainer:dev")
@@ -26,12 +27,12 @@ def render(path: str) -> int:
 
 
 def objects(job: TrainingJob) -> list[manifests.Document]:
-    """The service, then the pods in rank order."""
+    """The service, then the pods in rank order; spares after the workers."""
     metadata = job.metadata.model_copy(update={"uid": job.uid or UID})
     named = job.model_copy(update={"metadata": metadata})
     pods = [
         manifests.pod(named, role, index, 0, SETTINGS)
         for role, replica in job.spec.roles.items()
-        for index in range(replica.replicas)
+        for index in range(replica.replicas + (job.spec.spares if role == names.WORKER else 0))
     ]
     return [manifests.service(named), *pods]

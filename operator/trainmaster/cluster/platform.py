@@ -184,7 +184,7 @@ class ClusterPlatform:
                 raise UnavailableError(str(error)) from error
             obstacle = await self._why_refused(job, f"{path}/{name}", cache, error)
             if obstacle:
-                self._remember(job, wish, obstacle)
+                self._remember(job, wish, dataclasses.replace(obstacle, name=name))
                 return
         self._refusals.granted(job.uid, wish)
 

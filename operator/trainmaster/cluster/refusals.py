@@ -32,9 +32,9 @@ class Refusals:
         self._by_job: dict[str, dict[str, _Refusal]] = {}
 
     def of(self, job_uid: str) -> tuple[Obstacle, ...]:
-        """What stands in the way of a job, each thing once."""
-        first = {refusal.obstacle.message: refusal.obstacle for refusal in self._by_job.get(job_uid, {}).values()}
-        return tuple(first.values())
+        """What stands in the way of a job, each thing once for each replica that it is about."""
+        all_of_it = (refusal.obstacle for refusal in self._by_job.get(job_uid, {}).values())
+        return tuple({(obstacle.message, obstacle.name): obstacle for obstacle in all_of_it}.values())
 
     def remember(self, job_uid: str, wish: str, obstacle: Obstacle) -> float:
         """Note it; the answer is in how many seconds to ask again."""

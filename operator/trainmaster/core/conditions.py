@@ -6,6 +6,7 @@ from trainmaster.core.facts import Facts
 from trainmaster.core.rules import obstacles
 
 REPLICAS_READY = phases.REPLICAS_READY
+SPARES_READY = "SparesReady"
 TRAINING = "Training"
 SUSPENDED = "Suspended"
 SUCCEEDED = "Succeeded"
@@ -23,6 +24,8 @@ def of(facts: Facts, status: TrainingJobStatus, phase: str) -> tuple[Condition, 
         _replicas_ready(facts, phase),
         (TRAINING, phase == phases.RUNNING, phase, _training(status, phase)),
     ]
+    if facts.spares and phase not in phases.TERMINAL:
+        stated.append(_spares_ready(facts))
     if phase == phases.SUSPENDED or _had(facts, SUSPENDED):
         reason = "SpecSuspend" if phase == phases.SUSPENDED else "Resumed"
         stated.append((SUSPENDED, phase == phases.SUSPENDED, reason, "spec.suspend"))
@@ -37,7 +40,7 @@ def of(facts: Facts, status: TrainingJobStatus, phase: str) -> tuple[Condition, 
 
 def quiet(status: TrainingJobStatus) -> bool:
     """Whether they tell nothing but that replicas are waited for, as at every beginning."""
-    told = {condition.type: condition.reason for condition in status.conditions}
+    told = {condition.type: condition.reason for condition in status.conditions if condition.type != SPARES_READY}
     return told == {REPLICAS_READY: WAITING, TRAINING: phases.PENDING}
 
 
@@ -59,6 +62,17 @@ def _replicas_ready(facts: Facts, phase: str) -> tuple[str, bool, str, str]:
     found = obstacles.obstacles(facts)
     reason = found[0][0].reason if found else WAITING
     return REPLICAS_READY, False, reason, waiting_for(facts)
+
+
+def _spares_ready(facts: Facts) -> tuple[str, bool, str, str]:
+    """Said for people: nothing waits for spares."""
+    missing = [slot for slot in facts.spares if not slot.ready]
+    if not missing:
+        return SPARES_READY, True, "AllSparesReady", "All spares stand by."
+    obstacle = next((slot.replica.obstacle for slot in missing if slot.replica and slot.replica.obstacle), None)
+    told = f" {obstacle.message.rstrip('.')}." if obstacle else ""
+    message = f"{', '.join(slot.key for slot in missing[:_NAMED])} cannot stand in yet; training does not wait.{told}"
+    return SPARES_READY, False, obstacle.reason if obstacle else "WaitingForSpares", message
 
 
 def _training(status: TrainingJobStatus, phase: str) -> str:

@@ -28,6 +28,7 @@ from trainmaster.core.rules import (
     replicas,
     resizing,
     restarts,
+    standby,
     suspension,
 )
 
@@ -45,6 +46,7 @@ RULES = (
     restarts.restart_ranks,
     restarts.restart_drifted,
     avoidance.keep_away,
+    standby.look_after,  # before elasticity: a spare is better than a smaller group
     elasticity.fit,  # after losses: a worker that is lost has its minute to come back
     obstacles.give_up,
     replicas.create_and_delete,

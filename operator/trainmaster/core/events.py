@@ -15,7 +15,7 @@ def between(job: TrainingJob, new: TrainingJobStatus) -> tuple[PostEvent, ...]:
     """The events of this step, oldest first."""
     old = job.status
     told = [_unsupported(old, new), _obstacle(old, new), _replaced(old, new), _alone(old, new), _phase(old, new)]
-    told += [_straggling(old, new), _unsaved(old, new)]
+    told += [_stepped_in(old, new), _straggling(old, new), _unsaved(old, new)]
     return tuple(event for event in told if event is not None)
 
 
@@ -47,6 +47,13 @@ def _replaced(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | Non
     if not changed or _restarts(old, new):
         return None
     return PostEvent("Normal", "ReplicaReplaced", new.message or ", ".join(changed))
+
+
+def _stepped_in(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
+    """A spare took the place of a worker that has not come. That of a lost one is told with its replacement."""
+    if old.substitutes == new.substitutes or old.incarnations != new.incarnations or new.phase == phases.SUSPENDED:
+        return None
+    return None if _restarts(old, new) else PostEvent("Normal", "SpareSteppedIn", new.message or "")
 
 
 def _alone(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:

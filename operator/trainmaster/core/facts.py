@@ -10,7 +10,7 @@ from functools import cached_property
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import CheckpointStatus, TrainingJobStatus
-from trainmaster.core import figures, phases
+from trainmaster.core import figures, phases, places
 from trainmaster.core.observed import Observed, Replica
 from trainmaster.wire import messages, names
 
@@ -66,8 +66,21 @@ class Facts:
 
     @cached_property
     def wanted(self) -> tuple[Slot, ...]:
-        """All that the spec asks for, in rank order: workers by index, then parameter servers."""
-        return tuple(self._slot(role, index) for role, index in group_of(self.job))
+        """The group that the spec asks for, in rank order: workers by place, then parameter servers."""
+        workers = [self._slot(names.WORKER, index) for index in self.seats]
+        servers = [self._slot(names.PARAMETER_SERVER, index) for index in range(self.job.spec.servers)]
+        return (*workers, *servers)
+
+    @cached_property
+    def seats(self) -> tuple[int, ...]:
+        """The index of the worker at each place of the group."""
+        substitutes = {} if self.job.spec.independent else self.status.substitutes
+        return places.seated(self.job.spec.workers.replicas, substitutes)
+
+    @cached_property
+    def spares(self) -> tuple[Slot, ...]:
+        """The workers beside the group that stand by, outside of the roster."""
+        return tuple(self._slot(names.WORKER, index) for index in places.standing_by(self.seats, self.job.spec.spares))
 
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
@@ -185,9 +198,3 @@ class Facts:
 def began(heartbeat: messages.Heartbeat, attempt: int) -> bool:
     """Whether this agent started ranks of `attempt`. One that waits names the attempt that it waits for."""
     return heartbeat.attempt == attempt and heartbeat.state != messages.WAITING
-
-
-def group_of(job: TrainingJob) -> tuple[tuple[str, int], ...]:
-    """(role, index) of every replica that the spec asks for, in rank order."""
-    workers = [(names.WORKER, index) for index in range(job.spec.workers.replicas)]
-    return (*workers, *((names.PARAMETER_SERVER, index) for index in range(job.spec.servers)))

@@ -55,6 +55,16 @@ def judged(facts: Facts, failure: Failure, **more: object) -> TrainingJobStatus:
     return _stopped(facts, counted, line, stop) if line.decision == STOP else counted
 
 
+def noted(status: TrainingJobStatus, sentence: str) -> TrainingJobStatus:
+    """With a sentence more about what is done after the newest failure, where the job goes on."""
+    if not sentence or status.phase in phases.TERMINAL:
+        return status
+    line = status.restarts[-1]
+    line = line.model_copy(update={"why": f"{line.why} {sentence}"})
+    update = {"restarts": (*status.restarts[:-1], line), "message": f"{status.message} {sentence}"}
+    return status.model_copy(update=update)
+
+
 def stop_undecided(facts: Facts) -> TrainingJobStatus:
     """No cause came to light: the survivor's error stands, and it is one too many."""
     symptom = facts.status.restarts[-1]

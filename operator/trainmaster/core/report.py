@@ -185,7 +185,9 @@ def _replicas(facts: Facts, status: TrainingJobStatus, role: str) -> ReplicaStat
     slots = [slot for slot in facts.wanted if slot.role == role]
     ready = 0 if status.finished else sum(1 for slot in slots if slot.ready)
     selector = f"{names.LABEL_JOB}={facts.job.name},{names.LABEL_ROLE}={role}"
-    return ReplicaStatus(ready=ready, desired=len(slots), selector=selector)
+    beside = facts.spares if role == names.WORKER else ()
+    spares = sum(slot.ready for slot in beside) if beside and not status.finished else None
+    return ReplicaStatus(ready=ready, desired=len(slots), selector=selector, spares=spares)
 
 
 def _due(facts: Facts) -> bool:

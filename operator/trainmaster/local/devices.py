@@ -9,11 +9,11 @@ from pathlib import Path
 from trainmaster.api.replicas import ReplicaSpec
 
 
-def device_environment(spec: ReplicaSpec, index: int) -> dict[str, str]:
-    """CUDA_VISIBLE_DEVICES of replica `index`; nothing where there is no GPU at all."""
+def device_environment(spec: ReplicaSpec, index: int, spares: int = 0) -> dict[str, str]:
+    """CUDA_VISIBLE_DEVICES of replica `index`; nothing where there is no GPU at all. A spare holds its devices too."""
     present = len(list(Path("/dev").glob("nvidia[0-9]*")))
     if not present:
         return {}
     mine = range(index * spec.gpus, (index + 1) * spec.gpus)
-    enough = spec.gpus > 0 and spec.replicas * spec.gpus <= present
+    enough = spec.gpus > 0 and (spec.replicas + spares) * spec.gpus <= present
     return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, mine)) if enough else ""}

@@ -43,7 +43,7 @@ def agent_variables(
     plan = dataclasses.replace(plan, checkpoint_shared=True, working_directory=str(folder), checkpoint_url=_url(job))
     return {
         **inherited_environment(site.folder, Path.cwd()),
-        **device_environment(spec, wish.index),
+        **device_environment(spec, wish.index, job.spec.spares),
         **{variable.name: variable.value or "" for variable in spec.env},
         **environment.agent_environment(job, wish.role, wish.index, wish.incarnation),
         names.ENV_TRAINING: codec.encode(plan).decode(),

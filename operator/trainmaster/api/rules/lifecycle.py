@@ -6,6 +6,7 @@ from typing import Any
 
 from trainmaster.api.rules.rule import Figure, Rule, shaped
 from trainmaster.api.rules.strategy import CEL_MOST_RANKS, most_ranks
+from trainmaster.wire import names
 
 _SPEC = ("spec",)
 _FIXED_SIZE = ("OneDevice", "Mirrored", "CentralStorage", "Tensor", "Mesh")
@@ -158,6 +159,21 @@ _FAILURES = (
 )
 
 _SCHEDULING = (
+    Rule(
+        name="spares-type",
+        where=_SPEC,
+        field="scheduling.spares",
+        cel="!has(self.scheduling) || self.scheduling.spares == 0"
+        f" || !(self.strategy.type in {sorted(names.INDEPENDENT_STRATEGIES)})",
+        holds=lambda spec: (
+            spec.scheduling is None
+            or spec.scheduling.spares == 0
+            or spec.strategy.type not in names.INDEPENDENT_STRATEGIES
+        ),
+        message="members of ParameterServer and Gossip come and go one by one: nobody waits for a lost worker,"
+        " so a spare would only stand idle",
+        cure="Remove spares, and raise workers.replicas instead",
+    ),
     Rule(
         name="queue-needs-gang",
         where=("spec.scheduling",),

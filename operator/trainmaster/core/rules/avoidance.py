@@ -9,7 +9,7 @@ from collections import Counter
 from datetime import datetime
 
 from trainmaster.api.status import AvoidedNode, RestartRecord, TrainingJobStatus
-from trainmaster.core import classes, figures, ledger, phases
+from trainmaster.core import classes, figures, ledger, phases, spares
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.observed import PENDING
 from trainmaster.core.verdict import NOTHING, Verdict
@@ -54,14 +54,18 @@ def _noticed(facts: Facts) -> TrainingJobStatus | None:
         return None
     if sum(count for other, count in here.items() if other != node) >= here[node] or not _has_another(facts, node):
         return None
-    moved = {slot.key: slot.incarnation + 1 for slot in facts.slots if slot.replica and slot.replica.node == node}
+    leaving = [slot for slot in (*facts.slots, *facts.spares) if slot.replica and slot.replica.node == node]
+    exchange = spares.step_in(facts, [slot for slot in leaving if slot not in facts.spares], barred={node})
+    moved = {slot.key: slot.incarnation + 1 for slot in leaving}
     reason = f"{here[node]} failures of this job within {figures.duration(WINDOW_SECONDS)}, the last one: "
     reason += figures.sentence(status.restarts[-1].evidence or "")
     entry = AvoidedNode(node=node, reason=reason, until=figures.later(facts.now, AVOIDED_SECONDS))
+    message = f"{status.message or ''} Node {node} is avoided for {figures.duration(AVOIDED_SECONDS)}."
     update = {
         "avoided_nodes": (*status.avoided_nodes, entry),
         "incarnations": {**status.incarnations, **moved},
-        "message": f"{status.message or ''} Node {node} is avoided for {figures.duration(AVOIDED_SECONDS)}.".strip(),
+        "message": f"{message} {exchange.sentence}".strip(),
+        **exchange.update,
     }
     return status.model_copy(update=update)
 

@@ -1,13 +1,15 @@
 """A replica is lost (deleted, evicted, its agent ended, its node gone): a new incarnation takes its place.
 
 It is not waited for: a pod that is stuck in Terminating has an older number in its name than its successor. The
-others keep their pods and wait, warm, for the next attempt. One whose ranks had all ended well is not needed any more.
+others keep their pods and wait, warm, for the next attempt. Where a spare stands by, it takes the place in that
+attempt, and the successor becomes the spare. One whose ranks had all ended well is not needed any more.
 """
 
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import classes, failures, figures, ledger, membership, phases
+from trainmaster.core import classes, failures, figures, ledger, membership, phases, spares
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.failures import Failure
+from trainmaster.core.spares import Exchange
 from trainmaster.core.verdict import NOTHING, Verdict
 
 
@@ -21,9 +23,11 @@ def replace_lost(facts: Facts) -> Verdict:
         return Verdict(status=_remembered(facts, through))
     incarnations = {**facts.status.incarnations, **{slot.key: slot.incarnation + 1 for slot in lost}}
     failure = failures.of_lost([slot for slot in lost if slot not in through], facts.step)
+    exchange = spares.step_in(facts, lost)
+    update = {"incarnations": incarnations, **exchange.update}
     if _harmless(facts, failure):
-        return Verdict(status=_replaced(facts, failure, incarnations))
-    return Verdict(status=ledger.after_failure(facts, failure, incarnations=incarnations))
+        return Verdict(status=_replaced(facts, failure, exchange, update))
+    return Verdict(status=ledger.noted(ledger.after_failure(facts, failure, **update), exchange.sentence))
 
 
 def _remembered(facts: Facts, through: list[Slot]) -> TrainingJobStatus:
@@ -59,6 +63,6 @@ def _harmless(facts: Facts, failure: Failure) -> bool:
     return failure.failure_class in classes.FREE and gathering and not _unexplained(facts)
 
 
-def _replaced(facts: Facts, failure: Failure, incarnations: dict[str, int]) -> TrainingJobStatus:
-    update = {"incarnations": incarnations, "message": f"{figures.sentence(failure.evidence)} Replacing it."}
-    return facts.status.model_copy(update=update)
+def _replaced(facts: Facts, failure: Failure, exchange: Exchange, update: dict[str, object]) -> TrainingJobStatus:
+    message = f"{figures.sentence(failure.evidence)} {exchange.sentence or 'Replacing it.'}"
+    return facts.status.model_copy(update={**update, "message": message})

@@ -7,6 +7,7 @@ from trainmaster.core import ending, figures
 from trainmaster.core.facts import Facts
 from trainmaster.core.observed import Obstacle
 from trainmaster.core.verdict import Verdict
+from trainmaster.wire import names
 
 HOPELESS = frozenset({"InvalidImageName", "ErrImageNeverPull", "Invalid"})
 
@@ -74,7 +75,10 @@ def _counts_from(obstacle: Obstacle, since: datetime) -> datetime:
 
 
 def _told(facts: Facts) -> list[tuple[Obstacle, datetime]]:
-    found = [(obstacle, _since(obstacle, facts.incomplete_since)) for obstacle in facts.observed.refused]
+    """What keeps a spare from starting is in nobody's way."""
+    beside = {names.replica_name(facts.job.name, one.role, one.index, one.incarnation) for one in facts.spares}
+    refused = [obstacle for obstacle in facts.observed.refused if obstacle.name not in beside]
+    found = [(obstacle, _since(obstacle, facts.incomplete_since)) for obstacle in refused]
     for slot in facts.slots:
         if slot.replica and slot.replica.obstacle and slot.replica.alive:
             created = figures.moment(slot.replica.created) or facts.now

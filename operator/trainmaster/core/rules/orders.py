@@ -1,10 +1,11 @@
-"""What every agent is told: train this attempt with this roster, or wait for the others."""
+"""What every agent is told: train this attempt with this roster, or wait for the others; a spare always waits."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from trainmaster.core import budgets, figures, ledger, membership, phases
 from trainmaster.core.actions import GiveOrders
-from trainmaster.core.facts import Facts
+from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.roster import roster
 from trainmaster.core.verdict import NOTHING, Verdict
 from trainmaster.wire import names
@@ -16,13 +17,23 @@ SAVE_SECONDS = 20.0
 
 def give(facts: Facts) -> Verdict:
     """The same orders to all slots, as long as they hold."""
-    uids = [slot.replica.uid for slot in facts.slots if slot.replica and slot.replica.alive]
-    if not uids:
+    uids, beside = _living(facts.slots), _living(facts.spares)
+    if not uids and not beside:
         return NOTHING
     orders = _orders(facts)
     if membership.alone(facts):
         return _each_alone(facts, orders)
-    return Verdict(actions=(GiveOrders(tuple((uid, orders) for uid in uids)),), wake_at=held_until(facts))
+    given = [(uid, orders) for uid in uids]
+    given += [(uid, _stand_by(facts)) for uid in beside]
+    return Verdict(actions=(GiveOrders(tuple(given)),), wake_at=held_until(facts))
+
+
+def _living(slots: Sequence[Slot]) -> list[str]:
+    return [slot.replica.uid for slot in slots if slot.replica and slot.replica.alive]
+
+
+def _stand_by(facts: Facts) -> Orders:
+    return Orders(WAIT, facts.status.attempt, f"Attempt {facts.status.attempt}: standing by as a spare.")
 
 
 def _grace_seconds(facts: Facts) -> float:

@@ -24,7 +24,7 @@ def create_and_delete(facts: Facts) -> Verdict:
     """Level-triggered: what is there already is left alone."""
     actions: list[Action] = [] if facts.observed.service else [CreateService()]
     wakes: list[datetime] = []
-    for slot in facts.wanted:
+    for slot in (*facts.wanted, *facts.spares):
         if slot.replica is None and slot.key not in facts.status.done:
             due = _due(facts, slot)
             if due <= facts.now:
@@ -45,7 +45,7 @@ def _due(facts: Facts, slot: Slot) -> datetime:
 
 
 def _unwanted(facts: Facts) -> list[Replica]:
-    wanted = {slot.replica.uid for slot in facts.wanted if slot.replica}
+    wanted = {slot.replica.uid for slot in (*facts.wanted, *facts.spares) if slot.replica}
     old = {replica.uid for ended in facts.ended.values() for replica in ended[:-KEPT]}
     return [
         replica

@@ -29,6 +29,7 @@ def _suspended(facts: Facts) -> TrainingJobStatus:
         "message": "Suspended by spec.suspend; set it to false to go on from the newest checkpoint.",
         "attempt": facts.status.attempt + (1 if may_run else 0),
         "absent": (),
+        "substitutes": {},
         "restarts": ledger.overtaken(facts.status, "suspended"),
     }
     return facts.status.model_copy(update=update)

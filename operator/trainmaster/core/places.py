@@ -1,0 +1,45 @@
+"""Which worker fills which place of the group, and who stands by as a spare: pure arithmetic on indexes.
+
+A place is a worker's part in the group: its ranks. Worker 1 fills place 1, unless a spare has taken that place over
+(`status.substitutes`); whoever fills no place is a spare. Used by `facts` and `spares`.
+"""
+
+import itertools
+from collections.abc import Mapping
+
+from trainmaster.wire import names
+
+
+def seated(workers: int, substitutes: Mapping[str, int]) -> tuple[int, ...]:
+    """The index of the worker at each of so many places. A worker fills one place, whatever `substitutes` says.
+
+    Places that were added later go to whoever is free: first to the worker of that number.
+    """
+    if not substitutes:
+        return tuple(range(workers))
+    fills: dict[int, int] = {}  # worker to its place
+    for place in range(workers):
+        index = substitutes.get(name_of(place))
+        if index is not None:
+            fills.setdefault(index, place)
+    for place in set(range(workers)) - set(fills.values()):
+        fills.setdefault(place, place)
+    free = (index for index in itertools.count() if index not in fills)
+    worker = {place: index for index, place in fills.items()}
+    return tuple(worker[place] if place in worker else next(free) for place in range(workers))
+
+
+def standing_by(seats: tuple[int, ...], spares: int) -> tuple[int, ...]:
+    """The indexes of so many workers that fill no place, the smallest that there are."""
+    taken = set(seats)
+    return tuple(itertools.islice((index for index in itertools.count() if index not in taken), spares))
+
+
+def written(seats: tuple[int, ...]) -> dict[str, int]:
+    """Seats as `status.substitutes` tells them: those that are filled by another worker than that of their number."""
+    return {name_of(place): index for place, index in enumerate(seats) if place != index}
+
+
+def name_of(place: int) -> str:
+    """A place is called as the worker that fills it at first."""
+    return names.replica_key(names.WORKER, place)

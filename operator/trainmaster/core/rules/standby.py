@@ -1,0 +1,60 @@
+"""Spares are looked after: one that is lost is replaced, and one that is ready fills a place that stays empty.
+
+A spare trains nothing, so its loss is no failure: no attempt, no budget, no line in the ledger. That a spare takes the
+place of a worker that was lost is the affair of rules/losses.py; here, that of one that has not come.
+"""
+
+from trainmaster.api.status import TrainingJobStatus
+from trainmaster.core import failures, figures, ledger, phases, spares
+from trainmaster.core.facts import Facts, Slot
+from trainmaster.core.observed import PENDING
+from trainmaster.core.verdict import NOTHING, Verdict
+from trainmaster.wire import names
+
+# How long a group that gathers waits for a worker before a spare takes its place; for one that replaces a lost worker
+# and whose container has not even started, not at all.
+PATIENCE_SECONDS = 10
+
+
+def look_after(facts: Facts) -> Verdict:
+    """One change, or when to look again."""
+    if not facts.job.spec.spares:
+        return NOTHING
+    lost = [slot for slot in facts.spares if slot.replica and not slot.replica.alive]
+    if lost:
+        return Verdict(status=_replaced(facts, lost))
+    return _filled(facts) if spares.ready(facts) else NOTHING
+
+
+def _replaced(facts: Facts, lost: list[Slot]) -> TrainingJobStatus:
+    evidence = figures.sentence(failures.of_lost(lost, facts.step).evidence)
+    update = {
+        "incarnations": {**facts.status.incarnations, **{slot.key: slot.incarnation + 1 for slot in lost}},
+        "message": f"{evidence} It stood by as a spare: training is not disturbed. Replacing it.",
+    }
+    return facts.status.model_copy(update=update)
+
+
+def _filled(facts: Facts) -> Verdict:
+    """Places that the group does without are free for a spare; others once their worker has had its time."""
+    taking_part = {slot.key for slot in facts.slots}
+    empty = [slot for slot in facts.wanted if slot.key not in taking_part and not slot.ready]
+    missing, due = _missing(facts), figures.later(facts.incomplete_since, PATIENCE_SECONDS)
+    empty += [slot for slot in missing if facts.now >= due or _only_just_made(facts, slot)]
+    if not empty:
+        return Verdict(wake_at=due) if missing else NOTHING
+    exchange = spares.step_in(facts, empty)
+    update = {**exchange.update, "message": f"{empty[0].key} has not come. {exchange.sentence}"}
+    return Verdict(status=facts.status.model_copy(update=update))
+
+
+def _missing(facts: Facts) -> list[Slot]:
+    """The workers that a group waits for. While a cause is waited for, whoever may tell it stays in the group."""
+    if facts.status.phase not in phases.GATHERING or ledger.unexplained(facts.status):
+        return []
+    return [slot for slot in facts.missing if slot.role == names.WORKER]
+
+
+def _only_just_made(facts: Facts, slot: Slot) -> bool:
+    """It comes after one that was lost when no spare was there, or none had been heard yet."""
+    return facts.status.phase == phases.RESTARTING and (slot.replica is None or slot.replica.phase == PENDING)
