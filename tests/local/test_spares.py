@@ -6,6 +6,7 @@ import json
 import shutil
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -14,7 +15,7 @@ from trainmaster.cli.main import main
 from tests.local.command import TASKS, Command, a_job, kill
 
 HELD = {"hold_at": 25}
-SPARE = {"scheduling": {"spares": 1}, "checkpoint": {"everySteps": 10, "memoryEverySteps": 1}}
+SPARE: dict[str, Any] = {"scheduling": {"spares": 1}, "checkpoint": {"everySteps": 10, "memoryEverySteps": 1}}
 
 
 @pytest.fixture(scope="module")

@@ -108,9 +108,9 @@ SPARES = (
     Scenario(a_spare_steps_in_for_a_pod_stuck_in_terminating, restarts=(1,), job=SPARE, writes=16),
     Scenario(a_spare_steps_in_for_a_lost_node, restarts=(1,), job=SPARE, seconds=33, writes=16),
     Scenario(the_spare_is_evicted, job=SPARE, writes=16),
-    Scenario(the_spare_goes_with_the_worker, restarts=(1,), job=SPARE, writes=18),
+    Scenario(the_spare_goes_with_the_worker, restarts=(1, 2), job=SPARE, writes=18),
     Scenario(one_after_the_other_is_evicted, restarts=(2, 3), job=SPARE, seconds=25, writes=30),
     Scenario(a_worker_is_late_and_the_spare_is_not, job=SPARE, seconds=33, writes=20),
-    Scenario(a_silent_spare_steps_in, restarts=(2,), job=SPARE, seconds=25, writes=24),
-    Scenario(a_job_with_a_spare_is_suspended_and_scaled, restarts=(1,), job=SPARE, seconds=30, writes=30),
+    Scenario(a_silent_spare_steps_in, restarts=(1, 2), job=SPARE, seconds=25, writes=24),
+    Scenario(a_job_with_a_spare_is_suspended_and_scaled, restarts=(0, 1), job=SPARE, seconds=30, writes=30),
 )

@@ -121,7 +121,7 @@ def _failure(job: TrainingJob, model: ModelFacts | None) -> Iterator[str]:
     checkpoint, policy = job.spec.checkpoint, job.spec.failure_policy
     yield TEXTBOOK[job.spec.strategy.type].failure
     if job.spec.spares:
-        yield "A worker whose pod or node is lost is not waited for: a spare takes its place, and its next pod stands by."
+        yield "A worker whose pod or node is lost is not waited for: a spare takes its place; its next pod stands by."
     size = f" ({in_bytes(model.parameter_bytes + model.buffer_bytes + model.optimizer_bytes)})" if model else ""
     every, keep = checkpoint.every_steps, checkpoint.keep
     yield f"A checkpoint{size} is written every {every} steps, {_place(job)}; {keep} are kept."
