@@ -29,9 +29,10 @@ class Life(RuleBasedStateMachine):
 
     stage: Stage
 
-    @initialize(workers=st.integers(1, 3), budget=st.integers(0, 2))
-    def begin(self, workers: int, budget: int) -> None:
-        self.stage = a_stage(workers, failurePolicy={"maxRestarts": budget}, ttlSecondsAfterFinished=500)
+    @initialize(workers=st.integers(1, 3), budget=st.integers(0, 2), spares=st.sampled_from([0, 0, 1, 2]))
+    def begin(self, workers: int, budget: int, spares: int) -> None:
+        policy, scheduling = {"maxRestarts": budget}, {"spares": spares}
+        self.stage = a_stage(workers, failurePolicy=policy, scheduling=scheduling, ttlSecondsAfterFinished=500)
         self.stage.train()
         self.seen = 0
 
@@ -132,6 +133,17 @@ class Life(RuleBasedStateMachine):
     def a_slot_has_one_living_replica_at_most(self) -> None:
         living = [names.replica_key(r.role, r.index) for r in self.stage.replicas.values() if r.alive]
         assert len(living) == len(set(living))
+
+    @invariant()
+    def every_place_has_one_worker_and_spares_have_none(self) -> None:
+        attempt = self.stage.status.attempt
+        for replica in self.stage.replicas.values():
+            orders = self.stage.orders.get(replica.uid)
+            if orders and orders.attempt == attempt and orders.roster and replica.alive:
+                members = orders.roster.members
+                assert len({member.index for member in members}) == self.stage.job.spec.workers.replicas
+                assert [member.first_rank for member in members] == list(range(len(members)))
+                assert replica.index in {member.index for member in members}
 
     @invariant()
     def after_the_end_only_goodbyes(self) -> None:

@@ -15,11 +15,11 @@ import pytest
 from trainmaster import intake
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import budgets, classes, decide, ledger, phases, roster
+from trainmaster.core import budgets, classes, decide, ledger, phases, places, roster
 from trainmaster.core.decide import Decision
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.observed import FAILED, PENDING, RUNNING, Replica
-from trainmaster.core.rules import causes, deadline, finished, losses, obstacles, replicas, resizing, suspension
+from trainmaster.core.rules import causes, deadline, finished, losses, obstacles, orders, replicas, resizing, suspension
 from trainmaster.core.verdict import NOTHING, Verdict
 from trainmaster.loop import ConflictError, Reconciler
 from trainmaster.queueing import Key, WorkQueue
@@ -268,6 +268,15 @@ def the_ledger_is_in_memory_only(patch: pytest.MonkeyPatch) -> None:
     """The budget is lost with the operator: restarts are not in what is written."""
     to_dict = TrainingJobStatus.to_dict
     patch.setattr(TrainingJobStatus, "to_dict", lambda self: {**to_dict(self), "restarts": []})
+
+
+def a_spare_trains_beside_the_group(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(orders, "_stand_by", orders._orders)
+
+
+def a_spare_takes_a_place_and_the_lost_worker_keeps_it(patch: pytest.MonkeyPatch) -> None:
+    """Who took the place over is not written down."""
+    patch.setattr(places, "written", lambda _seats: {})
 
 
 def _all() -> Iterator[Mutant]:
