@@ -5,9 +5,12 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from torch import nn
 from trainmaster_trainer import task as task_module
 from trainmaster_trainer.errors import ConfigurationError
-from trainmaster_trainer.task import load_task
+from trainmaster_trainer.task import load_task, make_model
+from trainmaster_trainer.tasks.digits import Digits
+from typing_extensions import override
 
 from tests.trainer.ranks import HERE, NewJob, Options
 
@@ -50,6 +53,25 @@ def test_each_mistake_has_a_message(
         load_task(reference, arguments)
     assert str(caught.value).startswith("spec.training.")
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (nn.Linear(2, 2).requires_grad_(requires_grad=False), "no parameter that requires a gradient"),
+        (nn.ReLU(), "nothing is to be trained"),
+        (None, "model() of Given gave NoneType. Return a torch.nn.Module"),
+    ],
+)
+def test_a_model_that_cannot_be_trained_is_refused(model: nn.Module, message: str) -> None:
+    class Given(Digits):
+        @override
+        def model(self) -> nn.Module:
+            return model
+
+    with pytest.raises(ConfigurationError, match=re.escape(message)) as caught:
+        make_model(Given())
+    assert str(caught.value).startswith("spec.training.task: ")
 
 
 def test_the_example_in_the_docstring_is_a_whole_task(tmp_path: Path, new_job: NewJob) -> None:

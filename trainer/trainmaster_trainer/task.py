@@ -133,6 +133,26 @@ class Task(ABC):
         return {}
 
 
+def make_model(task: Task) -> nn.Module:
+    """A task's model, as every strategy begins with it.
+
+    Raises:
+        ConfigurationError: it is none, or there is nothing in it to train.
+    """
+    model: object = task.model()
+    name = type(task).__name__
+    if not isinstance(model, nn.Module):
+        raise ConfigurationError(
+            f"spec.training.task: model() of {name} gave {type(model).__name__}. Return a torch.nn.Module."
+        )
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ConfigurationError(
+            f"spec.training.task: the model of {name} has no parameter that requires a gradient, so nothing is to be "
+            "trained. Leave requires_grad of some of them at True."
+        )
+    return model
+
+
 def load_task(reference: str, arguments: Mapping[str, Any]) -> Task:
     """The task that `spec.training.task` and `spec.training.arguments` name.
 

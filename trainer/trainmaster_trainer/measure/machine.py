@@ -12,7 +12,7 @@ from trainmaster.wire.measured import Timing
 
 from trainmaster_trainer.data import Batch, Batches, Share
 from trainmaster_trainer.measure.layers import layers_of, slowest_stages
-from trainmaster_trainer.task import Task
+from trainmaster_trainer.task import Task, make_model
 
 _SECONDS = 1.0  # of trying, for each batch size
 _WARM_UP = 2
@@ -31,7 +31,7 @@ def measure_compute(task: Task, batch_size: int) -> tuple[tuple[Timing, ...], tu
     """Seconds of a step on one device (one core, as a rank has) for parts of the global batch; shares of stages."""
     torch.set_num_threads(1)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model = task.model().to(device)
+    model = make_model(task).to(device)
     optimizer = task.optimizer(list(model.parameters()))
     sizes = sorted({max(1, batch_size // part) for part in _FRACTIONS})
     timings = tuple(_time(task, model, optimizer, size, device) for size in sizes)

@@ -12,7 +12,7 @@ from trainmaster.wire.measured import ModelFacts
 from trainmaster_trainer.data import Batches, Share
 from trainmaster_trainer.measure.layers import boundary_bytes, layers_of, size_of
 from trainmaster_trainer.strategies.stages import blocks_of
-from trainmaster_trainer.task import Task
+from trainmaster_trainer.task import Task, make_model
 
 _TRIED_SAMPLES = 2
 _PROBE = 64  # numbers in the parameter that shows what the optimizer keeps
@@ -20,7 +20,7 @@ _PROBE = 64  # numbers in the parameter that shows what the optimizer keeps
 
 def describe(task: Task) -> ModelFacts:
     """The facts. The model is made once, on the CPU."""
-    model = task.model()
+    model = make_model(task)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     samples = Batches(task.dataset(), _TRIED_SAMPLES, 1, 0, torch.device("cpu"))
     batch = samples.take(1, Share(0, 1))

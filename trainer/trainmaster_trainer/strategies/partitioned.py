@@ -28,7 +28,7 @@ from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.strategies.axes import Axes
 from trainmaster_trainer.strategies.strategy import Snapshots, Strategy
-from trainmaster_trainer.task import Task
+from trainmaster_trainer.task import Task, make_model
 
 Place = tuple[nn.Module, str]  # a module, and the name of its parameter or buffer
 
@@ -58,7 +58,7 @@ class Partitioned(Strategy):
         self.share = axes.share(group.rank)
         self.draws_as = axes.first_of_tensor(group.rank)
         self.mesh = axes.mesh(group)
-        model = task.model()
+        model = make_model(task)
         self.optimizer = task.optimizer(list(model.parameters()))
         whole = Whole.of(model, self.optimizer)
         names = {(id(module), attribute): name for name, (module, attribute) in _places(model)}

@@ -37,7 +37,7 @@ from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, ModelState, S
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
-from trainmaster_trainer.task import Task
+from trainmaster_trainer.task import Task, make_model
 
 
 class Snapshots(Enum):
@@ -111,7 +111,7 @@ class WholeModel(Strategy):
     def build(self, task: Task, group: Group) -> None:
         """Make model and optimizer on the group's device."""
         self.task, self.group = task, group
-        self.model = task.model().to(group.device)
+        self.model = make_model(task).to(group.device)
         self.make_optimizer(self.model)
         self._gradients_ready = 0.0
         self._note_when_gradients_are_ready()

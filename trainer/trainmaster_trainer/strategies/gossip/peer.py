@@ -20,6 +20,7 @@ from trainmaster_trainer.independent import Member
 from trainmaster_trainer.strategies.gossip.census import Census
 from trainmaster_trainer.strategies.gossip.mixing import Mixer
 from trainmaster_trainer.strategies.strategy import check_options
+from trainmaster_trainer.task import make_model
 from trainmaster_trainer.transport.directory import Place
 from trainmaster_trainer.transport.frame import Message
 from trainmaster_trainer.transport.handshake import Caller
@@ -41,8 +42,8 @@ class Peer:
         self.plan = member.settings.plan
         check_options("Gossip", member.options, {"peers": (), "topKPercent": ()})
         self._partners = int(member.options.get("peers") or 1)
-        self._model = member.task.model().to(member.device)  # computes; nobody else touches it
-        self._mine = member.task.model()  # is averaged, and stepped by the optimizer; on the CPU
+        self._model = make_model(member.task).to(member.device)  # computes; nobody else touches it
+        self._mine = make_model(member.task)  # is averaged, and stepped by the optimizer; on the CPU
         self._mine.load_state_dict(self._model.state_dict())
         parameters = dict(self._mine.named_parameters())
         self.mixer = Mixer(adopt(parameters, Layout.of(parameters)), member.options.get("topKPercent"))

@@ -12,7 +12,7 @@ from trainmaster_trainer.checkpoint.state import MODEL, ModelState, State
 from trainmaster_trainer.data import Batch
 from trainmaster_trainer.strategies.parameter_server.partition import divide
 from trainmaster_trainer.strategies.strategy import Strategy
-from trainmaster_trainer.task import Task
+from trainmaster_trainer.task import Task, make_model
 
 
 class Whole(Strategy):
@@ -20,7 +20,7 @@ class Whole(Strategy):
 
     def __init__(self, task: Task, servers: int) -> None:
         self.share = None
-        self.model = task.model()
+        self.model = make_model(task)
         self.parameters = dict(self.model.named_parameters())
         self.buffers = dict(self.model.named_buffers())
         sizes = {name: tensor.numel() * tensor.element_size() for name, tensor in self.parameters.items()}
