@@ -1,7 +1,8 @@
 """A kill every 5 s: what is left of the steps of a training that nobody disturbs, in turn on the same machine.
 
-Aim: 0.97. TRAINMASTER_KILL_SECONDS says for how long each of the two trains (default 30; the run of record: 300).
-Both count from the first step on: steps on the path to the final model, those trained twice only once.
+Aim: 0.97. TRAINMASTER_KILL_SECONDS says how long it is killed in all (default 300), in rounds of a minute at most; an
+undisturbed training takes as long before each. A round counts from its first step on, by the lines of metrics.jsonl:
+steps on the path to the final model, those trained twice only once.
 """
 
 import json
@@ -10,7 +11,6 @@ import random
 import signal
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,8 +20,9 @@ from bench import results
 from bench.contestants import BIN
 
 KILL_EVERY_SECONDS = 5.0
-SECONDS = float(os.environ.get("TRAINMASTER_KILL_SECONDS", "30"))
-RANKS = 2
+SECONDS = float(os.environ.get("TRAINMASTER_KILL_SECONDS", "300"))
+ROUND_SECONDS = 60.0
+SETTLED_SECONDS = 1.0  # lines are written a few at a time
 JOB = """\
 apiVersion: trainmaster.dev/v1
 kind: TrainingJob
@@ -45,21 +46,28 @@ class Training:
     def __init__(self, folder: Path) -> None:
         job = folder / "job.yaml"
         job.write_text(JOB)
-        command = [str(BIN / "trainmaster"), "run", str(job), "--workdir", str(folder / "work"), "--output", "json"]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=folder)
-        self.step = 0
-        self.restarts = 0
-        self._moved = threading.Event()
-        threading.Thread(target=self._listen, daemon=True).start()
+        command = [str(BIN / "trainmaster"), "run", str(job), "--workdir", str(folder / "work")]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder)
+        self._metrics = folder / "work" / "checkpoints" / "metrics.jsonl"
 
-    def wait_for_first_steps(self, seconds: float = 120) -> None:
-        """Until it trains.
+    def times(self) -> list[float]:
+        """When each step of the committed path was written down, in seconds of the epoch."""
+        lines = self._metrics.read_text().splitlines(keepends=True) if self._metrics.exists() else []
+        rows = [json.loads(line) for line in lines if line.endswith("}\n")]
+        return [row["time"] for row in rows if "loss" in row]
+
+    def wait_for_first_steps(self, seconds: float = 300) -> float:
+        """When it wrote down the first ones.
 
         Raises:
-            TimeoutError: it does not.
+            TimeoutError: it did not.
         """
-        if not self._moved.wait(seconds):
-            raise TimeoutError("the training did not begin")
+        end = time.monotonic() + seconds
+        while not self.times():
+            if time.monotonic() > end or self.process.poll() is not None:
+                raise TimeoutError("the training did not begin")
+            time.sleep(0.1)
+        return self.times()[0]
 
     def rank_pids(self) -> list[int]:
         """The processes of its ranks: children of the warm parent, which is a child of the command."""
@@ -68,43 +76,45 @@ class Training:
     def _is_ours(self, pid: int) -> bool:
         return _parent(_parent(pid)) == self.process.pid
 
-    def _listen(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            said = json.loads(line)
-            self.restarts += said.get("event", {}).get("reason") == "Restarting"
-            step = said.get("progress", {}).get("step") or 0
-            self.step = step or self.step
-            if step:
-                self._moved.set()
-
 
 def main() -> str:
     """Measure; gives the last line."""
-    calm, _ = _steps(kill=False)
-    killed, restarts = _steps(kill=True)
-    ratio = killed / calm
-    figures = {"seconds": SECONDS, "kill_every_seconds": KILL_EVERY_SECONDS, "kills": restarts}
-    results.save("kill_every", {**figures, "steps_calm": calm, "steps_killed": killed, "ratio": ratio})
-    return f"kill_every: {ratio:.3f}x undisturbed steps, with {restarts} restarts"
+    rounds = max(1, round(SECONDS / ROUND_SECONDS))
+    calm, killed, kills = [], [], 0
+    for number in range(rounds):
+        calm.append(_round(SECONDS / rounds, kill=False)[0])
+        steps, some = _round(SECONDS / rounds, kill=True)
+        killed.append(steps)
+        kills += some
+        print(f"round {number + 1}: {calm[-1]} steps, and {steps} with {some} kills", flush=True)
+    ratio = sum(killed) / sum(calm)
+    figures = {"seconds": SECONDS, "kill_every_seconds": KILL_EVERY_SECONDS, "kills": kills, "ratio": ratio}
+    lost = (1 - ratio) * SECONDS / max(kills, 1)
+    results.save("kill_every", {**figures, "steps_calm": calm, "steps_killed": killed, "seconds_lost_per_kill": lost})
+    return f"kill_every: {ratio:.3f}x undisturbed steps, with {kills} kills of {lost:.2f} s each"
 
 
-def _steps(kill: bool) -> tuple[int, int]:
-    """Steps within SECONDS from the first one on, and restarts."""
+def _round(seconds: float, kill: bool) -> tuple[int, int]:
+    """Steps within `seconds` from the first one on, and kills."""
     with _training() as training:
-        training.wait_for_first_steps()
-        first, end = training.step, time.monotonic() + SECONDS
-        while (left := end - time.monotonic()) > 0:
-            time.sleep(min(left, KILL_EVERY_SECONDS))
-            if kill and left > KILL_EVERY_SECONDS:
-                _kill_one(training)
-        return training.step - first, training.restarts
+        first = training.wait_for_first_steps()
+        kills = 0
+        for number in range(1, int(seconds / KILL_EVERY_SECONDS)):
+            _sleep_until(first + number * KILL_EVERY_SECONDS)
+            kills += kill and _kill_one(training)
+        _sleep_until(first + seconds + SETTLED_SECONDS)
+        return sum(first <= when <= first + seconds for when in training.times()), kills
 
 
-def _kill_one(training: Training) -> None:
+def _sleep_until(when: float) -> None:
+    time.sleep(max(0.0, when - time.time()))
+
+
+def _kill_one(training: Training) -> bool:
     pids = training.rank_pids()
     if pids:
         os.kill(random.choice(pids), signal.SIGKILL)  # noqa: S311 no secret
+    return bool(pids)
 
 
 @contextmanager
@@ -115,7 +125,11 @@ def _training() -> Iterator[Training]:
             yield training
         finally:
             training.process.send_signal(signal.SIGINT)
-            training.process.wait(60)
+            try:
+                training.process.wait(60)
+            except subprocess.TimeoutExpired:
+                training.process.kill()
+                training.process.wait()
 
 
 def _all_pids() -> list[int]:
