@@ -235,6 +235,15 @@ def test_the_agent_can_read_of_a_failed_save_until_one_is_good(
     assert page.read_problem() == (0, "")
 
 
+def test_metrics_that_do_not_fit_are_a_failed_save_of_all_ranks(settings: Settings) -> None:
+    """The others wait for the first rank's word, so it is given, and not raised."""
+    saver = make_saver(settings)
+    saver.save(10, state(), before_commit=full_disk)
+    with pytest.raises(SaveFailedError, match=r"^rank 0: \[Errno 28\]"):
+        saver.wait()
+    assert saved_steps(settings.checkpoints) == []
+
+
 def test_the_last_checkpoint_must_succeed(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     saver = make_saver(settings)
     monkeypatch.setattr(save, "write_shard", full_disk)

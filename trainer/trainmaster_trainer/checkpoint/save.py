@@ -163,8 +163,7 @@ class Saver:
             self._copier.finish()
             self._writers.report(step, self._write(step, tensors))
             if self._commits:
-                before_commit()
-                self._writers.publish(step, self._commit(step, scalars))
+                self._writers.publish(step, self._commit(step, scalars, before_commit))
             problem = self._writers.outcome(step)
         except Exception as error:  # noqa: BLE001 (the main thread must hear of whatever it was)
             problem = f"{type(error).__name__}: {error}"
@@ -198,14 +197,15 @@ class Saver:
             return {"problem": f"rank {self._rank}: {error}"}
         return {"record": codec.to_plain(record)}
 
-    def _commit(self, step: int, scalars: dict[str, Any]) -> str:
-        """What went wrong, or nothing."""
+    def _commit(self, step: int, scalars: dict[str, Any], before_commit: Callable[[], None]) -> str:
+        """What went wrong, or nothing. Never raises what a disk can do: all ranks wait for this word."""
         reports = self._writers.reports(step)
         problems = [report["problem"] for report in reports if "problem" in report]
         if problems:
             return "; ".join(problems)
         shards = tuple(codec.from_plain(ShardRecord, report["record"]) for report in reports)
         try:
+            before_commit()
             manifest = self._manifest(step, shards, scalars)
             if self._remote:
                 return self._publish_remotely(self._remote, step, manifest)
