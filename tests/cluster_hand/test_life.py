@@ -106,6 +106,25 @@ def test_a_deleted_pod_is_replaced_and_the_others_stay(lab: Lab) -> None:
     second.await_refusal()  # who is gone has no say any more
 
 
+def test_a_spare_takes_the_place_of_a_pod_that_hangs_in_terminating(lab: Lab) -> None:
+    lab.submit(workers={"replicas": 2}, scheduling={"spares": 1})
+    lab.await_pods("digits-worker-0-0", "digits-worker-1-0", "digits-worker-2-0")
+    spare = lab.run_pod("digits-worker-2-0")
+    first, _ = lab.start_training("digits-worker-0-0", "digits-worker-1-0")
+    lab.await_phase("Running")
+    assert spare.await_orders("Wait").roster is None
+    lab.await_job(
+        lambda job: ("SparesReady", "True") in [(c["type"], c["status"]) for c in job["status"]["conditions"]]
+    )
+    lab.server.call("DELETE", f"{lab.core}/pods/digits-worker-1-0")
+    lab.train([first, spare], attempt=2)
+    again = lab.await_job(lambda job: job["status"]["phase"] == "Running" and job["status"]["attempt"] == 2)
+    assert again["status"]["substitutes"] == {"worker-1": 2}
+    assert "Spare worker-2 takes the place of worker-1." in again["status"]["restarts"][0]["why"]
+    assert lab.pod("digits-worker-1-1")["status"]["phase"] == "Pending", "the replacement was not waited for"
+    assert "deletionTimestamp" in lab.pod("digits-worker-1-0")["metadata"]
+
+
 def test_an_evicted_pod_costs_no_budget(lab: Lab) -> None:
     lab.submit(failurePolicy={"maxRestarts": 0})
     lab.await_pods("digits-worker-0-0")
