@@ -15,7 +15,7 @@ from tests.cluster.flavours import Flavour
 from tests.cluster.operator_jobs import DIGITS, Document, Job
 from tests.onebox import Cluster
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 
 # Slow enough to be watched: the disk is filled, seen to be full, and made free again while it trains.
 TRAINING: Document = {**DIGITS, "arguments": {"hidden": 32}, "steps": 20_000, "globalBatchSize": 16}
@@ -79,9 +79,9 @@ def test_a_full_volume_costs_nothing_but_the_saves(cluster: Flavour, namespace: 
     assert "restarts" not in job.status() or job.status()["restarts"] == []
     disk.free()
     job.wait_for("condition=CheckpointSaving=True", 120)
-    status = job.wait("Succeeded", 400)
+    status = job.wait("Succeeded", 600)
     undisturbed.submit(training=TRAINING)
-    expected = undisturbed.wait("Succeeded", 400)
+    expected = undisturbed.wait("Succeeded", 600)
     assert status["restartCount"] == 0
     assert status["progress"]["step"] == TRAINING["steps"]
     assert status["checkpoint"]["sha256"] == expected["checkpoint"]["sha256"]

@@ -54,6 +54,7 @@ COLUMNS: tuple[Schema, ...] = (
     {"name": "CHECKPOINT", "type": "integer", "jsonPath": ".status.checkpoint.step", "priority": 1},
     {"name": "SAMPLES/S", "type": "number", "jsonPath": ".status.progress.samplesPerSecond", "priority": 1},
     {"name": "GOODPUT", "type": "string", "jsonPath": ".status.goodput.share", "priority": 1},
+    {"name": "SERVERS", "type": "string", "jsonPath": ".status.parameterServers.summary", "priority": 1},
     {"name": "MESSAGE", "type": "string", "jsonPath": ".status.message", "priority": 1},
 )
 
