@@ -54,6 +54,18 @@ def sums(group: Group, algorithm: str, sizes: list[int]) -> list[dict[str, Any]]
     return answers
 
 
+def means(group: Group, algorithm: str, sizes: list[int]) -> list[bool]:
+    """Whether the mean is the sum, divided by the number of ranks afterwards: the same bits."""
+    reducer = make(group, algorithm)
+    found = []
+    for size in sizes:
+        mean, total = numbers(group.rank, size), numbers(group.rank, size)
+        reducer.mean(mean, group.world_size)
+        reducer.sum(total)
+        found.append(torch.equal(mean, total / group.world_size))
+    return found
+
+
 def in_rank_order(world: int, size: int) -> Tensor:
     """((0 + 1) + 2) + ..."""
     total = numbers(0, size)

@@ -19,6 +19,12 @@ def test_the_sum_is_torchs_and_the_same_on_all_ranks(new_job: NewJob, algorithm:
         assert max(answer["difference"] for answer in by_rank) < 1e-6
 
 
+@pytest.mark.parametrize(("algorithm", "world"), [("Native", 2), ("Native", 3), ("Ring", 3)])
+def test_a_mean_is_the_sum_divided(new_job: NewJob, algorithm: str, world: int) -> None:
+    answers = new_job().call(world, "reductions:means", algorithm=algorithm, sizes=SIZES)
+    assert answers == [[True] * len(SIZES)] * world
+
+
 @pytest.mark.parametrize("algorithm", ["Native", "Driver", "OneDevice"])
 def test_sums_in_the_order_of_ranks_do_not_depend_on_the_place(new_job: NewJob, algorithm: str) -> None:
     answers = new_job().call(4, "reductions:sums", algorithm=algorithm, sizes=SIZES)
