@@ -135,7 +135,7 @@ class Intake:
         """End what is older than `attempt`."""
         return Orders(messages.WAIT, attempt, "test", hold_seconds=self.hold_seconds)
 
-    def wait(self, condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+    def wait(self, condition: Callable[[], bool], what: str, seconds: float = 200.0) -> None:
         """Wait until heartbeats have made `condition` true."""
         with self.changed:
             assert self.changed.wait_for(condition, seconds), f"waited in vain for {what}: {self.newest}"

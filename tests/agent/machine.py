@@ -32,7 +32,7 @@ class Witness:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(str(self.path))
 
-    def wait(self, count: int = 1, seconds: float = 60.0, **what: Any) -> list[dict[str, Any]]:
+    def wait(self, count: int = 1, seconds: float = 200.0, **what: Any) -> list[dict[str, Any]]:
         """Wait until `count` things with these members have been said."""
         until = time.monotonic() + seconds
         while len(found := self.find(**what)) < count:
@@ -106,7 +106,7 @@ class AgentProcess:
         """All that the agent and its ranks wrote."""
         return self.log.read_text(errors="replace")
 
-    def wait(self, seconds: float = 20.0) -> int:
+    def wait(self, seconds: float = 100.0) -> int:
         """Wait for its end; the exit code."""
         assert self.process is not None
         return self.process.wait(seconds)
@@ -152,7 +152,7 @@ def ours() -> dict[int, str]:
     return found
 
 
-def wait_gone(pid: int, seconds: float = 10.0) -> bool:
+def wait_gone(pid: int, seconds: float = 50.0) -> bool:
     """Wait for the end of a process that is not a child."""
     try:
         descriptor = os.pidfd_open(pid)

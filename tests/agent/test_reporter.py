@@ -42,7 +42,7 @@ class Reporting:
 
     def take(self, version: str) -> Orders:
         """Wait for these orders; the same may come several times."""
-        while (orders := self.orders.get(timeout=10)).version != version:
+        while (orders := self.orders.get(timeout=60)).version != version:
             pass
         return orders
 
@@ -133,23 +133,23 @@ def test_a_refusal_is_said_once_and_tried_again(reporting: Reporting, intake: In
     intake.refusal = (409, "a younger incarnation is here")
     reporting.reporter.start()
     intake.wait(lambda: intake.refused > 0, "a first try")
-    assert reporting.log.get(timeout=1) == "the operator refused the heartbeat: 409 a younger incarnation is here"
+    assert reporting.log.get(timeout=60) == "the operator refused the heartbeat: 409 a younger incarnation is here"
     assert reporting.log.empty()
     with intake.changed:
         intake.refusal = None
-    assert reporting.log.get(timeout=10) == "the operator is back"
+    assert reporting.log.get(timeout=60) == "the operator is back"
 
 
 def test_an_operator_that_goes_and_comes_back(reporting: Reporting, intake: Intake) -> None:
     reporting.reporter.start()
     intake.wait(lambda: len(intake.heartbeats) == 2, "a held request")
     intake.close()
-    away = reporting.log.get(timeout=10)
+    away = reporting.log.get(timeout=60)
     assert "away" in away
     back = Intake(port=intake.port, token=intake.token)
     try:
         back.wait(lambda: len(back.heartbeats) > 1, "heartbeats again", 10)
-        while (line := reporting.log.get(timeout=10)) != "the operator is back":
+        while (line := reporting.log.get(timeout=60)) != "the operator is back":
             assert "away" in line
         assert reporting.log.empty()
     finally:
@@ -159,7 +159,7 @@ def test_an_operator_that_goes_and_comes_back(reporting: Reporting, intake: Inta
 def test_answers_that_are_no_orders_are_an_absence(reporting: Reporting, intake: Intake) -> None:
     intake.answer = lambda *_: (200, b"<html>a proxy</html>")  # type: ignore[method-assign]
     reporting.reporter.start()
-    assert "not JSON" in reporting.log.get(timeout=10)
+    assert "not JSON" in reporting.log.get(timeout=60)
 
 
 def test_a_heartbeat_tells_what_progress_pages_say(reporting: Reporting, tmp_path: Path) -> None:

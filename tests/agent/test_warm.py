@@ -127,7 +127,7 @@ def test_where_the_agent_cannot_serve_the_store_rank_0_does(
     agent("python", "SCRIPTS/ddp.py", "3", "0", ranks=2, **more)
     intake.wait_state(messages.WAITING, 0, W0)
     intake.run(1, [(W0, 2)])
-    assert [said["total"] for said in witness.wait(2, seconds=120, what="end")] == [2, 2]
+    assert [said["total"] for said in witness.wait(2, what="end")] == [2, 2]
     intake.wait_state(messages.FINISHED, 1, W0)
 
 

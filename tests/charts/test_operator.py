@@ -56,7 +56,7 @@ def _create(plane: Plane, namespace: str, name: str, **workers: object) -> None:
     plane.admin.done("POST", path, {**JOB, "metadata": {"name": name}, "spec": spec})
 
 
-def _await(found: Callable[[], object], log: Path, seconds: float = 60) -> None:
+def _await(found: Callable[[], object], log: Path, seconds: float = 200) -> None:
     deadline = time.monotonic() + seconds
     while not found():
         assert time.monotonic() < deadline, log.read_text()

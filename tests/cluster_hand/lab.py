@@ -16,7 +16,7 @@ from .apiserver import ApiServer, Document
 from .operator_process import OperatorProcess
 
 MERGE_PATCH = "application/merge-patch+json"
-SECONDS = 40.0
+SECONDS = 120.0
 TASK = {"task": "trainmaster_trainer.tasks.digits:Digits", "steps": 100, "globalBatchSize": 64}
 
 _addresses = itertools.count(2)

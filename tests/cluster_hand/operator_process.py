@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .apiserver import free_port
 
-READY_SECONDS = 60.0
+READY_SECONDS = 120.0
 
 
 class OperatorProcess:

@@ -78,7 +78,7 @@ def test_no_addresses(text: str) -> None:
 def _operator(**environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "trainmaster", "operator", "--listen=127.0.0.1:0", "--probes=127.0.0.1:0"]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("KUBE")}
-    return subprocess.run(command, env=clean | environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=clean | environment, capture_output=True, text=True, timeout=200, check=False)
 
 
 def test_without_a_cluster_it_says_so_and_ends(tmp_path: Path) -> None:
@@ -98,6 +98,6 @@ def test_a_port_that_is_taken_ends_it(server: ApiServer, tmp_path: Path) -> None
     kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
     command = [sys.executable, "-m", "trainmaster", "operator", f"--probes=127.0.0.1:{server.port}"]
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
     assert ended.returncode == 1
     assert "address already in use" in ended.stderr

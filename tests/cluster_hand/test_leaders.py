@@ -16,7 +16,7 @@ from .lab import Lab
 from .operator_process import OperatorProcess
 
 PODS = ("digits-worker-0-0", "digits-worker-1-0")
-SECONDS = 60.0
+SECONDS = 120.0
 
 Record = Callable[[str, object], None]
 

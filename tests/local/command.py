@@ -24,7 +24,7 @@ from trainmaster.wire import names
 BIN = Path(sys.executable).parent / "trainmaster"
 TASKS = Path(__file__).parent / "tasks"
 MARK = "TRAINMASTER_TEST_MARK"
-PATIENCE = 90.0
+PATIENCE = 200.0
 MEMORY = Path("/dev/shm")  # noqa: S108 where scratch folders are
 
 Line = dict[str, Any]
@@ -274,7 +274,7 @@ def kill(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-def wait_gone(pid: int, seconds: float = 15.0) -> bool:
+def wait_gone(pid: int, seconds: float = 50.0) -> bool:
     """Wait for the end of a process that is not a child of ours."""
     try:
         descriptor = os.pidfd_open(pid)

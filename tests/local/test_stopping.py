@@ -41,13 +41,13 @@ def test_ctrl_c_ends_a_script_that_never_ends(command: Command) -> None:
 
 
 def test_a_second_ctrl_c_ends_ranks_that_do_not_listen(command: Command) -> None:
-    """At once, and nothing is left."""
-    command.start(a_script(STUBBORN, command.folder), "--output", "text")
+    """At once, long before their grace time is over, and nothing is left."""
+    command.start(a_script(STUBBORN, command.folder), "--output", "text", TRAINMASTER_GRACE_SECONDS="3600")
     command.until(lambda line: line["text"] == "on and on")
     command.send(signal.SIGINT)
     command.until(lambda line: "Ctrl-C again" in line["text"])
     command.send(signal.SIGINT)
-    assert command.end(seconds=20) == 130
+    assert command.end() == 130
 
 
 def test_ranks_that_do_not_listen_are_killed_after_their_grace_time(command: Command) -> None:
@@ -55,7 +55,7 @@ def test_ranks_that_do_not_listen_are_killed_after_their_grace_time(command: Com
     command.start(a_script(STUBBORN, command.folder), "--output", "text", TRAINMASTER_GRACE_SECONDS="1")
     command.until(lambda line: line["text"] == "on and on")
     command.send(signal.SIGTERM)
-    assert command.end(seconds=20) == 130
+    assert command.end() == 130
 
 
 @pytest.mark.parametrize("again", [1, 3], ids=["once", "and again"])

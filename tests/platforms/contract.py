@@ -19,7 +19,7 @@ from trainmaster.queueing import Key
 from trainmaster.wire import messages, names
 from trainmaster.wire.messages import Orders
 
-SECONDS = 30.0
+SECONDS = 100.0
 EDITS, REFUSES, DELETES, TELLS = "edits the job", "refuses pods", "deletes jobs", "tells events"
 LOSES = "loses replies"
 

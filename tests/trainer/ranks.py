@@ -23,7 +23,7 @@ from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer.group import Group
 
 HERE = Path(__file__).parent
-PATIENCE = 60.0
+PATIENCE = 200.0
 Options = dict[str, Any]
 
 

@@ -13,7 +13,7 @@ from trainmaster_trainer.transport.service import RefusalError
 
 from tests.transport.harness import Town, echo, listen
 
-PATIENCE = 20.0
+PATIENCE = 100.0
 
 
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)

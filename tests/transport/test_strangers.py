@@ -18,7 +18,7 @@ from trainmaster_trainer.transport.service import STRANGERS
 
 from tests.transport.harness import HOST, KEY, Town, listen, port_of
 
-PATIENCE = 20.0
+PATIENCE = 100.0
 MOST = 1 << 20
 
 
