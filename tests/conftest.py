@@ -1,6 +1,6 @@
 """What holds for all tests: no judgement by the clock, a Ctrl-C that can be tested, and who runs beside whom.
 
-`make test` shares the folders between two processes (pytest-xdist, `--dist=loadgroup`): the cluster's tests mostly
+`make test` shares the folders between two processes (pytest-xdist): the cluster's tests mostly
 wait for pods, which leaves the machine to the others. A folder stays in one process and in its own order, so what a
 session of tests shares (a cluster, an API server, a warm parent, a process to fork from) is started once.
 """
@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from typing_extensions import override
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 # Hypothesis never judges by the clock, which other work moves.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -25,19 +28,28 @@ LONGEST_FIRST = ("cluster", "trainer", "local", "agent", "cluster_hand", "xla", 
 """Groups in the order in which a free process takes them; the rest comes last, as one group."""
 
 
-def _group(item: pytest.Item) -> str:
+def _group(folder: str) -> str:
     """Tests that must follow one another in one process."""
-    folder = item.path.relative_to(HERE).parts[0]
     for shared in (SHARE_A_SERVER, SHARE_A_WARM_PARENT):
         if folder in shared:
             return shared[0]
     return folder if folder in LONGEST_FIRST else "quick"
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order and mark the tests for pytest-xdist; without it they merely run in this order."""
+    """In the order in which groups are taken."""
     order = (*LONGEST_FIRST, "quick")
-    items.sort(key=lambda item: order.index(_group(item)))
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    items.sort(key=lambda item: order.index(_group(item.path.relative_to(HERE).parts[0])))
+
+
+class ByFolder(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
+    """pytest-xdist hands out one group after the other, each as a whole."""
+
+    @override
+    def _split_scope(self, nodeid: str) -> str:
+        return _group(nodeid.split("/")[1])
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    """Asked by pytest-xdist, and by nobody where one process runs all."""
+    return ByFolder(config, log)
