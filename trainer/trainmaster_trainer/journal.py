@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 from trainmaster_trainer.losses import StepLoss
@@ -24,19 +25,32 @@ class Journal:
         self.step = self._metrics.last_step  # the last one that has its line
         progress.start(step, durable_step)
 
-    def stepped(self, step: int, loss: float, samples: int, checkpoint_step: int, figures: Mapping[str, float]) -> None:
-        """A global batch is done. Said twice, it is written once.
+    def stepped(
+        self,
+        step: int,
+        loss: float,
+        samples: int,
+        checkpoint_step: int,
+        figures: Mapping[str, float],
+        *,
+        ended: float | None = None,
+    ) -> None:
+        """A global batch is done, at the moment `ended` of the monotonic clock. Said twice, it is written once.
 
         Raises:
             NonFiniteLossError: its loss is no number. It is written, and those before.
         """
         if step <= self.step:
             return
-        seconds = self._progress.stepped(step, checkpoint_step)
+        now = time.monotonic()
+        ended = now if ended is None else ended
+        seconds = self._progress.stepped(step, checkpoint_step, now=ended)
         self._progress.loss = loss
         self._progress.write()
         speed = round(self._progress.samples_per_second, 1)
-        self._metrics.add(step, loss=loss, samples_per_second=speed, step_seconds=round(seconds, 6), **figures)
+        self._metrics.add(
+            step, loss=loss, samples_per_second=speed, step_seconds=round(seconds, 6), **figures, late=now - ended
+        )
         self._metrics.flush()
         self.step = step
         check_finite([StepLoss(step, loss, seconds, samples)])

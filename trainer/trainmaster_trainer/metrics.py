@@ -47,9 +47,9 @@ class Metrics:
         os.ftruncate(self._descriptor, sum(map(len, lines)))
         self.last_step = int(json.loads(lines[-1])["step"]) if lines else 0
 
-    def add(self, step: int, **values: Any) -> None:
-        """Remember one line."""
-        line = {"step": step, **values, "attempt": self.attempt, "time": round(time.time(), 3)}
+    def add(self, step: int, *, late: float = 0.0, **values: Any) -> None:
+        """Remember one line, of what happened `late` seconds ago."""
+        line = {"step": step, **values, "attempt": self.attempt, "time": round(time.time() - late, 3)}
         self._lines.append(_json(line) + "\n")
 
     def flush(self) -> None:

@@ -56,11 +56,11 @@ class Progress:
         self.enter("train")
         self._ends.append(self._last)
 
-    def stepped(self, step: int, checkpoint_step: int, waited: float = 0.0) -> float:
+    def stepped(self, step: int, checkpoint_step: int, waited: float = 0.0, now: float | None = None) -> float:
         """A step is done, so many seconds of it spent in waiting for peers; how long it took. `write` says so."""
         self.checkpoint_step = max(self.checkpoint_step, checkpoint_step)
-        now = time.monotonic()
-        seconds = now - self._last
+        now = time.monotonic() if now is None else now
+        seconds = max(now - self._last, 0.0)
         self._last = now
         self._ends.append(now)
         self._seconds.append(seconds)

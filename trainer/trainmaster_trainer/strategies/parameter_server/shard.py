@@ -114,8 +114,8 @@ class Shard:
     def _apply_step(self, waiting: Mapping[int, Push]) -> None:
         pushes = [waiting[index] for index in sorted(waiting)]
         samples = sum(push.done.size for push in pushes)
-        total = [torch.zeros_like(buffer) for buffer in self._flat]
-        for push in pushes:
+        total = [first.mul(pushes[0].done.size / samples) for first in pushes[0].tensors[: len(self._flat)]]
+        for push in pushes[1:]:
             for summed, gradient in zip(total, push.tensors, strict=False):
                 summed.add_(gradient, alpha=push.done.size / samples)
         absent = set.intersection(*(set(push.absent) for push in pushes))

@@ -14,7 +14,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from statistics import median
 
 import torch
 
@@ -35,6 +34,7 @@ from trainmaster_trainer.transport.service import RefusalError
 log = logging.getLogger(__name__)
 EXIT_STOPPED = 143
 HOLD_SECONDS = 1.0  # how long a worker's question for a ticket is held open
+LOOK_SECONDS = 0.02  # how often the main thread writes what was done: it must not take the steps' time
 SERVERS_SECONDS = 30.0
 
 
@@ -50,7 +50,11 @@ class Steward:
         self._saved = 0  # of the newest one that was brought to the saver
         self._generation = 0
         self._book: TicketBook | None = None
-        self._changed = threading.Condition()
+        lock = threading.RLock()
+        self._changed = threading.Condition(lock)  # workers wait for it
+        self._due = threading.Condition(lock)  # the main thread waits for it: more than a line is to be written
+        self._moments: dict[int, float] = {}  # when each step ended that is not told yet
+        self._told: Values = dict.fromkeys(("loss", "speed", "seconds"), "nan")
         self._unsettled = False  # a server has started since the last generation
         self._ended = self._over = False
         self._result: dict[str, float] | None = None
@@ -78,6 +82,7 @@ class Steward:
         with self._changed:
             self._unsettled = True
             self._changed.notify_all()
+            self._due.notify_all()
 
     def gone(self, caller: Caller) -> None:
         """A process hung up: its ticket goes to another."""
@@ -107,10 +112,19 @@ class Steward:
         if self._book is None or values.get("generation") != self._generation:
             return
         if values.get("done"):
-            self._book.done(Ticket(*values["ticket"]), Done(*values["done"]))
-            self._changed.notify_all()
+            self._count(self._book, Ticket(*values["ticket"]), Done(*values["done"]))
         elif values.get("ticket"):
             self._book.refuse(caller)
+
+    def _count(self, book: TicketBook, ticket: Ticket, done: Done) -> None:
+        before = book.complete
+        book.done(ticket, done)
+        if book.complete > before:
+            now = time.monotonic()
+            self._moments |= dict.fromkeys(range(before + 1, book.complete + 1), now)
+            self._changed.notify_all()
+        if self._is_pressing():
+            self._due.notify_all()
 
     def _take(self, caller: Caller) -> Ticket | None:
         if self._book is None or self._unsettled:
@@ -122,18 +136,9 @@ class Steward:
         return self._book.take(caller, min(shares, self._plan.global_batch_size))
 
     def _reply(self, name: str, values: Values) -> Message:
-        progress = self._member.progress
-        book = self._book
-        seconds = median(progress.step_times) if progress.step_times else float("nan")
-        told = {
-            "generation": self._generation,
-            "complete": book.complete if book else 0,
-            "loss": str(progress.loss),
-            "speed": str(progress.samples_per_second),
-            "seconds": str(seconds),
-            "saved": self._saver.committed_step,
-        }
-        return Message(name, {**told, **values})
+        complete = self._book.complete if self._book else 0
+        counts = {"generation": self._generation, "complete": complete, "saved": self._saver.committed_step}
+        return Message(name, {**self._told, **counts, **values})
 
     def _claim(self, _caller: Caller, values: Values) -> Message:
         current = self._book is not None and values["generation"] == self._generation
@@ -146,7 +151,7 @@ class Steward:
 
     def _take_result(self, _caller: Caller, values: Values) -> Message:
         self._result = dict(values["figures"])
-        self._changed.notify_all()
+        self._due.notify_all()
         self._changed.wait_for(lambda: self._over, HOLD_SECONDS * 10)
         return Message("ok" if self._over else "later")
 
@@ -157,7 +162,7 @@ class Steward:
         self._saver.prepare()
         while True:
             with self._changed:
-                self._changed.wait_for(self._something_to_do, 0.2)
+                self._due.wait_for(self._is_pressing, LOOK_SECONDS)
             self._member.check()
             self._member.seen(self._journal.step if self._journal else 0)
             try:
@@ -169,12 +174,10 @@ class Steward:
                 self._saver.wait(needed=False)
                 return 0 if self._over else EXIT_STOPPED
 
-    def _something_to_do(self) -> bool:
-        if self._unsettled or (self._result is not None and not self._over):
-            return True
-        told = self._journal.step if self._journal else 0
+    def _is_pressing(self) -> bool:
         book = self._book
-        return book is not None and (book.complete > told or book.complete >= book.gate > self._cut)
+        at_gate = book is not None and book.complete >= book.gate > self._cut
+        return at_gate or self._unsettled or (self._result is not None and not self._over)
 
     def _turn(self) -> None:
         if self._unsettled:
@@ -209,13 +212,20 @@ class Steward:
             finished = self._book.finished()
         for step, shares in finished:
             self._tell_step(step, shares)
+        if finished:
+            progress = self._member.progress
+            speeds = {"speed": progress.samples_per_second, "seconds": progress.step_seconds}
+            self._told = {name: str(figure) for name, figure in {"loss": progress.loss, **speeds}.items()}
 
     def _tell_step(self, step: int, shares: list[Done]) -> None:
         if self._journal is None:
             return
         size = sum(done.size for done in shares)
         loss = sum(done.loss * done.size for done in shares) / max(size, 1)
-        self._journal.stepped(step, loss, size, self._saver.committed_step, {"staleness": self._own.staleness})
+        ended = self._moments.pop(step, None)
+        self._journal.stepped(
+            step, loss, size, self._saver.committed_step, {"staleness": self._own.staleness}, ended=ended
+        )
 
     def _save(self, step: int) -> None:
         """A cut at `step`: nothing beyond it has begun, everything up to it is in all shards."""
@@ -261,6 +271,7 @@ class Steward:
         with self._changed:
             self._unsettled = False
             self._book = None
+            self._moments.clear()
             self._cut = self._saved  # a cut that was not fetched is lost
             self._generation = int.from_bytes(torch.randint(0, 256, (6,)).to(torch.uint8).numpy().tobytes(), "little")
         generation = {"generation": self._generation}

@@ -43,15 +43,13 @@ def train(member: Member) -> int:
 
 def _work(member: Member) -> int:
     worker = Worker(member)
-    said: Values = {}
-    while True:
-        order = worker.next(said)
-        if order.name == "end":
-            worker.finish(bool(order.values["evaluate"]))
-            return 0
-        if order.name == "leave":
-            return EXIT_STOPPED
-        said = worker.work(order) if order.name == "ticket" else {}
+    order = worker.next({})
+    while order.name not in ("end", "leave"):
+        order = worker.work(order) if order.name == "ticket" else worker.next({})
+    if order.name == "leave":
+        return EXIT_STOPPED
+    worker.finish(bool(order.values["evaluate"]))
+    return 0
 
 
 class Worker:
@@ -94,17 +92,23 @@ class Worker:
             progress.enter("load")  # waiting for others is no hang of ours
         progress.enter(progress.phase if order.name != "ticket" else "train", values["saved"])
 
-    def work(self, order: Message) -> Values:
-        """Compute a ticket and bring it to the servers; what to say of it."""
+    def work(self, order: Message) -> Message:
+        """Compute a ticket and bring it to the servers; what to do next."""
         ticket = Ticket(*order.values["ticket"])
         generation = {"generation": order.values["generation"], "ticket": ticket}
-        self._pull()
+        if order.tensors:
+            self._parts[0].take_over(order.tensors)
+        else:
+            self._pull()
         batch = self._batches.take(ticket.step, Share(ticket.index, ticket.of))
-        loss = self._gradient(batch)
+        loss = float(self._gradient(batch))
         if self._options.spare and not self._may_push(generation):
-            return generation
-        pushed = self._push(generation, float(loss), batch)
-        return {**generation, "done": [float(loss), batch.size]} if pushed else generation
+            return self.next(generation)
+        result = {**generation, "done": [loss, batch.size]}
+        values = {**result, "fraction": batch.fraction_done}
+        if len(self._servers) == 1:
+            return self._step(values)
+        return self.next(result if self._push(values) else generation)
 
     def _gradient(self, batch: Batch) -> Tensor:
         self._seen.clear()
@@ -120,15 +124,27 @@ class Worker:
         )
         return bool(answer.values["accepted"])
 
-    def _push(self, generation: Values, loss: float, batch: Batch) -> bool:
+    def _step(self, values: Values) -> Message:
+        """One server has shard and tickets: the gradient goes there, the next ticket and its model come back."""
+        rank, part = self._servers[0], self._parts[0]
+        stopping = {"stopping": self._member.stop.is_set()}
+        question = Question(self._gradient_message("step", 0, {**values, **stopping}), part.received)
+        order = self._ask({rank: question})[rank]
+        self._tell(order)
+        return order
+
+    def _push(self, values: Values) -> bool:
         """Whether all servers have it."""
-        values = {**generation, "done": [loss, batch.size], "fraction": batch.fraction_done}
-        questions = {}
-        for rank, part in zip(self._servers, self._parts, strict=True):
-            buffers = [buffer.cpu().contiguous() for buffer in self._buffers] if rank == self._servers[0] else []
-            absent = [name for name in part.names if name not in self._seen]
-            questions[rank] = Question(Message("push", {**values, "absent": absent}, [*part.gradient(), *buffers]))
+        questions = {
+            rank: Question(self._gradient_message("push", index, values)) for index, rank in enumerate(self._servers)
+        }
         return "stale" not in {answer.name for answer in self._ask(questions).values()}
+
+    def _gradient_message(self, name: str, index: int, values: Values) -> Message:
+        part = self._parts[index]
+        absent = [name for name in part.names if name not in self._seen]
+        buffers = [] if index else [buffer.cpu().contiguous() for buffer in self._buffers]
+        return Message(name, {**values, "absent": absent}, [*part.gradient(), *buffers])
 
     def _pull(self, with_buffers: bool = False) -> None:
         questions = {}
