@@ -34,12 +34,14 @@ def train(member: Member) -> int:
     while peer.census.samples < peer.goal and not peer.closed:
         member.check()
         peer.train()
-        peer.average()
+        peer.average_meanwhile()
         scribe.tell()
         member.seen(min(peer.census.step, peer.plan.steps))
         if member.stop.is_set():
+            peer.end_average()
             scribe.save_and_leave()
             return EXIT_STOPPED
+    peer.end_average()
     return _end(peer, scribe)
 
 

@@ -1,4 +1,8 @@
-"""The worker's loop: a step of its own, then an average with random others; in between it answers those who ask it."""
+"""A worker: steps of its own, averages with random others beside them, answers to those who ask it.
+
+The average after a step travels while the next gradient is computed, as in AD-PSGD; the next average waits for it. A
+gradient may then be of a model from before one average more, which is the bargain that `_update` speaks of.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import logging
 import random
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -55,6 +60,8 @@ class Peer:
         self.goal = self.plan.steps * self.plan.global_batch_size
         self._turn = 0
         self._meetings = 0
+        self._averager = ThreadPoolExecutor(max_workers=1, thread_name_prefix="average")
+        self._averaging: Future[None] | None = None
         self._given: dict[int, tuple[str, list[Tensor]]] = {}  # half steps, until their asker has them
         self._open: dict[int, tuple[Place | None, Message]] = {}
         self.finished: set[int] = set()
@@ -177,6 +184,16 @@ class Peer:
         for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate * factor
         self._optimizer.step()
+
+    def average_meanwhile(self) -> None:
+        """Begin an average, when the one before is over."""
+        self.end_average()
+        self._averaging = self._averager.submit(self.average)
+
+    def end_average(self) -> None:
+        """Wait for the average that is under way."""
+        if self._averaging is not None:
+            self._averaging.result()
 
     def average(self) -> None:
         """Meet as many others as the YAML says, at random among those who answer."""
