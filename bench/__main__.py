@@ -24,6 +24,7 @@ NAMES = (
     "pod_loss",
     "reproducible",
     "restart",
+    "servers",
     "step_time",
     "straggler",
     "throughput",

@@ -1,4 +1,4 @@
-"""Tasks of the measurements: noise through a perceptron, or a step that only sleeps."""
+"""Tasks of the measurements: noise through a perceptron or through wide layers, or a step that only sleeps."""
 
 import os
 import time
@@ -36,3 +36,12 @@ class Noise(Task):
     @override
     def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         return torch.optim.SGD(parameters, lr=0.001, momentum=0.9)
+
+
+class Wide(Noise):
+    """12 equal tensors, 1.2 MB: as many bytes for each of 1, 2, 3 or 4 servers, and little to compute."""
+
+    @override
+    def model(self) -> nn.Module:
+        layers = [nn.Linear(160, 160, bias=False) for _ in range(12)]
+        return nn.Sequential(nn.ZeroPad1d((0, 96)), *layers)

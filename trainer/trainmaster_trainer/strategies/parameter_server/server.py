@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from trainmaster_trainer.independent import Member
 from trainmaster_trainer.strategies.parameter_server.compression import unpack_all
@@ -66,6 +67,7 @@ class Server:
         self._copied_by: bytes | None = None  # the life of the backup that has everything
         self._edition = ""  # which of its primary's exports the copy here goes back to
         self._exports = 0
+        self._copier = ThreadPoolExecutor(max_workers=1, thread_name_prefix="to copy")
         self._installed = threading.Condition(self.shards[self._neighbour].lock)
         self._generation = 0
         self._ready = threading.Event()
@@ -157,9 +159,10 @@ class Server:
         with self.own.lock:
             if request.values["generation"] != self._generation or not self._ready.is_set():
                 return Message("stale")
-            if self.own.push(push):
-                self._pass_on(push)
-            return Message("ok")
+            copied = self._pass_on(push) if self.own.push(push) else None
+        if copied is not None:
+            copied.result()  # before the worker hears "ok", the copy has it too; others are served meanwhile
+        return Message("ok")
 
     def _step(self, caller: Caller, request: Message) -> Message:
         """Push, next ticket and pull in one, where there is one server: each round trip costs two wake-ups."""
@@ -177,17 +180,25 @@ class Server:
 
     # The copy: this server's shard at its neighbour, and the neighbour's here.
 
-    def _pass_on(self, push: Push) -> None:
-        """Before the worker hears "ok", the copy has it too. A copy that is away must fetch all when it is back."""
+    def _pass_on(self, push: Push) -> Future[None] | None:
+        """Send it to the copy, in the order in which pushes were taken in."""
         if self._copied_by is None:
+            return None
+        values = {**push.values(), "edition": self._edition_now, "keeper": self._copied_by.hex()}
+        return self._copier.submit(self._send_to_copy, Message("copy push", values, push.tensors))
+
+    def _send_to_copy(self, message: Message) -> None:
+        """A copy that is away must fetch all when it is back, and then has what was still to be sent."""
+        if self._copied_by is None or message.values["edition"] != self._edition_now:
             return
         backup = self._member.directory.servers[(self.index + 1) % self._count]
-        values = {**push.values(), "edition": self._edition_now, "keeper": self._copied_by.hex()}
         try:
-            self._member.links.ask(backup, Message("copy push", values, push.tensors), 0.0, PATIENCE)
+            self._member.links.ask(backup, message, 0.0, PATIENCE)
         except (PeerLostError, PeerRefusedError) as error:
             log.warning("The copy of this shard is away: %s", error)
-            self._copied_by = None
+            with self.own.lock:
+                if message.values["edition"] == self._edition_now:
+                    self._copied_by = None
 
     def _push_to_copy(self, _caller: Caller, request: Message) -> Message:
         wanted = request.values["edition"]
