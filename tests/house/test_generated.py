@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+import yaml
 from trainmaster.advice.textbook import TEXTBOOK
 from trainmaster.api.generate import ROOT, generated
-from trainmaster.api.strategy import StrategyType
+from trainmaster.api.strategy import Strategy, StrategyType
 
 from docs import strategy_pages
+from docs.strategy_costs import COSTS
 from docs.strategy_pictures import PICTURES
 
 FILES = generated()
@@ -38,4 +40,10 @@ def test_the_strategies_page_quotes_the_table_and_the_results() -> None:
 
 
 def test_every_strategy_has_a_row_and_a_picture() -> None:
-    assert set(TEXTBOOK) == set(PICTURES) == set(get_args(StrategyType))
+    assert set(TEXTBOOK) == set(PICTURES) == set(COSTS) == set(get_args(StrategyType))
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_the_page_of_a_strategy_shows_a_good_yaml_and_its_source(name: str) -> None:
+    assert Strategy.model_validate(yaml.safe_load(COSTS[name].yaml)).type == name
+    assert (ROOT / "trainer" / "trainmaster_trainer" / "strategies" / COSTS[name].source).exists()
