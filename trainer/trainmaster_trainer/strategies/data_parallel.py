@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
@@ -31,6 +31,7 @@ from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.strategies.strategy import Snapshots, WholeModel
+from trainmaster_trainer.strategies.used import all_used, check_dense
 from trainmaster_trainer.task import Task
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,12 @@ _NEW = "forward_sync_buffers" in inspect.signature(DistributedDataParallel.__ini
 _BUFFERS_ARE_OURS: dict[str, Any] = {"forward_sync_buffers" if _NEW else "broadcast_buffers": False}
 # A gradient is a view of its bucket: it need not be copied back out of it, and is there only once.
 _OPTIONS: dict[str, Any] = {**_BUFFERS_ARE_OURS, "gradient_as_bucket_view": True}
+_UNFINISHED = "Expected to have finished reduction in the prior iteration"
+_CHANGED = (
+    "The loss of the last step did not depend on every parameter that the first step's loss depended on, so this rank "
+    "has sent no gradient of them and the others wait for it. Let every loss depend on all of them (adding 0 * "
+    "parameter.sum() is enough), or choose LocalSGD, CentralStorage, ParameterServer or Gossip."
+)
 
 
 class DataParallel(WholeModel):
@@ -47,29 +54,38 @@ class DataParallel(WholeModel):
 
     snapshots = Snapshots.REPLICATED
     settles = True
+    replica: DistributedDataParallel
 
     def replicate(self, task: Task, group: Group, algorithm: str, compression: str) -> None:
         """Make the model on every rank, equal to rank 0's, and connect the ranks."""
         self.share = Share(group.rank, group.world_size)
         self.build(task, group)
         self.gradients = Gradients(group, algorithm, compression)
-        self.replica = DistributedDataParallel(self.model, **_OPTIONS)  # sends rank 0's weights to all
-        self.gradients.attach(self.replica)
+        check_dense("a mean of gradients", self.model)
+        self._connect(find_unused_parameters=False)
+        self._looked = False
         self._rehearse = False
         self._remember: Callable[[], None] | None = None
         if self.gradients.remembers:
             self.snapshots = Snapshots.PER_RANK  # type: ignore[misc]
 
+    def _connect(self, *, find_unused_parameters: bool) -> None:
+        options = {**_OPTIONS, "find_unused_parameters": find_unused_parameters}
+        self.replica = DistributedDataParallel(self.model, **options)  # sends rank 0's weights to all
+        self.gradients.attach(self.replica)
+
     @override
     def step(self, batch: Batch) -> Tensor | None:
         if self._rehearse:
             self._rehearsal(batch)
-        loss = self._loss(batch)
         try:
+            loss = self._loss(batch)
             self.update(loss * batch.weight(self.group.world_size), batch.fraction_done)
-        except RuntimeError:
+        except RuntimeError as error:
             if self.gradients.failure:  # which DDP shows as a type error of its own
                 raise self.gradients.failure from None
+            if _UNFINISHED in str(error):
+                raise RuntimeError(_CHANGED) from None
             raise
         self.gradients.stepped()
         self._equalize_buffers()
@@ -122,6 +138,20 @@ class DataParallel(WholeModel):
             log.info("Exchanged gradients: %d bytes sent, %d bytes received.", traffic.sent, traffic.received)
 
     def _loss(self, batch: Batch) -> Tensor:
+        if self._looked:
+            return self._forward(batch)
+        self._looked = True
+        before = Moment(self.model)
+        loss = self._forward(batch)
+        if all_used(loss, self.model.parameters(), self.group):
+            return loss
+        before.come_back()
+        del self.replica, loss  # and with it the hooks on the parameters
+        # The new one looks at the graph of every step, and asks the others which parameters they used.
+        self._connect(find_unused_parameters=True)
+        return self._forward(batch)
+
+    def _forward(self, batch: Batch) -> Tensor:
         return self.task.loss(self.replica(batch.inputs), batch.targets)
 
     def _equalize_buffers(self) -> None:
@@ -137,16 +167,29 @@ class DataParallel(WholeModel):
         order the ranks' numbers are added, by most algorithms. A process that resumes would take its first step with
         unsorted buckets and end in other bits than one that never stopped.
         """
-        generators = randomness.capture()
-        buffers = [buffer.clone() for buffer in self.model.buffers()]
+        before = Moment(self.model)
         self._loss(batch).backward()  # type: ignore[no-untyped-call]
-        for buffer, before in zip(self.model.buffers(), buffers, strict=True):
-            buffer.copy_(before)
-        randomness.restore(generators)
+        before.come_back()
         self.gradients.stepped()
         if self._remember:
             self._remember()
         self._rehearse = False
+
+
+class Moment:
+    """What a forward pass changes besides gradients, to be put back: random numbers and buffers."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._generators = randomness.capture()
+        self._buffers = [buffer.clone() for buffer in model.buffers()]
+
+    def come_back(self) -> None:
+        """As it was."""
+        with torch.no_grad():
+            for buffer, before in zip(self._model.buffers(), self._buffers, strict=True):
+                buffer.copy_(before)
+        randomness.restore(self._generators)
 
 
 def compression_of(options: Mapping[str, Any], native: bool) -> str:

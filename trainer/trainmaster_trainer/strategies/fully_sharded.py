@@ -27,6 +27,7 @@ from trainmaster_trainer.group import Group
 from trainmaster_trainer.strategies.axes import Axes
 from trainmaster_trainer.strategies.partitioned import Partitioned
 from trainmaster_trainer.strategies.strategy import check_options
+from trainmaster_trainer.strategies.used import check_dense
 from trainmaster_trainer.task import Task
 
 
@@ -66,6 +67,7 @@ def shard(model: nn.Module, layers: list[nn.Module], mesh: DeviceMesh) -> nn.Mod
     Raises:
         ConfigurationError: a parameter has no dimension to cut.
     """
+    check_dense("a model that is spread over ranks", model)
     for name, parameter in model.named_parameters():
         if parameter.dim() == 0:
             raise ConfigurationError(

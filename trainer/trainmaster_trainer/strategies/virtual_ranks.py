@@ -26,6 +26,7 @@ from trainmaster_trainer.data import Batch, Share, part_of
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.strategies.strategy import Snapshots, WholeModel
+from trainmaster_trainer.strategies.used import check_dense
 from trainmaster_trainer.task import Task
 
 VIRTUAL_RANKS = 8  # a power of two, so that the tree is complete
@@ -57,6 +58,7 @@ class VirtualRanks(WholeModel):
         first, end = self._mine
         self.share = Share(first, VIRTUAL_RANKS, parts=end - first)
         self.build(task, group)
+        check_dense("a reproducible sum", self.model)
         self._trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
     @override
@@ -97,15 +99,17 @@ class VirtualRanks(WholeModel):
         return Subtree(virtual, 1, self._gradients()), loss.detach() * ((end - first) / batch.size)
 
     def _gradients(self) -> Tensor:
-        """All gradients in one vector; zeros where the loss does not depend on a parameter."""
-        found = (torch.zeros_like(one) if one.grad is None else one.grad for one in self._trained)
-        return torch.cat([gradient.flatten() for gradient in found])
+        """All gradients in one vector, zeros where the loss does not depend on a parameter; then 1 for each it does."""
+        found = [torch.zeros_like(one) if one.grad is None else one.grad for one in self._trained]
+        have = torch.tensor([one.grad is not None for one in self._trained], device=self.group.device)
+        return torch.cat([*(gradient.flatten() for gradient in found), have.to(found[0].dtype)])
 
     def _put_gradients(self, total: Tensor) -> None:
+        """Those of the whole batch. Where no share's loss depends on a parameter, there is none."""
         sizes = [parameter.numel() for parameter in self._trained]
-        for parameter, gradient in zip(self._trained, torch.split(total, sizes), strict=True):
-            if parameter.grad is not None:
-                parameter.grad.copy_(gradient.view_as(parameter))
+        *gradients, had = torch.split(total, [*sizes, len(sizes)])
+        for parameter, gradient, any_had in zip(self._trained, gradients, had.tolist(), strict=True):
+            parameter.grad = gradient.view_as(parameter).to(parameter.dtype, copy=True) if any_had else None
 
     def _put_buffers(self, values: Sequence[Tensor]) -> None:
         for buffer, value in zip(self.model.buffers(), values, strict=True):

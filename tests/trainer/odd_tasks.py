@@ -1,0 +1,111 @@
+"""Models as people have them: parameters without use, tied ones, rows that are seldom touched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from small_tasks import Line  # type: ignore[import-not-found]  # a user's module, beside this one
+from torch import Tensor, nn
+from typing_extensions import override
+
+
+class WithUnused(Line):
+    """Of its parameters one is never used, one is not trained; a buffer counts, in whole numbers."""
+
+    @override
+    def model(self) -> nn.Module:
+        return Unused()
+
+
+class WithExperts(Line):
+    """Each sample goes to one of five experts, so that a small share of a batch leaves some without a sample."""
+
+    @override
+    def model(self) -> nn.Module:
+        return Experts()
+
+
+class WithTiedWeights(Line):
+    """The same matrix twice."""
+
+    @override
+    def model(self) -> nn.Module:
+        model = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3), nn.Linear(3, 1))
+        model[2].weight = model[0].weight
+        return model
+
+
+class WithSparseRows(Line):
+    """An embedding whose gradients name rows."""
+
+    @override
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Embedding(50, 8, sparse=True), nn.Flatten(), nn.Linear(24, 1))
+
+    @override
+    def dataset(self) -> tuple[Tensor, Tensor]:
+        words = torch.randint(0, 50, (37, 3), generator=torch.Generator().manual_seed(0))
+        return words, words.sum(dim=1, keepdim=True) / 100
+
+    @override
+    def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, lr=0.01)
+
+
+class Changing(Line):
+    """From some step on, rank 1's loss does not depend on the bias any more."""
+
+    @override
+    def model(self) -> nn.Module:
+        return Forgetful()
+
+
+class Unused(nn.Module):
+    """A line, and what nobody needs."""
+
+    count: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line, self.dead = nn.Linear(3, 1), nn.Linear(2, 2)
+        self.frozen = nn.Parameter(torch.ones(1), requires_grad=False)
+        self.register_buffer("count", torch.zeros((), dtype=torch.long))
+
+    @override
+    def forward(self, points: Tensor) -> Tensor:
+        self.count += 1
+        return self.line(points) * self.frozen  # type: ignore[no-any-return]
+
+
+class Experts(nn.Module):
+    """The first coordinate chooses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList(nn.Linear(3, 1) for _ in range(5))
+
+    @override
+    def forward(self, points: Tensor) -> Tensor:
+        chosen = ((points[:, 0] + 2).clamp(0, 3.9) / 4 * len(self.experts)).long()
+        answers = torch.zeros(len(points), 1)
+        for number, expert in enumerate(self.experts):
+            if (mine := chosen == number).any():
+                answers[mine] = expert(points[mine])
+        return answers
+
+
+class Forgetful(nn.Module):
+    """Uses its bias three times on rank 1, and always on the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = nn.Linear(3, 1, bias=False)
+        self.bias = nn.Parameter(torch.zeros(1))
+        self.times = 0
+
+    @override
+    def forward(self, points: Tensor) -> Any:
+        self.times += 1
+        forgets = torch.distributed.get_rank() == 1 and self.times > 3
+        return self.line(points) if forgets else self.line(points) + self.bias

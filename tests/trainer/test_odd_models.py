@@ -1,0 +1,64 @@
+"""Models with parameters that are unused, tied, or used now and then train alike under every strategy.
+
+What a strategy cannot carry is refused with a cure.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.trainer.ranks import NewJob, Options
+
+# (name, strategy and its options, ranks, of which so many are one worker's)
+STRATEGIES: dict[str, tuple[Options, int, int]] = {
+    "Native": ({"strategy": "AllReduce"}, 3, 1),
+    "Ring": ({"strategy": "AllReduce", "strategy_options": {"algorithm": "Ring"}}, 2, 1),
+    "Mirrored": ({"strategy": "Mirrored"}, 2, 2),
+    "CentralStorage": ({"strategy": "CentralStorage"}, 2, 2),
+    "FullySharded": ({"strategy": "FullySharded"}, 2, 1),
+    "reproducible": ({"strategy": "AllReduce", "reproducible": True}, 3, 1),
+    "LocalSGD": ({"strategy": "LocalSGD", "strategy_options": {"every": 1, "outer": "Average"}}, 1, 1),
+}
+DENSE = ("Native", "Mirrored", "CentralStorage", "FullySharded", "reproducible")
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("task", ["WithUnused", "WithTiedWeights", "WithExperts"])
+def test_the_losses_are_those_of_one_device(new_job: NewJob, task: str, name: str) -> None:
+    strategy, ranks, inside = STRATEGIES[name]
+    plan: Options = {"task": f"odd_tasks:{task}", "global_batch_size": 6, "steps": 8, "checkpoint_every": 8}
+    expected = new_job("one", **plan, strategy="OneDevice").run(1)
+    job = new_job("many", **plan, **strategy).run(ranks, ranks_per_pod=inside)
+    assert job.losses() == pytest.approx(expected.losses(), rel=1e-4)
+
+
+@pytest.mark.parametrize("task", ["WithUnused", "WithExperts"])
+def test_resumed_is_undisturbed_bit_by_bit(new_job: NewJob, task: str) -> None:
+    plan: Options = {"task": f"odd_tasks:{task}", "global_batch_size": 6, "strategy": "AllReduce"}
+    whole = new_job("whole", **plan).but(steps=9).run(3)
+    job = new_job("parts", **plan).but(steps=4).run(3).but(steps=9).run(3, attempt=2)
+    assert job.manifest(9)["model_sha256"] == whole.manifest(9)["model_sha256"]
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_gradients_that_name_rows_are_refused(new_job: NewJob, name: str) -> None:
+    strategy, ranks, inside = STRATEGIES[name]
+    running = new_job(task="odd_tasks:WithSparseRows", **strategy).start(ranks, ranks_per_pod=inside)
+    assert 78 in running.wait()
+    assert "spec.training.task: the layer '0' has sparse gradients" in running.output()
+    assert "sparse=False" in running.output()
+
+
+def test_local_sgd_trains_them(new_job: NewJob) -> None:
+    plan: Options = {"task": "odd_tasks:WithSparseRows", "steps": 8, "global_batch_size": 6}
+    expected = new_job("one", **plan, strategy="OneDevice").run(1).losses()
+    options = {"every": 1, "outer": "Average"}
+    assert new_job("two", **plan, strategy="LocalSGD", strategy_options=options).run(2).losses() == pytest.approx(
+        expected, rel=1e-4
+    )
+
+
+def test_a_loss_that_depends_on_less_later_on_says_so(new_job: NewJob) -> None:
+    running = new_job(task="odd_tasks:Changing", strategy="AllReduce", steps=50).start(2)
+    assert 1 in running.wait()
+    assert "did not depend on every parameter that the first step's loss depended on" in running.output()
