@@ -41,9 +41,8 @@ _NEW = "forward_sync_buffers" in inspect.signature(DistributedDataParallel.__ini
 _BUFFERS_ARE_OURS: dict[str, Any] = {"forward_sync_buffers" if _NEW else "broadcast_buffers": False}
 # A gradient is a view of its bucket: it need not be copied back out of it, and is there only once.
 _OPTIONS: dict[str, Any] = {**_BUFFERS_ARE_OURS, "gradient_as_bucket_view": True}
-_UNFINISHED = "Expected to have finished reduction in the prior iteration"
 _CHANGED = (
-    "The loss of the last step did not depend on every parameter that the first step's loss depended on, so this rank "
+    "The loss of this step did not depend on every parameter that the first step's loss depended on, so this rank "
     "has sent no gradient of them and the others wait for it. Let every loss depend on all of them (adding 0 * "
     "parameter.sum() is enough), or choose LocalSGD, CentralStorage, ParameterServer or Gossip."
 )
@@ -63,13 +62,14 @@ class DataParallel(WholeModel):
         self.gradients = Gradients(group, algorithm, compression)
         check_dense("a mean of gradients", self.model)
         self._connect(find_unused_parameters=False)
-        self._looked = False
+        self._looked = False  # for parameters that the loss does not depend on
         self._rehearse = False
         self._remember: Callable[[], None] | None = None
         if self.gradients.remembers:
             self.snapshots = Snapshots.PER_RANK  # type: ignore[misc]
 
     def _connect(self, *, find_unused_parameters: bool) -> None:
+        self._all_used = not find_unused_parameters
         options = {**_OPTIONS, "find_unused_parameters": find_unused_parameters}
         self.replica = DistributedDataParallel(self.model, **options)  # sends rank 0's weights to all
         self.gradients.attach(self.replica)
@@ -81,15 +81,18 @@ class DataParallel(WholeModel):
         try:
             loss = self._loss(batch)
             self.update(loss * batch.weight(self.group.world_size), batch.fraction_done)
-        except RuntimeError as error:
+        except RuntimeError:
             if self.gradients.failure:  # which DDP shows as a type error of its own
                 raise self.gradients.failure from None
-            if _UNFINISHED in str(error):
-                raise RuntimeError(_CHANGED) from None
             raise
         self.gradients.stepped()
         self._equalize_buffers()
         return loss.detach()
+
+    @override
+    def check_gradients(self) -> None:
+        if self._all_used and any(one.requires_grad and one.grad is None for one in self.model.parameters()):
+            raise RuntimeError(_CHANGED)
 
     @override
     def state(self) -> State:

@@ -130,7 +130,12 @@ class WholeModel(Strategy):
         self._gradients_ready = 0.0
         loss.backward()  # type: ignore[no-untyped-call]
         self.waited = time.monotonic() - self._gradients_ready if self._gradients_ready else 0.0
+        self.check_gradients()
         self.optimizer.step()
+
+    def check_gradients(self) -> None:
+        """Called between the backward pass and the optimizer's step; whoever has doubts raises."""
+        return
 
     def _note_when_gradients_are_ready(self) -> None:
         """The first layer's gradient comes last; what a backward pass does after it is to wait for the peers'.
