@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from small_tasks import Line  # type: ignore[import-not-found]  # a user's module, beside this one
 from torch import Tensor, nn
 from typing_extensions import override
+
+if TYPE_CHECKING:
+    from tests.trainer.small_tasks import Line
+else:  # a user's module, beside this one
+    from small_tasks import Line
 
 
 class WithUnused(Line):
@@ -109,3 +113,11 @@ class Forgetful(nn.Module):
         self.times += 1
         forgets = torch.distributed.get_rank() == 1 and self.times > 3
         return self.line(points) if forgets else self.line(points) + self.bias
+
+
+class WithClosure(Line):
+    """An optimizer that wants to compute the loss itself, as often as it likes."""
+
+    @override
+    def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.LBFGS(parameters)

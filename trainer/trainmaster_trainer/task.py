@@ -153,6 +153,26 @@ def make_model(task: Task) -> nn.Module:
     return model
 
 
+def make_optimizer(task: Task, parameters: list[nn.Parameter]) -> Optimizer:
+    """A task's optimizer, as every strategy uses it: one backward pass, one step.
+
+    Raises:
+        ConfigurationError: it is none, or it wants to compute the loss itself.
+    """
+    optimizer: object = task.optimizer(parameters)
+    name = type(task).__name__
+    if not isinstance(optimizer, Optimizer):
+        raise ConfigurationError(
+            f"spec.training.task: optimizer() of {name} gave {type(optimizer).__name__}. Return an Optimizer."
+        )
+    if any(one.default is one.empty for one in inspect.signature(optimizer.step).parameters.values()):
+        raise ConfigurationError(
+            f"spec.training.task: the optimizer of {name}, {type(optimizer).__name__}, computes the loss several times "
+            "in one step, which no strategy does. Choose one that takes a step after one backward pass, such as AdamW."
+        )
+    return optimizer
+
+
 def load_task(reference: str, arguments: Mapping[str, Any]) -> Task:
     """The task that `spec.training.task` and `spec.training.arguments` name.
 

@@ -12,7 +12,7 @@ from trainmaster.wire.measured import Timing
 
 from trainmaster_trainer.data import Batch, Batches, Share
 from trainmaster_trainer.measure.layers import layers_of, slowest_stages
-from trainmaster_trainer.task import Task, make_model
+from trainmaster_trainer.task import Task, make_model, make_optimizer
 
 _SECONDS = 1.0  # of trying, for each batch size
 _WARM_UP = 2
@@ -32,7 +32,7 @@ def measure_compute(task: Task, batch_size: int) -> tuple[tuple[Timing, ...], tu
     torch.set_num_threads(1)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = make_model(task).to(device)
-    optimizer = task.optimizer(list(model.parameters()))
+    optimizer = make_optimizer(task, list(model.parameters()))
     sizes = sorted({max(1, batch_size // part) for part in _FRACTIONS})
     timings = tuple(_time(task, model, optimizer, size, device) for size in sizes)
     inputs = Batches(task.dataset(), sizes[0], 1, 0, device).take(1, Share(0, 1)).inputs

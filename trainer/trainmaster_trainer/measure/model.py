@@ -12,7 +12,7 @@ from trainmaster.wire.measured import ModelFacts
 from trainmaster_trainer.data import Batches, Share
 from trainmaster_trainer.measure.layers import boundary_bytes, layers_of, size_of
 from trainmaster_trainer.strategies.stages import blocks_of
-from trainmaster_trainer.task import Task, make_model
+from trainmaster_trainer.task import Task, make_model, make_optimizer
 
 _TRIED_SAMPLES = 2
 _PROBE = 64  # numbers in the parameter that shows what the optimizer keeps
@@ -48,7 +48,7 @@ def _own_bytes(module: nn.Module) -> int:
 def _optimizer_bytes(task: Task, trained: list[nn.Parameter]) -> int:
     """What the optimizer keeps for each number, seen on a small parameter, times all numbers."""
     probe = nn.Parameter(torch.zeros(_PROBE))
-    optimizer = task.optimizer([probe])
+    optimizer = make_optimizer(task, [probe])
     probe.grad = torch.ones_like(probe)
     optimizer.step()
     kept = [value for value in optimizer.state[probe].values() if isinstance(value, Tensor) and value.numel() == _PROBE]

@@ -28,7 +28,7 @@ from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.strategies.axes import Axes
 from trainmaster_trainer.strategies.strategy import Snapshots, Strategy
-from trainmaster_trainer.task import Task, make_model
+from trainmaster_trainer.task import Task, make_model, make_optimizer
 
 Place = tuple[nn.Module, str]  # a module, and the name of its parameter or buffer
 
@@ -59,7 +59,7 @@ class Partitioned(Strategy):
         self.draws_as = axes.first_of_tensor(group.rank)
         self.mesh = axes.mesh(group)
         model = make_model(task)
-        self.optimizer = task.optimizer(list(model.parameters()))
+        self.optimizer = make_optimizer(task, list(model.parameters()))
         whole = Whole.of(model, self.optimizer)
         names = {(id(module), attribute): name for name, (module, attribute) in _places(model)}
         homes = {getattr(module, attribute): (module, attribute) for _, (module, attribute) in _places(model)}

@@ -37,7 +37,7 @@ from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, ModelState, S
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
-from trainmaster_trainer.task import Task, make_model
+from trainmaster_trainer.task import Task, make_model, make_optimizer
 
 
 class Snapshots(Enum):
@@ -118,7 +118,7 @@ class WholeModel(Strategy):
 
     def make_optimizer(self, model: nn.Module) -> None:
         """The task's, over `model`; both together are the state."""
-        self.optimizer = self.task.optimizer(list(model.parameters()))
+        self.optimizer = make_optimizer(self.task, list(model.parameters()))
         self._state = ModelState(model, self.optimizer)
         self._parameters = {name for name, _ in model.named_parameters()}
         self._base_rates = [group["lr"] for group in self.optimizer.param_groups]

@@ -25,7 +25,7 @@ from trainmaster_trainer.independent import Member
 from trainmaster_trainer.strategies.gossip.census import Census
 from trainmaster_trainer.strategies.gossip.mixing import Mixer
 from trainmaster_trainer.strategies.strategy import check_options
-from trainmaster_trainer.task import make_model
+from trainmaster_trainer.task import make_model, make_optimizer
 from trainmaster_trainer.transport.directory import Place
 from trainmaster_trainer.transport.frame import Message
 from trainmaster_trainer.transport.handshake import Caller
@@ -52,7 +52,7 @@ class Peer:
         self._mine.load_state_dict(self._model.state_dict())
         parameters = dict(self._mine.named_parameters())
         self.mixer = Mixer(adopt(parameters, Layout.of(parameters)), member.options.get("topKPercent"))
-        self._optimizer = member.task.optimizer(list(self._mine.parameters()))
+        self._optimizer = make_optimizer(member.task, list(self._mine.parameters()))
         self._rates = [group["lr"] for group in self._optimizer.param_groups]
         self._state = ModelState(self._mine, self._optimizer)
         self._batches = member.batches()

@@ -24,7 +24,7 @@ from typing_extensions import override
 from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, ModelState, State
 from trainmaster_trainer.flat import Layout, adopt
 from trainmaster_trainer.strategies.parameter_server.tickets import Done, Ticket
-from trainmaster_trainer.task import Task
+from trainmaster_trainer.task import Task, make_optimizer
 from trainmaster_trainer.transport.frame import Message, Values
 
 
@@ -90,7 +90,7 @@ class Shard:
         self._parameters, self._buffers = dict(parameters), dict(buffers)
         self.layout = Layout.of(parameters)
         self._flat = adopt(parameters, self.layout)
-        self._optimizer = task.optimizer(list(parameters.values()))
+        self._optimizer = make_optimizer(task, list(parameters.values()))
         self._rates = [group["lr"] for group in self._optimizer.param_groups]
         self._state = ModelState(Part(parameters, buffers), self._optimizer)
         self._snapshot: tuple[int, list[Tensor]] | None = None

@@ -12,7 +12,7 @@ from trainmaster_trainer.checkpoint.state import MODEL, ModelState, State
 from trainmaster_trainer.data import Batch
 from trainmaster_trainer.strategies.parameter_server.partition import divide
 from trainmaster_trainer.strategies.strategy import Strategy
-from trainmaster_trainer.task import Task, make_model
+from trainmaster_trainer.task import Task, make_model, make_optimizer
 
 
 class Whole(Strategy):
@@ -26,7 +26,7 @@ class Whole(Strategy):
         sizes = {name: tensor.numel() * tensor.element_size() for name, tensor in self.parameters.items()}
         self.parts = divide(sizes, servers)
         # Before any part of it moves: the order of all parameters in the optimizer's groups.
-        self._template = ModelState(self.model, task.optimizer(list(self.model.parameters()))).capture()
+        self._template = ModelState(self.model, make_optimizer(task, list(self.model.parameters()))).capture()
         self._aliases = _aliases(self.model)
         self.found: State | None = None
 
