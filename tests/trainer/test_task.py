@@ -3,12 +3,15 @@
 import re
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
-from torch import nn
+import torch
+from torch import Tensor, nn
 from trainmaster_trainer import task as task_module
+from trainmaster_trainer.answers import figures_of, loss_of, make_model
 from trainmaster_trainer.errors import ConfigurationError
-from trainmaster_trainer.task import load_task, make_model
+from trainmaster_trainer.task import load_task
 from trainmaster_trainer.tasks.digits import Digits
 from typing_extensions import override
 
@@ -72,6 +75,56 @@ def test_a_model_that_cannot_be_trained_is_refused(model: nn.Module, message: st
     with pytest.raises(ConfigurationError, match=re.escape(message)) as caught:
         make_model(Given())
     assert str(caught.value).startswith("spec.training.task: ")
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (torch.ones(3), "loss() of Given gave a tensor of shape [3]. Return the mean of the samples' losses"),
+        (1.5, "loss() of Given gave float. Return the mean"),
+        (None, "loss() of Given gave NoneType. Return the mean"),
+    ],
+)
+def test_a_loss_that_is_not_one_number_is_refused(loss: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
+        loss_of(answering(loss=loss), None, None)
+
+
+@pytest.mark.parametrize("loss", [torch.tensor(2.0), torch.tensor([2.0]), torch.tensor([[2.0]])])
+def test_a_loss_of_one_number_has_no_dimension(loss: Tensor) -> None:
+    assert loss_of(answering(loss=loss), None, None).shape == ()
+
+
+@pytest.mark.parametrize(
+    ("figures", "message"),
+    [
+        (None, "evaluate() of Given gave NoneType. Return a dict of numbers by name"),
+        (0.5, "evaluate() of Given gave float. Return a dict"),
+        ({"accuracy": 0.5, "name": "x"}, "not all of them numbers (could not convert string to float: 'x')"),
+    ],
+)
+def test_figures_that_are_no_numbers_are_refused(figures: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
+        figures_of(answering(figures=figures), nn.ReLU())
+
+
+def test_figures_may_be_tensors() -> None:
+    assert figures_of(answering(figures={"accuracy": torch.tensor(0.5)}), nn.ReLU()) == {"accuracy": 0.5}
+
+
+def answering(loss: Any = None, figures: Any = None) -> Digits:
+    """A task with these answers."""
+
+    class Given(Digits):
+        @override
+        def loss(self, outputs: Any, targets: Any) -> Any:
+            return loss
+
+        @override
+        def evaluate(self, model: nn.Module) -> Any:
+            return figures
+
+    return Given()
 
 
 def test_the_example_in_the_docstring_is_a_whole_task(tmp_path: Path, new_job: NewJob) -> None:

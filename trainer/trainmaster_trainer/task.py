@@ -133,46 +133,6 @@ class Task(ABC):
         return {}
 
 
-def make_model(task: Task) -> nn.Module:
-    """A task's model, as every strategy begins with it.
-
-    Raises:
-        ConfigurationError: it is none, or there is nothing in it to train.
-    """
-    model: object = task.model()
-    name = type(task).__name__
-    if not isinstance(model, nn.Module):
-        raise ConfigurationError(
-            f"spec.training.task: model() of {name} gave {type(model).__name__}. Return a torch.nn.Module."
-        )
-    if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise ConfigurationError(
-            f"spec.training.task: the model of {name} has no parameter that requires a gradient, so nothing is to be "
-            "trained. Leave requires_grad of some of them at True."
-        )
-    return model
-
-
-def make_optimizer(task: Task, parameters: list[nn.Parameter]) -> Optimizer:
-    """A task's optimizer, as every strategy uses it: one backward pass, one step.
-
-    Raises:
-        ConfigurationError: it is none, or it wants to compute the loss itself.
-    """
-    optimizer: object = task.optimizer(parameters)
-    name = type(task).__name__
-    if not isinstance(optimizer, Optimizer):
-        raise ConfigurationError(
-            f"spec.training.task: optimizer() of {name} gave {type(optimizer).__name__}. Return an Optimizer."
-        )
-    if any(one.default is one.empty for one in inspect.signature(optimizer.step).parameters.values()):
-        raise ConfigurationError(
-            f"spec.training.task: the optimizer of {name}, {type(optimizer).__name__}, computes the loss several times "
-            "in one step, which no strategy does. Choose one that takes a step after one backward pass, such as AdamW."
-        )
-    return optimizer
-
-
 def load_task(reference: str, arguments: Mapping[str, Any]) -> Task:
     """The task that `spec.training.task` and `spec.training.arguments` name.
 

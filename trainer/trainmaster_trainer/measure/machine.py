@@ -10,9 +10,10 @@ from torch import nn
 from torch.optim import Optimizer
 from trainmaster.wire.measured import Timing
 
+from trainmaster_trainer.answers import loss_of, make_model, make_optimizer
 from trainmaster_trainer.data import Batch, Batches, Share
 from trainmaster_trainer.measure.layers import layers_of, slowest_stages
-from trainmaster_trainer.task import Task, make_model, make_optimizer
+from trainmaster_trainer.task import Task
 
 _SECONDS = 1.0  # of trying, for each batch size
 _WARM_UP = 2
@@ -52,7 +53,7 @@ def _time(task: Task, model: nn.Module, optimizer: Optimizer, size: int, device:
 def _step(task: Task, model: nn.Module, optimizer: Optimizer, batch: Batch, device: torch.device) -> float:
     began = time.perf_counter()
     optimizer.zero_grad()
-    task.loss(model(batch.inputs), batch.targets).backward()  # type: ignore[no-untyped-call]
+    loss_of(task, model(batch.inputs), batch.targets).backward()  # type: ignore[no-untyped-call]
     optimizer.step()
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 from trainmaster.wire.measured import ModelFacts
 
+from trainmaster_trainer.answers import loss_of, make_model, make_optimizer
 from trainmaster_trainer.data import Batches, Share
 from trainmaster_trainer.measure.layers import boundary_bytes, layers_of, size_of
 from trainmaster_trainer.strategies.stages import blocks_of
-from trainmaster_trainer.task import Task, make_model, make_optimizer
+from trainmaster_trainer.task import Task
 
 _TRIED_SAMPLES = 2
 _PROBE = 64  # numbers in the parameter that shows what the optimizer keeps
@@ -66,5 +67,5 @@ def _kept_bytes(task: Task, model: nn.Module, inputs: Any, targets: Any) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        task.loss(model(inputs), targets)
+        loss_of(task, model(inputs), targets)
     return sum(kept.values())

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from trainmaster_trainer.answers import loss_of, make_model
 from trainmaster_trainer.checkpoint.state import MODEL, State
 from trainmaster_trainer.collectives.funnel import Funnel
 from trainmaster_trainer.collectives.memory import connect
@@ -32,7 +33,7 @@ from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.strategies.strategy import Snapshots, WholeModel, check_one_machine, check_options
 from trainmaster_trainer.strategies.used import check_dense
-from trainmaster_trainer.task import Task, make_model
+from trainmaster_trainer.task import Task
 
 ALIGNMENT = 64  # bytes, a cache line
 
@@ -61,7 +62,7 @@ class CentralStorage(WholeModel):
     def step(self, batch: Batch) -> Tensor | None:
         self._pull()
         self.model.zero_grad()
-        loss = self.task.loss(self.model(batch.inputs), batch.targets)
+        loss = loss_of(self.task, self.model(batch.inputs), batch.targets)
         (loss * (batch.size / batch.global_size)).backward()  # type: ignore[no-untyped-call]
         begin = time.monotonic()
         self._add_up_gradients()

@@ -25,6 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
 from trainmaster_trainer import randomness
+from trainmaster_trainer.answers import loss_of
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.collectives.gradients import COMPRESSIONS, NONE, Gradients
 from trainmaster_trainer.data import Batch, Share
@@ -155,7 +156,7 @@ class DataParallel(WholeModel):
         return self._forward(batch)
 
     def _forward(self, batch: Batch) -> Tensor:
-        return self.task.loss(self.replica(batch.inputs), batch.targets)
+        return loss_of(self.task, self.replica(batch.inputs), batch.targets)
 
     def _equalize_buffers(self) -> None:
         """Each rank has moved the buffers (running means, say) by its own share: rank 0's count."""

@@ -30,6 +30,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from typing_extensions import override
 
+from trainmaster_trainer.answers import loss_of
 from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, State
 from trainmaster_trainer.collectives.choose import choose_counted
 from trainmaster_trainer.data import Batch, Share
@@ -68,7 +69,7 @@ class LocalSGD(WholeModel):
 
     @override
     def step(self, batch: Batch) -> Tensor | None:
-        loss = self.task.loss(self.model(batch.inputs), batch.targets)
+        loss = loss_of(self.task, self.model(batch.inputs), batch.targets)
         self.update(loss, batch.fraction_done)
         self._apart = True
         self._weight = batch.size / batch.global_size

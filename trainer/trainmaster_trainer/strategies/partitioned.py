@@ -21,6 +21,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 from typing_extensions import override
 
+from trainmaster_trainer.answers import figures_of, loss_of, make_model, make_optimizer
 from trainmaster_trainer.checkpoint.pieces import local, local_like, placed_like
 from trainmaster_trainer.checkpoint.state import ModelState, State, Whole
 from trainmaster_trainer.data import Batch
@@ -28,7 +29,7 @@ from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.strategies.axes import Axes
 from trainmaster_trainer.strategies.strategy import Snapshots, Strategy
-from trainmaster_trainer.task import Task, make_model, make_optimizer
+from trainmaster_trainer.task import Task
 
 Place = tuple[nn.Module, str]  # a module, and the name of its parameter or buffer
 
@@ -75,7 +76,7 @@ class Partitioned(Strategy):
     def step(self, batch: Batch) -> Tensor | None:
         self.share_buffers()
         self.optimizer.zero_grad()
-        loss = self.task.loss(self.model(batch.inputs), batch.targets)
+        loss = loss_of(self.task, self.model(batch.inputs), batch.targets)
         weighted = loss * batch.weight(self.axes.data * self.axes.sharded)
         weighted.backward()  # type: ignore[no-untyped-call]
         self.update(batch.fraction_done)
@@ -120,9 +121,9 @@ class Partitioned(Strategy):
         """The task's figures of a model; all ranks call it with what stands for the model on them."""
         model.eval()
         with torch.no_grad():
-            figures = self.task.evaluate(model)
+            figures = figures_of(self.task, model)
         model.train()
-        return {name: float(value) for name, value in figures.items()}
+        return figures
 
     def _those_with_other_samples(self) -> dist.ProcessGroup | None:
         """The ranks that hold the same buffers and see other samples. All ranks call it together."""

@@ -29,6 +29,7 @@ from torch.distributed.fsdp import FSDPModule
 from typing_extensions import override
 
 from trainmaster_trainer import randomness
+from trainmaster_trainer.answers import loss_of
 from trainmaster_trainer.data import Batch, Batches, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
@@ -171,7 +172,7 @@ class Pipe:
     def _mean_loss(self, outputs: Any, part: MicroBatch) -> Tensor:
         """What a micro-batch adds to the loss of the batch."""
         real = outputs[: part.size] if isinstance(outputs, Tensor) else tuple(one[: part.size] for one in outputs)
-        loss = self._owner.task.loss(real, part.targets) * part.fraction
+        loss = loss_of(self._owner.task, real, part.targets) * part.fraction
         self._loss += loss.detach()
         return loss * self._weight
 

@@ -33,11 +33,12 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from typing_extensions import override
 
+from trainmaster_trainer.answers import figures_of, make_model, make_optimizer
 from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, ModelState, State
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
-from trainmaster_trainer.task import Task, make_model, make_optimizer
+from trainmaster_trainer.task import Task
 
 
 class Snapshots(Enum):
@@ -174,9 +175,9 @@ class WholeModel(Strategy):
             return {}
         self.model.eval()
         with torch.no_grad():
-            figures = self.task.evaluate(self.model)
+            figures = figures_of(self.task, self.model)
         self.model.train()
-        return {name: float(value) for name, value in figures.items()}
+        return figures
 
 
 def check_options(strategy: str, options: Mapping[str, Any], known: Mapping[str, tuple[str, ...]]) -> None:

@@ -22,6 +22,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from trainmaster_trainer import randomness
+from trainmaster_trainer.answers import loss_of
 from trainmaster_trainer.data import Batch, Share, part_of
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
@@ -94,7 +95,7 @@ class VirtualRanks(WholeModel):
         offset, _ = Share(self._mine[0], VIRTUAL_RANKS).bounds(batch.global_size)
         inputs, targets = (part_of(value, first - offset, end - offset) for value in (batch.inputs, batch.targets))
         self.optimizer.zero_grad()
-        loss = self.task.loss(self.model(inputs), targets)
+        loss = loss_of(self.task, self.model(inputs), targets)
         (loss * ((end - first) / batch.global_size)).backward()  # type: ignore[no-untyped-call]
         return Subtree(virtual, 1, self._gradients()), loss.detach() * ((end - first) / batch.size)
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from trainmaster_trainer import xla
+from trainmaster_trainer.answers import loss_of
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.strategies.strategy import WholeModel
@@ -35,7 +36,7 @@ class XlaAllReduce(WholeModel):
     def step(self, batch: Batch) -> Tensor | None:
         self.set_learning_rate(batch.fraction_done)
         self.optimizer.zero_grad()
-        loss = self.task.loss(self.model(self._mesh.spread(batch.inputs)), self._mesh.spread(batch.targets))
+        loss = loss_of(self.task, self.model(self._mesh.spread(batch.inputs)), self._mesh.spread(batch.targets))
         (loss * batch.weight(self.group.world_size)).backward()  # type: ignore[no-untyped-call]
         if self.group.world_size > 1:
             self._average_between_hosts()

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from trainmaster_trainer import randomness
+from trainmaster_trainer.answers import figures_of, loss_of, make_model, make_optimizer
 from trainmaster_trainer.checkpoint.state import ModelState, State
 from trainmaster_trainer.data import Share, check_batch_size
 from trainmaster_trainer.flat import Layout, adopt
@@ -25,7 +26,6 @@ from trainmaster_trainer.independent import Member
 from trainmaster_trainer.strategies.gossip.census import Census
 from trainmaster_trainer.strategies.gossip.mixing import Mixer
 from trainmaster_trainer.strategies.strategy import check_options
-from trainmaster_trainer.task import make_model, make_optimizer
 from trainmaster_trainer.transport.directory import Place
 from trainmaster_trainer.transport.frame import Message
 from trainmaster_trainer.transport.handshake import Caller
@@ -165,7 +165,7 @@ class Peer:
             for live, own in zip(self._model.parameters(), self._mine.parameters(), strict=True):
                 live.copy_(own)
         self._model.zero_grad()
-        loss = self.member.task.loss(self._model(batch.inputs), batch.targets)
+        loss = loss_of(self.member.task, self._model(batch.inputs), batch.targets)
         loss.backward()  # type: ignore[no-untyped-call]
         with self.mixer.lock:
             self._update()
@@ -252,8 +252,7 @@ class Peer:
                 live.copy_(own)
         self._model.eval()
         with torch.no_grad():
-            figures = self.member.task.evaluate(self._model)
-        return {name: float(value) for name, value in figures.items()}
+            return figures_of(self.member.task, self._model)
 
 
 def whole_state(answer: Message) -> State:

@@ -21,10 +21,11 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from trainmaster_trainer.answers import make_optimizer
 from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, ModelState, State
 from trainmaster_trainer.flat import Layout, adopt
 from trainmaster_trainer.strategies.parameter_server.tickets import Done, Ticket
-from trainmaster_trainer.task import Task, make_optimizer
+from trainmaster_trainer.task import Task
 from trainmaster_trainer.transport.frame import Message, Values
 
 

@@ -8,11 +8,12 @@ from typing import Any
 from torch import Tensor, nn
 from typing_extensions import override
 
+from trainmaster_trainer.answers import make_model, make_optimizer
 from trainmaster_trainer.checkpoint.state import MODEL, ModelState, State
 from trainmaster_trainer.data import Batch
 from trainmaster_trainer.strategies.parameter_server.partition import divide
 from trainmaster_trainer.strategies.strategy import Strategy
-from trainmaster_trainer.task import Task, make_model, make_optimizer
+from trainmaster_trainer.task import Task
 
 
 class Whole(Strategy):

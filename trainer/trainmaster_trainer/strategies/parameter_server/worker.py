@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from trainmaster_trainer import randomness
+from trainmaster_trainer.answers import figures_of, loss_of
 from trainmaster_trainer.data import Batch, Batches, Share
 from trainmaster_trainer.flat import Layout, adopt
 from trainmaster_trainer.independent import Member
@@ -114,7 +115,7 @@ class Worker:
         self._seen.clear()
         for part in self._parts:
             part.clear()
-        loss = self._member.task.loss(self._model(batch.inputs), batch.targets)
+        loss = loss_of(self._member.task, self._model(batch.inputs), batch.targets)
         loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
@@ -177,9 +178,8 @@ class Worker:
             self._pull(with_buffers=True)
             self._model.eval()
             with torch.no_grad():
-                figures = self._member.task.evaluate(self._model)
-            plain = {name: float(value) for name, value in figures.items()}
-            self._ask({self._servers[0]: Question(Message("result", {"figures": plain}))})
+                figures = figures_of(self._member.task, self._model)
+            self._ask({self._servers[0]: Question(Message("result", {"figures": figures}))})
         progress.enter("done")
 
 

@@ -1,0 +1,92 @@
+"""What a task answers, looked at before a strategy uses it: a wrong answer is said in the user's words.
+
+Used by every strategy and by `measure/`, in place of the task's own methods of the same names.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.task import Task
+
+
+def make_model(task: Task) -> nn.Module:
+    """A task's model, as every strategy begins with it.
+
+    Raises:
+        ConfigurationError: it is none, or there is nothing in it to train.
+    """
+    model: object = task.model()
+    name = type(task).__name__
+    if not isinstance(model, nn.Module):
+        raise ConfigurationError(
+            f"spec.training.task: model() of {name} gave {type(model).__name__}. Return a torch.nn.Module."
+        )
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ConfigurationError(
+            f"spec.training.task: the model of {name} has no parameter that requires a gradient, so nothing is to be "
+            "trained. Leave requires_grad of some of them at True."
+        )
+    return model
+
+
+def make_optimizer(task: Task, parameters: list[nn.Parameter]) -> Optimizer:
+    """A task's optimizer, as every strategy uses it: one backward pass, one step.
+
+    Raises:
+        ConfigurationError: it is none, or it wants to compute the loss itself.
+    """
+    optimizer: object = task.optimizer(parameters)
+    name = type(task).__name__
+    if not isinstance(optimizer, Optimizer):
+        raise ConfigurationError(
+            f"spec.training.task: optimizer() of {name} gave {type(optimizer).__name__}. Return an Optimizer."
+        )
+    if any(one.default is one.empty for one in inspect.signature(optimizer.step).parameters.values()):
+        raise ConfigurationError(
+            f"spec.training.task: the optimizer of {name}, {type(optimizer).__name__}, computes the loss several times "
+            "in one step, which no strategy does. Choose one that takes a step after one backward pass, such as AdamW."
+        )
+    return optimizer
+
+
+def loss_of(task: Task, outputs: Any, targets: Any) -> Tensor:
+    """A task's loss, as a tensor without dimensions.
+
+    Raises:
+        ConfigurationError: it is not one number.
+    """
+    loss: object = task.loss(outputs, targets)
+    if isinstance(loss, Tensor) and loss.numel() == 1:
+        return loss if loss.dim() == 0 else loss.reshape(())
+    given = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+    raise ConfigurationError(
+        f"spec.training.task: loss() of {type(task).__name__} gave {given}. Return the mean of the samples' losses, a "
+        "tensor with one number."
+    )
+
+
+def figures_of(task: Task, model: nn.Module) -> dict[str, float]:
+    """A task's figures of merit.
+
+    Raises:
+        ConfigurationError: they are not numbers by name.
+    """
+    figures: object = task.evaluate(model)
+    name = type(task).__name__
+    if not isinstance(figures, dict):
+        raise ConfigurationError(
+            f"spec.training.task: evaluate() of {name} gave {type(figures).__name__}. Return a dict of numbers by name."
+        )
+    try:
+        return {str(key): float(value) for key, value in figures.items()}
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"spec.training.task: evaluate() of {name} gave {figures!r:.200}, not all of them numbers ({error}). Give "
+            "a dict of numbers by name. The training is done and saved."
+        ) from error
