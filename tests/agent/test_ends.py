@@ -175,6 +175,15 @@ def test_what_a_killed_rank_had_started_ends_with_it(agent: MakeAgent, intake: I
     one.end()
 
 
+def test_what_a_rank_had_started_does_not_outlive_it(agent: MakeAgent, intake: Intake, tmp_path: Any) -> None:
+    """Also where the rank ended well."""
+    agent("bash", "-c", f"sleep 1000 & echo $! > {tmp_path}/child")
+    intake.wait_state(messages.WAITING, 0, W0)
+    intake.run(1, [(W0, 1)])
+    intake.wait_state(messages.FINISHED, 1, W0)
+    assert wait_gone(int((tmp_path / "child").read_text()))
+
+
 def test_sigterm_to_the_agent(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
     one = agent("python", "SCRIPTS/sleeper.py", "saving")
     intake.wait_state(messages.WAITING, 0, W0)

@@ -262,6 +262,7 @@ ERRORS: list[tuple[str, str, Label]] = [
     ("BlockingIOError", "[Errno 11] Resource temporarily unavailable", WEATHER),
     ("StartFailed", "the process could not be started: [Errno 11] Resource temporarily unavailable", WEATHER),
     ("StartFailed", "the warm parent does not answer", WEATHER),
+    ("EndedEarly", "exit code 0 before its training was over", BUG),
     ("EndpointConnectionError", 'Could not connect to the endpoint URL: "https://s3.example.com/bucket"', WEATHER),
     ("ConnectTimeoutError", "Connect timeout on endpoint URL", WEATHER),
     ("ReadTimeoutError", "Read timed out.", WEATHER),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.local.command import TASKS as TASKS_FOLDER
 from tests.local.command import Command, a_job, a_script
 
 # Files that are no job: the text, and what the error must say.
@@ -155,3 +156,23 @@ def test_help_says_what_exit_codes_mean(command: Command) -> None:
     assert command.start(Path("--help"), "--output", "text").end() == 0
     assert "Exit codes" in command.text
     assert "--workdir" in command.text
+
+
+@pytest.mark.parametrize("way", ["os._exit", "sys.exit"])
+def test_a_rank_that_leaves_before_its_work_is_done_is_no_success(command: Command, way: str) -> None:
+    """Exit code 0 or not."""
+    shutil.copy(TASKS_FOLDER / "odd_ends.py", command.folder)
+    training = {"task": "odd_ends:Leaves", "arguments": {"way": way}, "steps": 10, "globalBatchSize": 8}
+    job = a_job(training=training, failurePolicy={"maxRestarts": 0})
+    assert command.start(job).end() == 1
+    assert "EndedEarly: exit code 0 before its training was over" in command.status["message"]
+
+
+@pytest.mark.parametrize(("raise_at", "code"), [(0, 0), (3, 1)])
+def test_a_thread_that_a_task_forgets_holds_nobody_back(command: Command, raise_at: int, code: int) -> None:
+    """At a good end and at a bad one, where the others are not waited for."""
+    shutil.copy(TASKS_FOLDER / "odd_ends.py", command.folder)
+    training = {"task": "odd_ends:Lingers", "arguments": {"raise_at": raise_at}, "steps": 10, "globalBatchSize": 8}
+    job = a_job(training=training, failurePolicy={"maxRestarts": 0})
+    assert command.start(job, "--output", "text").end() == code
+    assert code or "threads that still run are left: endless" in command.text

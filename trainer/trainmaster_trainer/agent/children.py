@@ -86,9 +86,9 @@ class Children:
             end = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if end is None:
                 return
-            if end.si_code != os.CLD_EXITED or end.si_status != 0:
-                # What it had started must not hold its sockets open. Not yet reaped, so the number is still its own.
-                process.kill_group(end.si_pid, signal.SIGKILL)
+            # What it had started must not hold its sockets open, nor outlive it. Not yet reaped, so the number is still
+            # its own.
+            process.kill_group(end.si_pid, signal.SIGKILL)
             os.waitpid(end.si_pid, 0)
             channel = self._standing_by.pop(end.si_pid, None)
             if channel is not None:

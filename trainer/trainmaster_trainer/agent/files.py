@@ -67,6 +67,12 @@ class Files:
             page = self._pages.get(rank)
             return page.read().step if page is not None else 0
 
+    def is_done(self, rank: int) -> bool:
+        """Whether `rank` of the newest attempt has said that its training is over."""
+        with self._lock:
+            page = self._pages.get(rank)
+            return page is not None and page.read().phase == "done"
+
     def read_pages(self) -> Dict[int, ProgressPage]:
         """What the ranks of the newest attempt wrote last; a rank that has written nothing is left out."""
         return {rank: page for rank, page in self.read_all_pages().items() if page.updated > 0}

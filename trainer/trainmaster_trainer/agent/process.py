@@ -14,8 +14,9 @@ import os
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
-from typing import Any, Collection, NoReturn
+from typing import Any, Collection, NoReturn, Optional
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
@@ -77,13 +78,15 @@ def _kill(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-def leave(exit_code: int) -> NoReturn:
+def leave(exit_code: int, patience: Optional[float] = None) -> NoReturn:
     """End this process as Python would, but for taking every module apart: with torch that takes 0.3 to 1 s.
 
     So long a dead rank's sockets would stay open, and its peers wait. Threads are joined, exit functions run, files
-    written; `multiprocessing` ends its forked children in much the same way.
+    written; `multiprocessing` ends its forked children in much the same way. With `patience`, threads that go on for
+    more seconds than that are left where they are.
     """
-    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 as multiprocessing does
+    if patience is None or _ended(patience):
+        threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 as multiprocessing does
     atexit._run_exitfuncs()  # noqa: SLF001 there is no other way to call them before os._exit
     for thing in gc.get_objects():  # the parent's are frozen, and not among them
         if issubclass(type(thing), io.IOBase):
@@ -92,6 +95,18 @@ def leave(exit_code: int) -> NoReturn:
         _flush(stream)
     _LIBC.fflush(None)
     os._exit(exit_code)
+
+
+def _ended(patience: float) -> bool:
+    """Whether all threads that an interpreter waits for have ended in time; it is said who has not."""
+    until = time.monotonic() + patience
+    others = [one for one in threading.enumerate() if not one.daemon and one is not threading.main_thread()]
+    for thread in others:
+        thread.join(max(0.0, until - time.monotonic()))
+    late = [thread.name for thread in others if thread.is_alive()]
+    if late:
+        sys.stderr.write(f"trainmaster: the work is done, so threads that still run are left: {', '.join(late)}\n")
+    return not late
 
 
 def _flush(file: Any) -> None:

@@ -29,6 +29,7 @@ from trainmaster_trainer.agent import command, errors, process, stacks
 # A pool of one of these in the warm parent is a thread, and forks are unsafe then.
 THREAD_LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _LISTEN = 3  # the descriptor of the listening socket in a rank that is started afresh
+_THREADS_SECONDS = 5.0  # for threads that a task has started and not ended
 _NOT_FOUND = 127
 _NOT_EXECUTABLE = 126
 
@@ -139,12 +140,20 @@ def _open_streams(unbuffered: bool) -> None:
 
 
 def run() -> int:
-    """Run what the plan says; the answer is the process's exit code."""
+    """Run what the plan says; the answer is the process's exit code. A task's rank ends right here."""
     _open_streams(unbuffered=bool(os.environ.get("PYTHONUNBUFFERED")))
     stacks.register(os.environ.get(names.ENV_STACKS_FILE))
     faulthandler.enable()  # a segmentation fault says where, as under torchrun's @record
+    plan = codec.decode(TrainingPlan, os.environ[names.ENV_TRAINING])
+    exit_code = _run_to_the_end(plan)
+    if plan.task:  # whose threads are nobody's main affair, as those of a script may be
+        process.leave(exit_code, _THREADS_SECONDS)
+    return exit_code
+
+
+def _run_to_the_end(plan: TrainingPlan) -> int:
     try:
-        return _exit_code(_run_plan(codec.decode(TrainingPlan, os.environ[names.ENV_TRAINING])))
+        return _exit_code(_run_plan(plan))
     except SystemExit as end:
         return _exit_code(end.code)
     except BaseException as error:  # noqa: BLE001 whatever it is, it is the rank's last word

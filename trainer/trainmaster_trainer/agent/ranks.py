@@ -26,6 +26,10 @@ Emit = Callable[[supervise.Event], None]
 # A start that killed the warm parent so often is the start's fault.
 _MOST_STARTS = 2
 _NOT_OFFERED = "the meeting point that the orders name is not, or no more, offered here"
+_TOO_EARLY = (
+    "exit code 0 before its training was over: something in the task or in a library of it has ended the process "
+    "(sys.exit, os._exit)"
+)
 _PARENT_LOST = "the process from which this rank was forked has died, and the rank with it"
 
 
@@ -183,7 +187,7 @@ class Ranks(parent.Listener):
                 self._output.say(f"the store at which the ranks meet has ended ({end})")
             return
         self._output.finish(rank.stdout, rank.stderr)
-        event = self._judge(wanted, rank.number, rank.signalled, end)
+        event = self._judge(wanted, rank.number, rank.signalled, self._whole(rank.number, end))
         if not self._live:
             self._wanted = None
             self._listeners.drop_all()
@@ -245,6 +249,13 @@ class Ranks(parent.Listener):
             self._listeners.drop_all()
         for number in numbers:
             self._emit(self._judge(wanted, number, None, end))
+
+    def _whole(self, number: int, end: Dict[str, Any]) -> Dict[str, Any]:
+        """A task's rank that is through with its work says so before it ends; what a script does is its own affair."""
+        tells = self._settings.role == names.WORKER and not self._settings.plan.command
+        if end.get("code") == 0 and tells and not self.files.is_done(number):
+            return {"failure": _TOO_EARLY, "type": "EndedEarly"}
+        return end
 
     def _judge(
         self, wanted: Wanted, number: int, signalled: Optional[float], end: Dict[str, Any]
