@@ -39,10 +39,12 @@ def new_crew(new_job: NewJob) -> Iterator[NewCrew]:
 
 @pytest.mark.parametrize("options", [{}, {"topKPercent": 10}], ids=["all", "topK"])
 def test_the_accuracy_is_within_a_point_of_all_reduce(new_job: NewJob, new_crew: NewCrew, options: Options) -> None:
-    expected = new_job("reduced", strategy="AllReduce", **DIGITS).run(2).result()["metrics"]["accuracy"]
-    crew = new_crew(3, strategy_options=options, **DIGITS).start()
-    assert crew.finish().result()["metrics"]["accuracy"] > expected - 0.01
-    assert len(crew.job.losses()) == 120
+    plan = {**DIGITS, "steps": 240}  # until the accuracy of both does not rise any more
+    expected = new_job("reduced", strategy="AllReduce", **plan).run(2).result()["metrics"]["accuracy"]
+    crew = new_crew(3, strategy_options=options, **plan).start()
+    reached = crew.finish().result()["metrics"]["accuracy"]
+    assert reached > expected - 0.01
+    assert len(crew.job.losses()) == 240
 
 
 def test_the_distance_between_peers_is_bounded_and_shrinks(new_crew: NewCrew) -> None:
