@@ -18,7 +18,7 @@ from tests.cluster.operator_jobs import DIGITS, Document, Job
 from tests.onebox import Cluster
 from tests.onebox.shell import OneboxError
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500), pytest.mark.slow]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2700), pytest.mark.slow]
 
 SYSTEM = "--namespace=trainmaster-system"
 STEPS = 90_000
@@ -102,9 +102,9 @@ def test_a_bad_week_ends_with_the_model_of_an_undisturbed_one(
     daemons_killed(week)
     operator_killed(week)
     api_server_killed(week)
-    status = job.wait("Succeeded", 600)
+    status = job.wait("Succeeded", 1500)
     undisturbed.submit(training=TRAINING, workers=WORKERS, failurePolicy=POLICY)
-    expected = undisturbed.wait("Succeeded", 600)
+    expected = undisturbed.wait("Succeeded", 1500)
     assert expected["restartCount"] == 0
     assert status["checkpoint"]["sha256"] == expected["checkpoint"]["sha256"]
     assert status["progress"]["step"] == STEPS
