@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -72,12 +73,15 @@ def loss_of(task: Task, outputs: Any, targets: Any) -> Tensor:
 
 
 def figures_of(task: Task, model: nn.Module) -> dict[str, float]:
-    """A task's figures of merit.
+    """A task's figures of merit for a model, which is in eval mode and without gradients meanwhile.
 
     Raises:
         ConfigurationError: they are not numbers by name.
     """
-    figures: object = task.evaluate(model)
+    model.eval()
+    with torch.no_grad():
+        figures: object = task.evaluate(model)
+    model.train()
     name = type(task).__name__
     if not isinstance(figures, dict):
         raise ConfigurationError(

@@ -70,7 +70,6 @@ class DataParallel(WholeModel):
             self.snapshots = Snapshots.PER_RANK  # type: ignore[misc]
 
     def _connect(self, *, find_unused_parameters: bool) -> None:
-        self._all_used = not find_unused_parameters
         options = {**_OPTIONS, "find_unused_parameters": find_unused_parameters}
         self.replica = DistributedDataParallel(self.model, **options)  # sends rank 0's weights to all
         self.gradients.attach(self.replica)
@@ -92,7 +91,9 @@ class DataParallel(WholeModel):
 
     @override
     def check_gradients(self) -> None:
-        if self._all_used and any(one.requires_grad and one.grad is None for one in self.model.parameters()):
+        if self.replica.find_unused_parameters:
+            return
+        if any(one.requires_grad and one.grad is None for one in self.model.parameters()):
             raise RuntimeError(_CHANGED)
 
     @override

@@ -13,7 +13,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 
-import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -119,11 +118,7 @@ class Partitioned(Strategy):
 
     def evaluate_with(self, model: nn.Module) -> dict[str, float]:
         """The task's figures of a model; all ranks call it with what stands for the model on them."""
-        model.eval()
-        with torch.no_grad():
-            figures = figures_of(self.task, model)
-        model.train()
-        return figures
+        return figures_of(self.task, model)
 
     def _those_with_other_samples(self) -> dist.ProcessGroup | None:
         """The ranks that hold the same buffers and see other samples. All ranks call it together."""

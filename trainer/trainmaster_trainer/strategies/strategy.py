@@ -28,7 +28,6 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from typing_extensions import override
@@ -173,11 +172,7 @@ class WholeModel(Strategy):
     def evaluate(self) -> dict[str, float]:
         if not self.group.is_first:
             return {}
-        self.model.eval()
-        with torch.no_grad():
-            figures = figures_of(self.task, self.model)
-        self.model.train()
-        return figures
+        return figures_of(self.task, self.model)
 
 
 def check_options(strategy: str, options: Mapping[str, Any], known: Mapping[str, tuple[str, ...]]) -> None:

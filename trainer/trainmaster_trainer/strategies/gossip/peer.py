@@ -250,9 +250,7 @@ class Peer:
         with self.mixer.lock, torch.no_grad():
             for live, own in zip(self._model.parameters(), self._mine.parameters(), strict=True):
                 live.copy_(own)
-        self._model.eval()
-        with torch.no_grad():
-            return figures_of(self.member.task, self._model)
+        return figures_of(self.member.task, self._model)
 
 
 def whole_state(answer: Message) -> State:

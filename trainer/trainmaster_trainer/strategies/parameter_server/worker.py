@@ -176,9 +176,7 @@ class Worker:
         progress.enter("evaluate")
         if evaluates:
             self._pull(with_buffers=True)
-            self._model.eval()
-            with torch.no_grad():
-                figures = figures_of(self._member.task, self._model)
+            figures = figures_of(self._member.task, self._model)
             self._ask({self._servers[0]: Question(Message("result", {"figures": figures}))})
         progress.enter("done")
 
