@@ -4,6 +4,7 @@ A slot is a place in the group that the spec asks for; at most one living replic
 incarnation in `.status`.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -88,6 +89,16 @@ class Facts:
         alone = self.job.spec.independent and self.status.phase == phases.RUNNING  # whoever comes takes part
         absent = self.status.absent if self.job.spec.elasticity and not alone else ()
         return tuple(slot for slot in self.wanted if slot.key not in absent)
+
+    @cached_property
+    def left_out(self) -> tuple[Slot, ...]:
+        """Those of `wanted` that the group of the present attempt does without."""
+        taking_part = {slot.key for slot in self.slots}
+        return tuple(slot for slot in self.wanted if slot.key not in taking_part)
+
+    def replacing(self, slots: Iterable[Slot]) -> dict[str, int]:
+        """`status.incarnations` when each of these gets another replica."""
+        return {**self.status.incarnations, **{slot.key: slot.incarnation + 1 for slot in slots}}
 
     @cached_property
     def complete(self) -> bool:

@@ -56,14 +56,13 @@ def _noticed(facts: Facts) -> TrainingJobStatus | None:
         return None
     leaving = [slot for slot in (*facts.slots, *facts.spares) if slot.replica and slot.replica.node == node]
     exchange = spares.step_in(facts, [slot for slot in leaving if slot not in facts.spares], barred={node})
-    moved = {slot.key: slot.incarnation + 1 for slot in leaving}
     reason = f"{here[node]} failures of this job within {figures.duration(WINDOW_SECONDS)}, the last one: "
     reason += figures.sentence(status.restarts[-1].evidence or "")
     entry = AvoidedNode(node=node, reason=reason, until=figures.later(facts.now, AVOIDED_SECONDS))
     message = f"{status.message or ''} Node {node} is avoided for {figures.duration(AVOIDED_SECONDS)}."
     update = {
         "avoided_nodes": (*status.avoided_nodes, entry),
-        "incarnations": {**status.incarnations, **moved},
+        "incarnations": facts.replacing(leaving),
         "message": f"{message} {exchange.sentence}".strip(),
         **exchange.update,
     }
@@ -113,6 +112,5 @@ def _lifted(facts: Facts, stuck: list[Slot]) -> TrainingJobStatus:
         node if node.lifted else node.model_copy(update={"lifted": True, "reason": reason})
         for node in facts.status.avoided_nodes
     )
-    incarnations = {**facts.status.incarnations, **{slot.key: slot.incarnation + 1 for slot in stuck}}
-    update = {"avoided_nodes": nodes, "incarnations": incarnations, "message": reason}
+    update = {"avoided_nodes": nodes, "incarnations": facts.replacing(stuck), "message": reason}
     return facts.status.model_copy(update=update)

@@ -7,7 +7,7 @@ Where members come and go one by one, this is about the start only; later whoeve
 
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import figures, membership, phases
-from trainmaster.core.facts import Facts, Slot
+from trainmaster.core.facts import Facts
 from trainmaster.core.verdict import NOTHING, Verdict
 from trainmaster.wire import names
 
@@ -25,23 +25,17 @@ def fit(facts: Facts) -> Verdict:
     return _shrink(facts) if facts.status.phase in phases.GATHERING else _grow(facts)
 
 
-def _absent(facts: Facts) -> list[Slot]:
-    taking_part = {slot.key for slot in facts.slots}
-    return [slot for slot in facts.wanted if slot.key not in taking_part]
-
-
 def _replaced(facts: Facts) -> TrainingJobStatus | None:
     """Who is missed and whose replica has ended needs another one; nobody trains with it, so nothing else changes."""
-    ended = [slot for slot in _absent(facts) if slot.replica and not slot.replica.alive]
+    ended = [slot for slot in facts.left_out if slot.replica and not slot.replica.alive]
     if not ended:
         return None
-    incarnations = {**facts.status.incarnations, **{slot.key: slot.incarnation + 1 for slot in ended}}
-    return facts.status.model_copy(update={"incarnations": incarnations})
+    return facts.status.model_copy(update={"incarnations": facts.replacing(ended)})
 
 
 def _shrink(facts: Facts) -> Verdict:
     """Nobody has been told to run yet, so the group that gathers simply changes; who has come meanwhile takes part."""
-    back = [slot for slot in _absent(facts) if slot.ready]
+    back = [slot for slot in facts.left_out if slot.ready]
     if back:
         absent = tuple(key for key in facts.status.absent if key not in {slot.key for slot in back})
         return Verdict(status=facts.status.model_copy(update={"absent": absent}))
@@ -61,7 +55,7 @@ def _shrink(facts: Facts) -> Verdict:
 
 def _grow(facts: Facts) -> Verdict:
     """All at once, so that a group does not stop for each of them."""
-    absent = _absent(facts)
+    absent = facts.left_out
     if not absent or facts.status.phase != phases.RUNNING or not all(slot.ready for slot in absent):
         return NOTHING
     update = {

@@ -21,10 +21,9 @@ def replace_lost(facts: Facts) -> Verdict:
     through = [slot for slot in lost if slot.key in facts.done]
     if through == lost:
         return Verdict(status=_remembered(facts, through))
-    incarnations = {**facts.status.incarnations, **{slot.key: slot.incarnation + 1 for slot in lost}}
     failure = failures.of_lost([slot for slot in lost if slot not in through], facts.step)
     exchange = spares.step_in(facts, lost)
-    update = {"incarnations": incarnations, **exchange.update}
+    update = {"incarnations": facts.replacing(lost), **exchange.update}
     if _harmless(facts, failure):
         return Verdict(status=_replaced(facts, failure, exchange, update))
     return Verdict(status=ledger.noted(ledger.after_failure(facts, failure, **update), exchange.sentence))
@@ -35,7 +34,7 @@ def _remembered(facts: Facts, through: list[Slot]) -> TrainingJobStatus:
     gone = ", ".join(slot.key for slot in through)
     update = {
         "done": tuple(sorted({*facts.status.done, *(slot.key for slot in through)})),
-        "incarnations": {**facts.status.incarnations, **{slot.key: slot.incarnation + 1 for slot in through}},
+        "incarnations": facts.replacing(through),
         "message": f"{gone} had finished before its replica was lost; the others train on.",
     }
     return facts.status.model_copy(update=update)

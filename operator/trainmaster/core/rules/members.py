@@ -48,7 +48,7 @@ def _replaced(facts: Facts, lost: list[Slot], died: list[Slot]) -> TrainingJobSt
     if not lost:
         return None
     update = {
-        "incarnations": {**facts.status.incarnations, **{slot.key: slot.incarnation + 1 for slot in lost}},
+        "incarnations": facts.replacing(lost),
         "starts": {key: start for key, start in facts.status.starts.items() if key not in {slot.key for slot in lost}},
     }
     failure = failures.of_lost(lost, facts.step)

@@ -29,7 +29,7 @@ def look_after(facts: Facts) -> Verdict:
 def _replaced(facts: Facts, lost: list[Slot]) -> TrainingJobStatus:
     evidence = figures.sentence(failures.of_lost(lost, facts.step).evidence)
     update = {
-        "incarnations": {**facts.status.incarnations, **{slot.key: slot.incarnation + 1 for slot in lost}},
+        "incarnations": facts.replacing(lost),
         "message": f"{evidence} It stood by as a spare: training is not disturbed. Replacing it.",
     }
     return facts.status.model_copy(update=update)
@@ -37,8 +37,7 @@ def _replaced(facts: Facts, lost: list[Slot]) -> TrainingJobStatus:
 
 def _filled(facts: Facts) -> Verdict:
     """Places that the group does without are free for a spare; others once their worker has had its time."""
-    taking_part = {slot.key for slot in facts.slots}
-    empty = [slot for slot in facts.wanted if slot.key not in taking_part and not slot.ready]
+    empty = [slot for slot in facts.left_out if not slot.ready]
     missing, due = _missing(facts), figures.later(facts.incomplete_since, PATIENCE_SECONDS)
     empty += [slot for slot in missing if facts.now >= due or _only_just_made(facts, slot)]
     if not empty:
