@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
 from trainmaster.api.job import TrainingJob
-from trainmaster.api.status import TrainingJobStatus
+from trainmaster.api.status import Condition, TrainingJobStatus
 from trainmaster.core import actions, observed
 from trainmaster.core.decide import Decision, decide
 from trainmaster.core.observed import Observed, Obstacle, Replica
@@ -42,6 +42,15 @@ class Stage:
     def status(self) -> TrainingJobStatus:
         """As it stands written."""
         return self.job.status
+
+    def condition(self, kind: str) -> Condition | None:
+        """The condition of this type, as it stands written."""
+        return next((one for one in self.status.conditions if one.type == kind), None)
+
+    def told(self, kind: str) -> tuple[str, str]:
+        """Whether that condition holds, and the reason; nothing where there is none."""
+        found = self.condition(kind)
+        return (found.status, found.reason) if found else ("", "")
 
     def decide(self) -> Decision:
         """What would be decided now; nothing is done."""

@@ -26,13 +26,12 @@ def saving(stage: Stage, saved: int, unsaved: int | None = None, problem: str = 
 
 def condition(stage: Stage) -> Condition | None:
     """As it stands written."""
-    return next((one for one in stage.status.conditions if one.type == "CheckpointSaving"), None)
+    return stage.condition("CheckpointSaving")
 
 
 def told(stage: Stage) -> tuple[str, str]:
     """Whether it holds, and the reason."""
-    found = condition(stage)
-    return (found.status, found.reason) if found else ("", "")
+    return stage.told("CheckpointSaving")
 
 
 def test_it_is_said_with_the_newest_good_one_and_a_cure() -> None:

@@ -23,13 +23,12 @@ def working(stage: Stage, *seconds: float | None, step: int = 100, wait: float =
 
 def condition(stage: Stage) -> Condition | None:
     """As it stands written."""
-    return next((one for one in stage.status.conditions if one.type == "Straggling"), None)
+    return stage.condition("Straggling")
 
 
 def told(stage: Stage) -> tuple[str, str]:
     """Whether it holds, and the reason."""
-    found = condition(stage)
-    return (found.status, found.reason) if found else ("", "")
+    return stage.told("Straggling")
 
 
 def test_a_slow_rank_is_named_with_its_node() -> None:
