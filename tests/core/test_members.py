@@ -40,11 +40,11 @@ class Members(Stage):
 
     def roster(self, key: str = "worker-0") -> Roster:
         """What this agent was told."""
-        orders = self.told(key)
+        orders = self.orders_of(key)
         assert orders.roster is not None, orders
         return orders.roster
 
-    def told(self, key: str) -> Orders:
+    def orders_of(self, key: str) -> Orders:
         """Its orders."""
         return self.orders[self.replica(key).uid]
 
@@ -167,7 +167,7 @@ def test_a_lost_pod_is_replaced_and_joins(how: object) -> None:
     new = stage.line("worker-1")
     assert new is not None
     assert (new.incarnation, new.first_rank) == (1, 1)
-    assert stage.told("worker-1").verb == RUN
+    assert stage.orders_of("worker-1").verb == RUN
     stage.follow()
     assert stage.status.restarts[0].seconds_lost is not None
     assert stage.status.restart_count == 1
@@ -197,7 +197,7 @@ def test_all_servers_lost_at_once_is_a_new_attempt() -> None:
     stage.change("parameterServer-1", deleting)
     assert stage.status.attempt == 2, "the other one has nothing to start from yet"
     assert stage.status.starts == {}
-    assert stage.told("worker-0").verb == WAIT
+    assert stage.orders_of("worker-0").verb == WAIT
 
 
 def test_the_only_server_lost_is_a_new_attempt_and_a_worker_is_none() -> None:
@@ -287,7 +287,7 @@ def test_when_all_workers_have_finished_servers_get_time_to_save() -> None:
     stage = a_parameter_server_job()
     stage.finish("worker-0", "worker-1")
     assert stage.status.phase == "Succeeded"
-    assert (stage.told(SERVER).verb, stage.told(SERVER).grace_seconds) == (messages.EXIT, 20)
+    assert (stage.orders_of(SERVER).verb, stage.orders_of(SERVER).grace_seconds) == (messages.EXIT, 20)
 
 
 def test_servers_are_one_where_nobody_says_how_many() -> None:
