@@ -87,7 +87,7 @@ def test_an_api_server_that_is_away_for_a_minute(job: Job, breakable: Flavour) -
     while (after := job.status()["progress"]["step"]) == before:
         assert time.monotonic() < deadline, "progress is told again soon"
         time.sleep(0.5)
-    assert after > before + 500, "training went on all the time"
+    assert after > before + 50, "training went on all the time"
     status = job.wait("Succeeded", 400)
     assert (status["attempt"], status["restartCount"]) == (1, 0)
 

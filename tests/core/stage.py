@@ -6,7 +6,7 @@ What is decided is written (as JSON, and read back) and done at once; agents do 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime, timedelta
 
 from trainmaster.api.job import TrainingJob
@@ -20,6 +20,7 @@ from trainmaster.wire.messages import ExitReport, Heartbeat, Orders
 from tests.builders import NOON, JobBuilder, a_heartbeat, a_replica, failed, finished, running, saying, written
 
 MAX_TURNS = 25
+NO_RANKS = (messages.WAITING, messages.FAILED, messages.FINISHED)  # states of agents that have none to end
 
 
 class Stage:
@@ -123,7 +124,9 @@ class Stage:
         return self.settle()
 
     def obey(self, *keys: str, step: int = 1, phase: str = "train") -> Stage:
-        """These agents (all) that are told to run do so, and stand at `step`; settle."""
+        """These agents (all) end ranks that are not to be; those told to run do so, and stand at `step`; settle."""
+        self._wait_as_told(keys, (*NO_RANKS, messages.RUNNING))
+        self.settle()
         for replica in self._chosen(keys):
             orders = self.orders.get(replica.uid)
             if orders and orders.verb == messages.RUN and orders.roster and replica.heartbeat:
@@ -161,6 +164,20 @@ class Stage:
         living = [replica for replica in self.replicas.values() if replica.alive]
         return [r for r in living if not wanted or names.replica_key(r.role, r.index) in wanted]
 
+    def _wait_as_told(self, keys: Iterable[str] = (), states: Collection[str] = NO_RANKS) -> None:
+        """Agents say for which attempt they wait: at once, or after they have ended their ranks."""
+        for replica in self._chosen(keys):
+            orders, beat = self.orders.get(replica.uid), replica.reporting
+            if (
+                beat
+                and orders
+                and orders.verb == messages.WAIT
+                and orders.attempt > beat.attempt
+                and beat.state in states
+            ):
+                beat = dataclasses.replace(beat, state=messages.WAITING, attempt=orders.attempt, ranks=())
+                self.replicas[replica.name] = saying(replica, beat)
+
     def _do(self, action: actions.Action) -> None:
         match action:
             case actions.CreateReplica(role, index, incarnation):
@@ -173,6 +190,7 @@ class Stage:
                     del self.replicas[name]
             case actions.GiveOrders(orders):
                 self.orders.update(orders)
+                self._wait_as_told()
             case actions.CreateService():
                 self.service = True
             case actions.DeleteJob():

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import pytest
 from trainmaster.core import phases
 from trainmaster.wire import messages
 from trainmaster.wire.messages import ExitReport
@@ -97,6 +98,18 @@ def test_an_echo_does_not_end_a_job_whose_pod_is_being_evicted() -> None:
     assert stage.call_in().obey().status.phase == phases.RUNNING
     assert [line.failure_class for line in stage.status.restarts] == ["Disruption"]
     assert stage.status.restart_count == 1
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize(("budget", "phase"), [(0, phases.RESTARTING), (1, phases.STARTING)])
+def test_a_cause_that_is_scaled_away_leaves_nobody_to_blame(budget: int, phase: str, workers: int) -> None:
+    stage = a_running_group(workers=3, failurePolicy={"maxRestarts": budget})
+    stage.rank_dies("worker-0", an_echo())
+    assert stage.status.phase == phase
+    stage.scale(workers).call_in().obey()
+    assert (stage.status.phase, stage.status.restart_count) == (phases.RUNNING, 1)
+    assert [line.failure_class for line in stage.status.restarts] == ["RosterChanged"]
+    assert "before the job was resized" in (stage.status.restarts[-1].why or "")
 
 
 def test_who_has_left_the_attempt_behind_was_not_the_cause() -> None:

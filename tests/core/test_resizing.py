@@ -2,8 +2,10 @@
 
 import pytest
 from trainmaster.core import phases
+from trainmaster.core.actions import GiveOrders
+from trainmaster.wire import messages
 
-from tests.core.stage import a_running_group, a_stage
+from tests.core.stage import Stage, a_running_group, a_stage
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 4), (4, 2), (1, 2), (2, 1)])
@@ -44,3 +46,23 @@ def test_while_suspended_a_new_size_is_merely_noted() -> None:
 def test_who_is_left_may_have_finished_already() -> None:
     stage = a_running_group(workers=2).finish("worker-0").scale(1)
     assert stage.status.phase == phases.SUCCEEDED
+
+
+def orders_of_the_new_size(stage: Stage, workers: int) -> set[str]:
+    """What is decided for agents that say nothing new meanwhile."""
+    smaller = stage.job.spec.workers.model_copy(update={"replicas": workers})
+    stage.job = stage.job.model_copy(update={"spec": stage.job.spec.model_copy(update={"workers": smaller})})
+    assert stage.turn().again, "the new size is written first"
+    given = [action.orders for action in stage.decide().actions if isinstance(action, GiveOrders)]
+    return {orders.verb for orders in dict(given[0]).values()}
+
+
+def test_it_does_not_meet_where_the_old_one_may_have_met_unheard() -> None:
+    stage = a_stage(workers=3).settle().call_in()
+    assert {orders.verb for orders in stage.orders.values()} == {messages.RUN}
+    assert orders_of_the_new_size(stage, 2) == {messages.WAIT}
+    assert stage.obey().status.phase == phases.RUNNING
+
+
+def test_what_agents_offer_while_they_train_is_good_for_the_next_attempt() -> None:
+    assert orders_of_the_new_size(a_running_group(workers=3), 2) == {messages.RUN}

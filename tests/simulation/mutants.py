@@ -163,6 +163,14 @@ def an_agent_that_waits_is_taken_for_one_that_has_begun(patch: pytest.MonkeyPatc
     patch.setattr(roster, "began", lambda beat, attempt: beat.attempt == attempt)
 
 
+def an_offer_of_any_age_is_trusted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(roster, "_is_at_hand", lambda _beat, _attempt: True)
+
+
+def a_cause_that_was_scaled_away_is_counted_on_its_echo(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(resizing, "_nobody_is_blamed", lambda _facts: NOTHING)
+
+
 def it_is_forgotten_that_orders_to_run_are_out(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(phases, "GATHERING", phases.GATHERING | {phases.STARTING})
 

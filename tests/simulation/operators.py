@@ -47,6 +47,10 @@ class Operator:
         for task in [*self._tasks, *self._requests]:
             task.cancel()
 
+    def believed(self, uid: str) -> Heartbeat | None:
+        """What it takes for the newest word of this pod's agent."""
+        return self._intake.heartbeat(uid)
+
     def overhear(self, heartbeat: Heartbeat) -> None:
         """A heartbeat whose sender waits for nothing. The line ends, if this operator does."""
         if any(pod.replica.uid == heartbeat.pod_uid for pod in self.view.pods.values()):

@@ -158,6 +158,8 @@ class Watch:
         if replica.incarnation > status.incarnations.get(slot, 0):
             self.violated(f"{replica.name} was made before it was written down")
         for other in self._twins(pod):
+            if other.replica.incarnation == replica.incarnation:
+                self.violated(f"{replica.name} and {other.replica.name} are one incarnation")
             asyncio.get_running_loop().call_later(TWIN_SECONDS, self._check_twin, pod, other)
 
     def _twins(self, pod: Pod) -> list[Pod]:

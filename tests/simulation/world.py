@@ -289,7 +289,15 @@ class World:
     def _repeat(self, heartbeat: Heartbeat) -> None:
         """Somebody between the two sends it again. Nobody hears the answer."""
         if self.operator:
+            before = self.operator.believed(heartbeat.pod_uid)
             self.operator.overhear(dataclasses.replace(heartbeat, hold=False))
+            asyncio.get_running_loop().call_later(0.001, self._check_belief, self.operator, before)
+
+    def _check_belief(self, operator: Operator, before: Heartbeat | None) -> None:
+        """What an operator knows of an agent grows no older."""
+        now = operator.believed(before.pod_uid) if before else None
+        if before and now and now.sequence < before.sequence:
+            self.watch.violated(f"{now.role} {now.index}: message {now.sequence} was believed after {before.sequence}")
 
     def _everything(self) -> str:
         jobs = [f"{key}: {job.status}" for key, job in self.server.jobs.items()]

@@ -59,6 +59,7 @@ class Running:
     pids: list[int]
     outputs: list[Path]
     pages: list[ProgressFile]
+    store: object  # as an agent's: it outlives every rank
     codes: dict[int, int] = field(default_factory=dict)
 
     def wait(self) -> list[int]:
@@ -110,7 +111,7 @@ class Job:
 
     def start(self, world: int, attempt: int = 1, ranks_per_pod: int = 1) -> Running:
         """Start all ranks of an attempt."""
-        port = free_port()
+        store = dist.TCPStore("127.0.0.1", 0, world, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
         self.folder.mkdir(parents=True, exist_ok=True)
         for pod in range(world // ranks_per_pod if self.memory else 0):
             (self.folder / f"memory-{pod}").mkdir(exist_ok=True)
@@ -124,7 +125,8 @@ class Job:
                 "LOCAL_RANK": str(rank % ranks_per_pod),
                 "LOCAL_WORLD_SIZE": str(ranks_per_pod),
                 "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(port),
+                "MASTER_PORT": str(store.port),
+                "TORCHELASTIC_USE_AGENT_STORE": "True",
                 "OMP_NUM_THREADS": "1",
                 names.ENV_TRAINING: codec.encode(self.plan).decode(),
                 names.ENV_CHECKPOINTS: str(self.checkpoints(rank // ranks_per_pod)),
@@ -138,7 +140,7 @@ class Job:
             for rank in range(world)
         ]
         pids = self.forker.ask(start=environments, output=[str(path) for path in outputs])["pids"]
-        return Running(self.forker, pids, outputs, pages)
+        return Running(self.forker, pids, outputs, pages, store)
 
     def run(self, world: int, attempt: int = 1, **keywords: Any) -> Job:
         """Train to the end."""

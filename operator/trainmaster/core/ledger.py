@@ -73,17 +73,18 @@ def stop_undecided(facts: Facts) -> TrainingJobStatus:
     return _stopped(facts, status, line, None)
 
 
-def overtaken(status: TrainingJobStatus, by: str) -> Lines:
-    """The lines when everybody stops for another reason (`by`) before the cause of a symptom was heard.
+def overtaken(status: TrainingJobStatus, by: str) -> dict[str, object]:
+    """What changes in the status when the job is `by` (resized, suspended) before the cause of a symptom was heard.
 
-    It will not be heard any more, so nobody is blamed: the line costs no budget.
+    It may not be heard any more, so nobody is blamed: the line costs no budget.
     """
     symptom = unexplained(status)
     if symptom is None:
-        return status.restarts
+        return {}
     why = f"Its cause was not heard before the job was {by}; it costs no restart budget."
     update = {"failure_class": classes.ROSTER_CHANGED, "decision": RESTART, "why": why}
-    return (*status.restarts[:-1], symptom.model_copy(update=update))
+    lines = (*status.restarts[:-1], symptom.model_copy(update=update))
+    return {"restarts": lines, "restart_count": status.restart_count + (symptom.decision == WAIT)}
 
 
 def undecided(status: TrainingJobStatus) -> RestartRecord | None:

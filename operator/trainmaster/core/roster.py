@@ -39,6 +39,8 @@ def _of_members(facts: Facts) -> Roster | None:
     if membership.silent_until(facts) if alone else not facts.complete:
         return None
     present = [slot for slot in membership.members(facts) if _takes_part(facts, slot)] if alone else facts.slots
+    if not all(_door(facts, slot) for slot in present):
+        return None
     first_ranks = membership.first_ranks(facts)
     lines = tuple(_line(facts, slot, first_ranks[slot.key]) for slot in present)
     place = membership.meeting(facts) if alone else _rendezvous(facts.slots[0].heartbeat, facts.status.attempt)
@@ -49,16 +51,23 @@ def _of_members(facts: Facts) -> Roster | None:
 
 
 def _takes_part(facts: Facts, slot: Slot) -> bool:
-    return slot.ready and membership.held_until(facts, slot) is None
+    return slot.ready and membership.held_until(facts, slot) is None and _door(facts, slot) is not None
 
 
 def _line(facts: Facts, slot: Slot, first_rank: int) -> Member:
-    """Its ports are those in use where it trains at this start, else those that its agent offers for the next one."""
-    start, beat = membership.start_of(facts, slot), slot.heartbeat
-    trains = beat is not None and began(beat, facts.status.attempt) and (beat.start or 0) == start
-    place = (beat.rendezvous if trains else beat.offer) if beat else None
-    ports = place.ports if place else ()
+    door = _door(facts, slot)
+    ports, start = door.ports if door else (), membership.start_of(facts, slot)
     return dataclasses.replace(_member(slot, first_rank), ports=ports, start=start)
+
+
+def _door(facts: Facts, slot: Slot) -> Rendezvous | None:
+    """What is in use where it trains at this start, else what its agent offers for the next one."""
+    attempt, beat = facts.status.attempt, slot.heartbeat
+    if beat is None:
+        return None
+    if began(beat, attempt) and (beat.start or 0) == membership.start_of(facts, slot):
+        return beat.rendezvous
+    return beat.offer if _is_at_hand(beat, attempt) else None
 
 
 def _member(slot: Slot, first_rank: int) -> Member:
@@ -74,5 +83,19 @@ def _rendezvous(heartbeat: Heartbeat | None, attempt: int) -> Rendezvous | None:
 
     The first worker may have finished before the others: its offer is for the attempt after this one.
     """
-    place = (heartbeat.rendezvous if began(heartbeat, attempt) else heartbeat.offer) if heartbeat else None
+    place = _place(heartbeat, attempt) if heartbeat else None
     return dataclasses.replace(place, ports=()) if place else None  # those are the affair of each line
+
+
+def _place(heartbeat: Heartbeat, attempt: int) -> Rendezvous | None:
+    if began(heartbeat, attempt):
+        return heartbeat.rendezvous
+    return heartbeat.offer if _is_at_hand(heartbeat, attempt) else None
+
+
+def _is_at_hand(heartbeat: Heartbeat, attempt: int) -> bool:
+    """Whether the offer is good for `attempt`. An attempt that this heartbeat is too old to know may have taken it.
+
+    Then the agent is told to wait, and says by that what it offers now. Before the first attempt all offers are new.
+    """
+    return heartbeat.attempt == attempt or began(heartbeat, attempt - 1) or heartbeat.attempt == attempt - 1 == 0

@@ -12,8 +12,10 @@ from trainmaster.core.verdict import NOTHING, Verdict
 def resize(facts: Facts) -> Verdict:
     """From any phase in which agents may run ranks of the old size. A group that still gathers simply changes."""
     before, now = facts.status.replicas, facts.job.spec.workers.replicas
-    if before is None or facts.status.phase in phases.GATHERING:
+    if before is None:
         return NOTHING
+    if facts.status.phase in phases.GATHERING:
+        return NOTHING if before.desired == now else _nobody_is_blamed(facts)
     if membership.alone(facts):
         return _other_servers(facts)
     if before.desired == now:
@@ -22,9 +24,15 @@ def resize(facts: Facts) -> Verdict:
         "attempt": facts.status.attempt + 1,
         "phase": phases.RESIZING,
         "message": f"Resizing from {before.desired} to {now} workers.",
-        "restarts": ledger.overtaken(facts.status, "resized"),
+        **ledger.overtaken(facts.status, "resized"),
     }
     return Verdict(status=facts.status.model_copy(update=update))
+
+
+def _nobody_is_blamed(facts: Facts) -> Verdict:
+    """Whose end the newest line of the ledger still looks for may be among those who leave."""
+    update = ledger.overtaken(facts.status, "resized")
+    return Verdict(status=facts.status.model_copy(update=update)) if update else NOTHING
 
 
 def _other_servers(facts: Facts) -> Verdict:

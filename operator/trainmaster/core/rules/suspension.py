@@ -30,6 +30,6 @@ def _suspended(facts: Facts) -> TrainingJobStatus:
         "attempt": facts.status.attempt + (1 if may_run else 0),
         "absent": (),
         "substitutes": {},
-        "restarts": ledger.overtaken(facts.status, "suspended"),
+        **ledger.overtaken(facts.status, "suspended"),
     }
     return facts.status.model_copy(update=update)
