@@ -331,7 +331,7 @@ LIFECYCLE = (
     _bad("claim name", "checkpoint.storage.persistentVolumeClaim.claimName", "A", "lower-case letters"),
     _bad("resume from nowhere", "checkpoint.resumeFrom", {"step": 3}, "exactly one of job and path"),
     _bad("resume from two", "checkpoint.resumeFrom", {"job": "a", "path": "/a"}, "exactly one of job and path"),
-    _bad("resume from a relative", "checkpoint.resumeFrom.path", "a", "Begin it with /"),
+    _bad("resume from a relative", "checkpoint.resumeFrom.path", "a", "Begin it with /, or write a URL"),
     _bad("resume from itself", "checkpoint.resumeFrom.job", "digits", "Name another job"),
     _bad("hang now and then", "failurePolicy.hangSeconds", "sometimes", "Write auto"),
     _bad("hang at once", "failurePolicy.hangSeconds", 0, "Write auto"),

@@ -60,10 +60,11 @@ class ResumeFrom(Model):
 
     job: Annotated[str, Field(min_length=1, max_length=63)] | None = None
     """A TrainingJob whose newest checkpoint is taken: on a cluster one with the same claim, on a laptop one whose run \
-lies in the same folder of runs."""
+lies in the same folder of runs, on both one with the same objectStore.url."""
     path: _Path | None = None
     """A folder of checkpoints, as the pods see it, for example /checkpoints/digits-1f6f0c2a of a job whose claim this \
-job has too."""
+job has too; or its URL in an object store, for example s3://bucket/folder/digits-1f6f0c2a. The store is that of this \
+job's own objectStore.endpoint and Secret, else what the variables AWS_* say."""
     step: Annotated[Int, Field(ge=0, le=1_000_000_000_000)] | None = None
     """The checkpoint of this step. Unset: the newest."""
 

@@ -1,7 +1,8 @@
-"""Another job's checkpoints, for `spec.checkpoint.resumeFrom`: its folder by path, or found by its name beside ours.
+"""Another job's checkpoints, for `spec.checkpoint.resumeFrom`: by path or URL, or found by its name beside ours.
 
-On a claim each job has the folder NAME-UID (eight characters of its uid) beside ours. Of local runs the folder is
-NAME-DATE, with `checkpoints` in it. Of several runs of one name, the one that saved last counts.
+On a claim, and in an object store, each job has the folder NAME-UID (eight characters of its uid) beside ours. Of local
+runs the folder is NAME-DATE, with `checkpoints` in it; in an object store it is NAME. Of several runs of one name, the
+one that saved last counts.
 
 Called by `resume.py`.
 """
@@ -12,31 +13,58 @@ import re
 from pathlib import Path
 
 from trainmaster_trainer.checkpoint.load import newest_step
+from trainmaster_trainer.checkpoint.remote import Remote
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.settings import Settings
 
+FIELD = "spec.checkpoint.resumeFrom"
 _LOCAL = "checkpoints"
+_UID = "-[0-9a-f]{8}"
 
 
-def source_of(settings: Settings) -> Path:
-    """The folder that `resumeFrom` names.
+def source_of(settings: Settings) -> str:
+    """The folder, or the URL in an object store, that `resumeFrom` names.
 
     Raises:
         ConfigurationError: there is no checkpoint of such a job.
     """
     plan = settings.plan
     if plan.resume_from is not None:
-        return Path(plan.resume_from)
+        return plan.resume_from
+    if plan.checkpoint_url is not None:
+        return _in_store(plan.checkpoint_url, plan.checkpoint_endpoint, plan.resume_job or "")
     own, job = settings.checkpoints.absolute(), plan.resume_job or ""
     found = [folder for folder in _beside(own, job) if folder != own and newest_step(folder)]
     if not found:
-        place = own.parent.parent if own.name == _LOCAL else own.parent
-        raise ConfigurationError(
-            f"spec.checkpoint.resumeFrom.job: {job!r} has no good checkpoint in {place}. Both jobs must keep theirs on "
-            "one claim (spec.checkpoint.storage.persistentVolumeClaim), or in one folder of local runs; else write "
-            "its folder as resumeFrom.path."
-        )
-    return max(found, key=_last_saved)
+        raise _nothing(job, str(own.parent.parent if own.name == _LOCAL else own.parent))
+    return str(max(found, key=_last_saved))
+
+
+def is_url(source: str) -> bool:
+    """Whether it is in an object store."""
+    return "://" in source
+
+
+def _in_store(own: str, endpoint: str | None, job: str) -> str:
+    above, _, own_name = own.rpartition("/")
+    stores = {
+        name: Remote(f"{above}/{name}", endpoint, FIELD)
+        for name in Remote(above, endpoint, FIELD).folders()
+        if name != own_name and re.fullmatch(re.escape(job) + f"({_UID})?", name)
+    }
+    saved = {name: store.last_saved() for name, store in stores.items()}
+    newest = max(saved, key=lambda name: saved[name], default=None)
+    if newest is None or not saved[newest]:
+        raise _nothing(job, above)
+    return f"{above}/{newest}"
+
+
+def _nothing(job: str, place: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{FIELD}.job: {job!r} has no good checkpoint in {place}. Both jobs must keep theirs on one claim "
+        "(spec.checkpoint.storage.persistentVolumeClaim), in one objectStore.url, or in one folder of local runs; else "
+        "write its folder or URL as resumeFrom.path."
+    )
 
 
 def _beside(own: Path, job: str) -> list[Path]:
@@ -44,7 +72,7 @@ def _beside(own: Path, job: str) -> list[Path]:
     if own.name == _LOCAL:
         folders = [folder / _LOCAL for folder in _named(own.parent.parent, job, r"(-[0-9T-]+)?")]
         return [folder for folder in folders if folder.is_dir()]
-    return _named(own.parent, job, "-[0-9a-f]{8}")
+    return _named(own.parent, job, _UID)
 
 
 def _named(place: Path, job: str, suffix: str) -> list[Path]:

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from trainmaster_trainer.checkpoint import layout
+from trainmaster_trainer.checkpoint import lineage as lineages
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.load import Loaded, read
 from trainmaster_trainer.checkpoint.remote import Remote, Saved
@@ -37,14 +38,36 @@ def find_remote(remote: Remote, settings: Settings, group: Group, expected: Shap
     before = settings.resume_before
     if before is not None:
         here.sort(key=lambda one: one.step >= before)  # the doubtful ones last
+    return _first_good(remote, here, settings, group, expected, own=True)
+
+
+def find_foreign(remote: Remote, settings: Settings, group: Group, expected: Shapes) -> Loaded | None:
+    """Another job's checkpoint of the step that `resumeFrom` names, or its newest good one; None: there is none.
+
+    Raises:
+        ConfigurationError: it is good, but another model's.
+    """
+    here, wanted = [], settings.plan.resume_step
+    if group.is_first:
+        way = lineages.read(settings.checkpoints, None, remote)
+        here = [one for one in remote.saved() if way.holds(one.attempt, one.step) and wanted in (None, one.step)]
+    return _first_good(remote, here, settings, group, expected, own=False)
+
+
+def _first_good(
+    remote: Remote, here: list[Saved], settings: Settings, group: Group, expected: Shapes, *, own: bool
+) -> Loaded | None:
+    """The first of those that rank 0 names which all ranks find good."""
     for row in group.broadcast([dataclasses.astuple(one) for one in here]):
-        loaded = _fetch(remote, Saved(*row), settings, group, expected)
+        loaded = _fetch(remote, Saved(*row), settings, group, expected, own=own)
         if loaded is not None:
             return loaded
     return None
 
 
-def _fetch(remote: Remote, saved: Saved, settings: Settings, group: Group, expected: Shapes) -> Loaded | None:
+def _fetch(
+    remote: Remote, saved: Saved, settings: Settings, group: Group, expected: Shapes, *, own: bool
+) -> Loaded | None:
     """One checkpoint, if all ranks find it good."""
     folder = settings.checkpoints / f".fetched-{settings.run_key}-{group.rank - group.local_rank}"
     problem = _download(remote, saved, folder) if group.local_rank == 0 else ""
@@ -54,7 +77,7 @@ def _fetch(remote: Remote, saved: Saved, settings: Settings, group: Group, expec
         if any(group.gather(wrong)):
             raise ConfigurationError(next(text for text in group.gather(wrong) if text))
         bad = int(group.sum(torch.tensor([int(loaded is None)]))[0])
-        if not bad and group.is_first:
+        if not bad and group.is_first and own:
             _take_metrics(layout.step_folder(folder, saved.step), settings.checkpoints, saved.step)
         if bad and group.is_first:
             log.warning("%s cannot be used, trying the one before. %s", saved.name, found)

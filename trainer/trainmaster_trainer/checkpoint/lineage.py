@@ -43,12 +43,12 @@ class Lineage:
         return Lineage(found)
 
 
-def read(folder: Path, job: str, remote: Objects | None = None) -> Lineage:
-    """What a folder, or the object store, knows; nothing where it is another job's, or cannot be read."""
+def read(folder: Path, job: str | None, remote: Objects | None = None) -> Lineage:
+    """What a folder, or the object store, knows of a job (None: of whichever); nothing where it cannot be read."""
     try:
         text = remote.get(_FILE) if remote else (folder / _FILE).read_bytes()
         written = json.loads(text or b"")
-        if written["job"] != job:
+        if job is not None and written["job"] != job:
             return Lineage()
         return Lineage({int(attempt): int(step) for attempt, step in written["resumed"].items()})
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -46,8 +46,10 @@ class Remote:
         ConfigurationError: nobody could ever write there.
     """
 
-    def __init__(self, url: str, endpoint: str | None) -> None:
+    def __init__(self, url: str, endpoint: str | None, field: str = FIELD) -> None:
         self._url = url
+        self._field = field  # of the spec, for messages
+        self._url_field = f"{field}.url" if field == FIELD else field
         with self._errors():
             import fsspec.core  # noqa: PLC0415 (half a second with its S3 driver: for those who use it)
 
@@ -80,6 +82,21 @@ class Remote:
         """The committed checkpoints, newest first."""
         found = [Saved(int(m[2]), int(m[3]), int(m[4]), m[1]) for m in self._objects() if m[5] == MANIFEST]
         return sorted(found, reverse=True)
+
+    def folders(self) -> list[str]:
+        """The names of the folders right below."""
+        with self._errors():
+            try:
+                entries = self._files.ls(self._root, detail=True)
+            except FileNotFoundError:
+                return []
+        return [Path(entry["name"]).name for entry in entries if entry["type"] == "directory"]
+
+    def last_saved(self) -> float:
+        """When the newest commit was put, in seconds since 1970; 0 where there is none."""
+        manifests = [match[0] for match in self._objects() if match[5] == MANIFEST]
+        with self._errors():
+            return max((self._files.modified(f"{self._root}/{one}").timestamp() for one in manifests), default=0.0)
 
     def fetch(self, saved: Saved, folder: Path) -> None:
         """Bring a checkpoint into a folder, under the name that it would have there."""
@@ -119,26 +136,27 @@ class Remote:
         try:
             yield
         except ImportError as error:
-            raise ConfigurationError(f"{FIELD}: {error}. Install trainmaster[s3] in the image.") from None
+            raise ConfigurationError(f"{self._field}: {error}. Install trainmaster[s3] in the image.") from None
         except PermissionError as error:
-            raise ConfigurationError(f"{FIELD}: {self._url}: {error}. Correct the Secret's credentials.") from None
+            raise ConfigurationError(
+                f"{self._field}: {self._url}: {error}. Correct the Secret's credentials."
+            ) from None
         except FileNotFoundError as error:
             raise ConfigurationError(
-                f"{FIELD}.url: {self._url}: {error}. Make the bucket, or correct the URL."
+                f"{self._url_field}: {self._url}: {error}. Make the bucket, or correct the URL."
             ) from None
         except OSError as error:
             if "access key" in str(error).lower():
-                raise ConfigurationError(f"{FIELD}: {error}. Correct the Secret's credentials.") from None
+                raise ConfigurationError(f"{self._field}: {error}. Correct the Secret's credentials.") from None
             raise
         except ConfigurationError:
             raise
         except Exception as error:  # noqa: BLE001 (an S3 client has dozens of kinds)
             if type(error).__name__ in _CREDENTIALS:
-                raise ConfigurationError(
-                    f"{FIELD}: {error}. Name a Secret with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY as secretName."
-                ) from None
+                cure = "Name a Secret with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY as secretName."
+                raise ConfigurationError(f"{self._field}: {error}. {cure}") from None
             if isinstance(error, ValueError):
-                raise ConfigurationError(f"{FIELD}.url: {self._url}: {error}.") from None
+                raise ConfigurationError(f"{self._url_field}: {self._url}: {error}.") from None
             raise OSError(f"{self._url}: {type(error).__name__}: {error}") from None
 
 

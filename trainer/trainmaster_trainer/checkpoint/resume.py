@@ -21,9 +21,8 @@ from torch import Tensor
 from trainmaster.wire import codec
 
 from trainmaster_trainer import metrics, randomness
-from trainmaster_trainer.checkpoint import lineage
-from trainmaster_trainer.checkpoint.elsewhere import source_of
-from trainmaster_trainer.checkpoint.fetch import find_remote, read_or_tell
+from trainmaster_trainer.checkpoint import elsewhere, lineage
+from trainmaster_trainer.checkpoint.fetch import find_foreign, find_remote, read_or_tell
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.load import Loaded, newest, newest_step, read
 from trainmaster_trainer.checkpoint.manifest import Manifest, whole
@@ -114,7 +113,7 @@ def _from_checkpoint(expected: Shapes, settings: Settings, group: Group, strateg
         if loaded is None and settings.resume_before is not None:
             loaded = find(settings.checkpoints, group, expected, None)  # none is older: better this one than none
     if loaded is None and (plan.resume_from or plan.resume_job):
-        loaded = _find_elsewhere(source_of(settings), plan.resume_step, group, expected)
+        loaded = _find_elsewhere(settings, group, expected)
     step = loaded.manifest.step if loaded else 0
     draws_as = group.rank if strategy.draws_as is None else strategy.draws_as
     randomness.seed_rank(plan.seed, draws_as, step)
@@ -162,21 +161,44 @@ def _look(folder: Path, expected: Shapes, below: int | None = None) -> tuple[Loa
         return None, str(error)
 
 
-def _find_elsewhere(folder: Path, step: int | None, group: Group, expected: Shapes) -> Loaded:
-    field = "spec.checkpoint.resumeFrom"
-    if step is None:
-        loaded = _find_shared(folder, group, expected, None)
-        if loaded is None:
-            raise ConfigurationError(
-                f"{field}: there is no good checkpoint in {folder}. Correct the path or take it out."
-            )
-        return loaded
-    try:
-        return read(folder, step, expected)
-    except CorruptCheckpointError as bad:
+def _find_elsewhere(settings: Settings, group: Group, expected: Shapes) -> Loaded:
+    """Another job's, as `resumeFrom` says."""
+    source, problem = group.broadcast(_source(settings) if group.is_first else None)
+    if problem:
+        raise ConfigurationError(problem)
+    step = settings.plan.resume_step
+    if elsewhere.is_url(source):
+        store = Remote(source, settings.plan.checkpoint_endpoint, elsewhere.FIELD)
+        loaded = find_foreign(store, settings, group, expected)
+        problem = "it is not there, or not good"
+    elif step is None:
+        loaded = _find_shared(Path(source), group, expected, None)
+    else:
+        loaded, problem = _read_step(Path(source), step, expected)
+    if loaded is None and step is None:
         raise ConfigurationError(
-            f"{field}: step {step} in {folder} cannot be used: {bad}. Name another step."
-        ) from None
+            f"{elsewhere.FIELD}: there is no good checkpoint in {source}. Correct the path or take it out."
+        )
+    if loaded is None:
+        raise ConfigurationError(
+            f"{elsewhere.FIELD}: step {step} in {source} cannot be used: {problem}. Name another step."
+        )
+    return loaded
+
+
+def _source(settings: Settings) -> tuple[str, str]:
+    """What `resumeFrom` names, or the configuration error, which must not leave the peers waiting."""
+    try:
+        return elsewhere.source_of(settings), ""
+    except ConfigurationError as error:
+        return "", str(error)
+
+
+def _read_step(folder: Path, step: int, expected: Shapes) -> tuple[Loaded | None, str]:
+    try:
+        return read(folder, step, expected), ""
+    except CorruptCheckpointError as bad:
+        return None, str(bad)
 
 
 def _find_private(folder: Path, group: Group, expected: Shapes, below: int | None) -> Loaded | None:
