@@ -8,7 +8,9 @@ import re
 import time
 from collections.abc import Callable
 
+from trainmaster.api.status import TrainingJobStatus
 from trainmaster.local.causes import AGENT_PREFIX
+from trainmaster.wire import names
 
 # What comes this long after the first line of a traceback shows that its process goes on.
 HOLD_SECONDS = 1.0
@@ -26,10 +28,17 @@ class FirstWorkerLines:
         self._held: list[str] = []
         self._held_since = 0.0
         self._last_words: list[str] = []
+        self._first = names.replica_key(names.WORKER, 0)
+
+    def follow(self, status: TrainingJobStatus) -> None:
+        """A spare may have taken the first worker's place."""
+        first = names.replica_key(names.WORKER, status.substitutes.get(names.replica_key(names.WORKER, 0), 0))
+        if first != self._first:
+            self._first, self._rest = first, b""
 
     def of(self, name: str, chunk: bytes) -> list[str]:
         """The lines that can be shown, now that the agent `name` passed on `chunk`."""
-        if not name.rsplit("-", 1)[0].endswith("-worker-0"):
+        if not name.rsplit("-", 1)[0].endswith(f"-{self._first}"):
             return []
         *lines, rest = (self._rest + chunk).split(b"\n")
         self._rest = _without_overwritten(rest)[-_LONGEST_LINE:]

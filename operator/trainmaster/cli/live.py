@@ -61,6 +61,7 @@ class LiveView:
 
     def progress(self, status: TrainingJobStatus, progress: Progress) -> None:
         """Redraw."""
+        self._lines.follow(status)
         self._print(self._lines.ripe())
         if status.phase not in ("Pending", "Starting"):
             elapsed = duration(time.monotonic() - self._began)

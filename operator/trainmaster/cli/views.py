@@ -103,6 +103,7 @@ class PlainView:
 
     def progress(self, status: TrainingJobStatus, progress: Progress) -> None:
         """At most every PLAIN_SECONDS, and only what is new."""
+        self._lines.follow(status)
         self._print(self._lines.ripe())
         text = texts.progress_line(status, progress)
         if time.monotonic() < self._next or text == self._last or not progress.step or status.finished:
