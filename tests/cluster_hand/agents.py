@@ -73,6 +73,8 @@ class Agent:
         answer = self.raw(codec.encode(self.heartbeat(hold=hold)))
         if answer.status == 200:
             self.orders = codec.decode(Orders, answer.text)
+            if self.state == "Waiting" and self.orders.verb == "Wait":
+                self.attempt = self.orders.attempt  # that it waits for
         return answer
 
     def raw(self, body: bytes) -> Answer:

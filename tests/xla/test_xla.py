@@ -4,6 +4,7 @@ Runs in `.venv-xla` (make setup-xla), which has torch_xla and a torch of its own
 """
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -79,3 +80,18 @@ def test_without_torch_xla_the_field_and_the_cure_are_named(tmp_path: Path) -> N
     assert done.returncode == 1
     message = json.loads(done.stdout.splitlines()[-1])["message"]
     assert "spec.workers.accelerator: tpu needs torch_xla" in message
+
+
+def test_a_rank_that_stood_by_has_left_the_devices_alone(tmp_path: Path) -> None:
+    """The autograd engine counts the devices at a process's first backward pass, once."""
+    text = """
+import torch, torch.distributed
+from trainmaster_trainer.agent.rehearsal import rehearse
+rehearse()
+import torch_xla
+leaf = torch.ones(2, device=torch_xla.device(), requires_grad=True)
+leaf.sum().backward()
+"""
+    environment = {**os.environ, "PJRT_DEVICE": "CPU"}
+    python = XLA_BIN.with_name("python")
+    subprocess.run([python, "-c", text], check=True, env=environment, cwd=tmp_path, timeout=280)

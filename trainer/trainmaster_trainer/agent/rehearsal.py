@@ -7,16 +7,23 @@ Nothing of it stays: generators, process groups and variables are as before.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from typing import Any
 
 
 def rehearse() -> None:
-    """Take the step, where torch is there and no GPU is: a device may be touched by its rank only."""
+    """Take the step, where torch is there and no GPU or TPU is: a device may be touched by its rank only.
+
+    With torch_xla in the image it must not be: the autograd engine counts the devices at a process's first backward
+    pass, once, and XLA's are not there before the rank opens them.
+    """
     torch = sys.modules.get("torch")
     distributed = sys.modules.get("torch.distributed")
     if torch is None or distributed is None or not distributed.is_available() or torch.cuda.is_available():
+        return
+    if importlib.util.find_spec("torch_xla") is not None:
         return
     before = torch.get_rng_state()
     # Where gloo would look up the host's name; what it found would be said to nobody.
