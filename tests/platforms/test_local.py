@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -26,13 +27,13 @@ TOKEN = "the token of this run"
 class LocalWorld:
     """A local platform without its loop."""
 
-    def __init__(self, workdir: Workdir, folder: Path, warm_socket: Path) -> None:
+    def __init__(self, workdir: Workdir, folder: Path, scratch: Path, warm_socket: Path) -> None:
         self.key, self.can = Key("lab", "digits"), CAN
         self._rings = asyncio.Event()
         self._told: list[str] = []
         token_file = folder / "token"
         token_file.write_text(TOKEN)
-        site = Site(folder, folder / "checkpoints", folder, warm_socket, token_file)
+        site = Site(folder, folder / "checkpoints", scratch, warm_socket, token_file)
         listeners = Listeners(self._rings.set, lambda _name, _chunk: None, self._event)
         self.platform = LocalPlatform(a_job().with_workers(2).build(), workdir, site, TOKEN, listeners)
 
@@ -69,8 +70,9 @@ class LocalWorld:
 @contextlib.asynccontextmanager
 async def local_world(folder: Path, warm_socket: Path) -> AsyncIterator[LocalWorld]:
     """With its intake served, and all its processes ended afterwards."""
-    with Workdir(folder / "work") as workdir:
-        world = LocalWorld(workdir, folder, warm_socket)
+    # What agents leave in memory when they are killed goes with the scratch folder, as in a run.
+    with Workdir(folder / "work") as workdir, tempfile.TemporaryDirectory(dir="/dev/shm") as scratch:
+        world = LocalWorld(workdir, folder, Path(scratch), warm_socket)
         runner = web.AppRunner(world.platform.intake.application(), access_log=None, shutdown_timeout=0.1)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
