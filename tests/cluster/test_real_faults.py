@@ -46,17 +46,18 @@ class BadWeek:
         self.restarts = 0
 
     def after(self, fault: str, classes: tuple[str, ...]) -> None:
-        """Training went on after `fault`, and the ledger names it."""
+        """Training went on after `fault`, and the ledger names it: a survivor's cry may have been heard before it."""
         self.restarts += 1
-        self.wait_for_restart(self.restarts, fault)
-        line = self.job.status()["restarts"][-1]
-        assert line["class"] in classes, f"{fault}: {json.dumps(line, indent=1)}"
+        self.wait_for_restart(self.restarts, fault, classes)
         self.goes_on()
 
-    def wait_for_restart(self, count: int, fault: str) -> None:
-        """So many lines in the ledger."""
+    def wait_for_restart(self, count: int, fault: str, classes: tuple[str, ...] = ()) -> None:
+        """So many lines in the ledger, the newest of one of these classes."""
         end = time.monotonic() + 150
-        while len(self.job.status().get("restarts", ())) < count:
+        while True:
+            lines = self.job.status().get("restarts", ())
+            if len(lines) >= count and (not classes or lines[-1]["class"] in classes):
+                return
             assert time.monotonic() < end, f"{fault}: {json.dumps(self.job.status(), indent=1)}"
             time.sleep(0.5)
 

@@ -16,17 +16,18 @@ from trainmaster.cli.main import main
 
 from tests.local.command import TASKS, Command, a_job, kill
 
-HELD = {"hold_at": 25}
+HELD = {"hold_at": 25}  # steps of a process: those of attempt 2 wait at its 25th as well
+STEPS = 60
 SPARE: dict[str, Any] = {"scheduling": {"spares": 1}, "checkpoint": {"everySteps": 10, "memoryEverySteps": 1}}
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory, warm_parent: Path) -> str:
-    """The SHA-256 of the model after 40 steps without any trouble, and without a spare."""
+    """The SHA-256 of the model at the end without any trouble, and without a spare."""
     folder = tmp_path_factory.mktemp("undisturbed")
     shutil.copy(TASKS / "small.py", folder)
     command = Command(folder, warm_parent)
-    assert command.start(a_job()).end() == 0
+    assert command.start(a_job(STEPS)).end() == 0
     return str(command.status["checkpoint"]["sha256"])
 
 
@@ -42,7 +43,7 @@ def test_training_goes_on_with_the_spare_and_not_with_the_replacement(
     command: Command, undisturbed: str, lost: int
 ) -> None:
     command.make_gate()
-    command.start(a_job(arguments=HELD, **SPARE))
+    command.start(a_job(STEPS, arguments=HELD, **SPARE))
     command.until_step(24)
     agents = command.agents()
     assert sorted(agents) == [0, 1, 2]
@@ -70,7 +71,7 @@ def test_training_goes_on_with_the_spare_and_not_with_the_replacement(
 
 def test_the_loss_of_a_spare_is_no_failure(command: Command) -> None:
     command.make_gate()
-    command.start(a_job(arguments=HELD, **SPARE))
+    command.start(a_job(STEPS, arguments=HELD, **SPARE))
     command.until_step(24)
     kill(command.agents()[2], signal.SIGKILL)
     told = command.until_event("ReplicaReplaced")["event"]["message"]
@@ -84,14 +85,14 @@ def test_the_loss_of_a_spare_is_no_failure(command: Command) -> None:
 def test_one_worker_survives_its_loss_by_its_spare(command: Command, undisturbed: str) -> None:
     """Nobody is left but the checkpoint of step 20."""
     command.make_gate()
-    command.start(a_job(arguments=HELD, workers=1, **SPARE))
+    command.start(a_job(STEPS, arguments=HELD, workers=1, **SPARE))
     command.until_step(24)
     kill(command.agents()[0], signal.SIGKILL)
     command.until_event("Running")
     command.open_gate()
     assert command.end() == 0
     status = command.status
-    assert (status["attempt"], status["substitutes"], status["progress"]["step"]) == (2, {"worker-0": 1}, 40)
+    assert (status["attempt"], status["substitutes"], status["progress"]["step"]) == (2, {"worker-0": 1}, STEPS)
     assert printed_by(command, "worker-1-0") == "rank 0 is here"
 
 

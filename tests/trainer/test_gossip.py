@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from statistics import median
 
 import pytest
 import torch
@@ -52,7 +53,8 @@ def test_the_distance_between_peers_is_bounded_and_shrinks(new_crew: NewCrew) ->
     crew.finish()
     distances = [line["consensus_distance"] for line in crew.figures() if "consensus_distance" in line]
     assert max(distances) < 0.5
-    assert sum(distances[-20:]) < sum(distances[10:30])
+    middle = len(distances) // 2  # the median: a peer that gets no processor for a while is far away meanwhile
+    assert median(distances[middle:]) < median(distances[10:middle]), distances
 
 
 def test_workers_come_and_go(new_crew: NewCrew) -> None:

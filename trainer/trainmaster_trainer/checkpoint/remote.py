@@ -93,10 +93,13 @@ class Remote:
         return [Path(entry["name"]).name for entry in entries if entry["type"] == "directory"]
 
     def last_saved(self) -> float:
-        """When the newest commit was put, in seconds since 1970; 0 where there is none."""
+        """When the newest commit was put, in seconds since 1970; 0: there is none, 1: the store does not tell."""
         manifests = [match[0] for match in self._objects() if match[5] == MANIFEST]
         with self._errors():
-            return max((self._files.modified(f"{self._root}/{one}").timestamp() for one in manifests), default=0.0)
+            try:
+                return max((self._files.modified(f"{self._root}/{one}").timestamp() for one in manifests), default=0.0)
+            except NotImplementedError:
+                return 1.0
 
     def fetch(self, saved: Saved, folder: Path) -> None:
         """Bring a checkpoint into a folder, under the name that it would have there."""
