@@ -22,7 +22,7 @@ def roster(facts: Facts) -> Roster | None:
         members.append(_member(slot, rank))
         rank += slot.ranks
     first = facts.slots[0]
-    meeting = _rendezvous(first.heartbeat, facts.status.attempt)
+    meeting = _rendezvous(facts)
     before = _resume_before(facts)
     return Roster(facts.status.attempt, tuple(members), _address(first), meeting, before) if meeting else None
 
@@ -43,10 +43,9 @@ def _of_members(facts: Facts) -> Roster | None:
         return None
     first_ranks = membership.first_ranks(facts)
     lines = tuple(_line(facts, slot, first_ranks[slot.key]) for slot in present)
-    place = membership.meeting(facts) if alone else _rendezvous(facts.slots[0].heartbeat, facts.status.attempt)
+    place = membership.meeting(facts) if alone else _rendezvous(facts)
     if place is None or not lines:
         return None
-    place = dataclasses.replace(place, ports=())
     return Roster(facts.status.attempt, lines, _address(facts.slots[0]), place, independent=True)
 
 
@@ -78,19 +77,13 @@ def _address(slot: Slot) -> str:
     return slot.replica.address if slot.replica else ""
 
 
-def _rendezvous(heartbeat: Heartbeat | None, attempt: int) -> Rendezvous | None:
-    """Where `attempt` meets: the place in use if it has begun, else the agent's offer.
+def _rendezvous(facts: Facts) -> Rendezvous | None:
+    """Where the attempt meets: at the first worker, and the ports are the affair of each line.
 
-    The first worker may have finished before the others: its offer is for the attempt after this one.
+    It may have finished before the others: its offer is for the attempt after this one.
     """
-    place = _place(heartbeat, attempt) if heartbeat else None
-    return dataclasses.replace(place, ports=()) if place else None  # those are the affair of each line
-
-
-def _place(heartbeat: Heartbeat, attempt: int) -> Rendezvous | None:
-    if began(heartbeat, attempt):
-        return heartbeat.rendezvous
-    return heartbeat.offer if _is_at_hand(heartbeat, attempt) else None
+    door = _door(facts, facts.slots[0])
+    return dataclasses.replace(door, ports=()) if door else None
 
 
 def _is_at_hand(heartbeat: Heartbeat, attempt: int) -> bool:
