@@ -107,6 +107,19 @@ def test_progress_is_written_every_ten_seconds() -> None:
     assert len(written) == 60
 
 
+@pytest.mark.parametrize(("left", "waits"), [(4, 15), (15, 15), (16, 10), (600, 10)])
+def test_an_end_that_is_near_tells_the_progress_too(left: int, waits: int) -> None:
+    stage = a_running_group(workers=2)
+    at_step(stage, 1000 - 2 * left)
+    stage.wait(10)
+    before = len(stage.writes)
+    at_step(stage, 999)
+    stage.wait(waits - 1)
+    assert len(stage.writes) == before
+    stage.wait(1)
+    assert len(stage.writes) == before + 1
+
+
 def test_ten_minutes_without_a_step_cost_no_write_and_few_looks() -> None:
     stage = a_running_group(workers=4).wait(5)
     before, looks, end = len(stage.writes), 0, stage.now + timedelta(seconds=600)
@@ -187,3 +200,17 @@ def test_a_checkpoint_outlives_the_agent_that_told_of_it() -> None:
 )
 def test_a_length_of_time_in_two_units(seconds: float, text: str) -> None:
     assert figures.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("0s", 0),
+        ("59s", 59),
+        ("3m05s", 185),
+        ("1h20m", 4800),
+        *((text, None) for text in (None, "", "soon", "-5s", "5")),
+    ],
+)
+def test_a_length_of_time_is_read_as_it_was_written(text: str | None, seconds: float | None) -> None:
+    assert figures.length(text) == seconds

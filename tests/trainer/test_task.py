@@ -62,6 +62,7 @@ def test_each_mistake_has_a_message(
     ("model", "message"),
     [
         (nn.Linear(2, 2).requires_grad_(requires_grad=False), "no parameter that requires a gradient"),
+        (nn.Sequential(nn.LazyLinear(2), nn.LazyBatchNorm1d()), "0.weight, 0.bias, 1.weight of the model of Given have no shape"),
         (nn.ReLU(), "nothing is to be trained"),
         (None, "model() of Given gave NoneType. Return a torch.nn.Module"),
     ],
@@ -83,16 +84,17 @@ def test_a_model_that_cannot_be_trained_is_refused(model: nn.Module, message: st
         (torch.ones(3), "loss() of Given gave a tensor of shape [3]. Return the mean of the samples' losses"),
         (1.5, "loss() of Given gave float. Return the mean"),
         (None, "loss() of Given gave NoneType. Return the mean"),
+        (torch.tensor(1.5), "no gradient leads from what loss() of Given gave to the model. Compute it from the"),
     ],
 )
-def test_a_loss_that_is_not_one_number_is_refused(loss: Any, message: str) -> None:
+def test_a_loss_that_cannot_be_followed_back_is_refused(loss: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(message)):
         loss_of(answering(loss=loss), None, None)
 
 
 @pytest.mark.parametrize("loss", [torch.tensor(2.0), torch.tensor([2.0]), torch.tensor([[2.0]])])
 def test_a_loss_of_one_number_has_no_dimension(loss: Tensor) -> None:
-    assert loss_of(answering(loss=loss), None, None).shape == ()
+    assert loss_of(answering(loss=loss.requires_grad_()), None, None).shape == ()
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from trainmaster_trainer.errors import ConfigurationError
@@ -20,13 +21,19 @@ def make_model(task: Task) -> nn.Module:
     """A task's model, as every strategy begins with it.
 
     Raises:
-        ConfigurationError: it is none, or there is nothing in it to train.
+        ConfigurationError: it is none, its shapes are not known yet, or there is nothing in it to train.
     """
     model: object = task.model()
     name = type(task).__name__
     if not isinstance(model, nn.Module):
         raise ConfigurationError(
             f"spec.training.task: model() of {name} gave {type(model).__name__}. Return a torch.nn.Module."
+        )
+    shapeless = [key for key, tensor in (*model.named_parameters(), *model.named_buffers()) if is_lazy(tensor)]
+    if shapeless:
+        raise ConfigurationError(
+            f"spec.training.task: {', '.join(shapeless[:3])} of the model of {name} have no shape before the model is "
+            "called (torch.nn.Lazy...). Call it with a sample inside model(), then return it."
         )
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ConfigurationError(
@@ -60,10 +67,15 @@ def loss_of(task: Task, outputs: Any, targets: Any) -> Tensor:
     """A task's loss, as a tensor without dimensions.
 
     Raises:
-        ConfigurationError: it is not one number.
+        ConfigurationError: it is not one number, or no gradient leads back from it.
     """
     loss: object = task.loss(outputs, targets)
     if isinstance(loss, Tensor) and loss.numel() == 1:
+        if torch.is_grad_enabled() and not loss.requires_grad:
+            raise ConfigurationError(
+                f"spec.training.task: no gradient leads from what loss() of {type(task).__name__} gave to the model. "
+                "Compute it from the model's outputs, without detach(), argmax() or torch.no_grad() on the way."
+            )
         return loss if loss.dim() == 0 else loss.reshape(())
     given = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
     raise ConfigurationError(

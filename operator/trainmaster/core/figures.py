@@ -1,11 +1,13 @@
 """Numbers and texts from outside, made fit to be written down: no agent's word, no edited status stops a decision."""
 
 import math
+import re
 from datetime import UTC, datetime, timedelta
 
 _LARGEST = 2**53
 _LONGEST_SECONDS = 1e12
 _END_OF_TIME = datetime.max.replace(tzinfo=UTC)
+_DURATION = re.compile(r"(?:(\d{1,9})h)?(?:(\d{1,2})m)?(?:(\d{1,2})s)?")
 
 
 def count(value: int) -> int:
@@ -57,6 +59,15 @@ def duration(seconds: float) -> str:
     if hours:
         return f"{hours}h{minutes:02d}m"
     return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
+
+
+def length(text: str | None) -> float | None:
+    """Seconds of what `duration` wrote, None where it is none of its."""
+    found = _DURATION.fullmatch(text or "")
+    if not text or not found:
+        return None
+    hours, minutes, rest = (int(part or 0) for part in found.groups())
+    return float(3600 * hours + 60 * minutes + rest)
 
 
 def legible(text: str) -> str:

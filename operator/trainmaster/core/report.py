@@ -197,9 +197,21 @@ def _due(facts: Facts) -> bool:
 
 
 def _refresh_time(status: TrainingJobStatus) -> datetime | None:
-    """When what was written of the slow part is too old; None where nothing was."""
+    """When what was written of the slow part is too old; None where nothing was.
+
+    Where the end is due until a little later, that will tell it: one write instead of two.
+    """
     written = status.progress.time if status.progress else None
-    return written and figures.later(written, _refresh_seconds(status))
+    due = written and figures.later(written, _refresh_seconds(status))
+    return figures.later(due, REFRESH_SECONDS) if due and _ends_before(status, due) else due
+
+
+def _ends_before(status: TrainingJobStatus, due: datetime) -> bool:
+    progress = status.progress or Progress()
+    left = figures.length(progress.eta)
+    if left is None or progress.time is None:
+        return False
+    return figures.later(progress.time, left) <= figures.later(due, REFRESH_SECONDS)
 
 
 def _refresh_seconds(status: TrainingJobStatus) -> int:
