@@ -62,7 +62,10 @@ def test_each_mistake_has_a_message(
     ("model", "message"),
     [
         (nn.Linear(2, 2).requires_grad_(requires_grad=False), "no parameter that requires a gradient"),
-        (nn.Sequential(nn.LazyLinear(2), nn.LazyBatchNorm1d()), "0.weight, 0.bias, 1.weight of the model of Given have no shape"),
+        (
+            nn.Sequential(nn.LazyLinear(2), nn.LazyBatchNorm1d()),
+            "0.weight, 0.bias, 1.weight of the model of Given have no shape",
+        ),
         (nn.ReLU(), "nothing is to be trained"),
         (None, "model() of Given gave NoneType. Return a torch.nn.Module"),
     ],
