@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -105,9 +106,20 @@ class Stream(IterableDataset[Item]):
     [
         ((torch.empty(0, 1), torch.empty(0)), "is empty"),
         ((torch.empty(3, 1), torch.empty(2)), r"differ in length: \[3, 2\]"),
+        ((np.ones(3), torch.empty(3)), "gave a tuple with ndarray in it. Give two tensors"),
         (Stream(), "give a map-style Dataset"),
     ],
 )
 def test_a_dataset_that_cannot_be_used_is_a_configuration_error(samples: Samples, message: str) -> None:
     with pytest.raises(ConfigurationError, match=r"spec\.training\.task: .*" + message):
         Batches(samples, 4, steps=2, seed=3, device=torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("sample", "given"),
+    [((1, 2, 3), "3 parts"), ({"x": 1, "y": 2}, "2 parts"), (torch.ones(3), "one Tensor"), ((1,), "1 parts")],
+)
+def test_samples_that_are_no_pairs_are_refused(sample: Any, given: str) -> None:
+    batches = Batches([sample] * 8, 4, steps=2, seed=3, device=torch.device("cpu"))  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=rf"a sample of its dataset\(\) is {given}. Give pairs"):
+        batches.take(1, Share(0, 1))

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from trainmaster_trainer import task as task_module
 from trainmaster_trainer.answers import figures_of, loss_of, make_model
 from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.rates import Rates
 from trainmaster_trainer.task import load_task
 from trainmaster_trainer.tasks.digits import Digits
 from typing_extensions import override
@@ -111,6 +112,19 @@ def test_a_loss_of_one_number_has_no_dimension(loss: Tensor) -> None:
 def test_figures_that_are_no_numbers_are_refused(figures: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(message)):
         figures_of(answering(figures=figures), nn.ReLU())
+
+
+@pytest.mark.parametrize("factor", [None, "a lot"])
+def test_a_learning_rate_factor_that_is_no_number_is_refused(factor: object) -> None:
+    class Given(Digits):
+        @override
+        def learning_rate_factor(self, fraction: float) -> Any:
+            return factor
+
+    task = Given()
+    rates = Rates(task, task.optimizer(list(task.model().parameters())))
+    with pytest.raises(ConfigurationError, match=re.escape(f"learning_rate_factor(0.25) of Given gave {factor!r}")):
+        rates.set(0.25)
 
 
 def test_figures_may_be_tensors() -> None:

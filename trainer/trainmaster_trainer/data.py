@@ -115,7 +115,7 @@ class Batches:
         if share is None:
             return Batch(None, None, 0, self._order.batch_size, step / self._steps, step)
         indices = self._order.share(step, share)
-        inputs, targets = self._collate(indices)
+        inputs, targets = _pair(self._collate(indices))
         return Batch(
             inputs=to_device(inputs, self._device),
             targets=to_device(targets, self._device),
@@ -125,19 +125,40 @@ class Batches:
             step=step,
         )
 
-    def _collate(self, indices: Indices) -> tuple[Any, Any]:
+    def _collate(self, indices: Indices) -> Any:
         dataset = self._dataset
         if isinstance(dataset, TensorDataset):
-            inputs, targets = dataset[torch.from_numpy(indices)]
-            return inputs, targets
+            return dataset[torch.from_numpy(indices)]
         if hasattr(dataset, "__getitems__"):
-            return tuple(default_collate(dataset.__getitems__(indices.tolist())))
-        return tuple(default_collate([dataset[int(index)] for index in indices]))
+            return default_collate(dataset.__getitems__(indices.tolist()))
+        return default_collate([dataset[int(index)] for index in indices])
+
+
+def _pair(batch: Any) -> tuple[Any, Any]:
+    """What was collated, if its samples were pairs.
+
+    Raises:
+        ConfigurationError: they were not.
+    """
+    match batch:
+        case [inputs, targets]:
+            return inputs, targets
+    given = f"{len(batch)} parts" if isinstance(batch, (tuple, list, dict)) else f"one {type(batch).__name__}"
+    raise ConfigurationError(
+        f"spec.training.task: a sample of its dataset() is {given}. Give pairs (inputs, targets); where there are more "
+        "things, put them together: ((image, mask), label), or a dict of them for the inputs."
+    )
 
 
 def _as_dataset(samples: Samples) -> tuple[Dataset[Any], int]:
     """A pair of tensors is a dataset that can be indexed by many samples at once."""
     if isinstance(samples, tuple):
+        others = [type(part).__name__ for part in samples if not isinstance(part, Tensor)]
+        if others:
+            raise ConfigurationError(
+                f"spec.training.task: its dataset() gave a tuple with {', '.join(others)} in it. Give two tensors "
+                "(torch.from_numpy makes one of an array), or a list or map-style Dataset of pairs."
+            )
         lengths = [len(tensor) for tensor in samples]
         if len(set(lengths)) != 1:
             raise ConfigurationError(f"spec.training.task: the tensors of its dataset() differ in length: {lengths}.")

@@ -26,6 +26,7 @@ from trainmaster_trainer.checkpoint.state import ModelState, State, Whole
 from trainmaster_trainer.data import Batch
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
+from trainmaster_trainer.rates import Rates
 from trainmaster_trainer.strategies.axes import Axes
 from trainmaster_trainer.strategies.strategy import Snapshots, Strategy
 from trainmaster_trainer.task import Task
@@ -68,7 +69,7 @@ class Partitioned(Strategy):
         held = {id(module) for module in self.model.modules()}
         _hand_over(self.optimizer, {old: home for old, home in homes.items() if id(home[0]) in held})
         self._state = ModelState(self.model, self.optimizer, whole, own)
-        self._base_rates = [settings["lr"] for settings in self.optimizer.param_groups]
+        self._rates = Rates(self.task, self.optimizer)
         self._peers = self._those_with_other_samples()
 
     @override
@@ -83,9 +84,7 @@ class Partitioned(Strategy):
 
     def update(self, fraction_done: float) -> None:
         """An optimizer step with the gradients that there are, at the task's learning rate for this moment."""
-        factor = self.task.learning_rate_factor(fraction_done)
-        for settings, rate in zip(self.optimizer.param_groups, self._base_rates, strict=True):
-            settings["lr"] = rate * factor
+        self._rates.set(fraction_done)
         self.optimizer.step()
 
     def share_buffers(self) -> None:

@@ -37,6 +37,7 @@ from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, ModelState, S
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
+from trainmaster_trainer.rates import Rates
 from trainmaster_trainer.task import Task
 
 
@@ -121,7 +122,7 @@ class WholeModel(Strategy):
         self.optimizer = make_optimizer(self.task, list(model.parameters()))
         self._state = ModelState(model, self.optimizer)
         self._parameters = {name for name, _ in model.named_parameters()}
-        self._base_rates = [group["lr"] for group in self.optimizer.param_groups]
+        self._rates = Rates(self.task, self.optimizer)
 
     def update(self, loss: Tensor, fraction_done: float) -> None:
         """Backward and optimizer step, at the task's learning rate for this moment."""
@@ -152,9 +153,7 @@ class WholeModel(Strategy):
 
     def set_learning_rate(self, fraction_done: float) -> None:
         """The task's learning rate when this fraction of all steps is done."""
-        factor = self.task.learning_rate_factor(fraction_done)
-        for group, rate in zip(self.optimizer.param_groups, self._base_rates, strict=True):
-            group["lr"] = rate * factor
+        self._rates.set(fraction_done)
 
     @override
     def state(self) -> State:

@@ -23,6 +23,7 @@ from trainmaster_trainer.checkpoint.state import ModelState, State
 from trainmaster_trainer.data import Share, check_batch_size
 from trainmaster_trainer.flat import Layout, adopt
 from trainmaster_trainer.independent import Member
+from trainmaster_trainer.rates import Rates
 from trainmaster_trainer.strategies.gossip.census import Census
 from trainmaster_trainer.strategies.gossip.mixing import Mixer
 from trainmaster_trainer.strategies.strategy import check_options
@@ -53,7 +54,7 @@ class Peer:
         parameters = dict(self._mine.named_parameters())
         self.mixer = Mixer(adopt(parameters, Layout.of(parameters)), member.options.get("topKPercent"))
         self._optimizer = make_optimizer(member.task, list(self._mine.parameters()))
-        self._rates = [group["lr"] for group in self._optimizer.param_groups]
+        self._rates = Rates(member.task, self._optimizer)
         self._state = ModelState(self._mine, self._optimizer)
         self._batches = member.batches()
         self.census = Census(self.plan.global_batch_size)
@@ -180,9 +181,7 @@ class Peer:
         """The gradient was taken at a copy that others may have changed since: that is AD-PSGD's bargain."""
         for live, own in zip(self._model.parameters(), self._mine.parameters(), strict=True):
             own.grad = None if live.grad is None else live.grad.cpu()
-        factor = self.member.task.learning_rate_factor(min(self.census.samples / self.goal, 1.0))
-        for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
-            group["lr"] = rate * factor
+        self._rates.set(min(self.census.samples / self.goal, 1.0))
         self._optimizer.step()
 
     def average_meanwhile(self) -> None:

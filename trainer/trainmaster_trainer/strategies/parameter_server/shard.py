@@ -24,6 +24,7 @@ from typing_extensions import override
 from trainmaster_trainer.answers import make_optimizer
 from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, ModelState, State
 from trainmaster_trainer.flat import Layout, adopt
+from trainmaster_trainer.rates import Rates
 from trainmaster_trainer.strategies.parameter_server.tickets import Done, Ticket
 from trainmaster_trainer.task import Task
 from trainmaster_trainer.transport.frame import Message, Values
@@ -86,13 +87,13 @@ class Shard:
         self.applied: dict[Ticket, Done] = {}
         self.newest = 0  # the highest step of which something is in
         self.staleness = 0  # the most steps by which a gradient was behind the newest one
-        self._task, self._sync, self._spare = task, sync, spare
+        self._sync, self._spare = sync, spare
         self._waiting: dict[int, dict[int, Push]] = {}
         self._parameters, self._buffers = dict(parameters), dict(buffers)
         self.layout = Layout.of(parameters)
         self._flat = adopt(parameters, self.layout)
         self._optimizer = make_optimizer(task, list(parameters.values()))
-        self._rates = [group["lr"] for group in self._optimizer.param_groups]
+        self._rates = Rates(task, self._optimizer)
         self._state = ModelState(Part(parameters, buffers), self._optimizer)
         self._snapshot: tuple[int, list[Tensor]] | None = None
 
@@ -128,9 +129,7 @@ class Shard:
             self._parameters[name].grad = None if name in absent else gradient
         for buffer, tensor in zip(self._buffers.values(), tensors[count:], strict=False):
             buffer.copy_(tensor)
-        factor = self._task.learning_rate_factor(fraction)
-        for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
-            group["lr"] = rate * factor
+        self._rates.set(fraction)
         self._optimizer.step()
         self.version += 1
 
