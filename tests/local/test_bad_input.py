@@ -176,3 +176,11 @@ def test_a_thread_that_a_task_forgets_holds_nobody_back(command: Command, raise_
     job = a_job(training=training, failurePolicy={"maxRestarts": 0})
     assert command.start(job, "--output", "text").end() == code
     assert code or "threads that still run are left: endless" in command.text
+
+
+def test_a_pool_without_work_is_not_waited_for(command: Command) -> None:
+    """As Python itself ends one."""
+    shutil.copy(TASKS_FOLDER / "odd_ends.py", command.folder)
+    training = {"task": "odd_ends:Pools", "steps": 10, "globalBatchSize": 8}
+    assert command.start(a_job(training=training), "--output", "text").end() == 0
+    assert "threads that still run" not in command.text

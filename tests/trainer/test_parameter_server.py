@@ -144,6 +144,18 @@ def test_all_who_are_told_to_stop_save_first(new_crew: NewCrew, order: tuple[int
     assert int(folder.name.removeprefix("step-")) >= 10
 
 
+def test_servers_that_are_told_to_stop_do_not_wait_for_workers_that_are_dead(new_crew: NewCrew) -> None:
+    """What these had begun nobody will end; the checkpoints before it stand."""
+    crew = new_crew(2, 2, **{**COUNTING, "steps": 1_000_000}).start()
+    crew.reach(25)
+    for rank in (0, 1):
+        crew.kill(rank)
+    for rank in (2, 3):
+        crew.stop(rank)
+    assert [crew.wait(rank) for rank in (2, 3)] == [143, 143]
+    assert (crew.job.checkpoints() / "step-00000020").exists()
+
+
 def test_a_synchronous_step_waits_for_a_dead_workers_successor(new_job: NewJob, new_crew: NewCrew) -> None:
     plan = {"task": "small_tasks:Line", "steps": 30, "checkpoint_every": 30, "arguments": {"seconds": 0.01}}
     expected = new_job("one", strategy="OneDevice", **plan).run(1).losses()

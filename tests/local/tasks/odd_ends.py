@@ -3,6 +3,7 @@
 import os
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -36,4 +37,14 @@ class Lingers(Small):  # type: ignore[misc]
     def model(self) -> torch.nn.Module:
         threading.Thread(target=threading.Event().wait, name="endless").start()
         model: torch.nn.Module = super().model()
+        return model
+
+
+class Pools(Small):  # type: ignore[misc]
+    """Has a pool of threads that wait for more work."""
+
+    @override
+    def model(self) -> torch.nn.Module:
+        self.pool = ThreadPoolExecutor(2)
+        model: torch.nn.Module = self.pool.submit(super().model).result()
         return model

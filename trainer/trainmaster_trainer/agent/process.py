@@ -100,6 +100,8 @@ def leave(exit_code: int, patience: Optional[float] = None) -> NoReturn:
 def _ended(patience: float) -> bool:
     """Whether all threads that an interpreter waits for have ended in time; it is said who has not."""
     until = time.monotonic() + patience
+    # Idle threads of a ThreadPoolExecutor end at such a call only; it may wait for busy ones, so not here.
+    threading.Thread(target=_end_pools, daemon=True).start()
     others = [one for one in threading.enumerate() if not one.daemon and one is not threading.main_thread()]
     for thread in others:
         thread.join(max(0.0, until - time.monotonic()))
@@ -107,6 +109,12 @@ def _ended(patience: float) -> bool:
     if late:
         sys.stderr.write(f"trainmaster: the work is done, so threads that still run are left: {', '.join(late)}\n")
     return not late
+
+
+def _end_pools() -> None:
+    """What an interpreter does before it waits for threads (`threading._register_atexit`)."""
+    for call in reversed(threading._threading_atexits):  # type: ignore[attr-defined]  # noqa: SLF001
+        call()
 
 
 def _flush(file: Any) -> None:

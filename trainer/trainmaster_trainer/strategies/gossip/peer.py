@@ -170,7 +170,7 @@ class Peer:
         loss.backward()  # type: ignore[no-untyped-call]
         with self.mixer.lock:
             self._update()
-            self.census.add(self.member.rank, batch.size, float(loss))
+            self.census.add(self.member.rank, batch.size, float(loss.detach()))
 
     def _share(self) -> Share:
         workers = self.workers

@@ -36,6 +36,7 @@ EXIT_STOPPED = 143
 HOLD_SECONDS = 1.0  # how long a worker's question for a ticket is held open
 LOOK_SECONDS = 0.02  # how often the main thread writes what was done: it must not take the steps' time
 SERVERS_SECONDS = 30.0
+ALONE_SECONDS = 1.0  # told to stop, server 0 stays so long for workers that are away: they may be calling again
 
 
 class Steward:
@@ -55,6 +56,8 @@ class Steward:
         self._due = threading.Condition(lock)  # the main thread waits for it: more than a line is to be written
         self._moments: dict[int, float] = {}  # when each step ended that is not told yet
         self._told: Values = dict.fromkeys(("loss", "speed", "seconds"), "nan")
+        self._present: set[Caller] = set()  # the workers that are connected
+        self._last_seen = 0.0  # when one of them was, after the order to stop
         self._unsettled = False  # a server has started since the last generation
         self._ended = self._over = False
         self._result: dict[str, float] | None = None
@@ -87,11 +90,13 @@ class Steward:
     def gone(self, caller: Caller) -> None:
         """A process hung up: its ticket goes to another."""
         with self._changed:
+            self._present.discard(caller)
             if self._book is not None:
                 self._book.drop(caller)
                 self._changed.notify_all()
 
     def _next(self, caller: Caller, values: Values) -> Message:
+        self._present.add(caller)
         self._note(caller, values)
         deadline = time.monotonic() + HOLD_SECONDS
         while True:
@@ -202,7 +207,13 @@ class Steward:
             book.gate = min(book.gate, max(book.newest_begun, book.complete))
             leave = book.complete >= book.gate and book.gate <= self._saved
             self._changed.notify_all()
-            return leave
+            return leave or self._is_alone()
+
+    def _is_alone(self) -> bool:
+        """Nobody is there, nor will be, to bring to its end what has been begun: there will be no cut."""
+        if self._present or not self._last_seen:
+            self._last_seen = time.monotonic()
+        return time.monotonic() > self._last_seen + ALONE_SECONDS
 
     def _tell_steps(self) -> None:
         """Completed steps into metrics, progress page and log."""
