@@ -57,6 +57,18 @@ class WithSparseRows(Line):
         return torch.optim.SGD(parameters, lr=0.01)
 
 
+class WithPhases(Line):
+    """Complex weights beside real ones."""
+
+    @override
+    def model(self) -> nn.Module:
+        return Phases()
+
+    @override
+    def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, lr=0.01)
+
+
 class Changing(Line):
     """From some step on, rank 1's loss does not depend on the bias any more."""
 
@@ -80,6 +92,20 @@ class Unused(nn.Module):
     def forward(self, points: Tensor) -> Tensor:
         self.count += 1
         return self.line(points) * self.frozen  # type: ignore[no-any-return]
+
+
+class Phases(nn.Module):
+    """The length of a complex sum, and a line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = nn.Linear(3, 1)
+        self.waves = nn.Parameter(torch.randn(3, 1, dtype=torch.complex64))
+
+    @override
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs: Tensor = (inputs.to(torch.complex64) @ self.waves).abs() + self.line(inputs)
+        return outputs
 
 
 class Experts(nn.Module):

@@ -24,9 +24,10 @@ DENSE = ("Native", "Mirrored", "CentralStorage", "FullySharded", "reproducible")
 
 CASES = [
     (task, name)
-    for task in ("WithUnused", "WithTiedWeights", "WithExperts")
+    for task in ("WithUnused", "WithTiedWeights", "WithExperts", "WithPhases")
     for name in STRATEGIES
-    if (task, name) != ("WithExperts", "FullySharded")  # its ranks must use the same parameters at every step
+    # Its ranks must use the same parameters at every step, and those of a layer have one dtype.
+    if name != "FullySharded" or task not in ("WithExperts", "WithPhases")
 ]
 
 
@@ -56,6 +57,12 @@ def test_gradients_that_name_rows_are_refused(new_job: NewJob, name: str) -> Non
     assert "sparse=False" in running.output()
 
 
+def test_layers_of_several_dtypes_are_refused(new_job: NewJob) -> None:
+    running = new_job(task="odd_tasks:WithPhases", strategy="FullySharded").start(2)
+    assert 78 in running.wait()
+    assert "have several dtypes: line.weight (float32), waves (complex64). Give them one" in running.output()
+
+
 @pytest.mark.parametrize("strategy", ["OneDevice", "FullySharded"])
 def test_an_optimizer_that_wants_to_compute_the_loss_is_refused(new_job: NewJob, strategy: str) -> None:
     running = new_job(task="odd_tasks:WithClosure", strategy=strategy).start(1 if strategy == "OneDevice" else 2)
@@ -63,8 +70,9 @@ def test_an_optimizer_that_wants_to_compute_the_loss_is_refused(new_job: NewJob,
     assert "LBFGS, computes the loss several times in one step" in running.output()
 
 
-def test_local_sgd_trains_them(new_job: NewJob) -> None:
-    plan: Options = {"task": "odd_tasks:WithSparseRows", "steps": 8, "global_batch_size": 9}
+@pytest.mark.parametrize("task", ["WithSparseRows", "WithPhases"])
+def test_local_sgd_trains_them(new_job: NewJob, task: str) -> None:
+    plan: Options = {"task": f"odd_tasks:{task}", "steps": 8, "global_batch_size": 9}
     expected = new_job("one", **plan, strategy="OneDevice").run(1).losses()
     options = {"every": 1, "outer": "Average"}
     assert new_job("two", **plan, strategy="LocalSGD", strategy_options=options).run(2).losses() == pytest.approx(

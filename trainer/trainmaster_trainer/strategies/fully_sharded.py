@@ -66,7 +66,7 @@ def shard(model: nn.Module, layers: list[nn.Module], mesh: DeviceMesh) -> nn.Mod
     """Spread all parameters over a mesh; with a second dimension in front of it, each shard has copies.
 
     Raises:
-        ConfigurationError: a parameter has no dimension to cut.
+        ConfigurationError: a parameter has no dimension to cut, or parameters of several dtypes are to lie together.
     """
     check_dense("a model that is spread over ranks", model)
     for name, parameter in model.named_parameters():
@@ -75,7 +75,22 @@ def shard(model: nn.Module, layers: list[nn.Module], mesh: DeviceMesh) -> nn.Mod
                 f"spec.training.task: the parameter {name} is a single number without a dimension, which cannot be "
                 "spread over ranks. Give it the shape [1]."
             )
+    apart = {parameter for layer in layers for parameter in layer.parameters()}
+    rest = [(name, one) for name, one in model.named_parameters() if one not in apart]
+    _check_dtypes([*(list(layer.named_parameters()) for layer in layers), rest])
     for layer in layers:
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
     return model
+
+
+def _check_dtypes(units: list[list[tuple[str, nn.Parameter]]]) -> None:
+    """What is gathered at once lies in one piece of memory."""
+    for parameters in units:
+        firsts = {one.dtype: name for name, one in reversed(parameters) if one.requires_grad}
+        if len(firsts) > 1:
+            said = ", ".join(f"{name} ({str(dtype).removeprefix('torch.')})" for dtype, name in firsts.items())
+            raise ConfigurationError(
+                f"spec.training.task: parameters that are gathered together have several dtypes: {said}. Give them "
+                "one, or let model_layers() name them as layers of their own, or choose another strategy."
+            )

@@ -60,7 +60,7 @@ class LocalSGD(WholeModel):
         self._reducer = choose_counted(group, options.get("compression", "None"))
         # What is averaged: parameters, and running means.
         here = self.model.state_dict(keep_vars=True)
-        self._here = {name: tensor for name, tensor in here.items() if tensor.is_floating_point()}
+        self._here = {name: tensor for name, tensor in here.items() if _has_a_mean(tensor)}
         # Where the ranks last met, and the optimizer that moves this point.
         self._point = {name: nn.Parameter(tensor.detach().clone()) for name, tensor in self._here.items()}
         self._outer = torch.optim.SGD(self._point.values(), **OUTER[options.get("outer", "Average")])
@@ -97,7 +97,7 @@ class LocalSGD(WholeModel):
         for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
             alike = [tensor for tensor in tensors if tensor.dtype == dtype]
             flat = torch.cat([tensor.flatten() for tensor in alike])
-            self._reducer.sum(flat)
+            self._reducer.sum(torch.view_as_real(flat).view(-1) if flat.is_complex() else flat)
             for tensor, total in zip(alike, torch.split(flat, [one.numel() for one in alike]), strict=True):
                 tensor.copy_(total.view_as(tensor))
         return tensors
@@ -123,7 +123,7 @@ class LocalSGD(WholeModel):
     def _mean(self, name: str, tensor: Tensor) -> Tensor:
         """The mean over all ranks, of what is not the same on all anyway."""
         same = name.startswith(MODEL) and not self._apart
-        if same or not tensor.is_floating_point():
+        if same or not _has_a_mean(tensor):
             return tensor
         total = tensor * self._weight
         dist.all_reduce(total)
@@ -172,3 +172,7 @@ class LocalSGD(WholeModel):
         if self._reducer:
             traffic = self._reducer.traffic
             log.info("Exchanged models: %d bytes sent, %d bytes received.", traffic.sent, traffic.received)
+
+
+def _has_a_mean(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
