@@ -69,6 +69,14 @@ class WithPhases(Line):
         return torch.optim.SGD(parameters, lr=0.01)
 
 
+class Breaking(Line):
+    """Its last layer raises an error of its own."""
+
+    @override
+    def model(self) -> nn.Module:
+        return nn.Sequential(*super().model().children(), Broken())
+
+
 class Changing(Line):
     """From some step on, rank 1's loss does not depend on the bias any more."""
 
@@ -106,6 +114,17 @@ class Phases(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         outputs: Tensor = (inputs.to(torch.complex64) @ self.waves).abs() + self.line(inputs)
         return outputs
+
+
+class Broken(nn.Linear):
+    """Raises."""
+
+    def __init__(self) -> None:
+        super().__init__(1, 1)
+
+    @override
+    def forward(self, _input: Tensor) -> Tensor:
+        raise MemoryError("a layer is out of memory")
 
 
 class Experts(nn.Module):

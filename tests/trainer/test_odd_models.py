@@ -84,3 +84,11 @@ def test_a_loss_that_depends_on_less_later_on_says_so(new_job: NewJob) -> None:
     running = new_job(task="odd_tasks:Changing", strategy="AllReduce", steps=50).start(2)
     assert 1 in running.wait()
     assert "did not depend on every parameter that the first step's loss depended on" in running.output()
+
+
+def test_what_a_layer_of_a_pipeline_raises_stays_what_it_is(new_job: NewJob) -> None:
+    """A class of failure is found by the error's class."""
+    running = new_job(task="odd_tasks:Breaking", strategy="Pipeline").start(2)
+    assert 1 in running.wait()
+    assert "\nMemoryError: a layer is out of memory" in running.output()
+    assert "failed to run forward" not in running.output()

@@ -19,7 +19,8 @@ sees a micro-batch.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -165,7 +166,8 @@ class Pipe:
         owner.optimizer.zero_grad()
         inputs = [(part.inputs,) if relay.stage == 0 else () for part in parts]
         last = relay.stage == relay.stages - 1
-        schedule.step(arg_mbs=inputs, target_mbs=parts if last else None, return_outputs=False)
+        with _its_own_error():
+            schedule.step(arg_mbs=inputs, target_mbs=parts if last else None, return_outputs=False)
         owner.update(batch.fraction_done)
         return self._loss if last else None
 
@@ -217,3 +219,14 @@ def _forms(values: Any) -> Tensors:
         torch.empty(leaf.shape, dtype=leaf.dtype, device="meta").requires_grad_(leaf.requires_grad)
         for leaf in leaves(values)
     )
+
+
+@contextmanager
+def _its_own_error() -> Iterator[None]:
+    """What a layer raised, as it raised it: torch wraps it up, and then its class and its line are lost."""
+    try:
+        yield
+    except RuntimeError as error:
+        if error.__cause__ is not None and "failed to run" in str(error).lower():
+            raise error.__cause__ from None
+        raise
