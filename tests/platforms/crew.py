@@ -32,6 +32,7 @@ class Crew(Group):
     refused: set[str] = field(default_factory=set)
     _made: float = 0.0  # steps, with fractions
     _looked: float = 0.0
+    _ticks: bool = False  # somebody lives
 
     def check_ports(self, pod: Replica, roster: Roster, offered: tuple[int, ...]) -> None:
         """A real agent refuses to start ranks at ports that it does not listen on."""
@@ -46,6 +47,8 @@ class Crew(Group):
         """The ranks of one member start, alone."""
         if not self.members:
             self._made, self._looked = float(self.storage.step), _now()
+        if not self._ticks:
+            self._ticks = True
             self._later(_TICK_SECONDS, self._tick)
         self.members[uid] = Member(ranks, tell, set(ranks))
         self.trains_from[uid] = _now() + self.plan.load_seconds
@@ -102,7 +105,8 @@ class Crew(Group):
             if self.roles[uid] == names.WORKER and self._trains(uid):
                 for rank in self._living(uid):
                     self._end(uid, rank, RankEnded(self.roster.attempt, rank, self.plan.steps, exit_code=0))
-        if any(member.living for member in self.members.values()):
+        self._ticks = any(member.living for member in self.members.values())
+        if self._ticks:
             self._later(_TICK_SECONDS, self._tick)
 
     def _end(self, uid: str, rank: int, how: RankEnded) -> None:

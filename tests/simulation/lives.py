@@ -16,11 +16,12 @@ from tests.builders import JobBuilder, a_job
 from tests.platforms import clock
 from tests.platforms.clock import StuckError
 from tests.platforms.training import Plan
+from tests.simulation.members import gossiping, with_servers
 from tests.simulation.troubles import TROUBLES
 from tests.simulation.world import Faults, World
 
 AMPLE = 45  # restarts: more than all troubles of a life together may cost
-SETTLED_SECONDS = 1000.0
+LONELY = 10_000_000  # lives from this seed on are of jobs whose members come and go one by one
 
 
 @dataclass
@@ -39,7 +40,10 @@ class Life:
         survivable = random.random() < 0.8
         budget = AMPLE if survivable else random.randint(0, 2)
         count = random.choice([1, 1, 1, 2, 3])
-        jobs = [_a_job(random, f"job-{number}", budget, _spares(seed, number)) for number in range(count)]
+        if seed >= LONELY:
+            jobs = [_a_lonely_job(random, f"job-{number}", budget) for number in range(count)]
+        else:
+            jobs = [_a_job(random, f"job-{number}", budget, _spares(seed, number)) for number in range(count)]
         return cls(seed, jobs, random.randint(0, 8), survivable)
 
     def live(self) -> tuple[World, list[str]]:
@@ -47,6 +51,7 @@ class Life:
         random = Random(self.seed + 1)
         plan = Plan(random.choice([40, 100, 200]), random.choice([5, 10]), random.choice([0.05, 0.1, 0.3]))
         world = World(self.seed, *self.jobs, plan=plan, faults=_faults(random))
+        world.watch.all_are_heard = False
         costs: Counter[Key] = Counter()
         try:
             clock.run(world.run(lambda world: self._trouble(world, random, costs)))
@@ -89,6 +94,12 @@ class Life:
 def _a_job(random: Random, name: str, budget: int, spares: int) -> JobBuilder:
     workers, gpus = random.randint(1, 4), random.choice([0, 0, 2])
     job = a_job().named(name).with_workers(workers, gpus=gpus).where(scheduling={"spares": spares})
+    return job.with_failure_policy(maxRestarts=budget, startSeconds=300)
+
+
+def _a_lonely_job(random: Random, name: str, budget: int) -> JobBuilder:
+    servers, workers = random.randint(1, 3), random.randint(1, 3)
+    job = random.choice([with_servers(servers).with_workers(workers), gossiping(workers + 1)]).named(name)
     return job.with_failure_policy(maxRestarts=budget, startSeconds=300)
 
 

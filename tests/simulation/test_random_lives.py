@@ -5,8 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from tests.simulation.campaign import spread
+from tests.simulation.lives import LONELY
 
 FAULTS = 300_000
+LONELY_FAULTS = 60_000
 KINDS = 25  # of faults and troubles: none of them may go missing unnoticed
 
 
@@ -17,4 +19,12 @@ def test_every_random_life_ends_as_it_should(record_property: Callable[[str, obj
     record_property("faults", campaign.faults)
     assert not campaign.failed, "\n\n".join(campaign.failed[:3])
     assert campaign.faults >= FAULTS
+    assert len(campaign.injected) >= KINDS, campaign.injected
+
+
+@pytest.mark.timeout(600)
+def test_every_random_life_of_members_that_come_and_go_ends_as_it_should() -> None:
+    campaign = spread(first=LONELY, faults=LONELY_FAULTS)
+    assert not campaign.failed, "\n\n".join(campaign.failed[:3])
+    assert campaign.faults >= LONELY_FAULTS
     assert len(campaign.injected) >= KINDS, campaign.injected

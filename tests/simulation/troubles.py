@@ -194,8 +194,9 @@ def _resume(world: World, key: Key) -> None:
 
 
 def somebody_scales_it(world: World, key: Key) -> int:
-    workers = world.job(key).spec.workers
-    world.server.edit_job(key, {"workers": workers.model_copy(update={"replicas": world.random.randint(1, 4)})})
+    spec = world.job(key).spec
+    replicas = max(world.random.randint(1, 4), 2 if spec.strategy.type == "Gossip" else 1)
+    world.server.edit_job(key, {"workers": spec.workers.model_copy(update={"replicas": replicas})})
     return 0
 
 

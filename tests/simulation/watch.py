@@ -42,12 +42,13 @@ class Watch:
 
     server: ApiServer
     violations: list[str] = field(default_factory=list)
+    all_are_heard: bool = True  # no node is lost and no watch cut: who trains is named to the others
     writes: int = 0
     history: list[str] = field(default_factory=list)
     _statuses: dict[str, TrainingJobStatus] = field(default_factory=dict)
     _rosters: dict[tuple[str, int], str] = field(default_factory=dict)
     _running: dict[str, int] = field(default_factory=dict)
-    _members: dict[str, float] = field(default_factory=dict)  # slot -> since when it takes part
+    _members: dict[str, dict[str, float]] = field(default_factory=dict)  # job -> slot -> since when it takes part
     _pods: dict[str, str] = field(default_factory=dict)
     _started: dict[str, datetime] = field(default_factory=dict)
     _told: dict[tuple[str, str, int, int, int], str] = field(default_factory=dict)
@@ -86,6 +87,7 @@ class Watch:
         """The job was deleted. Another one of its name begins anew."""
         self._statuses.pop(key, None)
         self._running.pop(key, None)
+        self._members.pop(key, None)
         self._started.pop(key, None)
         for of_it in [of for of in self._rosters if of[0] == key]:
             del self._rosters[of_it]
@@ -98,7 +100,8 @@ class Watch:
         before, after = self._statuses.get(key, TrainingJobStatus()), job.status
         self._statuses[key] = after
         now = asyncio.get_running_loop().time()
-        self._members = {slot: self._members.get(slot, now) for slot in after.starts}  # of the only such job
+        known = self._members.get(key, {})
+        self._members[key] = {slot: known.get(slot, now) for slot in after.starts}
         if before == after:
             return
         self.writes += 1
@@ -187,7 +190,7 @@ class Watch:
             incarnation = pod.replica.incarnation if independent else 0  # a group's attempt has one pod a slot
             place = key, pod.replica.role, pod.replica.index, orders.attempt, incarnation
             if independent and orders.roster:
-                self._check_members(orders.roster, status)
+                self._check_members(key, orders.roster, status)
             elif orders.roster:
                 self._check_ranks(key, pod.replica, orders.roster)
             if self._told.setdefault(place, pod.replica.uid) != pod.replica.uid:
@@ -215,7 +218,7 @@ class Watch:
         if len(set(places)) != len(places):
             self.violated(f"a rank of attempt {roster.attempt} was given twice: {places}")
 
-    def _check_members(self, roster: Roster, status: TrainingJobStatus) -> None:
+    def _check_members(self, key: str, roster: Roster, status: TrainingJobStatus) -> None:
         """Who takes part, and each lonely start, is written before anybody is told."""
         for member in roster.members:
             slot = names.replica_key(member.role, member.index)
@@ -224,12 +227,13 @@ class Watch:
                 self.violated(f"{slot} was named as {told} before it was written down")
         named = {names.replica_key(member.role, member.index) for member in roster.members}
         now = asyncio.get_running_loop().time()
-        for slot, since in self._members.items() if roster.attempt == status.attempt else ():
-            if slot not in named and now - since > LONG_SECONDS and self._lives(slot, status):
+        same = self.all_are_heard and roster.attempt == status.attempt
+        for slot, since in self._members.get(key, {}).items() if same else ():
+            if slot not in named and now - since > LONG_SECONDS and self._lives(key, slot, status):
                 self.violated(f"{slot} trains, and the others were told that it has gone")
 
-    def _lives(self, slot: str, status: TrainingJobStatus) -> bool:
-        pods = [pod.replica for pod in self.server.pods.values() if pod.replica.alive]
+    def _lives(self, key: str, slot: str, status: TrainingJobStatus) -> bool:
+        pods = [pod.replica for pod in self.server.pods.values() if pod.replica.alive and str(pod.owner) == key]
         own = status.incarnations.get(slot, 0)
         return any((names.replica_key(pod.role, pod.index), pod.incarnation) == (slot, own) for pod in pods)
 
