@@ -15,6 +15,7 @@ from trainmaster_trainer.agent.supervise import (
     DropStore,
     Leave,
     OrdersArrived,
+    ParentHopeless,
     ParentLost,
     ParentReady,
     RankEnded,
@@ -122,6 +123,7 @@ TABLE: dict[str, tuple[list[supervise.Event], str, int, tuple[supervise.Action, 
     "SIGTERM": ([run(1), Terminate(20.0)], "Leaving", 1, (StopRanks(20.0), NOW)),
     "SIGTERM without ranks": ([Terminate(20.0)], "Leaving", 0, (Leave(143),)),
     "SIGTERM twice": ([run(1), Terminate(20.0), Terminate(20.0)], "Leaving", 1, ()),
+    "no rank will ever run": ([run(1), ParentLost(), ParentHopeless(), OURS_1_0, OURS_1_1], "Leaving", 1, (Leave(70),)),
     "no orders while leaving": ([run(1), Terminate(20.0), run(2)], "Leaving", 1, ()),
     "a rank that crashes then does not hurry the others": ([run(1), Terminate(9.0), died(1, 0)], "Leaving", 1, (NOW,)),
     "a hang is a death of all": ([run(1), hung(1, 1)], "Failed", 1, (KILL, NOW)),
@@ -207,6 +209,7 @@ EVENTS = st.one_of(
     st.builds(hung, st.integers(1, 4), st.integers(0, 2)),
     st.just(ParentReady()),
     st.just(ParentLost()),
+    st.just(ParentHopeless()),
     st.builds(Terminate, st.just(1.0)),
 )
 

@@ -150,3 +150,13 @@ def test_without_torch(agent: MakeAgent, intake: Intake, witness: Witness, tmp_p
     (world,) = witness.wait(what="world")
     assert world["environment"]["TORCHELASTIC_USE_AGENT_STORE"] == "False", "rank 0 opens what store it likes"
     intake.wait_state(messages.FINISHED, 1, W0)
+
+
+def test_a_parent_that_cannot_even_begin_ends_the_agent(agent: MakeAgent, intake: Intake, tmp_path: Path) -> None:
+    """A broken image: the replica ends with a code and a word of its own, and the operator decides."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\nif 'trainmaster_trainer.agent.warm' in sys.orig_argv: os._exit(3)\n"
+    )
+    one = agent("python", "SCRIPTS/sleeper.py", **own(tmp_path))
+    assert one.wait() == names.EXIT_NO_WARM_PARENT
+    assert "has died 6 times at its start" in one.text

@@ -45,7 +45,12 @@ class _Teller:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=1000, help="how many lives; 0: until one goes wrong")
-    parser.add_argument("--first", type=int, default=0, help=f"the first seed; from {LONELY} on, lives of members that come and go one by one")
+    parser.add_argument(
+        "--first",
+        type=int,
+        default=0,
+        help=f"the first seed; from {LONELY} on, lives of members that come and go one by one",
+    )
     parser.add_argument("--seed", type=int, help="live through this one only, and tell its story")
     return parser.parse_args()
 

@@ -63,6 +63,7 @@ MAX_HEARTBEAT_BYTES = 1 << 20
 
 # Exit codes of a rank with a meaning of their own (sysexits.h): such an exit will not mend itself by a restart.
 EXIT_BAD_CONFIGURATION = 78
+EXIT_NO_WARM_PARENT = 70  # of an agent: the process that its ranks are forked from ends at its start, again and again
 EXIT_TERMINATED = 143  # an agent that was told SIGTERM: 128 + 15, as a shell says it
 
 

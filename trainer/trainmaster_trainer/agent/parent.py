@@ -26,6 +26,8 @@ _SHARED_PATIENCE_SECONDS = 5.0
 _SHARED_RETRY_SECONDS = 0.05
 # So many deaths before it was ready, and the next one imports nothing: slow ranks are better than none.
 _BARE_AFTER = 2
+# So many, and it never will be: the image is broken. The bare one has failed as well then, over some 10 s.
+_HOPELESS_AFTER = 6
 _LONGEST_PAUSE_SECONDS = 5.0
 # Imports from a cold network disk may take minutes; an import that waits for something never ends.
 _READY_PATIENCE_SECONDS = 600.0
@@ -41,6 +43,9 @@ class Listener:
 
     def parent_lost(self) -> None:
         """It has died, and everything that it had started with it."""
+
+    def parent_hopeless(self) -> None:
+        """It has died again and again before it was ready. No other one is started."""
 
     def started(self, identity: int, pid: int) -> None:
         """A process that was asked for runs."""
@@ -159,10 +164,18 @@ class Parent:
         self._drop()
         self._shared = None
         self._failures += 0 if was_ready else 1
-        pause = 0.0 if was_ready else min(0.1 * 2**self._failures, _LONGEST_PAUSE_SECONDS)
-        self._log("the warm parent has gone; starting a new one")
-        self._reactor.after(pause, self._start_own)
+        hopeless = self._failures >= _HOPELESS_AFTER
+        if not hopeless:
+            pause = 0.0 if was_ready else min(0.1 * 2**self._failures, _LONGEST_PAUSE_SECONDS)
+            self._log("the warm parent has gone; starting a new one")
+            self._reactor.after(pause, self._start_own)
         self._listener.parent_lost()
+        if hopeless:
+            self._log(
+                f"the process that ranks are forked from has died {self._failures} times at its start; what it wrote "
+                "above says why. Does this image have a working Python, and all of trainmaster_trainer?"
+            )
+            self._listener.parent_hopeless()
 
     def _drop(self) -> None:
         self.ready = False

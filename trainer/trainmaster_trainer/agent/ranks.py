@@ -168,6 +168,10 @@ class Ranks(parent.Listener):
             end = {"signal": "SIGKILL", "failure": _PARENT_LOST, "type": "WarmParentLost"}
             self._fail(wanted, [rank.number for rank in lost], end)
 
+    def parent_hopeless(self) -> None:
+        """There will be no rank here."""
+        self._emit(supervise.ParentHopeless())
+
     def started(self, identity: int, pid: int) -> None:
         """Note the process; if it was to end meanwhile, end it."""
         rank = self._live.get(identity)

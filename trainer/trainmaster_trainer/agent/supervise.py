@@ -81,13 +81,18 @@ class ParentLost:
 
 
 @dataclass(frozen=True)
+class ParentHopeless:
+    """The warm parent dies at its start, however often: no rank will ever run here."""
+
+
+@dataclass(frozen=True)
 class Terminate:
     """SIGTERM, or the process that this agent belongs to has gone."""
 
     grace_seconds: float
 
 
-Event = Union[OrdersArrived, RankEnded, RanksHung, ParentReady, ParentLost, Terminate]
+Event = Union[OrdersArrived, RankEnded, RanksHung, ParentReady, ParentLost, ParentHopeless, Terminate]
 
 # --- Actions ---------------------------------------------------------------------------------------------------
 
@@ -290,11 +295,16 @@ def _parent_lost(agent: Agent, _: ParentLost) -> Step:
     return replace(agent, warm=False), ()
 
 
+def _parent_hopeless(agent: Agent, _: ParentHopeless) -> Step:
+    return (agent, ()) if agent.leaving is not None else _leave(agent, names.EXIT_NO_WARM_PARENT, 0.0)
+
+
 _HANDLERS: Dict[type, Callable[[Agent, Any], Step]] = {
     OrdersArrived: _orders_arrived,
     RankEnded: _rank_ended,
     RanksHung: _ranks_hung,
     ParentReady: _parent_ready,
     ParentLost: _parent_lost,
+    ParentHopeless: _parent_hopeless,
     Terminate: _terminate,
 }
