@@ -200,7 +200,7 @@ class LocalPlatform:
 def _ending(code: int) -> observed.Ending:
     if code == names.EXIT_NO_WARM_PARENT:
         said = "the process that ranks are forked from died at its start, again and again; the replica's log says why"
-        return observed.Ending(code, "Ended", said)
+        return observed.Ending(code, "", said)
     if code >= 0:
         return observed.Ending(code, "Ended", f"the agent ended with exit code {code}")
     return observed.Ending(code, "Killed", f"the agent was ended by {signal.Signals(-code).name}")
