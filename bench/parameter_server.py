@@ -1,7 +1,9 @@
 """The synchronous parameter server against torch's own RPC example: two trainers, one server. Aim: 5 times the steps/s.
 
 The contestant is bench/scripts/rpc_parameter_server.py. Both train the same model with the same optimizer, 32 samples
-per trainer, in turn on the same cores; the ratio is that of the medians.
+per trainer, in turn on the same cores; the ratio is that of the medians. Once with a small model (0.1 MB), whose steps
+are all messages, and once with a larger one (4.6 MB), whose steps are all bytes. Beside them, how many steps the two
+trainers would take if nothing were exchanged (bench/scripts/alone.py). Why the aim is not reached: decision 0110.
 """
 
 import socket
@@ -9,54 +11,69 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from bench import independent, results
 
-SCRIPT = Path(__file__).parent / "scripts" / "rpc_parameter_server.py"
+SCRIPTS = Path(__file__).parent / "scripts"
 TRAINERS = 2
-WIDTH = 128
-STEPS = {"trainmaster": 600, "rpc": 200}
+SMALL, LARGE = 128, 1024
+STEPS = {SMALL: {"trainmaster": 600, "rpc": 200, "alone": 2000}, LARGE: {"trainmaster": 200, "rpc": 60, "alone": 200}}
 ROUNDS = 3
 
 
 def main() -> str:
     """Measure; gives the last line."""
-    speeds: dict[str, list[float]] = {"trainmaster": [], "rpc": []}
+    small, large = _compare(SMALL), _compare(LARGE)
+    figures = {"ratio": small["ratio"], "ratio_large": large["ratio"], "small": small, "large": large}
+    results.save("parameter_server", figures)
+    return f"parameter_server: {small['ratio']:.1f}x torch RPC, {large['ratio']:.1f}x with {LARGE} units"
+
+
+def _compare(width: int) -> dict[str, Any]:
+    speeds: dict[str, list[float]] = {"rpc": [], "trainmaster": [], "alone": []}
     with tempfile.TemporaryDirectory() as scratch:
         for number in range(ROUNDS):
-            speeds["rpc"].append(_rpc())
-            speeds["trainmaster"].append(_ours(Path(scratch) / str(number)))
-            print(
-                f"round {number + 1}: {speeds['trainmaster'][-1]:.0f} against {speeds['rpc'][-1]:.0f} steps/s",
-                flush=True,
-            )
+            speeds["rpc"].append(_rpc(width))
+            speeds["trainmaster"].append(_ours(Path(scratch) / str(number), width))
+            speeds["alone"].append(_alone(width))
+            told = ", ".join(f"{name} {speed[-1]:.0f}" for name, speed in speeds.items())
+            print(f"{width} units, round {number + 1}: {told} steps/s", flush=True)
     ratio = results.median(speeds["trainmaster"]) / results.median(speeds["rpc"])
-    results.save("parameter_server", {"steps_per_second": speeds, "ratio": ratio})
-    return f"parameter_server: {ratio:.1f}x torch RPC"
+    return {"width": width, "steps_per_second": speeds, "ratio": ratio}
 
 
-def _ours(folder: Path) -> float:
+def _ours(folder: Path, width: int) -> float:
+    steps = STEPS[width]["trainmaster"]
     spec = {
         "strategy": {"type": "ParameterServer", "parameterServer": {"update": "Sync"}},
-        "training": independent.training(STEPS["trainmaster"], 32 * TRAINERS, width=WIDTH),
+        "training": independent.training(steps, 32 * TRAINERS, width=width),
         "workers": {"replicas": TRAINERS},
         "parameterServers": {"replicas": 1},
-        "checkpoint": {"everySteps": STEPS["trainmaster"]},
+        "checkpoint": {"everySteps": steps},
     }
     return independent.steps_per_second(folder, spec)
 
 
-def _rpc() -> float:
+def _rpc(width: int) -> float:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
-    common = [str(TRAINERS + 1), str(port), str(STEPS["rpc"]), str(WIDTH)]
-    processes = [
-        subprocess.Popen([sys.executable, str(SCRIPT), str(rank), *common], stdout=subprocess.PIPE, text=True)
-        for rank in range(TRAINERS + 1)
-    ]
+    common = [str(TRAINERS + 1), str(port), str(STEPS[width]["rpc"]), str(width)]
+    return _slowest([["rpc_parameter_server.py", str(rank), *common] for rank in range(TRAINERS + 1)])
+
+
+def _alone(width: int) -> float:
+    return _slowest([["alone.py", str(STEPS[width]["alone"]), str(width)] for _ in range(TRAINERS)])
+
+
+def _slowest(scripts: list[list[str]]) -> float:
+    """Run them beside one another; the least of the speeds that they print."""
+    commands = [[sys.executable, str(SCRIPTS / script), *arguments] for script, *arguments in scripts]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
     try:
-        return float(processes[0].communicate(timeout=independent.SECONDS)[0].split()[-1])
+        printed = [process.communicate(timeout=independent.SECONDS)[0].split() for process in processes]
+        return min(float(words[-1]) for words in printed if words)
     finally:
         for process in processes:
             process.kill()
