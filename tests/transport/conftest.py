@@ -8,9 +8,9 @@ import pytest
 from tests.transport.harness import Town
 
 
-@pytest.fixture
-def town(tmp_path: Path) -> Iterator[Town]:
-    """An empty roster, to be settled."""
-    town = Town(tmp_path / "roster.json")
+@pytest.fixture(params=[True, False], ids=["memory", "socket"])
+def town(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Town]:
+    """An empty roster, to be settled; with what peers of one host have, and with what those of two have."""
+    town = Town(tmp_path / "roster.json", request.param)
     yield town
     town.close()

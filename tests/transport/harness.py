@@ -53,6 +53,7 @@ class Town:
     """Services by rank, all in one roster."""
 
     path: Path
+    shares_memory: bool = True
     roster: Roster = field(default_factory=lambda: roster_of([]))
     services: dict[int, Service] = field(default_factory=dict)
     open_links: list[Links] = field(default_factory=list)
@@ -74,7 +75,7 @@ class Town:
 
     def links(self, rank: int) -> Links:
         """The asking side of a rank."""
-        links = Links(self.identity(rank), Directory(self.path))
+        links = Links(self.identity(rank), Directory(self.path), shares_memory=self.shares_memory)
         self.open_links.append(links)
         return links
 

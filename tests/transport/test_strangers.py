@@ -15,6 +15,7 @@ from trainmaster_trainer.transport.frame import Message
 from trainmaster_trainer.transport.handshake import Identity, RefusedError, identify
 from trainmaster_trainer.transport.links import Links, PeerLostError
 from trainmaster_trainer.transport.service import STRANGERS
+from trainmaster_trainer.transport.stream import receive
 
 from tests.transport.harness import HOST, KEY, Town, listen, port_of
 
@@ -74,7 +75,7 @@ def test_a_caller_who_cannot_answer_the_challenge_is_refused(town: Town, port: i
     own = town.identity(3)
     with dial(port) as stranger:
         stranger.sendall(handshake._HELLO.pack(handshake.MAGIC, 1, own.rank, 1, own.life, os.urandom(32)))
-        challenge = handshake.receive(stranger, 64)
+        challenge = receive(stranger, 64)
         stranger.sendall(challenge[32:])  # the listener's own proof, sent back to it
         assert was_closed(stranger)
 
@@ -96,10 +97,10 @@ def record(town: Town, port: int) -> bytes:
         caller, _ = middle.accept()
         listener = dial(port)
         for size, reply in ((handshake._HELLO.size, 64), (32, 0)):
-            data = handshake.receive(caller, size)
+            data = receive(caller, size)
             said.extend(data)
             listener.sendall(data)
-            caller.sendall(handshake.receive(listener, reply))
+            caller.sendall(receive(listener, reply))
         listener.close()
 
     thread = threading.Thread(target=pass_on)

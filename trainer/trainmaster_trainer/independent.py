@@ -105,11 +105,18 @@ def become_member(settings: Settings, progress: Progress) -> Member:
         choose_device(settings),
         identity,
         directory,
-        Links(identity, directory, waiting=lambda: progress.enter("load")),  # a peer's absence is no hang of ours
+        _links(identity, directory, settings, progress),
         inherited_listener(settings.listen_fd),
         _stop_event(),
         Faults(os.environ, settings),
     )
+
+
+def _links(identity: Identity, directory: Directory, settings: Settings, progress: Progress) -> Links:
+    def waiting() -> None:
+        progress.enter("load")  # a peer's absence is no hang of ours
+
+    return Links(identity, directory, waiting, shares_memory=settings.shared_memory)
 
 
 def _stop_event() -> threading.Event:

@@ -6,7 +6,7 @@
     driver.py         all send to one, which adds up and sends back
     tree.py           pairs, pairs of pairs, and back down
     hierarchical.py   inside each replica, then between replicas, then down
-    shared.py         between processes of one host, through memory (memory.py, semaphores.py)
+    shared.py         between processes of one host, through memory (memory.py, slots.py, ../shared_memory/)
     native.py         what torch has
     hook.py           any of them as a communication hook of DistributedDataParallel
     choose.py         which one a job gets

@@ -18,10 +18,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from trainmaster_trainer.collectives import semaphores
-from trainmaster_trainer.collectives.memory import PeerLostError, Segment, connect
-from trainmaster_trainer.collectives.semaphores import Semaphore
+from trainmaster_trainer.collectives.memory import PeerLostError, connect
 from trainmaster_trainer.group import Group
+from trainmaster_trainer.shared_memory import semaphores
+from trainmaster_trainer.shared_memory.segment import Segment
+from trainmaster_trainer.shared_memory.semaphores import Semaphore
 
 
 class Kind(IntEnum):
@@ -105,7 +106,8 @@ class Slots:
 
     def _watch(self, peer: int, deadline: float) -> None:
         for other in self.peers:  # whoever it is that has ended: nothing will come of this any more
-            self._segments[other].check_owner()
+            if not self._segments[other].owner_lives():
+                raise PeerLostError(f"rank {other}, which shares memory with this rank, has ended")
         if time.monotonic() > deadline:
             raise PeerLostError(f"rank {peer} was silent for {self._timeout:.0f} s")
 

@@ -1,48 +1,77 @@
-"""Connection: messages over one verified socket.
-
-Sockets block, with the kernel's own time limits (SO_RCVTIMEO, SO_SNDTIMEO): one system call then takes megabytes
-straight into a tensor's memory, without the interpreter's lock. A Python timeout would poll around every piece.
-"""
+"""Connection: messages over one stream to a peer that proved itself. Peers of one host move it into memory."""
 
 from __future__ import annotations
 
 import socket
-import struct
 from collections.abc import Sequence
-from contextlib import suppress
 
 import torch
 from torch import Tensor
 
-from trainmaster_trainer.transport import frame
+from trainmaster_trainer.shared_memory.segment import create_segment, open_segment
+from trainmaster_trainer.transport import frame, ring
 from trainmaster_trainer.transport.frame import BadFrameError, Message
-from trainmaster_trainer.transport.handshake import receive
+from trainmaster_trainer.transport.ring import MemoryStream
+from trainmaster_trainer.transport.stream import SocketStream, Stream
 
 CALLER, LISTENER = b"caller", b"listener"
 MOST_BYTES = 1 << 36
-_BUFFERS = 1 << 22
-_KEEPALIVE = ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 3))
-_UNACKNOWLEDGED_MS = 15_000
-_PIECE = 1 << 30  # what one system call is asked for
+MEMORY = "memory"  # the message with which a caller offers some
+_TEXT_BYTES = 1 << 13  # more than header and JSON of a message that is worth a hurry
 
 
 class Connection:
-    """One side of a socket whose other side proved itself. Not for two threads at once."""
+    """One side of a socket whose other side proved itself. One thread may send while another one receives."""
 
     def __init__(self, connected: socket.socket, key: bytes, side: bytes, most: int = MOST_BYTES) -> None:
         self._socket = connected
+        self._stream: Stream = SocketStream(connected)
         self._key = key
         self._side = side
         self._other = LISTENER if side == CALLER else CALLER
         self._most = most
         self._sent = self._received = 0
-        self._timeout = -1.0
 
     def set_timeout(self, seconds: float) -> None:
         """How long the other side may be silent within a message, or before one. 0 is for ever."""
-        if seconds != self._timeout:
-            set_timeout(self._socket, seconds)
-            self._timeout = seconds
+        self._stream.set_timeout(seconds)
+
+    def offer_memory(self) -> None:
+        """The caller's side: if the listener is on this host and agrees, everything else goes through memory.
+
+        Raises:
+            OSError: the peer is gone, silent, or does not talk as agreed.
+        """
+        if self._socket.getpeername()[0] != self._socket.getsockname()[0]:
+            return  # another host, or another pod
+        segment = create_segment(ring.SIZE)
+        if segment is None:
+            return
+        try:
+            ring.prepare_rings(segment)
+            self.send(Message(MEMORY, segment.page()))
+            taken = self.receive().values.get("taken")
+        finally:
+            segment.close_file()
+        if taken:
+            self._stream = MemoryStream(self._socket, segment, is_caller=True)
+
+    def take_memory(self, offer: Message) -> None:
+        """The listener's side.
+
+        Raises:
+            OSError: the peer is gone, silent, or does not talk as agreed.
+        """
+        segment = open_segment(offer.values, ring.SIZE)
+        self.send(Message(MEMORY, {"taken": segment is not None}))
+        if segment is not None:
+            segment.close_file()
+            self._stream = MemoryStream(self._socket, segment, is_caller=False)
+
+    def takes_at_once(self, message: Message) -> bool:
+        """Whether an answer can be sent without waiting for a peer that may be slow."""
+        size = sum(tensor.numel() * tensor.element_size() for tensor in message.tensors)
+        return size + _TEXT_BYTES <= self._stream.room
 
     def send(self, message: Message) -> None:
         """Send a message whole.
@@ -52,13 +81,7 @@ class Connection:
         """
         head, views = frame.encode(message, self._key, self._side, self._sent)
         self._sent += 1
-        pieces = [memoryview(head), *(view for view in views if len(view))]
-        while pieces:
-            done = self._socket.sendmsg(pieces[:64])
-            while pieces and done >= len(pieces[0]):
-                done -= len(pieces.pop(0))
-            if done:
-                pieces[0] = pieces[0][done:]
+        self._stream.write([memoryview(head), *(view for view in views if len(view))])
 
     def receive(self, into: Sequence[Tensor] = ()) -> Message:
         """The next message. Its tensors lie in `into` where these are given, which must then fit.
@@ -66,9 +89,9 @@ class Connection:
         Raises:
             OSError: the peer is gone, silent, or does not talk as agreed.
         """
-        data = receive(self._socket, frame.HEADER_SIZE)
+        data = self._stream.read(frame.HEADER_SIZE)
         header = frame.decode_header(data, self._received, self._most)
-        text = receive(self._socket, header.json_length)
+        text = self._stream.read(header.json_length)
         message, described = frame.decode_text(data, text, self._key, self._other)
         self._received += 1
         if sum(frame.size_of(*tensor) for tensor in described) != header.payload:
@@ -77,45 +100,12 @@ class Connection:
         if [(t.dtype, list(t.shape)) for t in message.tensors] != [(frame.DTYPES[d], s) for d, s in described]:
             raise BadFrameError(f"expected other tensors than {described}")
         for tensor in message.tensors:
-            self._fill(frame.memory(tensor))
+            self._stream.fill(frame.memory(tensor))
         return message
-
-    def _fill(self, view: memoryview) -> None:
-        while len(view):
-            done = self._socket.recv_into(view, min(len(view), _PIECE), socket.MSG_WAITALL)
-            if not done:
-                raise ConnectionResetError("the peer went away")
-            view = view[done:]
 
     def close(self) -> None:
         """Close it, also under the hands of a thread that waits on it."""
-        close(self._socket)
-
-
-def set_timeout(connected: socket.socket, seconds: float) -> None:
-    """The kernel's time limit for one call. 0 is for ever."""
-    value = struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
-    connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
-    connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
-
-
-def prepare(connected: socket.socket) -> None:
-    """Small messages at once, big buffers, and a peer whose machine is gone is noticed within about 15 s."""
-    connected.setblocking(True)
-    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in _KEEPALIVE:
-        connected.setsockopt(socket.IPPROTO_TCP, option, value)
-    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)
-    connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFERS)
-    connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFERS)
-
-
-def close(connected: socket.socket) -> None:
-    """Close a socket; a thread that waits on it wakes up with an error."""
-    with suppress(OSError):  # it may not be connected any more
-        connected.shutdown(socket.SHUT_RDWR)
-    connected.close()
+        self._stream.close()
 
 
 def _empty(dtype: str, shape: list[int]) -> Tensor:

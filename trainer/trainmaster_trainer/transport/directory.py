@@ -38,6 +38,7 @@ class Directory:
         self._version: Version | None = None
         self._looked = 0.0
         self._roster: Roster | None = None
+        self._by_role: dict[str, tuple[Roster | None, list[int]]] = {}  # and of which roster that is
 
     @property
     def roster(self) -> Roster:
@@ -74,8 +75,11 @@ class Directory:
         return self._ranks(names.PARAMETER_SERVER)
 
     def _ranks(self, role: str) -> list[int]:
-        members = [member for member in self.roster.members if member.role == role]
-        return sorted(rank for member in members for rank in _ranks_of(member))
+        roster = self.roster
+        if self._by_role.get(role, (None, []))[0] is not roster:
+            members = [member for member in roster.members if member.role == role]
+            self._by_role[role] = (roster, sorted(rank for member in members for rank in _ranks_of(member)))
+        return list(self._by_role[role][1])
 
     def _refresh(self) -> None:
         now = time.monotonic()

@@ -19,6 +19,8 @@ import socket
 import struct
 from dataclasses import dataclass
 
+from trainmaster_trainer.transport.stream import receive
+
 MAGIC = b"TMPEERS1"
 _HELLO = struct.Struct("<8sQII8s32s")
 NONCE = 32
@@ -93,21 +95,6 @@ def answer(connected: socket.socket, own: Identity) -> tuple[Caller, bytes]:
     if not hmac.compare_digest(proof, _prove(own.key, b"caller", transcript)):
         raise RefusedError(f"a caller who says that it is rank {rank} does not have this attempt's key")
     return Caller(rank, life), _prove(own.key, b"session", transcript)
-
-
-def receive(connected: socket.socket, size: int) -> bytes:
-    """Exactly `size` bytes.
-
-    Raises:
-        ConnectionError: the other side went away before.
-    """
-    data = b""
-    while len(data) < size:
-        more = connected.recv(size - len(data))
-        if not more:
-            raise ConnectionResetError("the peer went away")
-        data += more
-    return data
 
 
 def _prove(key: bytes, word: bytes, transcript: bytes) -> bytes:

@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from trainmaster_trainer.transport import handshake
-from trainmaster_trainer.transport.connection import CALLER, Connection, close, prepare, set_timeout
+from trainmaster_trainer.transport.connection import CALLER, Connection
 from trainmaster_trainer.transport.directory import Directory, Place
 from trainmaster_trainer.transport.frame import Message
 from trainmaster_trainer.transport.handshake import Identity
 from trainmaster_trainer.transport.service import ERROR
+from trainmaster_trainer.transport.stream import close, prepare, set_timeout
 
 log = logging.getLogger(__name__)
 CONNECT_SECONDS = 3.0
@@ -47,11 +48,14 @@ class Question:
 class Link:
     """Requests to one peer, one at a time. Threads that share it take turns."""
 
-    def __init__(self, identity: Identity, directory: Directory, rank: int, moved: Callable[[], None]) -> None:
+    def __init__(
+        self, identity: Identity, directory: Directory, rank: int, moved: Callable[[], None], shares_memory: bool
+    ) -> None:
         self._identity = identity
         self._directory = directory
         self._rank = rank
         self._moved = moved
+        self._shares_memory = shares_memory
         self._lock = threading.Lock()
         self._connection: Connection | None = None
         self._place: Place | None = None
@@ -102,12 +106,14 @@ class Link:
         try:
             prepare(connected)
             set_timeout(connected, CONNECT_SECONDS)
-            key = handshake.call(connected, self._identity, self._rank)
+            connection = Connection(connected, handshake.call(connected, self._identity, self._rank), CALLER)
+            if self._shares_memory:
+                connection.offer_memory()
         except OSError:
             close(connected)
             raise
-        self._connection, self._place = Connection(connected, key, CALLER), place
-        return self._connection
+        self._connection, self._place = connection, place
+        return connection
 
     def close(self) -> None:
         """Hang up."""
@@ -119,10 +125,18 @@ class Link:
 class Links:
     """One link per peer, and questions to many at once."""
 
-    def __init__(self, identity: Identity, directory: Directory, waiting: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        directory: Directory,
+        waiting: Callable[[], None] = lambda: None,
+        *,
+        shares_memory: bool = True,
+    ) -> None:
         self._identity = identity
         self.directory = directory
         self._waiting = waiting
+        self._shares_memory = shares_memory
         self._lock = threading.Lock()
         self._links: dict[int, Link] = {}
         self._threads = ThreadPoolExecutor(max_workers=64, thread_name_prefix="ask")
@@ -131,7 +145,7 @@ class Links:
         """The link to a rank."""
         with self._lock:
             if rank not in self._links:
-                self._links[rank] = Link(self._identity, self.directory, rank, self._waiting)
+                self._links[rank] = Link(self._identity, self.directory, rank, self._waiting, self._shares_memory)
             return self._links[rank]
 
     def ask(

@@ -1,10 +1,14 @@
 """Service: the answering side. One thread per peer.
 
-Why threads and not one selector loop: a request may rightly wait (for a step to be complete, for a backup's word), an
-optimizer step takes long, and both would hold up everybody in one loop. Receiving, sending and torch's kernels let go
-of the interpreter's lock, so the threads do run beside one another. There are as many as there are peers: tens, not
-thousands. A stranger costs one thread for `HANDSHAKE_SECONDS` at most, and no more than `STRANGERS` are heard at once;
-each further one takes the place of the one that has been silent longest.
+Why threads and not one selector loop: an optimizer step takes long, and a request may rightly wait (for a backup's
+word); both would hold up everybody in one loop. Receiving, sending and torch's kernels let go of the interpreter's
+lock, so the threads do run beside one another. There are as many as there are peers: tens, not thousands.
+
+A handler that cannot answer yet (no ticket is free) gives a future, and its peer's thread goes on listening. The answer
+is then sent by whoever finds it, if that cannot mean to wait for the peer: no thread has to be woken for it.
+
+A stranger costs one thread for `HANDSHAKE_SECONDS` at most, and no more than `STRANGERS` are heard at once; each
+further one takes the place of the one that has been silent longest.
 """
 
 from __future__ import annotations
@@ -14,17 +18,22 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 from trainmaster_trainer.transport import handshake
-from trainmaster_trainer.transport.connection import LISTENER, MOST_BYTES, Connection, close, prepare, set_timeout
+from trainmaster_trainer.transport.connection import LISTENER, MEMORY, MOST_BYTES, Connection
 from trainmaster_trainer.transport.frame import Message
 from trainmaster_trainer.transport.handshake import Caller, Identity
+from trainmaster_trainer.transport.stream import close, prepare, set_timeout
 
 log = logging.getLogger(__name__)
 HANDSHAKE_SECONDS = 5.0
 STRANGERS = 32
 ERROR = "error"
-Handler = Callable[[Caller, Message], Message]
+Answer = Message | Future[Message]
+Handler = Callable[[Caller, Message], Answer]
+SENDERS = 64
 
 
 class RefusalError(Exception):
@@ -52,8 +61,9 @@ class Service:
         self._most = most
         self._lock = threading.Lock()
         self._strangers: deque[socket.socket] = deque()
-        self._open: dict[socket.socket, Caller] = {}
+        self._open: dict[Connection, Caller] = {}
         self._closed = False
+        self._senders = ThreadPoolExecutor(max_workers=SENDERS, thread_name_prefix="answer")
         listener.setblocking(True)
         threading.Thread(target=self._accept, name="accept", daemon=True).start()
 
@@ -68,9 +78,12 @@ class Service:
         self._closed = True
         close(self._listener)
         with self._lock:
-            sockets = [*self._strangers, *self._open]
-        for connected in sockets:
-            close(connected)
+            strangers, connections = list(self._strangers), list(self._open)
+        for stranger in strangers:
+            close(stranger)
+        for connection in connections:
+            connection.close()
+        self._senders.shutdown(wait=False)
 
     def _accept(self) -> None:
         while not self._closed:
@@ -92,25 +105,36 @@ class Service:
             caller, key = handshake.answer(connected, self._identity)
         except OSError as error:
             log.debug("A caller was not let in: %s", error)
-            self._forget(connected)
+            with self._lock:
+                self._strangers.remove(connected)
+            close(connected)
             return
+        connection = Connection(connected, key, LISTENER, self._most)
         with self._lock:
             self._strangers.remove(connected)
-            self._open[connected] = caller
-        set_timeout(connected, 0)
+            self._open[connection] = caller
+        self._serve_peer(connection, caller)
+
+    def _serve_peer(self, connection: Connection, caller: Caller) -> None:
+        connection.set_timeout(0)
         try:
-            self._converse(Connection(connected, key, LISTENER, self._most), caller)
+            self._converse(connection, caller)
         except OSError as error:
             log.debug("Rank %d is gone: %s", caller.rank, error)
         except Exception:
             log.exception("Rank %d could not be answered.", caller.rank)
         finally:
-            self._forget(connected)
+            connection.close()
+            with self._lock:
+                del self._open[connection]
             self._tell(caller)
 
     def _converse(self, connection: Connection, caller: Caller) -> None:
         while True:
             request = connection.receive()
+            if request.name == MEMORY:
+                connection.take_memory(request)
+                continue
             try:
                 answer = self._handler(caller, request)
             except RefusalError as refusal:
@@ -118,14 +142,24 @@ class Service:
             except Exception as error:
                 self._failed(error)  # ours, not the asker's: this process has to end, not the thread alone
                 raise
-            connection.send(answer)
+            if isinstance(answer, Message):
+                connection.send(answer)
+            else:
+                answer.add_done_callback(partial(self._answer_later, connection))
 
-    def _forget(self, connected: socket.socket) -> None:
-        close(connected)
-        with self._lock:
-            self._open.pop(connected, None)
-            if connected in self._strangers:
-                self._strangers.remove(connected)
+    def _answer_later(self, connection: Connection, found: Future[Message]) -> None:
+        """In the thread that found the answer."""
+        if found.cancelled():
+            return  # nobody is there any more
+        error = found.exception()
+        if isinstance(error, Exception):
+            self._failed(error)
+            return
+        answer = found.result()
+        if connection.takes_at_once(answer):
+            _send(connection, answer)
+        else:
+            self._senders.submit(_send, connection, answer)
 
     def _tell(self, caller: Caller) -> None:
         """The last connection of a process is closed."""
@@ -133,6 +167,14 @@ class Service:
             still_there = caller in self._open.values()
         if not still_there and not self._closed:
             self._gone(caller)
+
+
+def _send(connection: Connection, answer: Message) -> None:
+    try:
+        connection.send(answer)
+    except OSError as error:
+        log.debug("A peer is gone before its answer: %s", error)
+        connection.close()  # the thread that listens to it tells
 
 
 def inherited_listener(descriptor: int) -> socket.socket:

@@ -13,6 +13,7 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from trainmaster_trainer.independent import Member
+from trainmaster_trainer.strategies.parameter_server.askers import Asker
 from trainmaster_trainer.strategies.parameter_server.compression import unpack_all
 from trainmaster_trainer.strategies.parameter_server.options import Options
 from trainmaster_trainer.strategies.parameter_server.shard import Push, Shard
@@ -21,7 +22,7 @@ from trainmaster_trainer.strategies.parameter_server.whole import Whole
 from trainmaster_trainer.transport.frame import Message
 from trainmaster_trainer.transport.handshake import Caller
 from trainmaster_trainer.transport.links import PeerLostError, PeerRefusedError
-from trainmaster_trainer.transport.service import RefusalError, Service
+from trainmaster_trainer.transport.service import Answer, Handler, RefusalError, Service
 
 log = logging.getLogger(__name__)
 EXIT_STOPPED = 143
@@ -73,7 +74,7 @@ class Server:
         self._ready = threading.Event()
         self._cut: Message | None = None
         self.steward = Steward(member, options, whole, self.own) if self.index == 0 else None
-        self._answers = {
+        self._answers: dict[str, Handler] = {
             "pull": self._pull,
             "push": self._push,
             "step": self._step,
@@ -135,7 +136,7 @@ class Server:
                 return
             time.sleep(0.05)
 
-    def answer(self, caller: Caller, request: Message) -> Message:
+    def answer(self, caller: Caller, request: Message) -> Answer:
         """What a peer asks."""
         if request.name in self._answers:
             return self._answers[request.name](caller, request)
@@ -164,7 +165,7 @@ class Server:
             copied.result()  # before the worker hears "ok", the copy has it too; others are served meanwhile
         return Message("ok")
 
-    def _step(self, caller: Caller, request: Message) -> Message:
+    def _step(self, caller: Caller, request: Message) -> Answer:
         """Push, next ticket and pull in one, where there is one server: each round trip costs two wake-ups."""
         pushed = self._push(caller, request)
         if pushed.name == "later" or self.steward is None:
@@ -172,7 +173,9 @@ class Server:
         said = dict(request.values)
         if pushed.name == "stale":
             del said["done"]
-        order = self.steward.answer(caller, Message("next", said))
+        return self.steward.next(Asker(caller, said, self._with_parameters))
+
+    def _with_parameters(self, order: Message) -> Message:
         if order.name == "ticket":
             with self.own.lock:
                 order.tensors = self.own.parameters(with_buffers=False)

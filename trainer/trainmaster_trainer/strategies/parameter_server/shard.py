@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,6 +92,8 @@ class Shard:
         self._parameters, self._buffers = dict(parameters), dict(buffers)
         self.layout = Layout.of(parameters)
         self._flat = adopt(parameters, self.layout)
+        self._total = self.layout.empty() if sync else []  # the gradients of a step, summed
+        self._views = self.layout.views(self._total) if sync else {}
         self._optimizer = make_optimizer(task, list(parameters.values()))
         self._rates = Rates(task, self._optimizer)
         self._state = ModelState(Part(parameters, buffers), self._optimizer)
@@ -105,7 +107,9 @@ class Shard:
         self.staleness = max(self.staleness, self.newest - push.ticket.step)
         self.newest = max(self.newest, push.ticket.step)
         if not self._sync:
-            self._apply(push.tensors, push.absent, push.fraction)
+            count = len(self._flat)
+            gradients = self.layout.views(push.tensors[:count])
+            self._apply(gradients, push.tensors[count:], push.absent, push.fraction)
         else:
             waiting = self._waiting.setdefault(push.ticket.step, {})
             waiting[push.ticket.index] = push
@@ -116,18 +120,20 @@ class Shard:
     def _apply_step(self, waiting: Mapping[int, Push]) -> None:
         pushes = [waiting[index] for index in sorted(waiting)]
         samples = sum(push.done.size for push in pushes)
-        total = [first.mul(pushes[0].done.size / samples) for first in pushes[0].tensors[: len(self._flat)]]
+        for summed, gradient in zip(self._total, pushes[0].tensors, strict=False):
+            torch.mul(gradient, pushes[0].done.size / samples, out=summed)
         for push in pushes[1:]:
-            for summed, gradient in zip(total, push.tensors, strict=False):
+            for summed, gradient in zip(self._total, push.tensors, strict=False):
                 summed.add_(gradient, alpha=push.done.size / samples)
         absent = set.intersection(*(set(push.absent) for push in pushes))
-        self._apply([*total, *pushes[0].tensors[len(total) :]], tuple(absent), pushes[0].fraction)
+        self._apply(self._views, pushes[0].tensors[len(self._total) :], absent, pushes[0].fraction)
 
-    def _apply(self, tensors: list[Tensor], absent: tuple[str, ...], fraction: float) -> None:
-        count = len(self._flat)
-        for name, gradient in self.layout.views(tensors[:count]).items():
-            self._parameters[name].grad = None if name in absent else gradient
-        for buffer, tensor in zip(self._buffers.values(), tensors[count:], strict=False):
+    def _apply(
+        self, gradients: Mapping[str, Tensor], buffers: list[Tensor], absent: Collection[str], fraction: float
+    ) -> None:
+        for name, parameter in self._parameters.items():
+            parameter.grad = None if name in absent else gradients[name]
+        for buffer, tensor in zip(self._buffers.values(), buffers, strict=False):
             buffer.copy_(tensor)
         self._rates.set(fraction)
         self._optimizer.step()

@@ -13,7 +13,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 
 import torch
 
@@ -22,6 +24,7 @@ from trainmaster_trainer.checkpoint.save import Saver
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.independent import Member
 from trainmaster_trainer.journal import Journal
+from trainmaster_trainer.strategies.parameter_server.askers import HOLD_SECONDS, Asker, Askers
 from trainmaster_trainer.strategies.parameter_server.options import Options
 from trainmaster_trainer.strategies.parameter_server.shard import Shard
 from trainmaster_trainer.strategies.parameter_server.tickets import Done, Ticket, TicketBook
@@ -29,11 +32,11 @@ from trainmaster_trainer.strategies.parameter_server.whole import Whole
 from trainmaster_trainer.transport.frame import Message, Values
 from trainmaster_trainer.transport.handshake import Caller
 from trainmaster_trainer.transport.links import PeerLostError, PeerRefusedError, Question
-from trainmaster_trainer.transport.service import RefusalError
+from trainmaster_trainer.transport.service import Answer, RefusalError
 
 log = logging.getLogger(__name__)
 EXIT_STOPPED = 143
-HOLD_SECONDS = 1.0  # how long a worker's question for a ticket is held open
+LONGEST_WAIT_SECONDS = 10.0  # for the end, of who said how good the model is
 LOOK_SECONDS = 0.02  # how often the main thread writes what was done: it must not take the steps' time
 SERVERS_SECONDS = 30.0
 ALONE_SECONDS = 1.0  # told to stop, server 0 stays so long for workers that are away: they may be calling again
@@ -52,7 +55,7 @@ class Steward:
         self._generation = 0
         self._book: TicketBook | None = None
         lock = threading.RLock()
-        self._changed = threading.Condition(lock)  # workers wait for it
+        self._changed = threading.Condition(lock)  # the books, as answers depend on them
         self._due = threading.Condition(lock)  # the main thread waits for it: more than a line is to be written
         self._moments: dict[int, float] = {}  # when each step ended that is not told yet
         self._told: Values = dict.fromkeys(("loss", "speed", "seconds"), "nan")
@@ -61,8 +64,8 @@ class Steward:
         self._unsettled = False  # a server has started since the last generation
         self._ended = self._over = False
         self._result: dict[str, float] | None = None
+        self._askers = Askers()
         self._answers: dict[str, Callable[[Caller, Values], Message]] = {
-            "next": self._next,
             "claim": self._claim,
             "result": self._take_result,
             "leaving": self._leaving,
@@ -70,47 +73,70 @@ class Steward:
 
     # In service threads.
 
-    def answer(self, caller: Caller, request: Message) -> Message:
+    def answer(self, caller: Caller, request: Message) -> Answer:
         """What workers and servers ask of server 0 alone."""
         if request.name == "announce":
             self.reconcile_soon()
             return Message("ok")
+        if request.name == "next":
+            return self.next(Asker(caller, request.values))
         if request.name not in self._answers:
             raise RefusalError(f"a server cannot {request.name}")
-        with self._changed:
+        with self._changing():
             return self._answers[request.name](caller, request.values)
+
+    def next(self, asker: Asker) -> Future[Message]:
+        """A worker says how its last ticket went; what it should do next."""
+        with self._changing():
+            self._present.add(asker.caller)
+            self._note(asker.caller, asker.values)
+            self._askers.add(asker)
+        return asker.answer
 
     def reconcile_soon(self) -> None:
         """A server has started."""
-        with self._changed:
+        with self._changing():
             self._unsettled = True
-            self._changed.notify_all()
             self._due.notify_all()
 
     def gone(self, caller: Caller) -> None:
         """A process hung up: its ticket goes to another."""
-        with self._changed:
+        with self._changing():
             self._present.discard(caller)
+            self._askers.forget(caller)
             if self._book is not None:
                 self._book.drop(caller)
-                self._changed.notify_all()
 
-    def _next(self, caller: Caller, values: Values) -> Message:
-        self._present.add(caller)
-        self._note(caller, values)
-        deadline = time.monotonic() + HOLD_SECONDS
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """The books may be changed within. After it, whoever waited for that is answered."""
+        with self._changed:
+            yield
+            self._changed.notify_all()
+            orders = self._askers.take(self._order)
+        for asker, order in orders:
+            asker.tell(order)
+
+    def _order(self, asker: Asker) -> Message | None:
+        """What a worker should do next; None while there is nothing yet."""
+        if self._ended:
+            first = min(self._member.directory.workers, default=asker.caller.rank)
+            return self._reply("end", {"evaluate": asker.caller.rank == first})
+        # Is it told to stop alone, or are all? That shows within a moment; then server 0 needs its work for a cut.
+        stopping, all_stop = asker.values.get("stopping"), self._member.stop.is_set()
+        ticket = None if stopping and not all_stop else self._take(asker.caller)
+        if ticket is not None:
+            return self._reply("ticket", {"ticket": ticket})
+        if not asker.is_impatient:
+            return None
+        return self._reply("leave" if stopping and not (all_stop and not self._over) else "wait", {})
+
+    def _release_the_impatient(self) -> None:
+        """A worker that hears nothing at all takes us for dead."""
         while True:
-            if self._ended:
-                first = min(self._member.directory.workers, default=caller.rank)
-                return self._reply("end", {"evaluate": caller.rank == first})
-            # Is it told to stop alone, or are all? That shows within a moment; then server 0 needs its work for a cut.
-            alone = values.get("stopping") and not self._member.stop.is_set()
-            ticket = None if alone else self._take(caller)
-            if ticket is not None:
-                return self._reply("ticket", {"ticket": ticket})
-            if not self._changed.wait(max(deadline - time.monotonic(), 0)):
-                leave = values.get("stopping") and not (self._member.stop.is_set() and not self._over)
-                return self._reply("leave" if leave else "wait", {})
+            time.sleep(HOLD_SECONDS / 4)
+            with self._changing():
+                pass
 
     def _note(self, caller: Caller, values: Values) -> None:
         """What the worker says of its last ticket."""
@@ -127,7 +153,6 @@ class Steward:
         if book.complete > before:
             now = time.monotonic()
             self._moments |= dict.fromkeys(range(before + 1, book.complete + 1), now)
-            self._changed.notify_all()
         if self._is_pressing():
             self._due.notify_all()
 
@@ -157,13 +182,14 @@ class Steward:
     def _take_result(self, _caller: Caller, values: Values) -> Message:
         self._result = dict(values["figures"])
         self._due.notify_all()
-        self._changed.wait_for(lambda: self._over, HOLD_SECONDS * 10)
+        self._changed.wait_for(lambda: self._over, LONGEST_WAIT_SECONDS)
         return Message("ok" if self._over else "later")
 
     # In the main thread.
 
     def run(self) -> int:
         """Keep the books until the training is over and somebody says so; the exit code."""
+        threading.Thread(target=self._release_the_impatient, name="patience", daemon=True).start()
         self._saver.prepare()
         while True:
             with self._changed:
@@ -193,20 +219,18 @@ class Steward:
             self._save(book.gate)
         if self._result is not None and not self._over and self._journal is not None:
             self._journal.finish(self._plan.steps, self._result)
-            with self._changed:
+            with self._changing():
                 self._over = True
-                self._changed.notify_all()
         self._member.progress.write()
 
     def _may_leave(self) -> bool:
         """Asked to stop: first a cut at the newest step that has been begun."""
-        with self._changed:
+        with self._changing():
             book = self._book
             if book is None or self._over or self._ended:
                 return True
             book.gate = min(book.gate, max(book.newest_begun, book.complete))
             leave = book.complete >= book.gate and book.gate <= self._saved
-            self._changed.notify_all()
             return leave or self._is_alone()
 
     def _is_alone(self) -> bool:
@@ -260,18 +284,16 @@ class Steward:
 
     def _end(self) -> None:
         self._member.progress.enter("evaluate", self._saver.committed_step)
-        with self._changed:
+        with self._changing():
             self._ended = True
-            self._changed.notify_all()
 
     def _open_gate(self) -> None:
         """The next step at which a checkpoint is due."""
-        with self._changed:
+        with self._changing():
             if self._book is not None and not self._member.stop.is_set():
                 every = self._plan.checkpoint_every
                 first = max(self._cut + 1, self._book.complete)
                 self._book.gate = min(-(-first // every) * every, self._plan.steps)
-                self._changed.notify_all()
 
     def _ask_servers(self, message: Message) -> dict[int, Message]:
         ranks = self._member.directory.servers

@@ -66,10 +66,6 @@ class Worker:
         compression = self._options.compression
         self._parts = [_Part(whole.part(index), member.device, compression) for index in range(len(self._servers))]
         self._batches: Batches = member.batches()
-        self._seen: set[str] = set()
-        for name, parameter in whole.parameters.items():
-            if parameter.requires_grad:
-                parameter.register_post_accumulate_grad_hook(lambda _p, name=name: self._seen.add(name))  # type: ignore[no-untyped-call]
         self._begun = False
 
     def next(self, said: Values) -> Message:
@@ -112,7 +108,6 @@ class Worker:
         return self.next(result if self._push(values) else generation)
 
     def _gradient(self, batch: Batch) -> Tensor:
-        self._seen.clear()
         for part in self._parts:
             part.clear()
         loss = loss_of(self._member.task, self._model(batch.inputs), batch.targets)
@@ -143,9 +138,9 @@ class Worker:
 
     def _gradient_message(self, name: str, index: int, values: Values) -> Message:
         part = self._parts[index]
-        absent = [name for name in part.names if name not in self._seen]
+        gradient = part.gradient()
         buffers = [] if index else [buffer.cpu().contiguous() for buffer in self._buffers]
-        return Message(name, {**values, "absent": absent}, [*part.gradient(), *buffers])
+        return Message(name, {**values, "absent": part.absent}, [*gradient, *buffers])
 
     def _pull(self, with_buffers: bool = False) -> None:
         questions = {}
@@ -185,7 +180,7 @@ class _Part:
     """The parameters of one server: received in `received`, which on the CPU is where the model has them."""
 
     def __init__(self, parameters: dict[str, Any], device: torch.device, compression: str) -> None:
-        self.names = sorted(parameters)
+        self.absent: list[str] = []
         layout = Layout.of(parameters)
         self._live = adopt(parameters, layout, device)
         self._gradient = layout.empty(device)
@@ -195,14 +190,19 @@ class _Part:
         self.received = self._live if device.type == "cpu" else layout.empty()
 
     def clear(self) -> None:
-        """No gradient yet. Backward adds to what is there, so it is put where it will be sent from."""
-        for buffer in self._gradient:
-            buffer.zero_()
-        for name, parameter in self._parameters.items():
-            parameter.grad = self._views[name] if parameter.requires_grad else None
+        """No gradient yet."""
+        for parameter in self._parameters.values():
+            parameter.grad = None
 
     def gradient(self) -> list[Tensor]:
-        """On the CPU, as it travels."""
+        """On the CPU, as it travels: zero where a parameter has none, and then it is one of `absent`."""
+        self.absent = []
+        for name, parameter in self._parameters.items():
+            if parameter.grad is None:
+                self.absent.append(name)
+                self._views[name].zero_()
+            else:
+                self._views[name].copy_(parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad)
         return self._packer.pack([buffer.cpu() for buffer in self._gradient])
 
     def take_over(self, tensors: Sequence[Tensor]) -> None:

@@ -4,7 +4,7 @@ libc's semaphores are a counter and a futex, with the memory barriers that other
 Python has not. `wait` tries for a short while, because a peer on another core is mostly there within microseconds,
 and then sleeps in the kernel: spinning on would take the core from the peer that is waited for.
 
-Called by `slots.py` through ctypes, which lets other threads run meanwhile.
+Everything goes through ctypes, which lets other threads run meanwhile.
 """
 
 from __future__ import annotations
@@ -55,14 +55,18 @@ class Semaphore:
 
     def wait(self, watch: Callable[[], None]) -> None:
         """Count down by one as soon as that can be. `watch` is called while nothing happens, and may raise."""
-        for _ in range(TRIES):
-            if not _try_wait(self._address):
-                return
-        while not self._sleep():
+        if self.try_wait(TRIES):
+            return
+        while not self.sleep():
             watch()
 
-    def _sleep(self) -> bool:
-        # The one clock that sem_timedwait of every libc knows; if it is set back, only `watch` comes later.
+    def try_wait(self, tries: int) -> bool:
+        """Count down by one if that can be now, or within so many looks."""
+        return any(not _try_wait(self._address) for _ in range(tries))
+
+    def sleep(self) -> bool:
+        """Wait for a slice of time at most; whether it was counted down."""
+        # The one clock that sem_timedwait of every libc knows; if it is set back, only the slice is longer.
         until = time.time_ns() + SLICE_NANOSECONDS
         while _timed_wait(self._address, _Timespec(*divmod(until, 1_000_000_000))):
             reason = ctypes.get_errno()

@@ -1,0 +1,145 @@
+"""A stream: bytes between this process and one peer, in order. Messages (`connection.py`) travel over one.
+
+`SocketStream` is the socket itself; `ring.py` has one through memory, for peers of one host.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import suppress
+
+from typing_extensions import override
+
+_BUFFERS = 1 << 22
+_KEEPALIVE = ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 3))
+_UNACKNOWLEDGED_MS = 15_000
+_PIECE = 1 << 30  # what one system call is asked for
+_ROOM = 1 << 16  # the least that a kernel buffers for a socket
+
+
+class Stream(ABC):
+    """Bytes there and back. One thread may write while another one reads."""
+
+    room: int  # so many bytes are taken without waiting, if the peer has read everything before them
+
+    @abstractmethod
+    def set_timeout(self, seconds: float) -> None:
+        """How long the other side may be silent within a message, or before one. 0 is for ever."""
+
+    @abstractmethod
+    def write(self, pieces: Sequence[memoryview]) -> None:
+        """Send all of it.
+
+        Raises:
+            OSError: the peer is gone, or takes nothing.
+        """
+
+    @abstractmethod
+    def read(self, size: int) -> bytes:
+        """Exactly so many bytes.
+
+        Raises:
+            OSError: the peer is gone, or silent.
+        """
+
+    @abstractmethod
+    def fill(self, view: memoryview) -> None:
+        """As many bytes as `view` holds, straight into it.
+
+        Raises:
+            OSError: the peer is gone, or silent.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close it, also under the hands of a thread that waits on it."""
+
+
+class SocketStream(Stream):
+    """A verified socket.
+
+    Sockets block, with the kernel's own time limits (SO_RCVTIMEO, SO_SNDTIMEO): one system call then takes megabytes
+    straight into a tensor's memory, without the interpreter's lock. A Python timeout would poll around every piece.
+    """
+
+    room = _ROOM
+
+    def __init__(self, connected: socket.socket) -> None:
+        self.socket = connected
+        self._timeout = -1.0
+
+    @override
+    def set_timeout(self, seconds: float) -> None:
+        if seconds != self._timeout:
+            set_timeout(self.socket, seconds)
+            self._timeout = seconds
+
+    @override
+    def write(self, pieces: Sequence[memoryview]) -> None:
+        left = list(pieces)
+        while left:
+            done = self.socket.sendmsg(left[:64])
+            while left and done >= len(left[0]):
+                done -= len(left.pop(0))
+            if done:
+                left[0] = left[0][done:]
+
+    @override
+    def read(self, size: int) -> bytes:
+        return receive(self.socket, size)
+
+    @override
+    def fill(self, view: memoryview) -> None:
+        while len(view):
+            done = self.socket.recv_into(view, min(len(view), _PIECE), socket.MSG_WAITALL)
+            if not done:
+                raise ConnectionResetError("the peer went away")
+            view = view[done:]
+
+    @override
+    def close(self) -> None:
+        close(self.socket)
+
+
+def receive(connected: socket.socket, size: int) -> bytes:
+    """Exactly `size` bytes.
+
+    Raises:
+        ConnectionError: the other side went away before.
+    """
+    data = b""
+    while len(data) < size:
+        more = connected.recv(size - len(data))
+        if not more:
+            raise ConnectionResetError("the peer went away")
+        data += more
+    return data
+
+
+def set_timeout(connected: socket.socket, seconds: float) -> None:
+    """The kernel's time limit for one call. 0 is for ever."""
+    value = struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
+
+
+def prepare(connected: socket.socket) -> None:
+    """Small messages at once, big buffers, and a peer whose machine is gone is noticed within about 15 s."""
+    connected.setblocking(True)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEPALIVE:
+        connected.setsockopt(socket.IPPROTO_TCP, option, value)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFERS)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFERS)
+
+
+def close(connected: socket.socket) -> None:
+    """Close a socket; a thread that waits on it wakes up with an error."""
+    with suppress(OSError):  # it may not be connected any more
+        connected.shutdown(socket.SHUT_RDWR)
+    connected.close()
