@@ -12,6 +12,7 @@ import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from trainmaster_trainer import randomness
 from trainmaster_trainer.independent import Member
 from trainmaster_trainer.strategies.parameter_server.askers import Asker
 from trainmaster_trainer.strategies.parameter_server.compression import unpack_all
@@ -52,18 +53,15 @@ class Server:
     def __init__(self, member: Member) -> None:
         self._member = member
         options = Options.read(member.options)
-        self._compression = options.compression
+        self._compression, self._sync = options.compression, options.sync
         ranks = member.directory.servers
         self.index = ranks.index(member.rank)
         self._count = len(ranks)
         whole = Whole(member.task, self._count)
-        buffers = {0: whole.buffers}
+        self._options = options
         self._neighbour = (self.index - 1) % self._count  # whose copy this server keeps
         kept = {self.index, self._neighbour}
-        self.shards = {
-            index: Shard(member.task, whole.part(index), buffers.get(index, {}), options.sync, options.spare)
-            for index in kept
-        }
+        self.shards = {index: self._shard(whole, index) for index in kept}
         self.own = self.shards[self.index]
         self._copied_by: bytes | None = None  # the life of the backup that has everything
         self._edition = ""  # which of its primary's exports the copy here goes back to
@@ -89,6 +87,10 @@ class Server:
             "fetch": self._give_cut,
             "settle": self._settle,
         }
+
+    def _shard(self, whole: Whole, index: int) -> Shard:
+        buffers = {} if index else whole.buffers  # the first server has all of them
+        return Shard(self._member.task, whole.part(index), buffers, self._options, alone=self._count == 1)
 
     def start(self) -> None:
         """Take the shard from the neighbour's copy if there is one; then answer."""
@@ -150,7 +152,8 @@ class Server:
         if not self._ready.wait(READY_SECONDS):
             return Message("later")
         with self.own.lock:
-            return Message("parameters", {}, self.own.parameters(bool(request.values.get("buffers"))))
+            with_buffers, step = bool(request.values.get("buffers")), request.values.get("step")
+            return Message("parameters", {}, self.own.parameters(with_buffers, step))
 
     def _push(self, _caller: Caller, request: Message) -> Message:
         if not self._ready.wait(READY_SECONDS):
@@ -178,7 +181,7 @@ class Server:
     def _with_parameters(self, order: Message) -> Message:
         if order.name == "ticket":
             with self.own.lock:
-                order.tensors = self.own.parameters(with_buffers=False)
+                order.tensors = self.own.parameters(with_buffers=self._sync)
         return order
 
     # The copy: this server's shard at its neighbour, and the neighbour's here.
@@ -258,7 +261,7 @@ class Server:
         try:
             self._generation = request.values["generation"]
             applied = [[list(ticket), list(done)] for ticket, done in self.own.applied.items()]
-            values = {"loaded": self.own.loaded, "floor": self.own.floor, "applied": applied}
+            values = {"loaded": self.own.loaded, "branch": self.own.branch, "floor": self.own.floor, "applied": applied}
             return Message("report", {**values, "staleness": self.own.staleness})
         finally:
             self.own.lock.release()
@@ -274,10 +277,14 @@ class Server:
             self.own.install(request)
         return Message("ok")
 
-    def _begin(self, _caller: Caller, _request: Message) -> Message:
+    def _begin(self, _caller: Caller, request: Message) -> Message:
+        """All begin with what the task gives: also a server that had come further, when another one was lost."""
         with self.own.lock:
             self._forget()
-            self.own.begin()
+            if self.own.version:
+                randomness.seed_alike(self._member.settings.plan.seed)
+                self.own.install(self._shard(Whole(self._member.task, self._count), self.index).export())
+            self.own.begin(request.values["branch"])
         return Message("ok")
 
     def _forget(self) -> None:
@@ -286,7 +293,7 @@ class Server:
 
     def _make_cut(self, _caller: Caller, _request: Message) -> Message:
         with self.own.lock:
-            self._cut = self.own.export()
+            self._cut = self.own.export(with_past=False)
             return Message("ok", {"staleness": self.own.staleness})
 
     def _give_cut(self, _caller: Caller, _request: Message) -> Message:

@@ -7,6 +7,10 @@ Each server has its own, and keeps a live copy of its neighbour's.
 depend on who came first) and weighed by their samples: one step with the gradient of the whole batch's mean.
 
 A gradient is applied once: its ticket is remembered until a checkpoint makes it history.
+
+A step may be in one shard and not in another when a server dies. Its missing gradients are computed again, at the same
+parameters as the first time: so where there are several servers, a synchronous shard keeps those from before its last
+step too (`parameters`). Else the new gradients would be taken at a model that is half a step further.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from trainmaster_trainer.answers import make_optimizer
 from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, ModelState, State
 from trainmaster_trainer.flat import Layout, adopt
 from trainmaster_trainer.rates import Rates
+from trainmaster_trainer.strategies.parameter_server.options import Options
 from trainmaster_trainer.strategies.parameter_server.tickets import Done, Ticket
 from trainmaster_trainer.task import Task
 from trainmaster_trainer.transport.frame import Message, Values
@@ -78,16 +83,25 @@ class Shard:
     """Parameters, optimizer, and the tickets in them. The caller holds `lock` around everything."""
 
     def __init__(
-        self, task: Task, parameters: Mapping[str, nn.Parameter], buffers: Mapping[str, Tensor], sync: bool, spare: int
+        self,
+        task: Task,
+        parameters: Mapping[str, nn.Parameter],
+        buffers: Mapping[str, Tensor],
+        options: Options,
+        alone: bool,
     ) -> None:
+        sync = options.sync
         self.lock = threading.RLock()
         self.loaded = False
+        self.branch = ""  # all shards get the same one when they are set back: none of another past is among them
         self.version = 0  # gradients applied
         self.floor = 0  # everything up to this step is in
         self.applied: dict[Ticket, Done] = {}
         self.newest = 0  # the highest step of which something is in
         self.staleness = 0  # the most steps by which a gradient was behind the newest one
-        self._sync, self._spare = sync, spare
+        self._sync, self._spare = sync, options.spare
+        self._alone = alone  # there is no other shard
+        self._step = 0  # the last one that is in the parameters (`Sync`)
         self._waiting: dict[int, dict[int, Push]] = {}
         self._parameters, self._buffers = dict(parameters), dict(buffers)
         self.layout = Layout.of(parameters)
@@ -98,6 +112,7 @@ class Shard:
         self._rates = Rates(task, self._optimizer)
         self._state = ModelState(Part(parameters, buffers), self._optimizer)
         self._snapshot: tuple[int, list[Tensor]] | None = None
+        self._past: list[Tensor] = []  # parameters and buffers before the last step, where another shard may lack it
 
     def push(self, push: Push) -> bool:
         """Take a gradient in; whether it was new."""
@@ -114,10 +129,13 @@ class Shard:
             waiting = self._waiting.setdefault(push.ticket.step, {})
             waiting[push.ticket.index] = push
             if len(waiting) >= push.ticket.of - min(self._spare, push.ticket.of - 1):
-                self._apply_step(self._waiting.pop(push.ticket.step))
+                self._apply_step(push.ticket.step, self._waiting.pop(push.ticket.step))
         return True
 
-    def _apply_step(self, waiting: Mapping[int, Push]) -> None:
+    def _apply_step(self, step: int, waiting: Mapping[int, Push]) -> None:
+        if not self._alone:
+            self._past = self._copies()
+        self._step = step
         pushes = [waiting[index] for index in sorted(waiting)]
         samples = sum(push.done.size for push in pushes)
         for summed, gradient in zip(self._total, pushes[0].tensors, strict=False):
@@ -139,11 +157,17 @@ class Shard:
         self._optimizer.step()
         self.version += 1
 
-    def parameters(self, with_buffers: bool) -> list[Tensor]:
-        """Copies, made once per version: they are sent while the next gradient is applied."""
+    def parameters(self, with_buffers: bool, step: int | None = None) -> list[Tensor]:
+        """Copies of the parameters; of before the last step, if that is `step`, whose gradients are to be computed."""
+        copies = self._past if step == self._step and self._past else self._copies()
+        return copies if with_buffers else copies[: len(self._flat)]
+
+    def _copies(self) -> list[Tensor]:
+        """Made once per version: they are sent while the next gradient is applied."""
         if self._snapshot is None or self._snapshot[0] != self.version:
-            self._snapshot = (self.version, [buffer.clone() for buffer in self._flat])
-        return self._snapshot[1] + [buffer.clone() for buffer in self._buffers.values() if with_buffers]
+            live = (*self._flat, *self._buffers.values())
+            self._snapshot = (self.version, [tensor.clone().contiguous() for tensor in live])
+        return self._snapshot[1]
 
     def settle(self, floor: int) -> None:
         """Steps up to `floor` are complete and saved: their tickets need not be remembered."""
@@ -158,12 +182,13 @@ class Shard:
         """Go on from a checkpoint of step `floor`. Of a whole model's state it takes its own part."""
         self._state.restore(self._own(state))
         self.loaded, self.floor, self.newest = True, floor, floor
-        self.applied, self._waiting, self._snapshot = {}, {}, None
+        self.applied, self._waiting, self._snapshot, self._past = {}, {}, None, []
+        self._step = floor
         self.version += 1
 
-    def begin(self) -> None:
+    def begin(self, branch: str) -> None:
         """Go on from the weights that the task gave."""
-        self.loaded = True
+        self.loaded, self.branch = True, branch
 
     def _own(self, state: State) -> State:
         names = set(self._parameters)
@@ -180,9 +205,10 @@ class Shard:
         optimizer["others"] = {name: values for name, values in optimizer["others"].items() if name in names}
         return State(tensors, {**state.scalars, "optimizer": optimizer})
 
-    def export(self) -> Message:
-        """All of it, as a message: for a neighbour's copy, or for a successor."""
+    def export(self, *, with_past: bool = True) -> Message:
+        """All of it, as a message: for a neighbour's copy, or for a successor. A checkpoint needs no past."""
         state = self.state()
+        past = self._past if with_past else []
         waiting = [push for step in self._waiting.values() for push in step.values()]
         values = {
             "names": list(state.tensors),
@@ -191,18 +217,24 @@ class Shard:
             "newest": self.newest,
             "applied": [[list(ticket), list(done)] for ticket, done in self.applied.items()],
             "waiting": [{**push.values(), "count": len(push.tensors)} for push in waiting],
+            "step": self._step,
+            "past": len(past),
+            "branch": self.branch,
         }
         tensors = [tensor.detach().clone() for tensor in state.tensors.values()]
-        return Message("shard", values, [*tensors, *(tensor for push in waiting for tensor in push.tensors)])
+        waiting_tensors = (tensor for push in waiting for tensor in push.tensors)
+        return Message("shard", values, [*tensors, *past, *waiting_tensors])
 
     def install(self, message: Message) -> None:
         """Become what `export` gave."""
         values, tensors = message.values, list(message.tensors)
         names = values["names"]
         self.restore(State(dict(zip(names, tensors, strict=False)), values["scalars"]), values["floor"])
-        self.newest = values["newest"]
+        self.newest, self.branch = values["newest"], str(values["branch"])
         self.applied = {Ticket(*ticket): Done(*done) for ticket, done in values["applied"]}
+        self._step = values["step"] if "step" in values else values["floor"]
         rest = tensors[len(names) :]
+        self._past, rest = rest[: values.get("past", 0)], rest[values.get("past", 0) :]
         for plain in values["waiting"]:
             push = Push.read(Message("push", plain, rest[: plain["count"]]))
             rest = rest[plain["count"] :]

@@ -11,13 +11,12 @@ their shard aside; then training goes on, and the copies are fetched and written
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-
-import torch
 
 from trainmaster_trainer.checkpoint.resume import resume
 from trainmaster_trainer.checkpoint.save import Saver
@@ -306,10 +305,11 @@ class Steward:
             self._book = None
             self._moments.clear()
             self._cut = self._saved  # a cut that was not fetched is lost
-            self._generation = int.from_bytes(torch.randint(0, 256, (6,)).to(torch.uint8).numpy().tobytes(), "little")
+            self._generation = secrets.randbits(48)  # not torch's: seeded alike, it would be our predecessor's again
         generation = {"generation": self._generation}
         reports = [answer.values for answer in self._ask_servers(Message("report", generation)).values()]
-        book = self._recall(reports) if all(report["loaded"] for report in reports) else self._set_back()
+        belong_together = all(report["loaded"] for report in reports) and len({r["branch"] for r in reports}) == 1
+        book = self._recall(reports) if belong_together else self._set_back()
         self._ask_servers(Message("go", generation))
         with self._changed:
             self._book = book
@@ -341,7 +341,8 @@ class Steward:
         self._whole.found = None
         step = resume(self._member.settings, self._member.alone(), self._whole).step
         found = self._whole.found
-        self._ask_servers(_install(found, step) if found else Message("begin"))
+        branch = {"branch": secrets.token_hex(8)}
+        self._ask_servers(_install(found, step, branch) if found else Message("begin", branch))
         self._cut = self._saved = step
         self._begin_journal(step)
         return TicketBook(step, self._plan.steps, self._options.bound, self._options.spare)
@@ -354,8 +355,8 @@ def _state(shard: Message) -> State:
     return State(dict(zip(shard.values["names"], shard.tensors, strict=False)), shard.values["scalars"])
 
 
-def _install(state: State, step: int) -> Message:
+def _install(state: State, step: int, branch: Values) -> Message:
     """A whole model's state, of which each shard takes its own."""
     values = {"names": list(state.tensors), "scalars": state.scalars, "floor": step, "newest": step}
     tensors = [tensor.contiguous() for tensor in state.tensors.values()]
-    return Message("install", {**values, "applied": [], "waiting": []}, tensors)
+    return Message("install", {**values, **branch, "applied": [], "waiting": []}, tensors)

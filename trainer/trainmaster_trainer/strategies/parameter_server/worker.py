@@ -63,6 +63,7 @@ class Worker:
         whole = Whole(member.task, len(self._servers))
         self._model = whole.model.to(member.device)
         self._buffers = list(dict(self._model.named_buffers()).values())
+        self._landing = [torch.empty(buffer.shape, dtype=buffer.dtype) for buffer in self._buffers]
         compression = self._options.compression
         self._parts = [_Part(whole.part(index), member.device, compression) for index in range(len(self._servers))]
         self._batches: Batches = member.batches()
@@ -94,9 +95,11 @@ class Worker:
         ticket = Ticket(*order.values["ticket"])
         generation = {"generation": order.values["generation"], "ticket": ticket}
         if order.tensors:
-            self._parts[0].take_over(order.tensors)
+            self._take_over([order.tensors])
         else:
-            self._pull()
+            self._pull(with_buffers=self._options.sync, step=ticket.step)
+        if self._options.sync:  # whoever computes this share, and however often: the same numbers
+            randomness.seed_rank(self._member.settings.plan.seed, ticket.index, ticket.step)
         batch = self._batches.take(ticket.step, Share(ticket.index, ticket.of))
         loss = float(self._gradient(batch))
         if self._options.spare and not self._may_push(generation):
@@ -124,7 +127,8 @@ class Worker:
         """One server has shard and tickets: the gradient goes there, the next ticket and its model come back."""
         rank, part = self._servers[0], self._parts[0]
         stopping = {"stopping": self._member.stop.is_set()}
-        question = Question(self._gradient_message("step", 0, {**values, **stopping}), part.received)
+        into = [*part.received, *(self._landing if self._options.sync else ())]
+        question = Question(self._gradient_message("step", 0, {**values, **stopping}), into)
         order = self._ask({rank: question})[rank]
         self._tell(order)
         return order
@@ -142,17 +146,22 @@ class Worker:
         buffers = [] if index else [buffer.cpu().contiguous() for buffer in self._buffers]
         return Message(name, {**values, "absent": part.absent}, [*gradient, *buffers])
 
-    def _pull(self, with_buffers: bool = False) -> None:
+    def _pull(self, *, with_buffers: bool, step: int | None = None) -> None:
+        """The model as it is now; with `step`, as this step's gradients are to be taken at it."""
         questions = {}
-        for rank, part in zip(self._servers, self._parts, strict=True):
-            wanted = with_buffers and rank == self._servers[0] and bool(self._buffers)
-            into = [] if wanted else part.received
-            questions[rank] = Question(Message("pull", {"buffers": wanted}), into)
+        for index, (rank, part) in enumerate(zip(self._servers, self._parts, strict=True)):
+            wanted = with_buffers and not index  # the first server has all of them
+            into = [*part.received, *(self._landing if wanted else ())]
+            questions[rank] = Question(Message("pull", {"buffers": wanted, "step": step}), into)
         answers = self._ask(questions)
-        for rank, part in zip(self._servers, self._parts, strict=True):
-            part.take_over(answers[rank].tensors)
-            for buffer, tensor in zip(self._buffers, answers[rank].tensors[len(part.received) :], strict=False):
-                buffer.copy_(tensor)
+        self._take_over([answers[rank].tensors for rank in self._servers])
+
+    def _take_over(self, pulled: Sequence[Sequence[Tensor]]) -> None:
+        """What came from each server becomes the model's."""
+        for part, tensors in zip(self._parts, pulled, strict=True):
+            part.take_over(tensors)
+        for buffer, tensor in zip(self._buffers, pulled[0][len(self._parts[0].received) :], strict=False):
+            buffer.copy_(tensor)
 
     def _ask(self, questions: dict[int, Question]) -> dict[int, Message]:
         """All answers; who says "later" is asked again."""
