@@ -61,10 +61,10 @@ ENV_SHARED_MEMORY = "TRAINMASTER_SHARED_MEMORY"  # "off": ranks of one host use 
 HEARTBEAT_PATH = "/v1/heartbeat"
 MAX_HEARTBEAT_BYTES = 1 << 20
 
-# Exit codes of a rank with a meaning of their own (sysexits.h): such an exit will not mend itself by a restart.
-EXIT_BAD_CONFIGURATION = 78
+# Exit codes with a meaning of their own, the first two after sysexits.h.
+EXIT_BAD_CONFIGURATION = 78  # of a rank: will not mend itself by a restart
 EXIT_NO_WARM_PARENT = 70  # of an agent: the process that its ranks are forked from ends at its start, again and again
-EXIT_TERMINATED = 143  # an agent that was told SIGTERM: 128 + 15, as a shell says it
+EXIT_TERMINATED = 143  # of an agent that was told SIGTERM: 128 + 15, as a shell says it
 
 
 def replica_name(job: str, role: str, index: int, incarnation: int) -> str:
