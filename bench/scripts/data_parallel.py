@@ -1,7 +1,8 @@
 """One rank of `bench/data_parallel.py`: the same model by DDP with gloo, by AllReduce, and without exchange, in turn.
 
 `one rank` trains while the others rest; `side by side`, all train and say nothing to one another: what the ranks take
-from each other by sharing caches and memory, and so the most that data parallelism can reach on this machine.
+from each other by sharing caches and memory. `in step`, they only wait for one another after each step: what the slower
+of them costs, in turn, and so the most that synchronous data parallelism can reach on this machine.
 """
 
 import json
@@ -63,6 +64,16 @@ def by_hand(model: nn.Module, task: Layers, inputs: Tensor) -> Callable[[], obje
     return step
 
 
+def in_step(step: Callable[[], object]) -> Callable[[], object]:
+    """The same, and a wait for all ranks."""
+
+    def stepped() -> None:
+        step()
+        dist.barrier()
+
+    return stepped
+
+
 def measure(rounds: int, contestants: dict[str, Callable[[], object]], alone: str) -> dict[str, dict[str, list[float]]]:
     """Milliseconds of a step, and of the core's time for it; of `alone`, on rank 0 while the others rest."""
     wall: dict[str, list[float]] = {name: [] for name in contestants}
@@ -96,6 +107,7 @@ def main(answer: Path, rounds: int) -> None:
             "trainmaster": partial(strategy.step, batch),
             "one rank": by_hand(task.model(), task, inputs),
             "side by side": by_hand(task.model(), task, inputs),
+            "in step": in_step(by_hand(task.model(), task, inputs)),
         }
         found[name] = measure(rounds, contestants, alone="one rank")
         strategy.close()

@@ -95,7 +95,7 @@ class Server:
     def start(self) -> None:
         """Take the shard from the neighbour's copy if there is one; then answer."""
         member = self._member
-        gone = self.steward.gone if self.steward else lambda _caller: None
+        gone = self.steward.desk.gone if self.steward else lambda _caller: None
         Service(member.listener, member.identity, self.answer, gone, failed=member.failures.append)
         threading.Thread(target=self._come_up, name="come up", daemon=True).start()
 
@@ -176,7 +176,7 @@ class Server:
         said = dict(request.values)
         if pushed.name == "stale":
             del said["done"]
-        return self.steward.next(Asker(caller, said, self._with_parameters))
+        return self.steward.desk.next(Asker(caller, said, self._with_parameters))
 
     def _with_parameters(self, order: Message) -> Message:
         if order.name == "ticket":

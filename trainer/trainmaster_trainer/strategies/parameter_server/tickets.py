@@ -73,6 +73,12 @@ class TicketBook:
                 return ticket
         return None
 
+    @property
+    def has_ticket(self) -> bool:
+        """Whether somebody who has none could take one."""
+        numbers = range(self.complete + 1, self._last_open() + 1)
+        return any(number not in self._open or self._open[number].free for number in numbers)
+
     def _last_open(self) -> int:
         last = min(self._steps, self.gate)
         return last if self._bound is None else min(last, self.complete + 1 + self._bound)

@@ -1,0 +1,144 @@
+"""The desk: where workers ask server 0 for tickets, say what became of them, and wait for the next.
+
+Service threads answer here; the steward's main thread opens and closes it. No thread waits for a ticket: whoever
+changes the books answers all for whom that changes something.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+
+from trainmaster_trainer.independent import Member
+from trainmaster_trainer.strategies.parameter_server.askers import HOLD_SECONDS, Asker, Askers
+from trainmaster_trainer.strategies.parameter_server.tickets import Done, Ticket, TicketBook
+from trainmaster_trainer.transport.frame import Message, Values
+from trainmaster_trainer.transport.handshake import Caller
+
+
+class Desk:
+    """The books of server 0, and those who wait at them. `changing` is around every change."""
+
+    def __init__(self, member: Member, committed: Callable[[], int]) -> None:
+        self._member = member
+        self._committed = committed  # the step of the newest checkpoint that stands
+        lock = threading.RLock()
+        self.changed = threading.Condition(lock)
+        self.due = threading.Condition(lock)  # the main thread waits for it: more than a line is to be written
+        self.book: TicketBook | None = None  # None while the servers are asked what they have
+        self.generation = 0
+        self.is_unsettled = False  # a server has started since this generation began
+        self.has_ended = False  # all steps are done and saved
+        self.is_over = False  # and it is known how good the model is
+        self.moments: dict[int, float] = {}  # when each step ended that is not told yet
+        self.told: Values = dict.fromkeys(("loss", "speed", "seconds"), "nan")  # of the last ones that are
+        self.present: set[Caller] = set()  # the workers that are connected
+        self._askers = Askers()
+
+    def open(self) -> None:
+        """From now on, nobody is kept waiting for longer than `HOLD_SECONDS`."""
+        threading.Thread(target=self._release_the_impatient, name="patience", daemon=True).start()
+
+    def next(self, asker: Asker) -> Future[Message]:
+        """A worker says how its last ticket went; what it should do next."""
+        with self.changing():
+            self.present.add(asker.caller)
+            self._note(asker.caller, asker.values)
+            self._drop_predecessor(asker.caller)
+            order = self._order(asker)
+            if order is None:
+                self._askers.add(asker)
+        if order is not None:
+            asker.tell(order)
+        return asker.answer
+
+    def claim(self, values: Values) -> Message:
+        """May this share be part of its step? With backup workers, the late ones may not."""
+        with self.changing():
+            current = self.book is not None and values["generation"] == self.generation
+            accepted = bool(current and self.book and self.book.claim(Ticket(*values["ticket"])))
+            return Message("ok", {"accepted": accepted})
+
+    def gone(self, caller: Caller) -> None:
+        """A process hung up: its ticket goes to another."""
+        with self.changing():
+            self.present.discard(caller)
+            self._askers.forget(caller)
+            if self.book is not None:
+                self.book.drop(caller)
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """The books may be changed within. After it, whoever waited for that is answered."""
+        with self.changed:
+            yield
+            self.changed.notify_all()
+            orders = self._askers.take(self._order) if self._has_orders() else []
+        for asker, order in orders:
+            asker.tell(order)
+
+    def _has_orders(self) -> bool:
+        """Whether anybody who waits could be told anything: most changes are none to them."""
+        return self.has_ended or (self.book is not None and not self.is_unsettled and self.book.has_ticket)
+
+    def _order(self, asker: Asker) -> Message | None:
+        """What a worker should do next; None while there is nothing yet."""
+        if self.has_ended:
+            first = min(self._member.directory.workers, default=asker.caller.rank)
+            return self._reply("end", {"evaluate": asker.caller.rank == first})
+        # Is it told to stop alone, or are all? That shows within a moment; then server 0 needs its work for a cut.
+        stopping, all_stop = asker.values.get("stopping"), self._member.stop.is_set()
+        ticket = None if stopping and not all_stop else self._take(asker.caller)
+        if ticket is not None:
+            return self._reply("ticket", {"ticket": ticket})
+        if not asker.is_impatient:
+            return None
+        return self._reply("leave" if stopping and not (all_stop and not self.is_over) else "wait", {})
+
+    def _release_the_impatient(self) -> None:
+        """A worker that hears nothing at all takes us for dead."""
+        while True:
+            time.sleep(HOLD_SECONDS / 4)
+            with self.changed:
+                orders = self._askers.take(self._order)
+            for asker, order in orders:
+                asker.tell(order)
+
+    def _note(self, caller: Caller, values: Values) -> None:
+        """What the worker says of its last ticket."""
+        if self.book is None or values.get("generation") != self.generation:
+            return
+        if values.get("done"):
+            self._count(self.book, Ticket(*values["ticket"]), Done(*values["done"]))
+        elif values.get("ticket"):
+            self.book.refuse(caller)
+
+    def _count(self, book: TicketBook, ticket: Ticket, done: Done) -> None:
+        before = book.complete
+        book.done(ticket, done)
+        if book.complete > before:
+            now = time.monotonic()
+            self.moments |= dict.fromkeys(range(before + 1, book.complete + 1), now)
+        if book.complete >= book.gate:
+            self.due.notify_all()
+
+    def _drop_predecessor(self, caller: Caller) -> None:
+        """A worker that died and is there again leaves the ticket that it had to whoever asks."""
+        book = self.book
+        for holder in book.holders if book else []:
+            if book and isinstance(holder, Caller) and holder.rank == caller.rank and holder.life != caller.life:
+                book.drop(holder)
+
+    def _take(self, caller: Caller) -> Ticket | None:
+        if self.book is None or self.is_unsettled:
+            return None
+        shares = max(len(self._member.directory.workers), 1)
+        return self.book.take(caller, min(shares, self._member.settings.plan.global_batch_size))
+
+    def _reply(self, name: str, values: Values) -> Message:
+        complete = self.book.complete if self.book else 0
+        counts = {"generation": self.generation, "complete": complete, "saved": self._committed()}
+        return Message(name, {**self.told, **counts, **values})
