@@ -7,7 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
 from trainmaster.wire import names
+from trainmaster_trainer.checkpoint import load
+from trainmaster_trainer.checkpoint.resume import _find_newest
+from trainmaster_trainer.checkpoint.shard import ShardRecord, read_shard
+from trainmaster_trainer.group import Group
 
 from tests.trainer.ranks import NewJob, Options
 
@@ -101,6 +108,29 @@ def test_another_jobs_checkpoint_can_be_the_beginning(new_job: NewJob) -> None:
         job = new_job(name, resume_from=str(first.checkpoints()), resume_step=step).run(2)
         assert next(line["step"] for line in job.lines() if "loss" in line) == (step or 4) + 1
         assert job.manifest(6)["model_sha256"] == whole.manifest(6)["model_sha256"]
+
+
+def test_another_job_may_prune_what_is_being_read(
+    new_job: NewJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = new_job("first").run(1).checkpoints()
+    folder = tmp_path / "others"
+    shutil.copytree(saved / "step-00000004", folder / "step-00000004")
+    expected = load.read(saved, 4).state.model_shapes()
+
+    def pruned(path: Path, shard: ShardRecord) -> dict[str, Tensor]:
+        if path.name == "step-00000004":  # the other job goes on meanwhile
+            shutil.copytree(saved / "step-00000006", folder / "step-00000006")
+            shutil.rmtree(path)
+        return read_shard(path, shard)
+
+    monkeypatch.setattr(load, "read_shard", pruned)
+    store = dist.HashStore()  # type: ignore[attr-defined]
+    alone = Group(0, 1, 0, 1, torch.device("cpu"), store)
+    loaded = _find_newest(folder, alone, expected)
+    assert loaded is not None
+    assert loaded.manifest.step == 6
+    assert _find_newest(tmp_path / "empty", alone, {}) is None
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,19 @@
 """`resumeFrom` another job whose checkpoints are in an object store: by its name, by its URL, and what cannot be."""
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed as dist
 from trainmaster.wire import names
+from trainmaster_trainer.checkpoint.fetch import find_foreign
+from trainmaster_trainer.checkpoint.manifest import read_manifest
+from trainmaster_trainer.checkpoint.remote import Remote, Saved
+from trainmaster_trainer.group import Group
+from trainmaster_trainer.settings import Settings
 
 from tests.trainer.ranks import Job, NewJob
 from tests.trainer.s3 import BUCKET, KEYS, server
@@ -72,6 +80,32 @@ def test_by_its_url_the_same_model_comes_out(shop: Shop) -> None:
     assert steps(named) == [3, 4, 5, 6]
     assert named.manifest(6)["model_sha256"] == whole.manifest(6)["model_sha256"]
     assert first.manifest(4)["step"] == 4
+
+
+def test_another_job_may_prune_what_is_being_fetched(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = shop.job("first").run(1)
+    saved = {step: next((shop.folder / "first").glob(f"step-{step:08d}*")) for step in (2, 4, 6)}
+    later = tmp_path / saved[6].name
+    shutil.rmtree(saved[2])
+    shutil.move(saved[6], later)
+    fetch = Remote.fetch
+
+    def pruned(remote: Remote, one: Saved, folder: Path) -> None:
+        if one.step == 4:  # the other job goes on meanwhile
+            shutil.move(later, saved[6])
+            shutil.rmtree(saved[4])
+        fetch(remote, one, folder)
+
+    monkeypatch.setattr(Remote, "fetch", pruned)
+    store = dist.HashStore()  # type: ignore[attr-defined]
+    settings = Settings(first.plan, tmp_path / "checkpoints")
+    remote = Remote(shop.url("first"), shop.endpoint)
+    expected = read_manifest(first.checkpoints() / "step-00000006", 6).model_shapes()
+    loaded = find_foreign(remote, settings, Group(0, 1, 0, 1, torch.device("cpu"), store), expected)
+    assert loaded is not None
+    assert loaded.manifest.step == 6
 
 
 def test_a_bad_one_is_passed_over_unless_it_is_asked_for(shop: Shop) -> None:

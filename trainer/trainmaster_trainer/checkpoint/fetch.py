@@ -47,11 +47,22 @@ def find_foreign(remote: Remote, settings: Settings, group: Group, expected: Sha
     Raises:
         ConfigurationError: it is good, but another model's.
     """
-    here, wanted = [], settings.plan.resume_step
-    if group.is_first:
-        way = lineages.read(settings.checkpoints, None, remote)
-        here = [one for one in remote.saved() if way.holds(one.attempt, one.step) and wanted in (None, one.step)]
-    return _first_good(remote, here, settings, group, expected, own=False)
+    seen: list[Saved] | None = None
+    while True:
+        here = _foreign(remote, settings) if group.is_first else []
+        if group.broadcast(here == seen):
+            return None
+        seen = here
+        loaded = _first_good(remote, here, settings, group, expected, own=False)
+        if loaded is not None:
+            return loaded
+        # The other job may go on, and prune what was being fetched: then there is a newer one.
+
+
+def _foreign(remote: Remote, settings: Settings) -> list[Saved]:
+    """What there is, the newest first."""
+    way, wanted = lineages.read(settings.checkpoints, None, remote), settings.plan.resume_step
+    return [one for one in remote.saved() if way.holds(one.attempt, one.step) and wanted in (None, one.step)]
 
 
 def _first_good(

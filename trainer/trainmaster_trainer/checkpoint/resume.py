@@ -172,7 +172,7 @@ def _find_elsewhere(settings: Settings, group: Group, expected: Shapes) -> Loade
         loaded = find_foreign(store, settings, group, expected)
         problem = "it is not there, or not good"
     elif step is None:
-        loaded = _find_shared(Path(source), group, expected, None)
+        loaded = _find_newest(Path(source), group, expected)
     else:
         loaded, problem = _read_step(Path(source), step, expected)
     if loaded is None and step is None:
@@ -184,6 +184,19 @@ def _find_elsewhere(settings: Settings, group: Group, expected: Shapes) -> Loade
             f"{elsewhere.FIELD}: step {step} in {source} cannot be used: {problem}. Name another step."
         )
     return loaded
+
+
+def _find_newest(folder: Path, group: Group, expected: Shapes) -> Loaded | None:
+    """The other job may go on, and prune what is being read here: then there is a newer one."""
+    seen = None
+    while True:
+        now = group.broadcast(newest_step(folder) if group.is_first else 0)
+        if now == seen:
+            return None
+        seen = now
+        loaded = _find_shared(folder, group, expected, None)
+        if loaded is not None:
+            return loaded
 
 
 def _source(settings: Settings) -> tuple[str, str]:
