@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -63,8 +64,19 @@ class BatchUpdateParameterServer:
 
 def train(server: "rpc.RRef[BatchUpdateParameterServer]", steps: int) -> float:
     """A trainer; its steps per second after the first tenth."""
+
+    def exchange(model: nn.Module) -> nn.Module:
+        grads = [parameter.grad for parameter in model.parameters()]
+        update = BatchUpdateParameterServer.update_and_fetch_model
+        fetched: nn.Module = rpc.rpc_sync(server.owner(), update, args=(server, grads))
+        return fetched
+
+    return compute(server.rpc_sync().get_model(), steps, exchange)
+
+
+def compute(model: nn.Module, steps: int, exchange: Callable[[nn.Module], nn.Module]) -> float:
+    """Forward, backward and an exchange that gives the next model; the steps per second after the first tenth."""
     torch.set_num_threads(1)
-    model = server.rpc_sync().get_model()
     inputs, labels = torch.randn(32, 64), torch.randint(0, 10, (32,))
     begun = 0.0
     for step in range(steps):
@@ -72,8 +84,7 @@ def train(server: "rpc.RRef[BatchUpdateParameterServer]", steps: int) -> float:
             begun = time.perf_counter()
         model.zero_grad()
         nn.functional.cross_entropy(model(inputs), labels).backward()  # type: ignore[no-untyped-call]
-        grads = [parameter.grad for parameter in model.parameters()]
-        model = rpc.rpc_sync(server.owner(), BatchUpdateParameterServer.update_and_fetch_model, args=(server, grads))
+        model = exchange(model)
     return (steps - steps // 10) / (time.perf_counter() - begun)
 
 

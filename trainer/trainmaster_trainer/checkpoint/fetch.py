@@ -9,7 +9,9 @@ from __future__ import annotations
 import dataclasses
 import logging
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
@@ -26,6 +28,7 @@ from trainmaster_trainer.metrics import METRICS, lines_up_to
 from trainmaster_trainer.settings import Settings
 
 log = logging.getLogger(__name__)
+Seen = TypeVar("Seen")
 
 
 def find_remote(remote: Remote, settings: Settings, group: Group, expected: Shapes, lineage: Lineage) -> Loaded | None:
@@ -47,16 +50,26 @@ def find_foreign(remote: Remote, settings: Settings, group: Group, expected: Sha
     Raises:
         ConfigurationError: it is good, but another model's.
     """
-    seen: list[Saved] | None = None
+    return find_while_it_changes(
+        lambda: _foreign(remote, settings) if group.is_first else [],
+        lambda here: _first_good(remote, here, settings, group, expected, own=False),
+        group,
+    )
+
+
+def find_while_it_changes(
+    look: Callable[[], Seen], find: Callable[[Seen], Loaded | None], group: Group
+) -> Loaded | None:
+    """Another job may go on, and prune what is being read: then rank 0 sees something newer when it looks again."""
+    seen: Seen | None = None
     while True:
-        here = _foreign(remote, settings) if group.is_first else []
-        if group.broadcast(here == seen):
+        now = look()
+        if group.broadcast(now == seen):
             return None
-        seen = here
-        loaded = _first_good(remote, here, settings, group, expected, own=False)
+        seen = now
+        loaded = find(now)
         if loaded is not None:
             return loaded
-        # The other job may go on, and prune what was being fetched: then there is a newer one.
 
 
 def _foreign(remote: Remote, settings: Settings) -> list[Saved]:

@@ -22,7 +22,7 @@ from trainmaster.wire import codec
 
 from trainmaster_trainer import metrics, randomness
 from trainmaster_trainer.checkpoint import elsewhere, lineage
-from trainmaster_trainer.checkpoint.fetch import find_foreign, find_remote, read_or_tell
+from trainmaster_trainer.checkpoint.fetch import find_foreign, find_remote, find_while_it_changes, read_or_tell
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.load import Loaded, newest, newest_step, read
 from trainmaster_trainer.checkpoint.manifest import Manifest, whole
@@ -187,16 +187,11 @@ def _find_elsewhere(settings: Settings, group: Group, expected: Shapes) -> Loade
 
 
 def _find_newest(folder: Path, group: Group, expected: Shapes) -> Loaded | None:
-    """The other job may go on, and prune what is being read here: then there is a newer one."""
-    seen = None
-    while True:
-        now = group.broadcast(newest_step(folder) if group.is_first else 0)
-        if now == seen:
-            return None
-        seen = now
-        loaded = _find_shared(folder, group, expected, None)
-        if loaded is not None:
-            return loaded
+    return find_while_it_changes(
+        lambda: newest_step(folder) if group.is_first else 0,
+        lambda _: _find_shared(folder, group, expected, None),
+        group,
+    )
 
 
 def _source(settings: Settings) -> tuple[str, str]:

@@ -149,8 +149,6 @@ class Service:
 
     def _answer_later(self, connection: Connection, found: Future[Message]) -> None:
         """In the thread that found the answer."""
-        if found.cancelled():
-            return  # nobody is there any more
         error = found.exception()
         if isinstance(error, Exception):
             self._failed(error)

@@ -61,6 +61,11 @@ class Askers:
         """It has hung up."""
         self._waiting = [asker for asker in self._waiting if asker.caller != caller]
 
+    @property
+    def are_impatient(self) -> bool:
+        """Whether one is: the first has waited for longest."""
+        return bool(self._waiting) and self._waiting[0].is_impatient
+
     def take(self, decide: Callable[[Asker], Message | None]) -> list[tuple[Asker, Message]]:
         """Those for whom there is an order now; they do not wait any more."""
         orders = [(asker, decide(asker)) for asker in self._waiting]

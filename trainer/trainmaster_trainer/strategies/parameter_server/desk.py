@@ -82,7 +82,11 @@ class Desk:
 
     def _has_orders(self) -> bool:
         """Whether anybody who waits could be told anything: most changes are none to them."""
-        return self.has_ended or (self.book is not None and not self.is_unsettled and self.book.has_ticket)
+        return (
+            self.has_ended
+            or self._askers.are_impatient
+            or (self.book is not None and not self.is_unsettled and self.book.has_ticket)
+        )
 
     def _order(self, asker: Asker) -> Message | None:
         """What a worker should do next; None while there is nothing yet."""
@@ -102,10 +106,8 @@ class Desk:
         """A worker that hears nothing at all takes us for dead."""
         while True:
             time.sleep(HOLD_SECONDS / 4)
-            with self.changed:
-                orders = self._askers.take(self._order)
-            for asker, order in orders:
-                asker.tell(order)
+            with self.changing():
+                pass
 
     def _note(self, caller: Caller, values: Values) -> None:
         """What the worker says of its last ticket."""

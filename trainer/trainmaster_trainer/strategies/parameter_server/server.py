@@ -52,13 +52,11 @@ class Server:
 
     def __init__(self, member: Member) -> None:
         self._member = member
-        options = Options.read(member.options)
-        self._compression, self._sync = options.compression, options.sync
+        self._options = Options.read(member.options)
         ranks = member.directory.servers
         self.index = ranks.index(member.rank)
         self._count = len(ranks)
         whole = Whole(member.task, self._count)
-        self._options = options
         self._neighbour = (self.index - 1) % self._count  # whose copy this server keeps
         kept = {self.index, self._neighbour}
         self.shards = {index: self._shard(whole, index) for index in kept}
@@ -71,7 +69,7 @@ class Server:
         self._generation = 0
         self._ready = threading.Event()
         self._cut: Message | None = None
-        self.steward = Steward(member, options, whole, self.own) if self.index == 0 else None
+        self.steward = Steward(member, self._options, whole, self.own) if self.index == 0 else None
         self._answers: dict[str, Handler] = {
             "pull": self._pull,
             "push": self._push,
@@ -158,7 +156,7 @@ class Server:
     def _push(self, _caller: Caller, request: Message) -> Message:
         if not self._ready.wait(READY_SECONDS):
             return Message("later")
-        request.tensors = unpack_all(self._compression, request.tensors, self.own.layout)
+        request.tensors = unpack_all(self._options.compression, request.tensors, self.own.layout)
         push = Push.read(request)
         with self.own.lock:
             if request.values["generation"] != self._generation or not self._ready.is_set():
@@ -181,7 +179,7 @@ class Server:
     def _with_parameters(self, order: Message) -> Message:
         if order.name == "ticket":
             with self.own.lock:
-                order.tensors = self.own.parameters(with_buffers=self._sync)
+                order.tensors = self.own.parameters(with_buffers=self._options.sync)
         return order
 
     # The copy: this server's shard at its neighbour, and the neighbour's here.

@@ -232,9 +232,9 @@ class Shard:
         self.restore(State(dict(zip(names, tensors, strict=False)), values["scalars"]), values["floor"])
         self.newest, self.branch = values["newest"], str(values["branch"])
         self.applied = {Ticket(*ticket): Done(*done) for ticket, done in values["applied"]}
-        self._step = values["step"] if "step" in values else values["floor"]
+        self._step = values["step"]
         rest = tensors[len(names) :]
-        self._past, rest = rest[: values.get("past", 0)], rest[values.get("past", 0) :]
+        self._past, rest = rest[: values["past"]], rest[values["past"] :]
         for plain in values["waiting"]:
             push = Push.read(Message("push", plain, rest[: plain["count"]]))
             rest = rest[plain["count"] :]

@@ -264,6 +264,6 @@ def _state(shard: Message) -> State:
 
 def _install(state: State, step: int, branch: Values) -> Message:
     """A whole model's state, of which each shard takes its own."""
-    values = {"names": list(state.tensors), "scalars": state.scalars, "floor": step, "newest": step}
+    values = {"names": list(state.tensors), "scalars": state.scalars, "floor": step, "newest": step, "step": step}
     tensors = [tensor.contiguous() for tensor in state.tensors.values()]
-    return Message("install", {**values, **branch, "applied": [], "waiting": []}, tensors)
+    return Message("install", {**values, **branch, "past": 0, "applied": [], "waiting": []}, tensors)

@@ -125,10 +125,10 @@ class Worker:
 
     def _step(self, values: Values) -> Message:
         """One server has shard and tickets: the gradient goes there, the next ticket and its model come back."""
-        rank, part = self._servers[0], self._parts[0]
+        rank = self._servers[0]
         stopping = {"stopping": self._member.stop.is_set()}
-        into = [*part.received, *(self._landing if self._options.sync else ())]
-        question = Question(self._gradient_message("step", 0, {**values, **stopping}), into)
+        message = self._gradient_message("step", 0, {**values, **stopping})
+        question = Question(message, self._places(0, with_buffers=self._options.sync))
         order = self._ask({rank: question})[rank]
         self._tell(order)
         return order
@@ -149,12 +149,16 @@ class Worker:
     def _pull(self, *, with_buffers: bool, step: int | None = None) -> None:
         """The model as it is now; with `step`, as this step's gradients are to be taken at it."""
         questions = {}
-        for index, (rank, part) in enumerate(zip(self._servers, self._parts, strict=True)):
+        for index, rank in enumerate(self._servers):
             wanted = with_buffers and not index  # the first server has all of them
-            into = [*part.received, *(self._landing if wanted else ())]
-            questions[rank] = Question(Message("pull", {"buffers": wanted, "step": step}), into)
+            message = Message("pull", {"buffers": wanted, "step": step})
+            questions[rank] = Question(message, self._places(index, with_buffers=wanted))
         answers = self._ask(questions)
         self._take_over([answers[rank].tensors for rank in self._servers])
+
+    def _places(self, index: int, *, with_buffers: bool) -> list[Tensor]:
+        """Where a server's answer is received."""
+        return [*self._parts[index].received, *(self._landing if with_buffers else ())]
 
     def _take_over(self, pulled: Sequence[Sequence[Tensor]]) -> None:
         """What came from each server becomes the model's."""
