@@ -21,6 +21,7 @@ from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer.checkpoint.memory import Memory
 from trainmaster_trainer.checkpoint.save import Saver
 from trainmaster_trainer.checkpoint.state import State
+from trainmaster_trainer.data import Batch
 from trainmaster_trainer.losses import MOST_STEPS
 from trainmaster_trainer.settings import Settings
 from trainmaster_trainer.strategies.one_device import OneDevice
@@ -167,11 +168,12 @@ def _snapshots() -> dict[str, Any]:
         strategy = OneDevice(Wide(), alone(), {})
         memory = Memory(settings, alone(), strategy)
         inputs, targets = Wide().dataset()
+        batch = Batch(inputs, targets, len(inputs), len(inputs), 0.0)
         pending = torch.zeros(MOST_STEPS, 4, dtype=torch.float64)
         steps, spent = [], []
         for step in range(1, STEPS + 1):
             began = time.perf_counter()
-            strategy.update(strategy.task.loss(strategy.model(inputs), targets), 0.0)
+            strategy.update(batch)
             trained = time.perf_counter() - began
             kept = _kept(memory, step, pending)
             memory.adapt(trained + kept, memory.seconds)

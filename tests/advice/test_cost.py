@@ -63,6 +63,12 @@ def test_a_data_parallel_rank_holds_everything_but_the_batch() -> None:
     assert (need.parameters, need.optimizer, need.activations) == (4 * MIB, 8 * MIB, 16 * 1000)
 
 
+def test_a_rank_that_computes_in_parts_holds_the_activations_of_one() -> None:
+    group = replace(a_group(4), at_once=3)
+    assert memory.needs("AllReduce", {}, MODEL, group)[0].activations == 3 * 1000
+    assert memory.needs("Tensor", {}, MODEL, group)[0].activations == 3 * 1000 / 4
+
+
 def test_servers_hold_the_optimizer_and_workers_do_not() -> None:
     worker, server = memory.needs("ParameterServer", {}, MODEL, a_group(4, servers=2))
     assert (worker.optimizer, server.optimizer) == (0, 4 * MIB)

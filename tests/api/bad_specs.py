@@ -22,6 +22,7 @@ _MOST_100 = "should be less than or equal to 100"
 
 _PS: dict[str, Any] = {"strategy__type": "ParameterServer", "parameterServers__replicas": 2}
 _SERVED = "ParameterServer"
+_PREC, _NORM, _PARTS = "training.precision", "training.maxGradientNorm", "training.microBatchSize"
 _MESH = {"type": "Mesh", "mesh": {"data": 4}}
 
 NAMES = (
@@ -138,6 +139,18 @@ STRATEGY = (
         at="training.globalBatchSize",
         training__globalBatchSize=7,
     ),
+    _bad("precision of a script", "training", {"command": ["true"], "precision": "BF16"}, "torch.autocast", at=_PREC),
+    _bad("norm of a script", "training", {"command": ["true"], "maxGradientNorm": 1}, "clip_grad_norm_", at=_NORM),
+    _bad("FP16 gossip", _PREC, "FP16", "steps of its own", strategy__type="Gossip"),
+    _bad("FP16 TopK", _PREC, "FP16", "gradients that overflow", strategy__compression="TopK"),
+    _bad("FP16 on TPUs", _PREC, "FP16", "TPUs compute in BF16", workers__accelerator="tpu"),
+    _bad("norm in parts", _NORM, 1.0, "has a part of it", strategy__parameterServer={"update": "Sync"}, **_PS),
+    _bad("parts of a script", "training", {"command": ["true"], "microBatchSize": 1}, "its own affair", at=_PARTS),
+    _bad("parts of a pipeline", _PARTS, 8, "strategy.pipeline.microBatches", strategy__type="Pipeline"),
+    _bad("parts on TPUs", _PARTS, 8, "at once", workers__accelerator="tpu"),
+    _bad("misspelt precision", _PREC, "bf16", "Did you mean BF16", _NO_CHOICE),
+    _bad("no gradient", _NORM, 0, "Write 1e-06 or more", "should be greater than or equal to 1e-06"),
+    _bad("norm in quotes", _NORM, "1.0", "Remove the quotes", "of type number"),
     _bad("OneDevice on four", "strategy.type", "OneDevice", "is 4. Set workers.replicas to 1", at="workers.replicas"),
     _bad(
         "OneDevice with two",

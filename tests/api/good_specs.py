@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.api.changes import GONE, changed, good_job
 
+_TASK = {"task": "a.b:C", "steps": 5, "globalBatchSize": 256}
 _SERVERS = {"spec.strategy.type": "ParameterServer", "spec.parameterServers.replicas": 2}
 _EVERYTHING_OF_A_POD: dict[str, Any] = {
     "replicas": 2,
@@ -62,6 +63,9 @@ _CHANGES: dict[str, dict[str, Any]] = {
     "a command": {"spec.training": {"command": ["python", "train.py", ""], "workingDirectory": "/work"}},
     "a command with steps": {"spec.training": {"command": ["a"], "steps": 5, "globalBatchSize": 8, "seed": 4294967295}},
     "arguments": {"spec.training.arguments": {"a": 1, "b": [0.5, "x", True], "c": {"d": {}}}},
+    "16 bits": {"spec.training": {**_TASK, "precision": "FP16", "maxGradientNorm": 1, "microBatchSize": 4}},
+    "16 bits of members": {"spec.strategy.type": "Gossip", "spec.training.precision": "BF16"},
+    "a norm": {**_SERVERS, "spec.training.maxGradientNorm": 0.5},
     "OneDevice": {"spec.strategy.type": "OneDevice", "spec.workers": {"gpus": 1}},
     "Mirrored": {
         "spec.strategy": {"type": "Mirrored", "mirrored": {"reduction": "OneDevice"}},

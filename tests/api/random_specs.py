@@ -69,11 +69,19 @@ _strategy = st.one_of(
         )
     ),
 )
+_numerics = {
+    "precision": st.sampled_from(["FP32", "BF16", "FP16", "fp16"]),
+    "microBatchSize": _small,
+    "maxGradientNorm": st.sampled_from([1, 0.5, 0, -1.0, "1"]),
+}
 _training = st.one_of(
     st.fixed_dictionaries(
-        {"task": st.just("a.b:C"), "steps": st.integers(1, 9), "globalBatchSize": st.integers(1, 40)}
+        {"task": st.just("a.b:C"), "steps": st.integers(1, 9), "globalBatchSize": st.integers(1, 40)},
+        optional=_numerics,
     ),
-    st.fixed_dictionaries({"command": st.just(["a"])}, optional={"steps": _small, "globalBatchSize": _small}),
+    st.fixed_dictionaries(
+        {"command": st.just(["a"])}, optional={"steps": _small, "globalBatchSize": _small, **_numerics}
+    ),
     _some(
         task=st.sampled_from(["a:B", "a.b:C.D", "a", "a:", ":B", "1a:B", "a..b:C", "a:B\n", "é:B"]),
         command=st.lists(_word, max_size=2),

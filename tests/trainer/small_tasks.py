@@ -161,3 +161,15 @@ class Counters(nn.Module):
     def forward(self, chosen: Tensor) -> Tensor:
         result: Tensor = torch.stack([chosen @ count for count in self.counts], dim=1)
         return result
+
+
+class Loud(Line):
+    """Losses so large that their gradients overflow in 16 bits, times what FP16's loss scale begins with."""
+
+    def __init__(self, loudness: float = 100.0) -> None:
+        super().__init__()
+        self.loudness = loudness
+
+    @override
+    def loss(self, outputs: Any, targets: Any) -> Tensor:
+        return super().loss(outputs, targets) * self.loudness

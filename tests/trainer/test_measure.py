@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from trainmaster_trainer.measure.layers import slowest_stages
 from trainmaster_trainer.measure.model import describe
+from trainmaster_trainer.numerics import Numerics
 from trainmaster_trainer.task import Task
 from trainmaster_trainer.tasks.text import Text
 from typing_extensions import override
@@ -47,13 +48,13 @@ class Uncut(Task):
 
 def test_layers_and_what_flows_between_them_are_those_of_the_pipeline() -> None:
     """The text model says itself how it is cut: embedding, blocks, head; each hands on a vector per character."""
-    facts = describe(Text(layers=_LAYERS, width=_WIDTH, heads=2, context=_CONTEXT, bytes=20_000))
+    facts = describe(Text(layers=_LAYERS, width=_WIDTH, heads=2, context=_CONTEXT, bytes=20_000), Numerics())
     assert facts.layers == _LAYERS + 2
     assert facts.boundary_bytes == _CONTEXT * _WIDTH * 4
 
 
 def test_a_model_that_nobody_can_cut_has_one_layer() -> None:
-    facts = describe(Uncut())
+    facts = describe(Uncut(), Numerics())
     assert (facts.layers, facts.boundary_bytes) == (1, None)
 
 

@@ -40,6 +40,15 @@ def test_the_losses_are_those_of_one_device(new_job: NewJob, task: str, name: st
     assert job.losses() == pytest.approx(expected.losses(), rel=1e-4)
 
 
+@pytest.mark.parametrize(("task", "name"), [case for case in CASES if case[1] in DENSE and case[0] != "WithPhases"])
+def test_they_are_so_in_parts_too(new_job: NewJob, task: str, name: str) -> None:
+    strategy, ranks, inside = STRATEGIES[name]
+    plan: Options = {"task": f"odd_tasks:{task}", "global_batch_size": 9, "steps": 8, "checkpoint_every": 8}
+    expected = new_job("one", **plan, strategy="OneDevice").run(1)
+    job = new_job("many", **plan, **strategy, micro_batch_size=2).run(ranks, ranks_per_pod=inside)
+    assert job.losses() == pytest.approx(expected.losses(), rel=1e-4)
+
+
 @pytest.mark.parametrize("task", ["WithUnused", "WithExperts"])
 def test_resumed_is_undisturbed_bit_by_bit(new_job: NewJob, task: str) -> None:
     plan: Options = {"task": f"odd_tasks:{task}", "global_batch_size": 9, "strategy": "AllReduce"}
@@ -80,8 +89,9 @@ def test_local_sgd_trains_them(new_job: NewJob, task: str) -> None:
     )
 
 
-def test_a_loss_that_depends_on_less_later_on_says_so(new_job: NewJob) -> None:
-    running = new_job(task="odd_tasks:Changing", strategy="AllReduce", steps=50).start(2)
+@pytest.mark.parametrize("parts_of", [None, 2])
+def test_a_loss_that_depends_on_less_later_on_says_so(new_job: NewJob, parts_of: int | None) -> None:
+    running = new_job(task="odd_tasks:Changing", strategy="AllReduce", steps=50, micro_batch_size=parts_of).start(2)
     assert 1 in running.wait()
     assert "did not depend on every parameter that the first step's loss depended on" in running.output()
 

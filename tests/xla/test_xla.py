@@ -68,6 +68,20 @@ def test_losses_are_those_of_one_device(tmp_path: Path, one_device: list[float],
     assert losses(tmp_path) == pytest.approx(one_device, rel=TOLERANCE)
 
 
+def test_precision_and_norm_are_those_of_one_device(tmp_path: Path) -> None:
+    numerics = {"precision": "BF16", "maxGradientNorm": 0.05}
+    found = []
+    for name, job, command in (
+        ("one", a_job({"replicas": 1}, "OneDevice"), BIN),
+        ("xla", a_job(on_xla(1, 2)), XLA_BIN),
+    ):
+        job["spec"]["training"].update(numerics)
+        done = run(job, tmp_path / name, command)
+        assert done.returncode == 0, done.stderr
+        found.append(losses(tmp_path / name))
+    assert found[1] == pytest.approx(found[0], rel=1e-3)
+
+
 def test_a_checkpoint_goes_from_xla_to_one_device(tmp_path: Path, one_device: list[float]) -> None:
     assert run(a_job(on_xla(1, 2), steps=STEPS // 2), tmp_path, XLA_BIN).returncode == 0
     done = run(a_job({"replicas": 1}, "OneDevice"), tmp_path, BIN)

@@ -13,8 +13,9 @@ Called by `loop.py`; `tests/trainer/test_data.py` is the audit.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -58,10 +59,29 @@ class Batch:
     global_size: int
     fraction_done: float  # of all steps, when this one is done
     step: int = 0
+    shares: int = 1  # that the global batch is cut into
 
     def weight(self, shares: int) -> float:
         """What the share's mean loss is multiplied by, so that the mean over the shares is that of all samples."""
         return self.size * shares / self.global_size
+
+    def parts(self, most: int | None) -> list[Batch]:
+        """It in parts of about `most` samples, as many of them as every other share of this step is cut into.
+
+        Shares may differ by a sample; the smallest one must have a sample for each part, so where `most` is 1 or
+        the shares are tiny, a part may have one sample more.
+        """
+        smallest = max(1, self.global_size // self.shares)
+        largest = math.ceil(self.global_size / self.shares)
+        count = 1 if most is None else min(math.ceil(largest / most), smallest)
+        if count == 1:
+            return [self]
+        return [self.part(*Share(index, count).bounds(self.size)) for index in range(count)]
+
+    def part(self, first: int, end: int) -> Batch:
+        """Samples `first` to `end - 1` of it."""
+        inputs, targets = part_of(self.inputs, first, end), part_of(self.targets, first, end)
+        return replace(self, inputs=inputs, targets=targets, size=end - first)
 
 
 @dataclass(frozen=True)
@@ -123,6 +143,7 @@ class Batches:
             global_size=self._order.batch_size,
             fraction_done=step / self._steps,
             step=step,
+            shares=share.of,
         )
 
     def _collate(self, indices: Indices) -> Any:
@@ -179,10 +200,16 @@ def each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """A batch's inputs or targets with `change` applied to its tensors, also inside lists, tuples and dicts."""
     if isinstance(value, Tensor):
         return change(value)
+    return each_member(value, lambda member: each_tensor(member, change))
+
+
+def each_member(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A list, tuple, named tuple or dict with `change` applied to what is in it; anything else as it is."""
     if isinstance(value, (list, tuple)):
-        return type(value)(each_tensor(item, change) for item in value)
+        items = [change(item) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     if isinstance(value, dict):
-        return {key: each_tensor(item, change) for key, item in value.items()}
+        return {key: change(item) for key, item in value.items()}
     return value
 
 
@@ -192,8 +219,12 @@ def to_device(value: Any, device: torch.device) -> Any:
 
 
 def part_of(value: Any, first: int, end: int) -> Any:
-    """Samples `first` to `end - 1`."""
-    return each_tensor(value, lambda tensor: tensor[first:end])
+    """Samples `first` to `end - 1`. Texts are collated to a list with one for each sample."""
+    if isinstance(value, list) and value and all(isinstance(item, (str, bytes)) for item in value):
+        return value[first:end]
+    if isinstance(value, Tensor):
+        return value[first:end]
+    return each_member(value, lambda member: part_of(member, first, end))
 
 
 def check_batch_size(batch_size: int, shares: int) -> None:

@@ -12,6 +12,7 @@ import socket
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import FrameType
 from typing import Any
 
@@ -23,6 +24,7 @@ from trainmaster_trainer.data import Batches
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.faults import Faults
 from trainmaster_trainer.group import Group, choose_device
+from trainmaster_trainer.numerics import Numerics
 from trainmaster_trainer.progress import Progress
 from trainmaster_trainer.settings import Settings
 from trainmaster_trainer.task import Task, load_task
@@ -61,6 +63,11 @@ class Member:
         while self.passed < step:
             self.passed += 1
             self.faults.after(self.passed)
+
+    @cached_property
+    def numerics(self) -> Numerics:
+        """How its steps compute."""
+        return Numerics.of(self.settings.plan)
 
     @property
     def rank(self) -> int:

@@ -20,6 +20,7 @@ from trainmaster_trainer.checkpoint.save import Saver
 from trainmaster_trainer.data import Batches, check_batch_size
 from trainmaster_trainer.faults import Faults
 from trainmaster_trainer.group import Group
+from trainmaster_trainer.numerics import Numerics
 from trainmaster_trainer.progress import Progress
 from trainmaster_trainer.report import Report
 from trainmaster_trainer.settings import Settings
@@ -86,6 +87,7 @@ def make_strategy(settings: Settings, group: Group, task: Task) -> Strategy:
     strategy = kind(task, group, {"seed": plan.seed} if plan.reproducible else plan.strategy_options)
     if strategy.share:
         check_batch_size(plan.global_batch_size, strategy.share.of)
+    strategy.use(Numerics.of(plan))
     return strategy
 
 

@@ -29,8 +29,9 @@ A complete task, `spec.training: {task: "rings:Rings", arguments: {width: 64}}` 
             points, inside = self.dataset()
             return {"accuracy": (model(points).argmax(1) == inside).float().mean().item()}
 
-The same class runs under every strategy, so it never mentions ranks, devices or processes. Two strategies split the
-model itself and must be told where that is possible: Pipeline asks `model_layers`, Tensor asks `tensor_plan`.
+The same class runs under every strategy, so it never mentions ranks, devices or processes; precision, loss scale, the
+longest gradient and how many samples fit into memory are the YAML's business too (`spec.training`). Two strategies
+split the model itself and must be told where that is possible: Pipeline asks `model_layers`, Tensor asks `tensor_plan`.
 """
 
 from __future__ import annotations

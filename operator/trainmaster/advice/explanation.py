@@ -22,6 +22,7 @@ def group_facts(job: TrainingJob) -> GroupFacts:
         ranks_per_worker=job.spec.workers.ranks,
         servers=job.spec.servers,
         batch=job.spec.training.global_batch_size or 0,
+        at_once=job.spec.training.micro_batch_size,
     )
 
 
@@ -41,11 +42,23 @@ def _strategy(job: TrainingJob) -> Iterator[str]:
     row = TEXTBOOK[strategy.type]
     yield f"{strategy.type}: {row.title} ({taxonomy(strategy.type, strategy.options)}; {row.source})."
     yield row.holds
+    yield from _numerics(job)
     chosen = ", ".join(f"{name}: {value}" for name, value in strategy.options.items() if value is not None)
     if chosen:
         yield f"Options: {chosen}."
     for refusal in job.spec.not_yet_supported():
         yield f"But {refusal.field}: {refusal.message}."
+
+
+def _numerics(job: TrainingJob) -> Iterator[str]:
+    training = job.spec.training
+    if training.precision != "FP32":
+        scale = ", with a loss scale" if training.precision == "FP16" else ""
+        yield f"The model computes in {training.precision}{scale}; parameters, gradients and moments stay as they are."
+    if training.micro_batch_size is not None:
+        yield f"A rank computes its share of a batch in parts of about {training.micro_batch_size} samples."
+    if training.max_gradient_norm is not None:
+        yield f"A gradient longer than {training.max_gradient_norm:g} is shortened to that."
 
 
 def _processes(job: TrainingJob) -> Iterator[str]:

@@ -18,6 +18,7 @@ class GroupFacts:
     ranks_per_worker: int
     servers: int
     batch: int
+    at_once: int | None = None  # samples, of a rank; None: its whole share
 
     @property
     def ranks(self) -> int:

@@ -28,11 +28,12 @@ class Need:
 
 @dataclass(frozen=True)
 class _Division:
-    """By how much a rank's part of the model is divided, and over how many shares the batch is."""
+    """By how much a rank's part of the model is divided, and a sample's activations; how many shares a batch has."""
 
     model: int = 1
     optimizer: int = 1
     shares: int = 1
+    activations: int = 1
 
 
 def needs(strategy_type: str, options: Mapping[str, Any], model: ModelFacts, group: GroupFacts) -> tuple[Need, ...]:
@@ -56,14 +57,14 @@ def needs(strategy_type: str, options: Mapping[str, Any], model: ModelFacts, gro
 def _division(strategy_type: str, options: Mapping[str, Any], group: GroupFacts) -> _Division:
     ranks = group.ranks
     if strategy_type == "FullySharded":
-        return _Division(ranks, ranks, ranks)
+        return _Division(ranks, ranks, shares=ranks)
     if strategy_type in ("Pipeline", "Tensor"):
-        return _Division(ranks, ranks, ranks)  # a stage or slice has 1/N of the activations of the whole batch
+        return _Division(ranks, ranks, activations=ranks)
     if strategy_type == "Mesh":
-        data, *others = (int(options.get(axis, 1)) for axis in ("data", "sharded", "pipeline", "tensor"))
-        parts = others[0] * others[1] * others[2]
-        return _Division(parts, parts, data * parts)
-    return _Division(1, 1, ranks)
+        data, sharded, *inside = (int(options.get(axis, 1)) for axis in ("data", "sharded", "pipeline", "tensor"))
+        parts = inside[0] * inside[1]
+        return _Division(sharded * parts, sharded * parts, data * sharded, parts)
+    return _Division(shares=ranks)
 
 
 def _need(who: str, model: ModelFacts, group: GroupFacts, division: _Division) -> Need:
@@ -71,5 +72,7 @@ def _need(who: str, model: ModelFacts, group: GroupFacts, division: _Division) -
     optimizer = model.optimizer_bytes / division.optimizer if division.optimizer else 0.0
     activations = None
     if model.activation_bytes is not None:
-        activations = model.activation_bytes * group.batch / division.shares
+        share = group.batch / division.shares
+        at_once = share if group.at_once is None else min(share, group.at_once)
+        activations = model.activation_bytes * at_once / division.activations
     return Need(who, parameters, model.parameter_bytes / division.model, optimizer, activations)

@@ -5,7 +5,7 @@ Read by the core, which makes the TrainingPlan of it.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -30,6 +30,17 @@ variables that torchrun sets (RANK, WORLD_SIZE, MASTER_ADDR, ...)."""
 Required with a task."""
     seed: Annotated[Int, Field(ge=0, le=4_294_967_295)] = 0
     """For the weights at the start and the order of the samples. The same seed gives the same run."""
+    precision: Literal["FP32", "BF16", "FP16"] = "FP32"
+    """In what the model computes, under torch's autocast; parameters and optimizer stay as the task made them. \
+FP16 comes with a loss scale, which checkpoints keep. Task only."""
+    max_gradient_norm: Annotated[float, Field(ge=1e-6, le=1e9)] | None = None
+    """A gradient that is longer is shortened to this Euclidean length, as torch's clip_grad_norm_ does; unset, it \
+stays as it is. Of the whole batch's gradient under the synchronous strategies, of a rank's own under the others. \
+Task only."""
+    micro_batch_size: Annotated[Int, Field(ge=1, le=1_000_000_000)] | None = None
+    """About how many samples a rank computes at once. A larger share of the batch is computed in parts, one after \
+the other, whose gradients add up: less memory for the same result. Unset: the whole share. Pipeline has microBatches \
+instead. Task only."""
     working_directory: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
     """Where the task is imported from or the command starts. On a laptop, relative to this file; in a container, \
 relative to the image's own working directory."""

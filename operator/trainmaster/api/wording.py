@@ -63,6 +63,20 @@ def _whole_number(_context: dict[str, Any], value: Any) -> Words:
     return Words(f"must be a whole number, and is {found(value)}", "Write a number such as 4")
 
 
+def _number(_context: dict[str, Any], value: Any) -> Words:
+    if isinstance(value, str) and _is_number(value):
+        return Words(f"must be a number, and is {found(value)}", "Remove the quotes")
+    return Words(f"must be a number, and is {found(value)}", "Write a number such as 1.0")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _number_or_text(_context: dict[str, Any], value: Any) -> Words:
     if isinstance(value, float):
         return Words(f"must be a whole number or a text, and is {found(value)}", f'Write "{value}" in quotes')
@@ -122,6 +136,7 @@ def _size(key: str, word: str, unit: str) -> Callable[[dict[str, Any], Any], Wor
 _MORE = {"at least": "more", "at most": "less"}
 _WORDINGS: dict[str, Callable[[dict[str, Any], Any], Words]] = {
     "int_type": _whole_number,
+    "float_type": _number,
     "int_from_float": _whole_number,
     "int_or_text": _number_or_text,
     "string_type": _text,

@@ -4,6 +4,7 @@
     optimizer/<parameter>/<key>      an optimizer's tensors, by the parameter's name instead of its number
     optimizer/<parameter>/json:<key> its numbers and words, as JSON in bytes, where ranks hold different parameters
     scalars["optimizer"]             all else that the optimizer keeps
+    scalars["loss_scale"]            what FP16 multiplies losses by
 
 Used by the strategies (`ModelState`) and, as plain data, by `save.py` and `load.py`.
 """
@@ -21,6 +22,7 @@ from torch.optim import Optimizer
 
 from trainmaster_trainer.checkpoint.pieces import placed_like
 from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.numerics import LossScale
 
 MODEL = "model/"
 OPTIMIZER = "optimizer/"
@@ -89,6 +91,7 @@ class ModelState:
         self._own = [[self._names[parameter] for parameter in group["params"]] for group in optimizer.param_groups]
         self._groups = whole.groups if whole else self._own
         self._initial = [_settings(group) for group in optimizer.param_groups]
+        self.loss_scale: LossScale | None = None
 
     def _outside(self, name: str) -> str:
         return self._whole_name.get(name, name)
@@ -105,7 +108,10 @@ class ModelState:
                     others.setdefault(name, {})[key] = _plain(key, value)
                 else:  # no rank knows them all
                     tensors[f"{OPTIMIZER}{name}/{_JSON}{key}"] = _packed(_plain(key, value))
-        return State(tensors, {"optimizer": self._scalars(others)}, self._whole.shapes if self._whole else None)
+        scalars = {"optimizer": self._scalars(others)}
+        if self.loss_scale:
+            scalars["loss_scale"] = self.loss_scale.state()
+        return State(tensors, scalars, self._whole.shapes if self._whole else None)
 
     def restore(self, state: State, placed: Placed = placed_like) -> None:
         """Take over weights and optimizer state: whole tensors, unless `placed` knows better.
@@ -129,6 +135,8 @@ class ModelState:
                         for key, value in by_parameter[name].items()
                     }
             _merge(group, self._initial[index], saved["groups"][index])
+        if self.loss_scale and "loss_scale" in state.scalars:
+            self.loss_scale.restore(state.scalars["loss_scale"])
 
     def _scalars(self, others: dict[str, dict[str, Any]]) -> dict[str, Any]:
         groups = [

@@ -13,6 +13,7 @@ from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.measure.exchange import measure_exchange
 from trainmaster_trainer.measure.machine import count_devices, measure_compute
 from trainmaster_trainer.measure.model import describe
+from trainmaster_trainer.numerics import Numerics
 from trainmaster_trainer.rank import go_to
 from trainmaster_trainer.settings import Settings
 from trainmaster_trainer.task import load_task
@@ -37,11 +38,12 @@ def _measure(settings: Settings, machine: bool) -> Measured:
     # First, while this process has one thread: the two ranks are forked from it.
     exchange = measure_exchange() if machine else ()
     task = load_task(plan.task or "", plan.arguments)
-    model = describe(task)
+    numerics = Numerics.of(plan)
+    model = describe(task, numerics)
     if not machine:
         return Measured(model)
     count, device = count_devices()
-    compute, shares = measure_compute(task, plan.global_batch_size)
+    compute, shares = measure_compute(task, numerics, plan.global_batch_size)
     return Measured(model, MachineFacts(count, device, compute, exchange, shares))
 
 

@@ -13,6 +13,7 @@ from trainmaster.wire.measured import Timing
 from trainmaster_trainer.answers import loss_of, make_model, make_optimizer
 from trainmaster_trainer.data import Batch, Batches, Share
 from trainmaster_trainer.measure.layers import layers_of, slowest_stages
+from trainmaster_trainer.numerics import Numerics
 from trainmaster_trainer.task import Task
 
 _SECONDS = 1.0  # of trying, for each batch size
@@ -28,11 +29,12 @@ def count_devices() -> tuple[int, str]:
     return len(os.sched_getaffinity(0)), "core"
 
 
-def measure_compute(task: Task, batch_size: int) -> tuple[tuple[Timing, ...], tuple[float, ...]]:
+def measure_compute(task: Task, numerics: Numerics, batch_size: int) -> tuple[tuple[Timing, ...], tuple[float, ...]]:
     """Seconds of a step on one device (one core, as a rank has) for parts of the global batch; shares of stages."""
     torch.set_num_threads(1)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = make_model(task).to(device)
+    numerics.attach(model, device)
     optimizer = make_optimizer(task, list(model.parameters()))
     sizes = sorted({max(1, batch_size // part) for part in _FRACTIONS})
     timings = tuple(_time(task, model, optimizer, size, device) for size in sizes)

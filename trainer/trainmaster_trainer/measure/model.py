@@ -1,31 +1,33 @@
-"""Sizes of a task's model, found by making it and sending two samples through."""
+"""Sizes of a task's model, found by making it and sending a few samples through."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import median
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from trainmaster.wire.measured import ModelFacts
 
 from trainmaster_trainer.answers import loss_of, make_model, make_optimizer
-from trainmaster_trainer.data import Batches, Share
+from trainmaster_trainer.data import Batch, Batches, Share, part_of
 from trainmaster_trainer.measure.layers import boundary_bytes, layers_of, size_of
+from trainmaster_trainer.numerics import Numerics
 from trainmaster_trainer.strategies.stages import blocks_of
 from trainmaster_trainer.task import Task
 
-_TRIED_SAMPLES = 2
+_TRIED_SAMPLES = 4
 _PROBE = 64  # numbers in the parameter that shows what the optimizer keeps
 
 
-def describe(task: Task) -> ModelFacts:
+def describe(task: Task, numerics: Numerics) -> ModelFacts:
     """The facts. The model is made once, on the CPU."""
     model = make_model(task)
+    numerics.attach(model, torch.device("cpu"))
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     samples = Batches(task.dataset(), _TRIED_SAMPLES, 1, 0, torch.device("cpu"))
     batch = samples.take(1, Share(0, 1))
-    kept = _kept_bytes(task, model, batch.inputs, batch.targets)
+    kept = [_kept_bytes(task, model, part) for part in (batch, _first_half(batch))]
     chain = layers_of(task, model)
     flowing = boundary_bytes(chain, batch.inputs)
     return ModelFacts(
@@ -37,7 +39,7 @@ def describe(task: Task) -> ModelFacts:
         layers=max(1, len(blocks_of(chain))),
         samples=samples.count,
         sample_bytes=(size_of(batch.inputs) + size_of(batch.targets)) // _TRIED_SAMPLES,
-        activation_bytes=kept // _TRIED_SAMPLES,
+        activation_bytes=max(0, kept[0] - kept[1]) // (_TRIED_SAMPLES - _TRIED_SAMPLES // 2),
         boundary_bytes=int(median(flowing)) // _TRIED_SAMPLES if flowing else None,
     )
 
@@ -56,8 +58,13 @@ def _optimizer_bytes(task: Task, trained: list[nn.Parameter]) -> int:
     return sum(size_of(value) for value in kept) * sum(parameter.numel() for parameter in trained) // _PROBE
 
 
-def _kept_bytes(task: Task, model: nn.Module, inputs: Any, targets: Any) -> int:
-    """What is kept for the backward pass beside the parameters."""
+def _first_half(batch: Batch) -> Batch:
+    half = _TRIED_SAMPLES // 2
+    return replace(batch, inputs=part_of(batch.inputs, 0, half), targets=part_of(batch.targets, 0, half))
+
+
+def _kept_bytes(task: Task, model: nn.Module, batch: Batch) -> int:
+    """What is kept for the backward pass beside the parameters, some of it for each sample and some once."""
     own = {tensor.data_ptr() for tensor in (*model.parameters(), *model.buffers())}
     kept: dict[int, int] = {}
 
@@ -67,5 +74,5 @@ def _kept_bytes(task: Task, model: nn.Module, inputs: Any, targets: Any) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        loss_of(task, model(inputs), targets)
+        loss_of(task, model(batch.inputs), batch.targets)
     return sum(kept.values())

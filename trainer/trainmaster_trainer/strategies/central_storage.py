@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from trainmaster_trainer.answers import loss_of, make_model
+from trainmaster_trainer.answers import make_model
 from trainmaster_trainer.checkpoint.state import MODEL, State
 from trainmaster_trainer.collectives.funnel import Funnel
 from trainmaster_trainer.collectives.memory import connect
@@ -31,7 +31,8 @@ from trainmaster_trainer.collectives.slots import share_slots
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
-from trainmaster_trainer.strategies.strategy import Snapshots, WholeModel, check_one_machine, check_options
+from trainmaster_trainer.numerics import Numerics
+from trainmaster_trainer.strategies.strategy import Snapshots, Strategy, WholeModel, check_one_machine, check_options
 from trainmaster_trainer.strategies.used import check_dense
 from trainmaster_trainer.task import Task
 
@@ -59,19 +60,25 @@ class CentralStorage(WholeModel):
         self._wait_for_first()
 
     @override
+    def use(self, numerics: Numerics) -> None:
+        if self.group.is_first:
+            super().use(numerics)
+        else:  # it has no optimizer, and hears of the loss scale
+            Strategy.use(self, numerics)
+
+    @override
     def step(self, batch: Batch) -> Tensor | None:
         self._pull()
         self.model.zero_grad()
-        loss = loss_of(self.task, self.model(batch.inputs), batch.targets)
-        (loss * (batch.size / batch.global_size)).backward()  # type: ignore[no-untyped-call]
+        loss = self.numerics.backward(batch, self.loss, batch.size / batch.global_size)
         begin = time.monotonic()
         self._add_up_gradients()
         if self.group.is_first:
             self.set_learning_rate(batch.fraction_done)
-            self.optimizer.step()
+            self.numerics.take_step(self.optimizer)
         self._wait_for_first()
         self.waited = 0.0 if self.group.is_first else time.monotonic() - begin
-        return loss.detach()
+        return loss
 
     @torch.no_grad()
     def _pull(self) -> None:
@@ -95,9 +102,13 @@ class CentralStorage(WholeModel):
 
     @torch.no_grad()
     def _wait_for_first(self) -> None:
-        """Until rank 0 has changed what is stored. Buffers (running means, say) become rank 0's."""
+        """Until rank 0 has changed what is stored. Loss scale and buffers (running means, say) become rank 0's."""
         if self._funnel:
-            self._funnel.broadcast(torch.zeros(1))
+            scale = self.numerics.loss_scale
+            told = torch.tensor([scale.value if scale else 1.0])
+            self._funnel.broadcast(told)
+            if scale:
+                scale.value = float(told)
             for buffer in self.model.buffers():
                 theirs = buffer.cpu().contiguous()
                 self._funnel.broadcast(theirs)

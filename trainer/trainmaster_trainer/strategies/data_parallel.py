@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -32,7 +32,7 @@ from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.strategies.strategy import Snapshots, WholeModel
-from trainmaster_trainer.strategies.used import all_used, check_dense
+from trainmaster_trainer.strategies.used import all_used, check_dense, uses_all
 from trainmaster_trainer.task import Task
 
 log = logging.getLogger(__name__)
@@ -63,6 +63,7 @@ class DataParallel(WholeModel):
         self.gradients = Gradients(group, algorithm, compression)
         check_dense("a mean of gradients", self.model)
         self._connect(find_unused_parameters=False)
+        self._in_parts = False
         self._looked = False  # for parameters that the loss does not depend on
         self._rehearse = False
         self._remember: Callable[[], None] | None = None
@@ -79,15 +80,21 @@ class DataParallel(WholeModel):
         if self._rehearse:
             self._rehearsal(batch)
         try:
-            loss = self._loss(batch)
-            self.update(loss * batch.weight(self.group.world_size), batch.fraction_done)
+            loss = self._train(batch)
         except RuntimeError:
             if self.gradients.failure:  # which DDP shows as a type error of its own
                 raise self.gradients.failure from None
             raise
         self.gradients.stepped()
         self._equalize_buffers()
-        return loss.detach()
+        return loss
+
+    def _train(self, batch: Batch) -> Tensor:
+        parts = batch.parts(self.numerics.micro_batch)
+        if len(parts) > 1 and not self._looked:
+            self._look(parts)
+        self._in_parts = len(parts) > 1
+        return self.update(batch, batch.weight(self.group.world_size), self.replica.no_sync)
 
     @override
     def check_gradients(self) -> None:
@@ -142,22 +149,42 @@ class DataParallel(WholeModel):
         if traffic:
             log.info("Exchanged gradients: %d bytes sent, %d bytes received.", traffic.sent, traffic.received)
 
-    def _loss(self, batch: Batch) -> Tensor:
+    @override
+    def loss(self, batch: Batch) -> Tensor:
         if self._looked:
             return self._forward(batch)
         self._looked = True
         before = Moment(self.model)
         loss = self._forward(batch)
-        if all_used(loss, self.model.parameters(), self.group):
+        if all_used([loss], self.model.parameters(), self.group):
             return loss
         before.come_back()
-        del self.replica, loss  # and with it the hooks on the parameters
-        # The new one looks at the graph of every step, and asks the others which parameters they used.
-        self._connect(find_unused_parameters=True)
+        del loss
+        self._connect_anew()
         return self._forward(batch)
 
+    def _look(self, parts: Sequence[Batch]) -> None:
+        """Ahead of a step in parts: between two of them the ranks cannot be connected anew."""
+        self._looked = True
+        before = Moment(self.model)
+        with self.replica.no_sync():
+            used = all_used(map(self._forward, parts), self.model.parameters(), self.group)
+        before.come_back()
+        if not used:
+            self._connect_anew()
+
+    def _connect_anew(self) -> None:
+        """By one that looks at the graph of every step, and asks the others which parameters they used."""
+        del self.replica  # and with it the hooks on the parameters
+        self._connect(find_unused_parameters=True)
+
     def _forward(self, batch: Batch) -> Tensor:
-        return loss_of(self.task, self.replica(batch.inputs), batch.targets)
+        loss = loss_of(self.task, self.replica(batch.inputs), batch.targets)
+        sends = self.replica.require_backward_grad_sync and not self.replica.find_unused_parameters
+        # Of the last part too: `check_gradients` would be content with a gradient that an earlier one left.
+        if self._in_parts and sends and not uses_all(loss, self.model.parameters()):
+            raise RuntimeError(_CHANGED)
+        return loss
 
     def _equalize_buffers(self) -> None:
         """Each rank has moved the buffers (running means, say) by its own share: rank 0's count."""
@@ -173,7 +200,10 @@ class DataParallel(WholeModel):
         unsorted buckets and end in other bits than one that never stopped.
         """
         before = Moment(self.model)
-        self._loss(batch).backward()  # type: ignore[no-untyped-call]
+        *others, last = batch.parts(self.numerics.micro_batch)
+        if others and not self._looked:
+            self._look([*others, last])
+        self.loss(last).backward()  # type: ignore[no-untyped-call]
         before.come_back()
         self.gradients.stepped()
         if self._remember:

@@ -30,7 +30,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from typing_extensions import override
 
-from trainmaster_trainer.answers import loss_of
 from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, State
 from trainmaster_trainer.collectives.choose import choose_counted
 from trainmaster_trainer.data import Batch, Share
@@ -69,15 +68,14 @@ class LocalSGD(WholeModel):
 
     @override
     def step(self, batch: Batch) -> Tensor | None:
-        loss = loss_of(self.task, self.model(batch.inputs), batch.targets)
-        self.update(loss, batch.fraction_done)
+        loss = self.update(batch)
         self._apart = True
         self._weight = batch.size / batch.global_size
         if batch.step % self._every == 0:
             begin = time.monotonic()
             self._meet()
             self.waited = time.monotonic() - begin
-        return loss.detach()
+        return loss
 
     @torch.no_grad()
     def _meet(self) -> None:

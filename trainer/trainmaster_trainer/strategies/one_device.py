@@ -12,7 +12,6 @@ from typing import Any
 from torch import Tensor
 from typing_extensions import override
 
-from trainmaster_trainer.answers import loss_of
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
@@ -38,6 +37,4 @@ class OneDevice(WholeModel):
 
     @override
     def step(self, batch: Batch) -> Tensor | None:
-        loss = loss_of(self.task, self.model(batch.inputs), batch.targets)
-        self.update(loss, batch.fraction_done)
-        return loss.detach()
+        return self.update(batch)

@@ -10,13 +10,15 @@ All ranks evaluate together, since it takes all of them to compute an output.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterator
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Replicate
 from torch.optim import Optimizer
 from typing_extensions import override
 
@@ -26,6 +28,7 @@ from trainmaster_trainer.checkpoint.state import ModelState, State, Whole
 from trainmaster_trainer.data import Batch
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
+from trainmaster_trainer.numerics import Numerics, squares_here
 from trainmaster_trainer.rates import Rates
 from trainmaster_trainer.strategies.axes import Axes
 from trainmaster_trainer.strategies.strategy import Snapshots, Strategy
@@ -38,11 +41,8 @@ class Partitioned(Strategy):
     """Ranks that each hold a part of one model."""
 
     snapshots = Snapshots.PER_RANK
-    task: Task
-    group: Group
     axes: Axes
     mesh: DeviceMesh
-    model: nn.Module  # this rank's part
     optimizer: Optimizer
 
     @abstractmethod
@@ -73,19 +73,41 @@ class Partitioned(Strategy):
         self._peers = self._those_with_other_samples()
 
     @override
+    def use(self, numerics: Numerics) -> None:
+        super().use(numerics)
+        self._state.loss_scale = numerics.loss_scale
+
+    @override
     def step(self, batch: Batch) -> Tensor | None:
         self.share_buffers()
         self.optimizer.zero_grad()
-        loss = loss_of(self.task, self.model(batch.inputs), batch.targets)
-        weighted = loss * batch.weight(self.axes.data * self.axes.sharded)
-        weighted.backward()  # type: ignore[no-untyped-call]
+        loss = self.numerics.backward(batch, self._loss, batch.weight(self.axes.data * self.axes.sharded))
         self.update(batch.fraction_done)
-        return loss.detach()
+        return loss
+
+    def _loss(self, batch: Batch) -> Tensor:
+        return loss_of(self.task, self.model(batch.inputs), batch.targets)
 
     def update(self, fraction_done: float) -> None:
         """An optimizer step with the gradients that there are, at the task's learning rate for this moment."""
         self._rates.set(fraction_done)
-        self.optimizer.step()
+        self.numerics.take_step(self.optimizer, self._norm)
+
+    def _norm(self, parameters: list[nn.Parameter]) -> Tensor:
+        """Of the whole model's gradient: each part of it counts once, however many ranks have it."""
+        squares = torch.zeros((), dtype=torch.float64, device=self.group.device)
+        for parameter in parameters:
+            squares += squares_here(parameter) / self._copies(parameter.grad)
+        dist.all_reduce(squares)
+        return squares.sqrt().float()
+
+    def _copies(self, gradient: Tensor | None) -> int:
+        """How many ranks hold the same part of it as this one. It may be whole where its parameter is split."""
+        alike = self.group.world_size // self.axes.pipeline
+        if not isinstance(gradient, DTensor):
+            return alike
+        split = [axis for axis, one in enumerate(gradient.placements) if not isinstance(one, Replicate)]
+        return alike // math.prod(gradient.device_mesh.size(axis) for axis in split)
 
     def share_buffers(self) -> None:
         """Running means and the like are those of the first share of the batch, as under AllReduce."""

@@ -176,7 +176,7 @@ class Pipe:
         real = outputs[: part.size] if isinstance(outputs, Tensor) else tuple(one[: part.size] for one in outputs)
         loss = loss_of(self._owner.task, real, part.targets) * part.fraction
         self._loss += loss.detach()
-        return loss * self._weight
+        return self._owner.numerics.scaled(loss * self._weight)
 
     def _schedule(self, parts: list[MicroBatch]) -> Any:
         """Torch's schedule for batches of this shape."""

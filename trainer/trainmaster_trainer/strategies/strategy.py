@@ -3,6 +3,7 @@
 The loop knows samples, steps, saving and reporting; a strategy knows where the model lives and how the ranks'
 gradients or weights come together. What it must answer:
 
+    use        how its steps compute: precision, loss scale, clipping. Once, before the first.
     share      which part of every global batch this rank works on. Replicas of the whole model have one each
                (`Share(rank, world)`); ranks that split a model among them (pipeline, tensor) have the same; a
                parameter server has none.
@@ -25,6 +26,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import nullcontext
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -32,11 +34,12 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from trainmaster_trainer.answers import figures_of, make_model, make_optimizer
+from trainmaster_trainer.answers import figures_of, loss_of, make_model, make_optimizer
 from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, ModelState, State
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
+from trainmaster_trainer.numerics import Numerics, Quietly
 from trainmaster_trainer.rates import Rates
 from trainmaster_trainer.task import Task
 
@@ -56,6 +59,10 @@ class Strategy(ABC):
     # Seconds of the last step in which this rank only waited for its peers, as far as that can be told.
     waited: float = 0.0
     snapshots: ClassVar[Snapshots] = Snapshots.NONE
+    task: Task
+    group: Group
+    model: nn.Module  # what this rank has of it
+    numerics = Numerics()
     draws_as: int | None = None
     """The rank whose random numbers this rank draws, where several compute the same activations; None: its own."""
 
@@ -66,6 +73,11 @@ class Strategy(ABC):
         Raises:
             ConfigurationError: the strategy does not fit this group, or does not know an option.
         """
+
+    def use(self, numerics: Numerics) -> None:
+        """Compute like this from now on."""
+        self.numerics = numerics
+        numerics.attach(self.model, self.group.device)
 
     @abstractmethod
     def step(self, batch: Batch) -> Tensor | None:
@@ -103,9 +115,6 @@ class Strategy(ABC):
 class WholeModel(Strategy):
     """Shared by the strategies that keep a whole model and its optimizer on every rank."""
 
-    task: Task
-    group: Group
-    model: nn.Module
     optimizer: Optimizer
     settles: ClassVar[bool] = False  # nothing but an optimizer's step changes parameters and what belongs to them
 
@@ -117,6 +126,11 @@ class WholeModel(Strategy):
         self._gradients_ready = 0.0
         self._note_when_gradients_are_ready()
 
+    @override
+    def use(self, numerics: Numerics) -> None:
+        super().use(numerics)
+        self._state.loss_scale = numerics.loss_scale
+
     def make_optimizer(self, model: nn.Module) -> None:
         """The task's, over `model`; both together are the state."""
         self.optimizer = make_optimizer(self.task, list(model.parameters()))
@@ -124,15 +138,20 @@ class WholeModel(Strategy):
         self._parameters = {name for name, _ in model.named_parameters()}
         self._rates = Rates(self.task, self.optimizer)
 
-    def update(self, loss: Tensor, fraction_done: float) -> None:
-        """Backward and optimizer step, at the task's learning rate for this moment."""
-        self.set_learning_rate(fraction_done)
+    def update(self, batch: Batch, weight: float = 1.0, quietly: Quietly = nullcontext) -> Tensor:
+        """Forward, backward and optimizer step, at the task's learning rate for this moment; the batch's mean loss."""
+        self.set_learning_rate(batch.fraction_done)
         self.optimizer.zero_grad()
         self._gradients_ready = 0.0
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss = self.numerics.backward(batch, self.loss, weight, quietly)
         self.waited = time.monotonic() - self._gradients_ready if self._gradients_ready else 0.0
         self.check_gradients()
-        self.optimizer.step()
+        self.numerics.take_step(self.optimizer)
+        return loss
+
+    def loss(self, batch: Batch) -> Tensor:
+        """The mean over a batch, or over a part of one."""
+        return loss_of(self.task, self.model(batch.inputs), batch.targets)
 
     def check_gradients(self) -> None:
         """Called between the backward pass and the optimizer's step; whoever has doubts raises."""

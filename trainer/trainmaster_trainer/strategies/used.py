@@ -16,18 +16,24 @@ from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 
 
-def all_used(loss: Tensor, parameters: Iterable[nn.Parameter], group: Group) -> bool:
-    """Whether the loss depends on each trained parameter, on every rank. All ranks ask together.
+def all_used(losses: Iterable[Tensor], parameters: Iterable[nn.Parameter], group: Group) -> bool:
+    """Whether each loss depends on each trained parameter, on every rank. All ranks ask together.
 
     One look at the graph, without a backward pass.
     """
-    found, hidden = _leaves(loss)
-    missing = not hidden and any(one.requires_grad and id(one) not in found for one in parameters)
+    trained = list(parameters)
+    missing = not all(uses_all(loss, trained) for loss in losses)
     if group.world_size == 1:
         return not missing
     told = torch.tensor([missing], dtype=torch.int32, device=group.device)
     dist.all_reduce(told, dist.ReduceOp.MAX)
     return not told.item()
+
+
+def uses_all(loss: Tensor, parameters: Iterable[nn.Parameter]) -> bool:
+    """Whether this rank's loss depends on each of them that is trained, as far as the graph shows."""
+    found, hidden = _leaves(loss)
+    return hidden or all(id(one) in found for one in parameters if one.requires_grad)
 
 
 def _leaves(loss: Tensor) -> tuple[set[int], bool]:

@@ -22,8 +22,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from trainmaster_trainer import randomness
-from trainmaster_trainer.answers import loss_of
-from trainmaster_trainer.data import Batch, Share, part_of
+from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.strategies.strategy import Snapshots, WholeModel
@@ -67,7 +66,7 @@ class VirtualRanks(WholeModel):
         self.set_learning_rate(batch.fraction_done)
         leaves, losses = self._compute_all(batch)
         self._put_gradients(self._sum_of_all(fold(leaves)))
-        self.optimizer.step()
+        self.numerics.take_step(self.optimizer)
         return torch.stack(losses).sum()
 
     def _compute_all(self, batch: Batch) -> tuple[list[Subtree], list[Tensor]]:
@@ -93,11 +92,10 @@ class VirtualRanks(WholeModel):
     def _compute(self, batch: Batch, virtual: int) -> tuple[Subtree, Tensor]:
         first, end = Share(virtual, VIRTUAL_RANKS).bounds(batch.global_size)
         offset, _ = Share(self._mine[0], VIRTUAL_RANKS).bounds(batch.global_size)
-        inputs, targets = (part_of(value, first - offset, end - offset) for value in (batch.inputs, batch.targets))
+        own = batch.part(first - offset, end - offset)
         self.optimizer.zero_grad()
-        loss = loss_of(self.task, self.model(inputs), targets)
-        (loss * ((end - first) / batch.global_size)).backward()  # type: ignore[no-untyped-call]
-        return Subtree(virtual, 1, self._gradients()), loss.detach() * ((end - first) / batch.size)
+        loss = self.numerics.backward(own, self.loss, own.size / batch.global_size)
+        return Subtree(virtual, 1, self._gradients()), loss * (own.size / batch.size)
 
     def _gradients(self) -> Tensor:
         """All gradients in one vector, zeros where the loss does not depend on a parameter; then 1 for each it does."""

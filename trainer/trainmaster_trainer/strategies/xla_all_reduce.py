@@ -40,7 +40,7 @@ class XlaAllReduce(WholeModel):
         (loss * batch.weight(self.group.world_size)).backward()  # type: ignore[no-untyped-call]
         if self.group.world_size > 1:
             self._average_between_hosts()
-        self.optimizer.step()
+        self.numerics.take_step(self.optimizer)
         xla.finish_step()
         return loss.detach()
 

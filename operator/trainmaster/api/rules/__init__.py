@@ -6,7 +6,17 @@ Rules about what an API server cannot know (does the script exist?) are not here
 
 from __future__ import annotations
 
-from trainmaster.api.rules import accelerator, fitting, lifecycle, pods, reproducible, resource, strategy, training
+from trainmaster.api.rules import (
+    accelerator,
+    fitting,
+    lifecycle,
+    numerics,
+    pods,
+    reproducible,
+    resource,
+    strategy,
+    training,
+)
 from trainmaster.api.rules.rule import Rule, Violation, check
 
 RULES: tuple[Rule, ...] = (
@@ -18,6 +28,7 @@ RULES: tuple[Rule, ...] = (
     *lifecycle.RULES,
     *reproducible.RULES,
     *accelerator.RULES,
+    *numerics.RULES,
 )
 
 __all__ = ["RULES", "Rule", "Violation", "violations"]

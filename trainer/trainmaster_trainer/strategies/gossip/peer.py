@@ -20,7 +20,7 @@ from torch import Tensor
 from trainmaster_trainer import randomness
 from trainmaster_trainer.answers import figures_of, loss_of, make_model, make_optimizer
 from trainmaster_trainer.checkpoint.state import ModelState, State
-from trainmaster_trainer.data import Share, check_batch_size
+from trainmaster_trainer.data import Batch, Share, check_batch_size
 from trainmaster_trainer.flat import Layout, adopt
 from trainmaster_trainer.independent import Member
 from trainmaster_trainer.rates import Rates
@@ -50,6 +50,7 @@ class Peer:
         self._partners = int(member.options.get("peers") or 1)
         self._model = make_model(member.task).to(member.device)  # computes; nobody else touches it
         self._mine = make_model(member.task)  # is averaged, and stepped by the optimizer; on the CPU
+        member.numerics.attach(self._model, member.device)
         self._mine.load_state_dict(self._model.state_dict())
         parameters = dict(self._mine.named_parameters())
         self.mixer = Mixer(adopt(parameters, Layout.of(parameters)), member.options.get("topKPercent"))
@@ -166,11 +167,13 @@ class Peer:
             for live, own in zip(self._model.parameters(), self._mine.parameters(), strict=True):
                 live.copy_(own)
         self._model.zero_grad()
-        loss = loss_of(self.member.task, self._model(batch.inputs), batch.targets)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss = self.member.numerics.backward(batch, self._loss)
         with self.mixer.lock:
             self._update()
-            self.census.add(self.member.rank, batch.size, float(loss.detach()))
+            self.census.add(self.member.rank, batch.size, float(loss))
+
+    def _loss(self, batch: Batch) -> Tensor:
+        return loss_of(self.member.task, self._model(batch.inputs), batch.targets)
 
     def _share(self) -> Share:
         workers = self.workers
@@ -182,7 +185,7 @@ class Peer:
         for live, own in zip(self._model.parameters(), self._mine.parameters(), strict=True):
             own.grad = None if live.grad is None else live.grad.cpu()
         self._rates.set(min(self.census.samples / self.goal, 1.0))
-        self._optimizer.step()
+        self.member.numerics.take_step(self._optimizer)
 
     def average_meanwhile(self) -> None:
         """Begin an average, when the one before is over."""

@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from trainmaster_trainer import randomness
 from trainmaster_trainer.independent import Member
+from trainmaster_trainer.numerics import Numerics
 from trainmaster_trainer.strategies.parameter_server.askers import Asker
 from trainmaster_trainer.strategies.parameter_server.compression import unpack_all
 from trainmaster_trainer.strategies.parameter_server.options import Options
@@ -88,7 +89,10 @@ class Server:
 
     def _shard(self, whole: Whole, index: int) -> Shard:
         buffers = {} if index else whole.buffers  # the first server has all of them
-        return Shard(self._member.task, whole.part(index), buffers, self._options, alone=self._count == 1)
+        numerics = self._member.numerics if self._options.sync else Numerics()  # else the workers see to it
+        return Shard(
+            self._member.task, whole.part(index), buffers, self._options, numerics=numerics, alone=self._count == 1
+        )
 
     def start(self) -> None:
         """Take the shard from the neighbour's copy if there is one; then answer."""

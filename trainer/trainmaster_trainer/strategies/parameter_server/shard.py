@@ -28,6 +28,7 @@ from typing_extensions import override
 from trainmaster_trainer.answers import make_optimizer
 from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, ModelState, State
 from trainmaster_trainer.flat import Layout, adopt
+from trainmaster_trainer.numerics import Numerics
 from trainmaster_trainer.rates import Rates
 from trainmaster_trainer.strategies.parameter_server.options import Options
 from trainmaster_trainer.strategies.parameter_server.tickets import Done, Ticket
@@ -88,6 +89,8 @@ class Shard:
         parameters: Mapping[str, nn.Parameter],
         buffers: Mapping[str, Tensor],
         options: Options,
+        *,
+        numerics: Numerics,
         alone: bool,
     ) -> None:
         sync = options.sync
@@ -100,6 +103,7 @@ class Shard:
         self.newest = 0  # the highest step of which something is in
         self.staleness = 0  # the most steps by which a gradient was behind the newest one
         self._sync, self._spare = sync, options.spare
+        self._numerics = numerics
         self._alone = alone  # there is no other shard
         self._step = 0  # the last one that is in the parameters (`Sync`)
         self._waiting: dict[int, dict[int, Push]] = {}
@@ -154,7 +158,7 @@ class Shard:
         for buffer, tensor in zip(self._buffers.values(), buffers, strict=False):
             buffer.copy_(tensor)
         self._rates.set(fraction)
-        self._optimizer.step()
+        self._numerics.take_step(self._optimizer)
         self.version += 1
 
     def parameters(self, with_buffers: bool, step: int | None = None) -> list[Tensor]:

@@ -62,6 +62,7 @@ class Worker:
         self._servers = member.directory.servers
         whole = Whole(member.task, len(self._servers))
         self._model = whole.model.to(member.device)
+        member.numerics.attach(self._model, member.device)
         self._buffers = list(dict(self._model.named_buffers()).values())
         self._landing = [torch.empty(buffer.shape, dtype=buffer.dtype) for buffer in self._buffers]
         compression = self._options.compression
@@ -113,9 +114,14 @@ class Worker:
     def _gradient(self, batch: Batch) -> Tensor:
         for part in self._parts:
             part.clear()
-        loss = loss_of(self._member.task, self._model(batch.inputs), batch.targets)
-        loss.backward()  # type: ignore[no-untyped-call]
-        return loss.detach()
+        numerics = self._member.numerics
+        loss = numerics.backward(batch, self._loss)
+        if not self._options.sync:  # else the server does, with the whole batch's
+            numerics.settle(self._model.parameters())
+        return loss
+
+    def _loss(self, batch: Batch) -> Tensor:
+        return loss_of(self._member.task, self._model(batch.inputs), batch.targets)
 
     def _may_push(self, generation: Values) -> bool:
         answer = self._member.links.ask(

@@ -1,0 +1,202 @@
+"""Numerics: in what precision and parts a step computes, how its loss is scaled, how long its gradient may be.
+
+    precision            the forward pass under torch's autocast in BF16 or FP16 (Micikevicius et al., "Mixed precision
+                         training", ICLR 2018). Parameters, gradients and moments stay as the task made them, and what
+                         the model gives is FP32 again before the loss and the figures of merit look at it
+    loss scale           with FP16 alone, whose smallest number is 6e-8: gradients are computed of the loss times a
+                         scale, and divided by it before the optimizer sees them. A step whose gradients overflow is
+                         not taken, and the scale is halved; after 2,000 steps without one it is doubled
+    max gradient norm    a longer gradient is shortened to this length (Pascanu et al., "On the difficulty of training
+                         recurrent neural networks", ICML 2013); the length is that of the whole model's gradient for
+                         the whole batch, wherever its parts are
+    micro-batch size     a rank's share of the batch is computed in parts of about so many samples, whose gradients add
+                         up to that of the share: activations of one part at a time are in memory. A layer that looks
+                         at its whole batch, such as BatchNorm, sees a part
+
+All ranks of a group come to the same verdict, since all know the same length. The scale outlives the process like an
+optimizer's moments (`checkpoint/state.py`).
+
+Used by every strategy: `Strategy.use`, once, and `Numerics.take_step` in place of the optimizer's step.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.nn.utils import get_total_norm
+from torch.optim import Optimizer
+from trainmaster.wire.training import TrainingPlan
+
+from trainmaster_trainer.data import Batch, each_tensor
+from trainmaster_trainer.errors import NonFiniteLossError
+
+log = logging.getLogger(__name__)
+FP32, FP16 = "FP32", "FP16"
+_DTYPES = {"BF16": torch.bfloat16, FP16: torch.float16}
+_EPSILON = 1e-6  # as torch.nn.utils.clip_grad_norm_ has it
+Quietly = Callable[[], AbstractContextManager[Any]]
+Norm = Callable[[list[nn.Parameter]], Tensor]  # of the gradients of these parameters, and of those on other ranks
+
+
+class LossScale:
+    """What the loss is multiplied by, so that small gradients are not lost in 16 bits."""
+
+    FIRST, LEAST, PATIENCE = 65536.0, 2.0**-14, 2000
+
+    def __init__(self) -> None:
+        self.value = self.FIRST
+        self._good = 0  # steps since it changed
+
+    def judge(self, finite: bool) -> bool:
+        """A step's gradients are there; whether it may be taken.
+
+        Raises:
+            NonFiniteLossError: they overflow at any scale.
+        """
+        if finite:
+            self._good += 1
+            if self._good == self.PATIENCE:
+                self.value, self._good = 2 * self.value, 0
+            return True
+        self.value, self._good = self.value / 2, 0
+        log.info("Gradients overflowed in FP16: this step is not taken, and the loss scale is %g now.", self.value)
+        if self.value < self.LEAST:
+            raise NonFiniteLossError(
+                "Gradients overflow in FP16, and they did so step after step though the loss scale was lowered to "
+                f"{self.value:g}. Set spec.training.precision to BF16 or FP32, or look at these steps' samples."
+            )
+        return False
+
+    def state(self) -> dict[str, float]:
+        """What must outlive the process, as JSON."""
+        return {"value": self.value, "good": self._good}
+
+    def restore(self, state: dict[str, float]) -> None:
+        """Go on from it."""
+        self.value, self._good = float(state["value"]), int(state["good"])
+
+
+class Numerics:
+    """How the steps of one training compute."""
+
+    def __init__(self, precision: str = FP32, max_norm: float | None = None, micro_batch: int | None = None) -> None:
+        self.max_norm = max_norm
+        self.micro_batch = micro_batch
+        self.loss_scale = LossScale() if precision == FP16 else None
+        self._dtype = _DTYPES.get(precision)
+
+    @classmethod
+    def of(cls, plan: TrainingPlan) -> Numerics:
+        """As the YAML asks for."""
+        return cls(plan.precision, plan.max_gradient_norm, plan.micro_batch_size)
+
+    def attach(self, module: nn.Module, device: torch.device) -> None:
+        """Let every call of the module compute in this precision, and give its outputs as FP32."""
+        if self._dtype is None:
+            return
+        entered: list[ExitStack] = []
+
+        def enter(_module: nn.Module, _inputs: Any) -> None:
+            entered.append(ExitStack())
+            entered[-1].enter_context(torch.autocast(device.type, dtype=self._dtype))
+
+        def leave(_module: nn.Module, _inputs: Any, outputs: Any) -> Any:
+            entered.pop().close()
+            return each_tensor(outputs, self._widened)
+
+        module.register_forward_pre_hook(enter)
+        module.register_forward_hook(leave, always_call=True)
+
+    def _widened(self, tensor: Tensor) -> Tensor:
+        return tensor.float() if tensor.dtype == self._dtype else tensor
+
+    def scaled(self, loss: Tensor) -> Tensor:
+        """What the backward pass begins with."""
+        return loss * self.loss_scale.value if self.loss_scale else loss
+
+    def backward(
+        self,
+        batch: Batch,
+        loss_of_part: Callable[[Batch], Tensor],
+        weight: float = 1.0,
+        quietly: Quietly = nullcontext,
+    ) -> Tensor:
+        """Add up the gradients of `weight` times the batch's mean loss, part by part; this mean loss.
+
+        `quietly` is around all parts but the last: gradients stay where they are.
+        """
+        *others, last = batch.parts(self.micro_batch)
+        losses = []
+        for part in others:
+            with quietly():
+                losses.append(self._backward(loss_of_part(part), weight, part.size / batch.size))
+        losses.append(self._backward(loss_of_part(last), weight, last.size / batch.size))
+        return torch.stack(losses).sum() if others else losses[0]
+
+    def _backward(self, loss: Tensor, weight: float, fraction: float) -> Tensor:
+        self.scaled(loss * (weight * fraction)).backward()  # type: ignore[no-untyped-call]
+        part: Tensor = loss.detach() * fraction
+        return part
+
+    def take_step(self, optimizer: Optimizer, norm: Norm | None = None) -> None:
+        """The optimizer's step with the gradients of the scaled loss, or none where they are not finite.
+
+        `norm` where other ranks hold other parameters; they all call it together.
+
+        Raises:
+            NonFiniteLossError: gradients are not finite at any loss scale.
+        """
+        parameters = [one for group in optimizer.param_groups for one in group["params"]]
+        if self.settle(parameters, norm or norm_here):
+            optimizer.step()
+
+    def settle(self, parameters: Iterable[nn.Parameter], norm: Norm | None = None) -> bool:
+        """Undo the loss scale and shorten the gradients; whether a step may be taken with them.
+
+        Raises:
+            NonFiniteLossError: they are not finite at any loss scale.
+        """
+        if self.loss_scale is None and self.max_norm is None:
+            return True
+        having = [one for one in parameters if one.grad is not None]
+        length = (norm or norm_here)(having)
+        factor = torch.ones_like(length)
+        if self.loss_scale:
+            factor /= self.loss_scale.value
+            if not self.loss_scale.judge(math.isfinite(length.item())):
+                return False
+        if self.max_norm is not None:
+            factor *= (self.max_norm / (length * factor + _EPSILON)).clamp(max=1.0)
+        for parameter in having:
+            _numbers(parameter).mul_(factor)
+        return True
+
+
+def norm_here(parameters: list[nn.Parameter]) -> Tensor:
+    """The Euclidean length of these parameters' gradients, all of which are here; a tensor without dimensions."""
+    length: Tensor = get_total_norm([_numbers(parameter) for parameter in parameters])
+    return length
+
+
+def squares_here(parameter: nn.Parameter) -> Tensor:
+    """Of a gradient, or of the part of it that is here: the sum of its squares, as float64."""
+    length: Tensor = torch.linalg.vector_norm(_numbers(parameter))
+    return length.double().square()
+
+
+def _numbers(parameter: nn.Parameter) -> Tensor:
+    """The numbers of a gradient that are here, to look at or to change: those of some rows, where it is sparse."""
+    gradient = parameter.grad
+    assert gradient is not None  # noqa: S101 (`settle` chose those that have one)
+    if gradient.is_sparse:
+        parameter.grad = gradient.coalesce()  # rows named twice count once, with their sum
+        numbers: Tensor = parameter.grad.values()
+        return numbers
+    return gradient.to_local() if isinstance(gradient, DTensor) else gradient
