@@ -121,3 +121,28 @@ def lose_a_peer(group: Group, last: int) -> dict[str, Any]:
     group.store.set(f"seen/{group.rank}", "")
     group.store.wait([f"seen/{rank}" for rank in range(group.world_size) if rank != last])
     return answer
+
+
+def shards(group: Group, sizes: list[int], dtypes: list[str]) -> list[dict[str, bool]]:
+    """Whether gathering and scattering through shared memory does what torch does; the sum in the order of ranks."""
+    ranks = list(range(group.world_size))
+    shared = choose.share_shards(group, ranks)
+    assert shared is not None
+    answers = []
+    for size in sizes:
+        for dtype in dtypes:
+            kind = getattr(torch, dtype)
+            shard = (100 * numbers(group.rank, size)).to(kind)
+            gathered = torch.empty(group.world_size * size, dtype=kind)
+            gathered[group.rank * size :][:size] = shard
+            shared.gather(gathered, gathered[group.rank * size :][:size])  # in place, as torch does
+            expected = torch.cat([(100 * numbers(rank, size)).to(kind) for rank in ranks])
+            whole = [(100 * numbers(rank, group.world_size * size)).to(kind) for rank in ranks]
+            part = torch.empty(size, dtype=kind)
+            shared.scatter(part, whole[group.rank])
+            mine = [one[group.rank * size :][:size] for one in whole]
+            total = mine[0].clone()
+            for one in mine[1:]:
+                total += one
+            answers.append({"gathered": torch.equal(gathered, expected), "scattered": torch.equal(part, total)})
+    return answers

@@ -102,3 +102,11 @@ def test_a_dead_peer_ends_the_wait(new_job: NewJob, world: int) -> None:
     running = job.start(world)
     assert running.wait_for(world - 1) == -9
     assert [running.wait_for(rank) for rank in range(world - 1)] == [0] * (world - 1), running.output()
+
+
+@pytest.mark.parametrize("world", [2, 3, 4])
+def test_shards_are_gathered_and_scattered_as_torch_does(new_job: NewJob, world: int) -> None:
+    """300,000 numbers are several chunks of a slot, and 100,003 divide by nothing."""
+    dtypes = ["float32", "bfloat16", "float64", "uint8"]
+    answers = new_job().call(world, "reductions:shards", sizes=[1, 7, 1000, 100_003, 300_000], dtypes=dtypes)
+    assert answers == [[{"gathered": True, "scattered": True}] * 20] * world

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.trainer.ranks import Job, NewJob, Options, read_json
+from tests.trainer.test_collectives import NO_MEMORY
 from tests.trainer.test_strategies import TASKS, TOLERANCE
 
 STEPS = 10
@@ -56,6 +57,15 @@ def test_losses_equal_those_of_one_device(
         job = new_job(f"world-{world}", strategy=strategy, strategy_options=options, **plan(name)).run(world)
         assert job.losses() == pytest.approx(expected.losses(), rel=TOLERANCE), world
         assert job.result()["metrics"] == pytest.approx(expected.result()["metrics"], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options", "world"), [("FullySharded", {}, 3), ("Mesh", {"data": 2, "sharded": 2}, 4)]
+)
+def test_so_they_are_between_hosts(new_job: NewJob, strategy: str, options: Options, world: int) -> None:
+    """Which share no memory: torch's own collectives."""
+    job = new_job(strategy=strategy, strategy_options=options, variables=NO_MEMORY, **plan("text")).run(world)
+    assert job.losses() == pytest.approx(undisturbed(new_job, "text").losses(), rel=TOLERANCE)
 
 
 @pytest.mark.parametrize("world", [3])

@@ -6,6 +6,8 @@
 - crowding = ranks / devices where ranks outnumber the devices of this machine, else 1.
 - exchange(b) = latency + b / bandwidth: the line through the measured all-reduces of two ranks, for the bytes of the
   busiest rank (traffic.py); what an all-reduce of two ranks sends is its size.
+- FullySharded exchanges layer by layer, with work around each of them: sharding(b) is the line through what it added
+  to a layer of b bytes between two ranks, as often as the model has layers.
 - idle = 1 + (p-1)/m for p pipeline stages and m micro-batches, the bubble; all wait for the slowest stage, whose share
   of the computation is measured layer by layer.
 - Asynchronous strategies do not wait for the slowest: their rates add up.
@@ -14,12 +16,13 @@ Deliberately without overlap of communication and computation: a strategy that h
 `bench/advise.py` holds the predictions against measurements.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from trainmaster.advice import traffic
 from trainmaster.advice.facts import GroupFacts, MachineFacts, ModelFacts
+from trainmaster.wire.measured import Exchange
 
 
 @dataclass(frozen=True)
@@ -84,16 +87,30 @@ def compute_line(machine: MachineFacts) -> Line:
 
 def exchange_line(machine: MachineFacts) -> Line:
     """Seconds of an exchange over the bytes that a rank sends."""
-    return line_through([(exchange.size, exchange.seconds) for exchange in machine.exchange])
+    return _line(machine.exchange)
+
+
+def _line(exchanges: Sequence[Exchange]) -> Line:
+    return line_through([(exchange.size, exchange.seconds) for exchange in exchanges])
 
 
 def predict(candidate: Candidate, model: ModelFacts, machine: MachineFacts) -> Prediction:
     """What the model says of one candidate."""
     compute = _compute(candidate, compute_line(machine), machine)
+    if candidate.strategy == "FullySharded" and machine.sharding:
+        return Prediction(candidate, compute, _sharding(candidate, model, machine))
     flows = traffic.flows(candidate.strategy, candidate.options, model, candidate.group)
     link = exchange_line(machine)
     sent = max((flow.sends for flow in flows), default=0.0)
     return Prediction(candidate, compute, link.at(sent) if flows else 0.0)
+
+
+def _sharding(candidate: Candidate, model: ModelFacts, machine: MachineFacts) -> float:
+    """Of N ranks each sends (N-1)/N of a layer; of the two that were measured, a half."""
+    ranks = candidate.group.ranks
+    layer = model.parameter_bytes / model.layers * 2 * (ranks - 1) / ranks
+    crowding = max(1.0, ranks / machine.devices)
+    return model.layers * _line(machine.sharding).at(layer) * crowding
 
 
 def _compute(candidate: Candidate, line: Line, machine: MachineFacts) -> float:

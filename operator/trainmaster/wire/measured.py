@@ -50,6 +50,7 @@ class MachineFacts:
     compute: Tuple[Timing, ...]
     exchange: Tuple[Exchange, ...]
     slowest_stage: Tuple[float, ...] = ()  # its share of the computation: with 1 stage, with 2, ...; empty: not cut
+    sharding: Tuple[Exchange, ...] = ()  # what spreading a layer of `size` bytes over two ranks adds to a step
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from trainmaster_trainer.collectives.links import Links
 from trainmaster_trainer.collectives.native import Native
 from trainmaster_trainer.collectives.reducer import Reducer, size_of
 from trainmaster_trainer.collectives.ring import Ring
+from trainmaster_trainer.collectives.shards import SharedShards
 from trainmaster_trainer.collectives.shared import SharedMemory
 from trainmaster_trainer.collectives.slots import Slots, share_slots
 from trainmaster_trainer.collectives.tree import Tree
@@ -39,6 +40,12 @@ def choose_counted(group: Group, compression: str) -> Reducer | None:
         return Int8(make_links(), range(group.world_size), group.rank)
     reducer = _native(group) or (_ring(group) if group.device.type == "cpu" else Native())
     return Cast(reducer) if compression == "BF16" else reducer
+
+
+def share_shards(group: Group, ranks: list[int]) -> SharedShards | None:
+    """For a model that is spread over these ranks, all of which call it; None where torch's own way is the only one."""
+    slots = _share(group, f"shards-{ranks[0]}", ranks) if len(ranks) > 1 else None
+    return SharedShards(slots) if slots else None
 
 
 def _native(group: Group) -> Reducer | None:

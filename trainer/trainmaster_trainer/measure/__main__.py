@@ -36,7 +36,7 @@ def _measure(settings: Settings, machine: bool) -> Measured:
     plan = settings.plan
     go_to(plan.working_directory)
     # First, while this process has one thread: the two ranks are forked from it.
-    exchange = measure_exchange() if machine else ()
+    exchange, sharding = measure_exchange() if machine else ((), ())
     task = load_task(plan.task or "", plan.arguments)
     numerics = Numerics.of(plan)
     model = describe(task, numerics)
@@ -44,7 +44,7 @@ def _measure(settings: Settings, machine: bool) -> Measured:
         return Measured(model)
     count, device = count_devices()
     compute, shares = measure_compute(task, numerics, plan.global_batch_size)
-    return Measured(model, MachineFacts(count, device, compute, exchange, shares))
+    return Measured(model, MachineFacts(count, device, compute, exchange, shares, sharding))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How fast two ranks on this machine add up tensors: all-reduces of some sizes, as the strategies do them."""
+"""How fast two ranks on this machine exchange tensors: all-reduces of some sizes, and layers spread over both."""
 
 from __future__ import annotations
 
@@ -14,12 +14,21 @@ import torch
 import torch.distributed as dist
 from trainmaster.wire.measured import Exchange
 
+from trainmaster_trainer.group import Group
+from trainmaster_trainer.measure.sharding import measure_sharding
+
 _SIZES = (4 << 10, 256 << 10, 4 << 20, 16 << 20)
 _ROUNDS = 7
 
 
-def measure_exchange() -> tuple[Exchange, ...]:
-    """Two forked ranks; call it before this process runs any operation of torch, which would start threads."""
+Exchanges = tuple[Exchange, ...]
+
+
+def measure_exchange() -> tuple[Exchanges, Exchanges]:
+    """All-reduces, and what FullySharded adds to a layer (`sharding.py`).
+
+    By two forked ranks; call it before this process runs any operation of torch, which would start threads.
+    """
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
     with tempfile.TemporaryDirectory() as folder:
@@ -28,22 +37,24 @@ def measure_exchange() -> tuple[Exchange, ...]:
             process.start()
         theirs.close()
         try:
-            pairs: list[tuple[int, float]] = json.loads(ours.recv_bytes())
+            reduced, sharded = (tuple(Exchange(*pair) for pair in pairs) for pairs in json.loads(ours.recv_bytes()))
         except EOFError:
-            return ()  # the ranks have said why on stderr; without figures nothing is predicted
+            return (), ()  # the ranks have said why on stderr; without figures nothing is predicted
         finally:
             for process in ranks:
                 process.join()
-    return tuple(Exchange(size, seconds) for size, seconds in pairs)
+    return reduced, sharded
 
 
 def _rank(rank: int, folder: str, answer: Connection) -> None:
     torch.set_num_threads(1)
     store = dist.FileStore(str(Path(folder, "store")), 2)  # type: ignore[attr-defined]
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
-    found = [(size, _time(size)) for size in _SIZES]
+    reduced = [(size, _time(size)) for size in _SIZES]
+    group = Group(rank, 2, rank, 2, torch.device("cpu"), store)
+    sharded = [(each.size, each.seconds) for each in measure_sharding(group)]
     if rank == 0:
-        answer.send_bytes(json.dumps(found).encode())
+        answer.send_bytes(json.dumps([reduced, sharded]).encode())
     dist.destroy_process_group()
 
 

@@ -4,6 +4,9 @@ After Rajbhandari et al., "ZeRO" (SC 2020), stage 3, and Zhao et al., "PyTorch F
 `fully_shard`. Before a layer computes, its parameters are gathered from all ranks, and dropped again after; after its
 backward pass, gradients are added up and each rank keeps its 1/N. The optimizer never sees more than that.
 
+Ranks on the CPUs of one host gather and scatter through its memory (`collectives/shards.py`); all others by torch's own
+collectives.
+
 Bytes per step and rank: two gathers and one reduction of the model, 3S(N-1)/N, against 2S(N-1)/N of a ring all-reduce.
 Memory per rank: (parameters + gradients + moments)/N, and one whole layer at a time (`Task.model_layers`; a
 model that says nothing of its layers is gathered as a whole).
@@ -23,6 +26,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from typing_extensions import override
 
+from trainmaster_trainer.collectives.choose import share_shards
+from trainmaster_trainer.collectives.shards import SharedShards, exchange_through
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.strategies.axes import Axes
@@ -41,7 +46,8 @@ class FullySharded(Partitioned):
 
     @override
     def divide(self, model: nn.Module) -> nn.Module:
-        return shard(model, units(self.task, model), self.mesh["sharded"])
+        shards = share_shards(self.group, list(range(self.group.world_size)))
+        return shard(model, units(self.task, model), self.mesh["sharded"], shards)
 
 
 def units(task: Task, model: nn.Module) -> list[nn.Module]:
@@ -62,8 +68,10 @@ def units(task: Task, model: nn.Module) -> list[nn.Module]:
     ]
 
 
-def shard(model: nn.Module, layers: list[nn.Module], mesh: DeviceMesh) -> nn.Module:
+def shard(model: nn.Module, layers: list[nn.Module], mesh: DeviceMesh, shards: SharedShards | None) -> nn.Module:
     """Spread all parameters over a mesh; with a second dimension in front of it, each shard has copies.
+
+    Where the ranks of the mesh's last dimension share memory, `shards`, they exchange through it.
 
     Raises:
         ConfigurationError: a parameter has no dimension to cut, or parameters of several dtypes are to lie together.
@@ -81,6 +89,8 @@ def shard(model: nn.Module, layers: list[nn.Module], mesh: DeviceMesh) -> nn.Mod
     for layer in layers:
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
+    if shards:
+        exchange_through(shards, model)
     return model
 
 

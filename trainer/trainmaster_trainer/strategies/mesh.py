@@ -17,9 +17,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import torch.distributed as dist
 from torch import Tensor, nn
 from typing_extensions import override
 
+from trainmaster_trainer.collectives.choose import share_shards
 from trainmaster_trainer.data import Batch
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
@@ -50,7 +52,9 @@ class Mesh(Partitioned):
         if axes.data * axes.sharded == 1:
             return part
         layers = list(part.layers) if isinstance(part, Stage) else units(self.task, model)
-        return shard(part, layers, self.mesh["data", "sharded"] if axes.data > 1 else self.mesh["sharded"])
+        mesh = self.mesh["data", "sharded"] if axes.data > 1 else self.mesh["sharded"]
+        ranks = dist.get_process_group_ranks(self.mesh["sharded"].get_group())
+        return shard(part, layers, mesh, share_shards(self.group, ranks))
 
     @override
     def step(self, batch: Batch) -> Tensor | None:

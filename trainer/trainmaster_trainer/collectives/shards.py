@@ -1,0 +1,142 @@
+"""SharedShards: gathers shards and scatters sums between processes of one host, for torch's `fully_shard`.
+
+Through the same slots as `shared.py`, chunk by chunk, one wait each: to gather, everybody puts its shard there and
+reads those of the others; to scatter, everybody puts there what the others are to add up, and adds up its own part, in
+the order of ranks. gloo takes a round of messages for each; on a laptop that was half of a step.
+
+Its two callables are what `FSDPModule.set_custom_all_gather` and `set_custom_reduce_scatter` want (their `Comm`: memory
+by `allocate`, then a call). Used by the strategies FullySharded and Mesh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
+
+from trainmaster_trainer.collectives.shared import add_up
+from trainmaster_trainer.collectives.slots import Kind, Slots
+
+Step = Callable[[int, int, int], None]  # number of the chunk; the first element and the one behind the last
+
+
+class SharedShards:
+    """Shards of the ranks that share `slots`. All of them call the same methods in the same order."""
+
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
+        self._place = slots.ranks.index(slots.rank)
+        self._chunks = 0  # since the beginning: chunk n is in slot n modulo their number, on every rank
+
+    def gather(self, output: Tensor, shard: Tensor) -> None:
+        """Everybody's shard, one after the other, into `output`, of which `shard` may be a part."""
+        slots, own = self._slots, shard.view(-1)
+        rows = output.view(len(slots.ranks), -1)
+
+        def put(number: int, first: int, end: int) -> None:
+            slots.put(number, own[first:end], slots.peers)
+
+        def read(number: int, first: int, end: int) -> None:
+            slots.wait(Kind.FULL, slots.peers)
+            for row, rank in zip(rows, slots.ranks, strict=True):
+                part = row[first:end]
+                part.copy_(own[first:end] if rank == slots.rank else slots.slot(rank, number, part))
+            slots.post(Kind.FREE, slots.peers)
+
+        self._pass_through(len(own), slots.layout.chunk // own.element_size(), put, read)
+
+    def scatter(self, output: Tensor, parts: Tensor, divisor: int = 1) -> None:
+        """The sum of everybody's part for this rank, divided by `divisor`, into `output`."""
+        slots, total = self._slots, output.view(-1)
+        rows = parts.view(len(slots.ranks), -1)
+
+        def put(number: int, first: int, end: int) -> None:
+            slots.wait(Kind.FREE, slots.peers)
+            area = self._rows(slots.rank, number, parts, end - first)
+            for place, row in enumerate(rows):
+                if place != self._place:
+                    area[place].copy_(row[first:end])
+            slots.post(Kind.FULL, slots.peers)
+
+        def read(number: int, first: int, end: int) -> None:
+            slots.wait(Kind.FULL, slots.peers)
+            theirs = [self._rows(rank, number, parts, end - first)[self._place] for rank in slots.ranks]
+            theirs[self._place] = rows[self._place][first:end]
+            add_up(theirs, total[first:end])
+            if divisor > 1:
+                total[first:end].div_(divisor)
+            slots.post(Kind.FREE, slots.peers)
+
+        self._pass_through(len(total), slots.layout.chunk // parts.element_size() // len(rows), put, read)
+
+    def _rows(self, owner: int, number: int, like: Tensor, length: int) -> Tensor:
+        """A slot as a row for each rank."""
+        ranks = len(self._slots.ranks)
+        return self._slots.slot(owner, number, like.view(-1)[: ranks * length]).view(ranks, length)
+
+    def _pass_through(self, length: int, most: int, put: Step, read: Step) -> None:
+        """One chunk is read while the next is there already."""
+        bounds = [(first, min(first + most, length)) for first in range(0, length, most)]
+        for turn in range(len(bounds) + 1):
+            if turn < len(bounds):
+                put(self._chunks + turn, *bounds[turn])
+            if turn:
+                read(self._chunks + turn - 1, *bounds[turn - 1])
+        self._chunks += len(bounds)
+
+
+def exchange_through(shards: SharedShards, model: nn.Module) -> None:
+    """Let every part of a model that is spread over these ranks gather and scatter there."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.set_custom_all_gather(_Gather(shards))  # type: ignore[arg-type]  # its base class has no public name
+            module.set_custom_reduce_scatter(_Scatter(shards))  # type: ignore[arg-type]
+
+
+class _Allocating:
+    """Takes memory as anybody does."""
+
+    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """A tensor without content."""
+        return torch.empty(*size, dtype=dtype, device=device)
+
+
+class _Gather(_Allocating):
+    def __init__(self, shards: SharedShards) -> None:
+        self._shards = shards
+
+    def __call__(
+        self,
+        output_tensor: Tensor,
+        input_tensor: Tensor,
+        group: Any,  # noqa: ARG002 (torch names them all)
+        async_op: bool = False,  # noqa: ARG002 (likewise)
+    ) -> None:
+        """Done when it returns: there is nothing to wait for, also where that was offered."""
+        self._shards.gather(output_tensor, input_tensor)
+
+
+class _Scatter(_Allocating):
+    def __init__(self, shards: SharedShards) -> None:
+        self._shards = shards
+
+    def __call__(
+        self,
+        output_tensor: Tensor,
+        input_tensor: Tensor,
+        group: Any,
+        op: Any,
+        async_op: bool = False,  # noqa: ARG002 (torch names them all)
+    ) -> None:
+        """Likewise.
+
+        Raises:
+            NotImplementedError: `op` is another than SUM or AVG, which is all that torch asks for unless told to.
+        """
+        if op not in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
+            raise NotImplementedError(f"a scatter with {op}")
+        self._shards.scatter(output_tensor, input_tensor, group.size() if op == dist.ReduceOp.AVG else 1)
