@@ -7,16 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
-import torch.distributed as dist
 from torch import Tensor
 from trainmaster.wire import names
 from trainmaster_trainer.checkpoint import load
 from trainmaster_trainer.checkpoint.resume import _find_newest
 from trainmaster_trainer.checkpoint.shard import ShardRecord, read_shard
-from trainmaster_trainer.group import Group
 
-from tests.trainer.ranks import NewJob, Options
+from tests.trainer.ranks import NewJob, Options, alone
 
 SLOW = {"seconds": 0.01, "dropout": 0.2}
 LONG = {"steps": 60, "checkpoint_every": 7, "arguments": SLOW}
@@ -125,12 +122,10 @@ def test_another_job_may_prune_what_is_being_read(
         return read_shard(path, shard)
 
     monkeypatch.setattr(load, "read_shard", pruned)
-    store = dist.HashStore()  # type: ignore[attr-defined]
-    alone = Group(0, 1, 0, 1, torch.device("cpu"), store)
-    loaded = _find_newest(folder, alone, expected)
+    loaded = _find_newest(folder, alone(), expected)
     assert loaded is not None
     assert loaded.manifest.step == 6
-    assert _find_newest(tmp_path / "empty", alone, {}) is None
+    assert _find_newest(tmp_path / "empty", alone(), {}) is None
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
-import torch.distributed as dist
 from trainmaster.wire import names
 from trainmaster_trainer.checkpoint.fetch import find_foreign
 from trainmaster_trainer.checkpoint.manifest import read_manifest
 from trainmaster_trainer.checkpoint.remote import Remote, Saved
-from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
 
-from tests.trainer.ranks import Job, NewJob
+from tests.trainer.ranks import Job, NewJob, alone
 from tests.trainer.s3 import BUCKET, KEYS, server
 
 
@@ -99,11 +96,10 @@ def test_another_job_may_prune_what_is_being_fetched(
         fetch(remote, one, folder)
 
     monkeypatch.setattr(Remote, "fetch", pruned)
-    store = dist.HashStore()  # type: ignore[attr-defined]
     settings = Settings(first.plan, tmp_path / "checkpoints")
     remote = Remote(shop.url("first"), shop.endpoint)
     expected = read_manifest(first.checkpoints() / "step-00000006", 6).model_shapes()
-    loaded = find_foreign(remote, settings, Group(0, 1, 0, 1, torch.device("cpu"), store), expected)
+    loaded = find_foreign(remote, settings, alone(), expected)
     assert loaded is not None
     assert loaded.manifest.step == 6
 

@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -19,10 +18,8 @@ from trainmaster_trainer.shared_memory.segment import create_segment, open_segme
 from trainmaster_trainer.transport import ring
 from trainmaster_trainer.transport.connection import CALLER, LISTENER, MEMORY, Connection
 from trainmaster_trainer.transport.frame import BadFrameError, Message
-from trainmaster_trainer.transport.handshake import Caller
-from trainmaster_trainer.transport.links import Links, PeerLostError
+from trainmaster_trainer.transport.links import PeerLostError
 from trainmaster_trainer.transport.ring import CHUNK, SLOTS, MemoryStream
-from trainmaster_trainer.transport.service import SENDERS
 
 from tests.transport.harness import Town, worker, write_roster
 
@@ -179,69 +176,3 @@ def test_connections_leave_no_descriptor_behind(town: Town) -> None:
     deadline = time.monotonic() + PATIENCE
     while len(list(DESCRIPTORS.iterdir())) > before:  # the last ones go with the listener's threads
         assert time.monotonic() < deadline
-
-
-@pytest.mark.parametrize("shares_memory", [True, False])
-def test_an_answer_may_be_found_later_by_another_thread(town: Town, shares_memory: bool) -> None:
-    asked: list[Future[Message]] = []
-
-    def later(caller: Caller, request: Message) -> Message | Future[Message]:
-        if caller.rank == 9:
-            for future in asked:
-                future.set_result(Message("found", {}, request.tensors))
-            return Message("told")
-        asked.append(Future())
-        return asked[-1]
-
-    town.shares_memory = shares_memory
-    town.settle(1, later)
-    answers: list[Message] = []
-
-    def ask(links: Links) -> None:
-        answers.append(links.ask(1, Message("wait"), PATIENCE))
-
-    askers = [threading.Thread(target=ask, args=(town.links(rank),)) for rank in (2, 3)]
-    for asker in askers:
-        asker.start()
-    while len(asked) < len(askers):
-        pass
-    big = torch.randn(1 << 20)
-    assert town.links(9).ask(1, Message("tell", tensors=[big]), PATIENCE).name == "told"
-    for asker in askers:
-        asker.join()
-    assert all(torch.equal(answer.tensors[0], big) for answer in answers)
-
-
-@pytest.mark.parametrize("shares_memory", [True, False])
-def test_who_does_not_take_its_answer_holds_up_nobody(town: Town, shares_memory: bool) -> None:
-    asked: Future[Message] = Future()
-
-    def later(_caller: Caller, request: Message) -> Message | Future[Message]:
-        return asked if request.name == "wait" else Message("told")
-
-    town.shares_memory = shares_memory
-    service = town.settle(1, later)
-    stubborn = town.links(2).to(1)
-    stubborn._connected().send(Message("wait"))  # and does not read
-    while service.present != {2}:
-        pass
-    asked.set_result(Message("huge", {}, [torch.zeros(1 << 24)]))
-    for _ in range(SENDERS):
-        assert town.links(3).ask(1, Message("tell"), PATIENCE).name == "told"
-
-
-def test_an_answer_that_cannot_be_found_is_the_services_failure(town: Town) -> None:
-    failures: list[Exception] = []
-    told = threading.Event()
-    asked: Future[Message] = Future()
-
-    def fail(error: Exception) -> None:
-        failures.append(error)
-        told.set()
-
-    town.settle(1, lambda _caller, _request: asked, failed=fail)
-    threading.Timer(0.1, asked.set_exception, [ValueError("no books")]).start()
-    with pytest.raises(PeerLostError):
-        town.links(0).ask(1, Message("wait"), patience=0, silence=1.0)
-    assert told.wait(PATIENCE)
-    assert str(failures[0]) == "no books"
