@@ -75,8 +75,8 @@ def test_in_16_bits_every_strategy_is_near_one_device(
     assert expected != full
 
 
-@pytest.mark.parametrize("precision", ["FP32", "FP16"])
-def test_reproducible_sums_stay_so(new_job: NewJob, precision: str) -> None:
+@pytest.mark.parametrize("precision", [None, "FP16"])
+def test_reproducible_sums_stay_so(new_job: NewJob, precision: str | None) -> None:
     numerics = {"precision": precision, "max_gradient_norm": NORM, "reproducible": True}
     jobs = [new_job(str(world), **TEXT, **numerics).run(world) for world in (1, 2)]
     assert len({job.manifest(10)["model_sha256"] for job in jobs}) == 1
@@ -194,7 +194,7 @@ def test_steps_whose_gradients_overflow_are_not_taken(new_job: NewJob, strategy:
     skipped = (job.folder / "output-1-0").read_text().count("this step is not taken")
     assert 2 < skipped < 12
     assert job.manifest(12)["scalars"]["loss_scale"]["value"] == 65536 / 2**skipped
-    untrained = new_job("untrained", **{**LOUD, "precision": "FP32", "max_gradient_norm": 1e-6}).run(1).losses()
+    untrained = new_job("untrained", **{**LOUD, "precision": None, "max_gradient_norm": 1e-6}).run(1).losses()
     losses = job.losses()
     assert losses[:4] == pytest.approx(untrained[:4], rel=1e-3)  # the first three were surely not taken
     assert losses[-1] < 0.9 * untrained[-1]
@@ -253,7 +253,7 @@ def with_gradients(*gradients: torch.Tensor) -> list[nn.Parameter]:
 def test_it_is_shortened_as_torch_does(longest: float) -> None:
     gradients = [torch.randn(7, 3), torch.randn(5).double(), torch.randn(())]
     ours, theirs = with_gradients(*gradients), with_gradients(*gradients)
-    assert Numerics("FP32", longest).settle(ours)
+    assert Numerics(None, longest).settle(ours)
     nn.utils.clip_grad_norm_(theirs, longest)
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one.grad, other.grad, rtol=1e-6, atol=0)
@@ -264,13 +264,13 @@ def test_sparse_gradients_are_shortened_as_dense_ones() -> None:
     dense.load_state_dict(sparse.state_dict())
     for table in (sparse, dense):
         (table(torch.tensor([1, 1, 4])) ** 2).sum().backward()  # a row that is named twice
-        assert Numerics("FP32", 0.1).settle(table.parameters())
+        assert Numerics(None, 0.1).settle(table.parameters())
     assert sparse.weight.grad is not None
     torch.testing.assert_close(sparse.weight.grad.to_dense(), dense.weight.grad)
 
 
 def test_without_any_gradient_there_is_nothing_to_shorten() -> None:
-    assert Numerics("FP32", 0.1).settle([nn.Parameter(torch.zeros(3))])
+    assert Numerics(None, 0.1).settle([nn.Parameter(torch.zeros(3))])
 
 
 def test_an_error_in_the_model_does_not_leave_the_precision_behind() -> None:

@@ -38,7 +38,7 @@ from trainmaster_trainer.data import Batch, each_tensor
 from trainmaster_trainer.errors import NonFiniteLossError
 
 log = logging.getLogger(__name__)
-FP32, FP16 = "FP32", "FP16"
+FP16 = "FP16"
 _DTYPES = {"BF16": torch.bfloat16, FP16: torch.float16}
 _EPSILON = 1e-6  # as torch.nn.utils.clip_grad_norm_ has it
 Quietly = Callable[[], AbstractContextManager[Any]]
@@ -86,11 +86,13 @@ class LossScale:
 class Numerics:
     """How the steps of one training compute."""
 
-    def __init__(self, precision: str = FP32, max_norm: float | None = None, micro_batch: int | None = None) -> None:
+    def __init__(
+        self, precision: str | None = None, max_norm: float | None = None, micro_batch: int | None = None
+    ) -> None:
         self.max_norm = max_norm
         self.micro_batch = micro_batch
         self.loss_scale = LossScale() if precision == FP16 else None
-        self._dtype = _DTYPES.get(precision)
+        self._dtype = _DTYPES[precision] if precision else None
 
     @classmethod
     def of(cls, plan: TrainingPlan) -> Numerics:

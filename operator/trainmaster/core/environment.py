@@ -25,7 +25,7 @@ def training_plan(job: TrainingJob) -> TrainingPlan:
         steps=training.steps or 0,
         global_batch_size=training.global_batch_size or 0,
         seed=training.seed,
-        precision=training.precision,
+        precision=None if training.precision == "FP32" else training.precision,
         max_gradient_norm=training.max_gradient_norm,
         micro_batch_size=training.micro_batch_size,
         working_directory=training.working_directory,

@@ -26,9 +26,9 @@ class TrainingPlan:
     steps: int = 0
     global_batch_size: int = 0
     seed: int = 0
-    precision: str = "FP32"
+    precision: Optional[str] = None  # of the forward pass: "BF16" or "FP16"; None: as the model is
     max_gradient_norm: Optional[float] = None
-    micro_batch_size: Optional[int] = None
+    micro_batch_size: Optional[int] = None  # samples at once, of a rank
     working_directory: Optional[str] = None
     checkpoint_every: int = 50
     checkpoint_keep: int = 3
