@@ -149,7 +149,8 @@ STRATEGY = (
     _bad("parts of a pipeline", _PARTS, 8, "strategy.pipeline.microBatches", strategy__type="Pipeline"),
     _bad("parts on TPUs", _PARTS, 8, "at once", workers__accelerator="tpu"),
     _bad("misspelt precision", _PREC, "bf16", "Did you mean BF16", _NO_CHOICE),
-    _bad("no gradient", _NORM, 0, "Write 1e-06 or more", "should be greater than or equal to 1e-06"),
+    _bad("no gradient", _NORM, 0, "trains nothing"),
+    _bad("a gradient backwards", _NORM, -0.5, "Write 0.0 or more", "should be greater than or equal to 0"),
     _bad("norm in quotes", _NORM, "1.0", "Remove the quotes", "of type number"),
     _bad("OneDevice on four", "strategy.type", "OneDevice", "is 4. Set workers.replicas to 1", at="workers.replicas"),
     _bad(

@@ -72,7 +72,7 @@ _strategy = st.one_of(
 _numerics = {
     "precision": st.sampled_from(["FP32", "BF16", "FP16", "fp16"]),
     "microBatchSize": _small,
-    "maxGradientNorm": st.sampled_from([1, 0.5, 0, -1.0, "1"]),
+    "maxGradientNorm": st.sampled_from([1, 0.5, 0, 0.0, -1.0, -0.5, "1"]),
 }
 _training = st.one_of(
     st.fixed_dictionaries(

@@ -33,7 +33,7 @@ Required with a task."""
     precision: Literal["FP32", "BF16", "FP16"] = "FP32"
     """In what the model computes, under torch's autocast; parameters and optimizer stay as the task made them. \
 FP16 comes with a loss scale, which checkpoints keep. Task only."""
-    max_gradient_norm: Annotated[float, Field(ge=1e-6, le=1e9)] | None = None
+    max_gradient_norm: Annotated[float, Field(ge=0, le=1_000_000_000)] | None = None
     """A gradient that is longer is shortened to this Euclidean length, as torch's clip_grad_norm_ does; unset, it \
 stays as it is. Of the whole batch's gradient under the synchronous strategies, of a rank's own under the others. \
 Task only."""

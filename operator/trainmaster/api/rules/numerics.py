@@ -52,6 +52,15 @@ RULES = (
         cure="Remove maxGradientNorm, and use torch.nn.utils.clip_grad_norm_ in the script",
     ),
     Rule(
+        name="norm-positive",  # no `minimum`: the API server rounds that off where the value is a whole number
+        where=_TRAINING,
+        field="maxGradientNorm",
+        cel="!has(self.maxGradientNorm) || self.maxGradientNorm != 0.0",
+        holds=lambda training: training.max_gradient_norm is None or training.max_gradient_norm != 0,
+        message="maxGradientNorm is 0, and a gradient without length trains nothing",
+        cure="Write a number above 0, for example 1.0, or remove it",
+    ),
+    Rule(
         name="parts-task",
         where=_TRAINING,
         field="microBatchSize",
