@@ -166,8 +166,8 @@ class Counters(nn.Module):
 class Loud(Line):
     """Losses so large that their gradients overflow in 16 bits, times what FP16's loss scale begins with."""
 
-    def __init__(self, loudness: float = 100.0) -> None:
-        super().__init__()
+    def __init__(self, loudness: float = 100.0, seconds: float = 0.0) -> None:
+        super().__init__(seconds=seconds)
         self.loudness = loudness
 
     @override

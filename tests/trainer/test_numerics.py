@@ -202,11 +202,13 @@ def test_steps_whose_gradients_overflow_are_not_taken(new_job: NewJob, strategy:
 
 @pytest.mark.parametrize(("strategy", "world"), [("AllReduce", 2), ("FullySharded", 2), ("Pipeline", 2)])
 def test_the_loss_scale_outlives_a_death(new_job: NewJob, strategy: str, world: int) -> None:
-    whole = new_job("whole", strategy=strategy, **LOUD).run(world)
-    job = new_job("killed", strategy=strategy, **LOUD)
+    plan = {**LOUD, "arguments": {"seconds": 0.02}}  # so that the kill comes before the end
+    whole = new_job("whole", strategy=strategy, **plan).run(world)
+    job = new_job("killed", strategy=strategy, **plan)
     first = job.start(world)
     first.reach(4)
     first.kill()
+    assert not (job.checkpoints() / "result.json").exists()
     job.run(world, attempt=2)
     assert job.manifest(12)["model_sha256"] == whole.manifest(12)["model_sha256"]
     assert job.manifest(12)["scalars"] == whole.manifest(12)["scalars"]
