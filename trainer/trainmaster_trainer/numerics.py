@@ -45,6 +45,29 @@ Quietly = Callable[[], AbstractContextManager[Any]]
 Norm = Callable[[list[nn.Parameter]], Tensor]  # of the gradients of these parameters, and of those on other ranks
 
 
+def norm_here(parameters: list[nn.Parameter]) -> Tensor:
+    """The Euclidean length of these parameters' gradients, all of which are here; a tensor without dimensions."""
+    length: Tensor = get_total_norm([_numbers(parameter) for parameter in parameters])
+    return length
+
+
+def squares_here(parameter: nn.Parameter) -> Tensor:
+    """Of a gradient, or of the part of it that is here: the sum of its squares, as float64."""
+    length: Tensor = torch.linalg.vector_norm(_numbers(parameter))
+    return length.double().square()
+
+
+def _numbers(parameter: nn.Parameter) -> Tensor:
+    """The numbers of a gradient that are here, to look at or to change: those of some rows, where it is sparse."""
+    gradient = parameter.grad
+    assert gradient is not None  # noqa: S101 (`settle` chose those that have one)
+    if gradient.is_sparse:
+        parameter.grad = gradient.coalesce()  # rows named twice count once, with their sum
+        numbers: Tensor = parameter.grad.values()
+        return numbers
+    return gradient.to_local() if isinstance(gradient, DTensor) else gradient
+
+
 class LossScale:
     """What the loss is multiplied by, so that small gradients are not lost in 16 bits."""
 
@@ -147,7 +170,7 @@ class Numerics:
         part: Tensor = loss.detach() * fraction
         return part
 
-    def take_step(self, optimizer: Optimizer, norm: Norm | None = None) -> None:
+    def take_step(self, optimizer: Optimizer, norm: Norm = norm_here) -> None:
         """The optimizer's step with the gradients of the scaled loss, or none where they are not finite.
 
         `norm` where other ranks hold other parameters; they all call it together.
@@ -155,11 +178,11 @@ class Numerics:
         Raises:
             NonFiniteLossError: gradients are not finite at any loss scale.
         """
-        parameters = [one for group in optimizer.param_groups for one in group["params"]]
-        if self.settle(parameters, norm or norm_here):
+        parameters = (one for group in optimizer.param_groups for one in group["params"])
+        if self.settle(parameters, norm):
             optimizer.step()
 
-    def settle(self, parameters: Iterable[nn.Parameter], norm: Norm | None = None) -> bool:
+    def settle(self, parameters: Iterable[nn.Parameter], norm: Norm = norm_here) -> bool:
         """Undo the loss scale and shorten the gradients; whether a step may be taken with them.
 
         Raises:
@@ -168,7 +191,7 @@ class Numerics:
         if self.loss_scale is None and self.max_norm is None:
             return True
         having = [one for one in parameters if one.grad is not None]
-        length = (norm or norm_here)(having)
+        length = norm(having)
         factor = torch.ones_like(length)
         if self.loss_scale:
             factor /= self.loss_scale.value
@@ -179,26 +202,3 @@ class Numerics:
         for parameter in having:
             _numbers(parameter).mul_(factor)
         return True
-
-
-def norm_here(parameters: list[nn.Parameter]) -> Tensor:
-    """The Euclidean length of these parameters' gradients, all of which are here; a tensor without dimensions."""
-    length: Tensor = get_total_norm([_numbers(parameter) for parameter in parameters])
-    return length
-
-
-def squares_here(parameter: nn.Parameter) -> Tensor:
-    """Of a gradient, or of the part of it that is here: the sum of its squares, as float64."""
-    length: Tensor = torch.linalg.vector_norm(_numbers(parameter))
-    return length.double().square()
-
-
-def _numbers(parameter: nn.Parameter) -> Tensor:
-    """The numbers of a gradient that are here, to look at or to change: those of some rows, where it is sparse."""
-    gradient = parameter.grad
-    assert gradient is not None  # noqa: S101 (`settle` chose those that have one)
-    if gradient.is_sparse:
-        parameter.grad = gradient.coalesce()  # rows named twice count once, with their sum
-        numbers: Tensor = parameter.grad.values()
-        return numbers
-    return gradient.to_local() if isinstance(gradient, DTensor) else gradient

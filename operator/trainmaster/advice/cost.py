@@ -109,15 +109,18 @@ def _sharding(candidate: Candidate, model: ModelFacts, machine: MachineFacts) ->
     """Of N ranks each sends (N-1)/N of a layer; of the two that were measured, a half."""
     ranks = candidate.group.ranks
     layer = model.parameter_bytes / model.layers * 2 * (ranks - 1) / ranks
-    crowding = max(1.0, ranks / machine.devices)
-    return model.layers * _line(machine.sharding).at(layer) * crowding
+    return model.layers * _line(machine.sharding).at(layer) * _crowding(candidate, machine)
+
+
+def _crowding(candidate: Candidate, machine: MachineFacts) -> float:
+    return max(1.0, candidate.group.ranks / machine.devices)
 
 
 def _compute(candidate: Candidate, line: Line, machine: MachineFacts) -> float:
     ranks = candidate.group.ranks
     staged = candidate.strategy == "Pipeline"
     seconds = _pipeline(candidate, line, machine) if staged else line.at(candidate.group.batch / ranks)
-    return seconds * max(1.0, ranks / machine.devices)
+    return seconds * _crowding(candidate, machine)
 
 
 def _pipeline(candidate: Candidate, line: Line, machine: MachineFacts) -> float:

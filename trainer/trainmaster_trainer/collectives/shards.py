@@ -2,7 +2,7 @@
 
 Through the same slots as `shared.py`, chunk by chunk, one wait each: to gather, everybody puts its shard there and
 reads those of the others; to scatter, everybody puts there what the others are to add up, and adds up its own part, in
-the order of ranks. gloo takes a round of messages for each; on a laptop that was half of a step.
+the order of ranks. gloo takes a round of messages for each (`make bench NAME=model_parallel` compares the two).
 
 Its two callables are what `FSDPModule.set_custom_all_gather` and `set_custom_reduce_scatter` want (their `Comm`: memory
 by `allocate`, then a call). Used by the strategies FullySharded and Mesh.
@@ -10,7 +10,7 @@ by `allocate`, then a call). Used by the strategies FullySharded and Mesh.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
 from trainmaster_trainer.collectives.shared import add_up
-from trainmaster_trainer.collectives.slots import Kind, Slots
+from trainmaster_trainer.collectives.slots import Kind, Slots, Stage, pass_through
 
-Step = Callable[[int, int, int], None]  # number of the chunk; the first element and the one behind the last
+Span = tuple[int, int]  # of a chunk: its first element, and the one behind its last
 
 
 class SharedShards:
@@ -30,17 +30,19 @@ class SharedShards:
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
         self._place = slots.ranks.index(slots.rank)
-        self._chunks = 0  # since the beginning: chunk n is in slot n modulo their number, on every rank
+        self._chunks = 0  # since the beginning
 
     def gather(self, output: Tensor, shard: Tensor) -> None:
         """Everybody's shard, one after the other, into `output`, of which `shard` may be a part."""
         slots, own = self._slots, shard.view(-1)
         rows = output.view(len(slots.ranks), -1)
 
-        def put(number: int, first: int, end: int) -> None:
+        def put(number: int, span: Span) -> None:
+            first, end = span
             slots.put(number, own[first:end], slots.peers)
 
-        def read(number: int, first: int, end: int) -> None:
+        def read(number: int, span: Span) -> None:
+            first, end = span
             slots.wait(Kind.FULL, slots.peers)
             for row, rank in zip(rows, slots.ranks, strict=True):
                 part = row[first:end]
@@ -54,7 +56,8 @@ class SharedShards:
         slots, total = self._slots, output.view(-1)
         rows = parts.view(len(slots.ranks), -1)
 
-        def put(number: int, first: int, end: int) -> None:
+        def put(number: int, span: Span) -> None:
+            first, end = span
             slots.wait(Kind.FREE, slots.peers)
             area = self._rows(slots.rank, number, parts, end - first)
             for place, row in enumerate(rows):
@@ -62,7 +65,8 @@ class SharedShards:
                     area[place].copy_(row[first:end])
             slots.post(Kind.FULL, slots.peers)
 
-        def read(number: int, first: int, end: int) -> None:
+        def read(number: int, span: Span) -> None:
+            first, end = span
             slots.wait(Kind.FULL, slots.peers)
             theirs = [self._rows(rank, number, parts, end - first)[self._place] for rank in slots.ranks]
             theirs[self._place] = rows[self._place][first:end]
@@ -78,15 +82,9 @@ class SharedShards:
         ranks = len(self._slots.ranks)
         return self._slots.slot(owner, number, like.view(-1)[: ranks * length]).view(ranks, length)
 
-    def _pass_through(self, length: int, most: int, put: Step, read: Step) -> None:
-        """One chunk is read while the next is there already."""
-        bounds = [(first, min(first + most, length)) for first in range(0, length, most)]
-        for turn in range(len(bounds) + 1):
-            if turn < len(bounds):
-                put(self._chunks + turn, *bounds[turn])
-            if turn:
-                read(self._chunks + turn - 1, *bounds[turn - 1])
-        self._chunks += len(bounds)
+    def _pass_through(self, length: int, most: int, put: Stage[Span], read: Stage[Span]) -> None:
+        spans = [(first, min(first + most, length)) for first in range(0, length, most)]
+        self._chunks = pass_through(spans, (put, read), self._chunks)
 
 
 def exchange_through(shards: SharedShards, model: nn.Module) -> None:

@@ -17,9 +17,8 @@ from typing_extensions import override
 
 from trainmaster_trainer.collectives.reducer import Reducer, size_of
 from trainmaster_trainer.collectives.ring import cut
-from trainmaster_trainer.collectives.slots import Kind, Slots
+from trainmaster_trainer.collectives.slots import Kind, Slots, pass_through
 
-Stage = Callable[[int, Tensor], None]
 Finish = Callable[[Tensor], object]
 SMALL = 1 << 15  # bytes: below, a second wait costs more than adding up in every rank
 _TWO = 2
@@ -35,7 +34,7 @@ class SharedMemory(Reducer):
         self._slots = slots
         self._ranks = slots.ranks
         self._place = slots.ranks.index(slots.rank)
-        self._chunks = 0  # since the beginning: chunk n is in slot n modulo their number, on every rank
+        self._chunks = 0  # since the beginning
 
     @override
     def sum(self, tensor: Tensor) -> None:
@@ -50,17 +49,9 @@ class SharedMemory(Reducer):
         size = size_of(tensor)
         direct = len(self._ranks) == _TWO or size <= SMALL
         add = partial(self._add if direct else self._add_part, finish)
-        self._pass_through(tensor, (self._put, add) if direct else (self._put, add, self._collect))
+        stages = (self._put, add) if direct else (self._put, add, self._collect)
+        self._chunks = pass_through(self._slots.chunks(tensor), stages, self._chunks)
         self._count(size, direct)
-
-    def _pass_through(self, tensor: Tensor, stages: Sequence[Stage]) -> None:
-        """Each chunk goes through the stages, one stage behind the chunk before it."""
-        chunks = self._slots.chunks(tensor)
-        for turn in range(len(chunks) + len(stages) - 1):
-            for behind, stage in enumerate(stages):
-                if 0 <= turn - behind < len(chunks):
-                    stage(self._chunks + turn - behind, chunks[turn - behind])
-        self._chunks += len(chunks)
 
     def _put(self, number: int, chunk: Tensor) -> None:
         self._slots.put(number, chunk, self._slots.peers)

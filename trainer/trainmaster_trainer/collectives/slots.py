@@ -9,10 +9,11 @@ Used by `shared.py` and `funnel.py`. All who share must agree on `Layout`.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -23,6 +24,9 @@ from trainmaster_trainer.group import Group
 from trainmaster_trainer.shared_memory import semaphores
 from trainmaster_trainer.shared_memory.segment import Segment
 from trainmaster_trainer.shared_memory.semaphores import Semaphore
+
+Chunk = TypeVar("Chunk")
+Stage = Callable[[int, Chunk], None]  # gets a chunk and its number
 
 
 class Kind(IntEnum):
@@ -133,6 +137,19 @@ class Slots:
             self._views[key] = list(area.chunk(self.layout.slots))
         view = self._views[key][number % self.layout.slots]
         return view if len(view) == len(like) else view[: len(like)]
+
+
+def pass_through(chunks: Sequence[Chunk], stages: Sequence[Stage[Chunk]], first: int) -> int:
+    """Each chunk goes through the stages, one stage behind the chunk before it; numbered from `first` on.
+
+    Gives the number of the next chunk: all ranks count them from the beginning, for chunk n is in slot n modulo the
+    number of slots.
+    """
+    for turn in range(len(chunks) + len(stages) - 1):
+        for behind, stage in enumerate(stages):
+            if 0 <= turn - behind < len(chunks):
+                stage(first + turn - behind, chunks[turn - behind])
+    return first + len(chunks)
 
 
 def share_slots(group: Group, name: str, ranks: Sequence[int], chunk: int = Layout.chunk) -> Slots | None:

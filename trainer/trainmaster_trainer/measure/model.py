@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from statistics import median
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor, nn
 from trainmaster.wire.measured import ModelFacts
 
 from trainmaster_trainer.answers import loss_of, make_model, make_optimizer
-from trainmaster_trainer.data import Batch, Batches, Share, part_of
+from trainmaster_trainer.data import Batch, Batches, Share
 from trainmaster_trainer.measure.layers import boundary_bytes, layers_of, size_of
 from trainmaster_trainer.numerics import Numerics
 from trainmaster_trainer.strategies.stages import blocks_of
@@ -27,7 +26,8 @@ def describe(task: Task, numerics: Numerics) -> ModelFacts:
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     samples = Batches(task.dataset(), _TRIED_SAMPLES, 1, 0, torch.device("cpu"))
     batch = samples.take(1, Share(0, 1))
-    kept = [_kept_bytes(task, model, part) for part in (batch, _first_half(batch))]
+    half = _TRIED_SAMPLES // 2
+    kept = _kept_bytes(task, model, batch) - _kept_bytes(task, model, batch.part(0, half))
     chain = layers_of(task, model)
     flowing = boundary_bytes(chain, batch.inputs)
     return ModelFacts(
@@ -39,7 +39,7 @@ def describe(task: Task, numerics: Numerics) -> ModelFacts:
         layers=max(1, len(blocks_of(chain))),
         samples=samples.count,
         sample_bytes=(size_of(batch.inputs) + size_of(batch.targets)) // _TRIED_SAMPLES,
-        activation_bytes=max(0, kept[0] - kept[1]) // (_TRIED_SAMPLES - _TRIED_SAMPLES // 2),
+        activation_bytes=max(0, kept) // (_TRIED_SAMPLES - half),
         boundary_bytes=int(median(flowing)) // _TRIED_SAMPLES if flowing else None,
     )
 
@@ -56,11 +56,6 @@ def _optimizer_bytes(task: Task, trained: list[nn.Parameter]) -> int:
     optimizer.step()
     kept = [value for value in optimizer.state[probe].values() if isinstance(value, Tensor) and value.numel() == _PROBE]
     return sum(size_of(value) for value in kept) * sum(parameter.numel() for parameter in trained) // _PROBE
-
-
-def _first_half(batch: Batch) -> Batch:
-    half = _TRIED_SAMPLES // 2
-    return replace(batch, inputs=part_of(batch.inputs, 0, half), targets=part_of(batch.targets, 0, half))
 
 
 def _kept_bytes(task: Task, model: nn.Module, batch: Batch) -> int:

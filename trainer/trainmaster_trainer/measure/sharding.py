@@ -18,6 +18,7 @@ from trainmaster.wire.measured import Exchange
 from trainmaster_trainer.collectives.choose import share_shards
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.measure.layers import size_of
+from trainmaster_trainer.strategies.fully_sharded import shard
 
 _LAYERS = 4
 _INSIDE = 4  # matrices in each, with their biases: about as many parameters as a transformer's block has
@@ -27,8 +28,6 @@ _ROUNDS = 7
 
 def measure_sharding(group: Group) -> list[Exchange]:
     """Seconds per layer of so many bytes. All ranks of the process group call it together, once."""
-    from trainmaster_trainer.strategies.fully_sharded import shard  # noqa: PLC0415 (half a second, in two processes)
-
     mesh = init_device_mesh("cpu", (group.world_size,))
     shards = share_shards(group, list(range(group.world_size)))
     found = []

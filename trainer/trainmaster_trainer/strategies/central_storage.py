@@ -31,8 +31,7 @@ from trainmaster_trainer.collectives.slots import share_slots
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
-from trainmaster_trainer.numerics import Numerics
-from trainmaster_trainer.strategies.strategy import Snapshots, Strategy, WholeModel, check_one_machine, check_options
+from trainmaster_trainer.strategies.strategy import Snapshots, WholeModel, check_one_machine, check_options
 from trainmaster_trainer.strategies.used import check_dense
 from trainmaster_trainer.task import Task
 
@@ -58,13 +57,6 @@ class CentralStorage(WholeModel):
         if group.is_first:
             self.make_optimizer(self._storage)
         self._wait_for_first()
-
-    @override
-    def use(self, numerics: Numerics) -> None:
-        if self.group.is_first:
-            super().use(numerics)
-        else:  # it has no optimizer, and hears of the loss scale
-            Strategy.use(self, numerics)
 
     @override
     def step(self, batch: Batch) -> Tensor | None:

@@ -77,10 +77,14 @@ class DataParallel(WholeModel):
 
     @override
     def step(self, batch: Batch) -> Tensor | None:
+        parts = batch.parts(self.numerics.micro_batch)
+        self._in_parts = len(parts) > 1
+        if self._in_parts and not self._looked:
+            self._look(parts)
         if self._rehearse:
-            self._rehearsal(batch)
+            self._rehearsal(parts[-1])
         try:
-            loss = self._train(batch)
+            loss = self.update(batch, batch.weight(self.group.world_size), self.replica.no_sync)
         except RuntimeError:
             if self.gradients.failure:  # which DDP shows as a type error of its own
                 raise self.gradients.failure from None
@@ -88,13 +92,6 @@ class DataParallel(WholeModel):
         self.gradients.stepped()
         self._equalize_buffers()
         return loss
-
-    def _train(self, batch: Batch) -> Tensor:
-        parts = batch.parts(self.numerics.micro_batch)
-        if len(parts) > 1 and not self._looked:
-            self._look(parts)
-        self._in_parts = len(parts) > 1
-        return self.update(batch, batch.weight(self.group.world_size), self.replica.no_sync)
 
     @override
     def check_gradients(self) -> None:
@@ -200,10 +197,7 @@ class DataParallel(WholeModel):
         unsorted buckets and end in other bits than one that never stopped.
         """
         before = Moment(self.model)
-        *others, last = batch.parts(self.numerics.micro_batch)
-        if others and not self._looked:
-            self._look([*others, last])
-        self.loss(last).backward()  # type: ignore[no-untyped-call]
+        self.loss(batch).backward()  # type: ignore[no-untyped-call]
         before.come_back()
         self.gradients.stepped()
         if self._remember:

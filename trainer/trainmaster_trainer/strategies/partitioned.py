@@ -22,13 +22,13 @@ from torch.distributed.tensor import DTensor, Replicate
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from trainmaster_trainer.answers import figures_of, loss_of, make_model, make_optimizer
+from trainmaster_trainer.answers import figures_of, make_model, make_optimizer
 from trainmaster_trainer.checkpoint.pieces import local, local_like, placed_like
 from trainmaster_trainer.checkpoint.state import ModelState, State, Whole
 from trainmaster_trainer.data import Batch
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
-from trainmaster_trainer.numerics import Numerics, squares_here
+from trainmaster_trainer.numerics import squares_here
 from trainmaster_trainer.rates import Rates
 from trainmaster_trainer.strategies.axes import Axes
 from trainmaster_trainer.strategies.strategy import Snapshots, Strategy
@@ -44,6 +44,7 @@ class Partitioned(Strategy):
     axes: Axes
     mesh: DeviceMesh
     optimizer: Optimizer
+    _state: ModelState
 
     @abstractmethod
     def divide(self, model: nn.Module) -> nn.Module:
@@ -73,20 +74,12 @@ class Partitioned(Strategy):
         self._peers = self._those_with_other_samples()
 
     @override
-    def use(self, numerics: Numerics) -> None:
-        super().use(numerics)
-        self._state.loss_scale = numerics.loss_scale
-
-    @override
     def step(self, batch: Batch) -> Tensor | None:
         self.share_buffers()
         self.optimizer.zero_grad()
-        loss = self.numerics.backward(batch, self._loss, batch.weight(self.axes.data * self.axes.sharded))
+        loss = self.numerics.backward(batch, self.loss, batch.weight(self.axes.data * self.axes.sharded))
         self.update(batch.fraction_done)
         return loss
-
-    def _loss(self, batch: Batch) -> Tensor:
-        return loss_of(self.task, self.model(batch.inputs), batch.targets)
 
     def update(self, fraction_done: float) -> None:
         """An optimizer step with the gradients that there are, at the task's learning rate for this moment."""

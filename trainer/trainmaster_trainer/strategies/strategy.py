@@ -63,6 +63,7 @@ class Strategy(ABC):
     group: Group
     model: nn.Module  # what this rank has of it
     numerics = Numerics()
+    _state: ModelState | None = None  # of a rank that has the model's parameters and their optimizer
     draws_as: int | None = None
     """The rank whose random numbers this rank draws, where several compute the same activations; None: its own."""
 
@@ -78,6 +79,12 @@ class Strategy(ABC):
         """Compute like this from now on."""
         self.numerics = numerics
         numerics.attach(self.model, self.group.device)
+        if self._state:
+            self._state.loss_scale = numerics.loss_scale
+
+    def loss(self, batch: Batch) -> Tensor:
+        """The mean over a batch, or over a part of one."""
+        return loss_of(self.task, self.model(batch.inputs), batch.targets)
 
     @abstractmethod
     def step(self, batch: Batch) -> Tensor | None:
@@ -116,6 +123,7 @@ class WholeModel(Strategy):
     """Shared by the strategies that keep a whole model and its optimizer on every rank."""
 
     optimizer: Optimizer
+    _state: ModelState
     settles: ClassVar[bool] = False  # nothing but an optimizer's step changes parameters and what belongs to them
 
     def build(self, task: Task, group: Group) -> None:
@@ -125,11 +133,6 @@ class WholeModel(Strategy):
         self.make_optimizer(self.model)
         self._gradients_ready = 0.0
         self._note_when_gradients_are_ready()
-
-    @override
-    def use(self, numerics: Numerics) -> None:
-        super().use(numerics)
-        self._state.loss_scale = numerics.loss_scale
 
     def make_optimizer(self, model: nn.Module) -> None:
         """The task's, over `model`; both together are the state."""
@@ -148,10 +151,6 @@ class WholeModel(Strategy):
         self.check_gradients()
         self.numerics.take_step(self.optimizer)
         return loss
-
-    def loss(self, batch: Batch) -> Tensor:
-        """The mean over a batch, or over a part of one."""
-        return loss_of(self.task, self.model(batch.inputs), batch.targets)
 
     def check_gradients(self) -> None:
         """Called between the backward pass and the optimizer's step; whoever has doubts raises."""

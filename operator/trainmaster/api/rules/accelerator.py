@@ -9,10 +9,11 @@ from trainmaster.api.rules.rule import Rule
 from trainmaster.api.rules.strategy import CEL_PLAIN_SUMS, WHOLE_MODELS, plain_sums
 
 _SPEC = ("spec",)
-_CEL_TPU = f"(has(self.workers.accelerator) && self.workers.accelerator == '{TPU}')"
+CEL_TPU = f"(has(self.workers.accelerator) && self.workers.accelerator == '{TPU}')"
 
 
-def _on_tpu(spec: Any) -> bool:
+def on_tpu(spec: Any) -> bool:
+    """Whether the workers have TPUs."""
     return bool(spec.workers.accelerator == TPU)
 
 
@@ -21,8 +22,8 @@ RULES = (
         name="tpu-type",
         where=_SPEC,
         field="workers.accelerator",
-        cel=f"!{_CEL_TPU} || self.strategy.type in {list(WHOLE_MODELS)}",
-        holds=lambda spec: not _on_tpu(spec) or spec.strategy.type in WHOLE_MODELS,
+        cel=f"!{CEL_TPU} || self.strategy.type in {list(WHOLE_MODELS)}",
+        holds=lambda spec: not on_tpu(spec) or spec.strategy.type in WHOLE_MODELS,
         message=f"accelerator tpu trains {', '.join(WHOLE_MODELS)}",
         cure="Choose one of these types, or remove accelerator",
     ),
@@ -30,8 +31,8 @@ RULES = (
         name="tpu-plain",
         where=_SPEC,
         field="workers.accelerator",
-        cel=f"!{_CEL_TPU} || (!self.reproducible && {CEL_PLAIN_SUMS})",
-        holds=lambda spec: not _on_tpu(spec) or (not spec.reproducible and plain_sums(spec)),
+        cel=f"!{CEL_TPU} || (!self.reproducible && {CEL_PLAIN_SUMS})",
+        holds=lambda spec: not on_tpu(spec) or (not spec.reproducible and plain_sums(spec)),
         message="on TPUs XLA itself adds up, without compression, reproducible or another algorithm than Native",
         cure="Remove these, or remove accelerator",
     ),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainmaster.api.replicas import TPU
+from trainmaster.api.rules.accelerator import CEL_TPU, on_tpu
 from trainmaster.api.rules.rule import Rule
+from trainmaster.api.rules.strategy import OWN_EXCHANGE
 
 _TRAINING = ("spec.training",)
 _SPEC = ("spec",)
 _ON_THEIR_OWN = ("LocalSGD", "ParameterServer", "Gossip")
-_REMEMBER = ("INT8", "PowerSGD", "TopK")
 _CEL_SYNC = "(has(self.strategy.parameterServer) && self.strategy.parameterServer.update == 'Sync')"
 _CEL_SERVERS = "(has(self.parameterServers) ? self.parameterServers.replicas : 1)"
 
@@ -83,9 +83,8 @@ RULES = (
         name="parts-tpu",
         where=_SPEC,
         field="training.microBatchSize",
-        cel="!has(self.training.microBatchSize) || !has(self.workers.accelerator)"
-        f" || self.workers.accelerator != '{TPU}'",
-        holds=lambda spec: spec.training.micro_batch_size is None or spec.workers.accelerator != TPU,
+        cel=f"!has(self.training.microBatchSize) || !{CEL_TPU}",
+        holds=lambda spec: spec.training.micro_batch_size is None or not on_tpu(spec),
         message="on TPUs the whole share of a batch is computed at once",
         cure="Remove microBatchSize, and use more workers or a smaller globalBatchSize",
     ),
@@ -103,19 +102,18 @@ RULES = (
         name="fp16-compression",
         where=_SPEC,
         field="training.precision",
-        cel=f"self.training.precision != 'FP16' || !(self.strategy.compression in {list(_REMEMBER)})",
-        holds=lambda spec: spec.training.precision != "FP16" or spec.strategy.compression not in _REMEMBER,
+        cel=f"self.training.precision != 'FP16' || !(self.strategy.compression in {list(OWN_EXCHANGE)})",
+        holds=lambda spec: spec.training.precision != "FP16" or spec.strategy.compression not in OWN_EXCHANGE,
         message="precision FP16 finds its loss scale by gradients that overflow,"
-        f" which compression {', '.join(_REMEMBER)} cannot send",
+        f" which compression {', '.join(OWN_EXCHANGE)} cannot send",
         cure="Set precision or compression to BF16",
     ),
     Rule(
         name="fp16-tpu",
         where=_SPEC,
         field="training.precision",
-        cel="self.training.precision != 'FP16' || !has(self.workers.accelerator)"
-        f" || self.workers.accelerator != '{TPU}'",
-        holds=lambda spec: spec.training.precision != "FP16" or spec.workers.accelerator != TPU,
+        cel=f"self.training.precision != 'FP16' || !{CEL_TPU}",
+        holds=lambda spec: spec.training.precision != "FP16" or not on_tpu(spec),
         message="TPUs compute in BF16, not in FP16",
         cure="Set precision to BF16",
     ),

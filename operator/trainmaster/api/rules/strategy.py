@@ -14,7 +14,7 @@ _ONE_MACHINE = ("OneDevice", "Mirrored", "CentralStorage")
 _MANY_RANKS = ("Gossip", "Pipeline", "Tensor")
 _MANY = 2
 _COMPRESSES = ("Mirrored", "AllReduce", "ParameterServer", "LocalSGD")
-_OWN_EXCHANGE = ("INT8", "PowerSGD", "TopK")
+OWN_EXCHANGE = ("INT8", "PowerSGD", "TopK")
 _ONE_COPY = ("Pipeline", "Tensor")
 
 CEL_RANKS_EACH = (
@@ -91,15 +91,15 @@ def _native_only(attribute: str, choice: str, strategy_type: str) -> Rule:
 
     def holds(strategy: Any) -> bool:
         options = member(strategy, alias)
-        return strategy.compression not in _OWN_EXCHANGE or options is None or getattr(options, choice) == "Native"
+        return strategy.compression not in OWN_EXCHANGE or options is None or getattr(options, choice) == "Native"
 
     return Rule(
         name=f"compression-{choice}",
         where=_STRATEGY,
         field="compression",
-        cel=f"!(self.compression in {list(_OWN_EXCHANGE)}) || !has(self.{alias}) || self.{alias}.{choice} == 'Native'",
+        cel=f"!(self.compression in {list(OWN_EXCHANGE)}) || !has(self.{alias}) || self.{alias}.{choice} == 'Native'",
         holds=holds,
-        message=f"compression {', '.join(_OWN_EXCHANGE)} bring an exchange of their own"
+        message=f"compression {', '.join(OWN_EXCHANGE)} bring an exchange of their own"
         f" and go with {strategy_type}'s {choice} Native only",
         cure=f"Set compression to BF16, or {alias}.{choice} to Native",
     )
