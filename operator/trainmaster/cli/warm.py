@@ -43,5 +43,5 @@ def _start(socket: Path, log: Path) -> "subprocess.Popen[bytes]":
             stdout=output,
             stderr=output,
             start_new_session=True,  # Ctrl-C in the terminal is not for it
-            env={**os.environ, names.ENV_PARENT_PID: str(os.getpid())},
+            env={**names.WARM_ENVIRONMENT, **os.environ, names.ENV_PARENT_PID: str(os.getpid())},
         )

@@ -44,6 +44,10 @@ ENV_PARENT_PID = "TRAINMASTER_PARENT_PID"  # local hand only: when this process 
 ENV_GRACE = "TRAINMASTER_GRACE_SECONDS"  # what ranks get between SIGTERM and SIGKILL when the agent itself must go
 ENV_PRELOAD = "TRAINMASTER_PRELOAD"  # more modules for the warm parent to import, comma separated
 
+# Of the warm parent, unless the user sets it: malloc asks the kernel for pages of 2 MiB. Its heap is that of every rank
+# forked from it, and a fork or the end of a rank takes about as long as there are pages to go through.
+WARM_ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+
 ENV_FAULTS = "TRAINMASTER_FAULTS"  # local hand only: the folder of wire.faults; unset: none
 
 # The agent writes these for a rank beside the usual torchrun variables.

@@ -18,6 +18,8 @@ import sys
 import time
 from typing import Any, Callable, Dict, Optional, Sequence
 
+from trainmaster.wire import names
+
 from trainmaster_trainer.agent import process
 from trainmaster_trainer.agent.channel import Channel
 from trainmaster_trainer.agent.reactor import Reactor
@@ -123,7 +125,8 @@ class Parent:
             arguments.append("--bare")
         # Its stdout is not the ranks' (theirs come through pipes): what imports print belongs to the log.
         actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), (os.POSIX_SPAWN_DUP2, 2, 1)]
-        self._pid = os.posix_spawn(sys.executable, arguments, os.environ, file_actions=actions, setsid=True)
+        environment = {**names.WARM_ENVIRONMENT, **os.environ}
+        self._pid = os.posix_spawn(sys.executable, arguments, environment, file_actions=actions, setsid=True)
         theirs.close()
         self._use(ours)
 
