@@ -48,7 +48,8 @@ class Children:
             OSError: there can be no new process.
         """
         self._last_start = time.monotonic()
-        pid, rest = self._send_one(message, descriptors), None
+        # Those that stand by are for ranks: a store needs nothing of what they have rehearsed.
+        pid, rest = self._send_one(message, descriptors) if message["start"] == "rank" else None, None
         if pid is None and process.threads() > 1:
             pid = _spawn(message, descriptors)
         elif pid is None:

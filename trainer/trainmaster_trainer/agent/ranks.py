@@ -71,9 +71,7 @@ class Ranks(parent.Listener):
         self._reactor = reactor
         self._output = output
         self._emit = emit
-        # The first worker's agent also serves the store.
-        processes = settings.ranks + (1 if settings.role == names.WORKER and settings.index == 0 else 0)
-        self._parent = parent.Parent(reactor, self, settings.warm_socket, processes, output.say)
+        self._parent = parent.Parent(reactor, self, settings.warm_socket, settings.ranks, output.say)
         self._store = store.StoreKeeper(settings, self.offer, self._parent)
         self._interface = rendezvous.interface_of(settings.address)
         self._identities = itertools.count(1)
@@ -206,10 +204,11 @@ class Ranks(parent.Listener):
         missing = [*wanted.numbers]
         try:
             self.files.begin(wanted.attempt, wanted.numbers, codec.encode(wanted.roster))
-            agent_store = self._store.serve(wanted.roster, next(self._identities))
+            agent_store = self._store.by_agent()
             while missing:
                 self._launch_rank(wanted, missing[0], agent_store)
                 missing.pop(0)
+            self._store.serve(wanted.roster, next(self._identities))
         except OSError as error:  # no space for files, no descriptors left
             self._fail(wanted, missing, {"failure": f"the rank could not be started: {error}"})
 

@@ -57,19 +57,26 @@ class StoreKeeper:
         host = next((member for member in roster.members if member.role == names.WORKER), roster.members[0])
         return (host.role, host.index) != (self._settings.role, self._settings.index)
 
-    def serve(self, roster: Roster, identity: int) -> bool:
-        """Have the store served if the ranks meet here. False: rank 0 must open it itself."""
+    def by_agent(self) -> bool:
+        """Whether an agent serves the store, this one or another. False: rank 0 must open it itself."""
+        store = self._store
+        if store is not None and not self._parent.stores:
+            store.close_listener()
+            return store.pid is not None
+        return True
+
+    def serve(self, roster: Roster, identity: int) -> None:
+        """Have the store served, if the ranks meet here and it is not served already.
+
+        After the ranks were started: they have some 10 ms to do before they miss it, and its socket listens.
+        """
         store = self._store
         if store is None or store.listener is None:
-            return True  # another agent's affair, or served already
-        if not self._parent.stores:
-            store.close_listener()
-            return False
+            return
         store.identity = identity
         host, port = roster.rendezvous_address, roster.rendezvous.port
         request = {"start": "store", "id": identity, "host": host, "port": port, "world_size": roster.world_size}
         self._parent.start(request, [store.listener.fileno()])
-        return True
 
     def drop(self) -> None:
         """End the store, if there is one."""
