@@ -25,6 +25,8 @@ from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.settings import Settings
 
 RESULT_TIMEOUT = timedelta(days=1)
+_LENGTH = 8  # bytes that say how long a text is
+_PAGE = 1024  # bytes of a text that travel with its length; the rest, if any, in a second round
 
 
 @dataclass(frozen=True)
@@ -54,26 +56,29 @@ class Group:
         """The JSON values of all ranks, in the order of ranks, on every rank."""
         data = _to_bytes(value)
         if self.world_size == 1:
-            return [_from_bytes(data)]
-        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.world_size)]
-        dist.all_gather(sizes, torch.tensor([len(data)]))
-        longest = int(max(sizes))
-        padded = torch.zeros(longest, dtype=torch.uint8)
-        padded[: len(data)] = data
-        pages = [torch.zeros(longest, dtype=torch.uint8) for _ in sizes]
-        dist.all_gather(pages, padded)
-        return [_from_bytes(page[: int(size)]) for page, size in zip(pages, sizes, strict=True)]
+            return [json.loads(data)]
+        texts = self._gather_pages(data, _PAGE)
+        longest = max(map(_length, texts))
+        if longest > _PAGE:
+            texts = self._gather_pages(data, longest)
+        return [_from_page(text) for text in texts]
+
+    def _gather_pages(self, data: bytes, room: int) -> list[Tensor]:
+        pages = [torch.empty(_LENGTH + room, dtype=torch.uint8) for _ in range(self.world_size)]
+        dist.all_gather(pages, _to_page(data, room))
+        return pages
 
     def broadcast(self, value: Any, source: int = 0) -> Any:
         """The JSON value that rank `source` has, on every rank. The others' own values do not matter."""
         data = _to_bytes(value)
         if self.world_size == 1:
-            return _from_bytes(data)
-        size = torch.tensor([len(data)])
-        dist.broadcast(size, source)
-        page = data if self.rank == source else torch.zeros(int(size), dtype=torch.uint8)
+            return json.loads(data)
+        page = _to_page(data, _PAGE)
         dist.broadcast(page, source)
-        return _from_bytes(page)
+        if (length := _length(page)) > _PAGE:
+            page = _to_page(data, length)
+            dist.broadcast(page, source)
+        return _from_page(page)
 
     def broadcast_tensor(self, tensor: Tensor, source: int) -> None:
         """Replace a contiguous CPU tensor by that of rank `source`, in place."""
@@ -94,12 +99,22 @@ class Group:
         return result
 
 
-def _to_bytes(value: Any) -> Tensor:
-    return torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)
+def _to_bytes(value: Any) -> bytes:
+    return json.dumps(value).encode()
 
 
-def _from_bytes(data: Tensor) -> Any:
-    return json.loads(data.numpy().tobytes())
+def _to_page(data: bytes, room: int) -> Tensor:
+    """The length, and as much of the text as there is room for."""
+    page = len(data).to_bytes(_LENGTH, "little") + data[:room].ljust(room, b"\0")
+    return torch.frombuffer(bytearray(page), dtype=torch.uint8)
+
+
+def _length(page: Tensor) -> int:
+    return int.from_bytes(page[:_LENGTH].numpy().tobytes(), "little")
+
+
+def _from_page(page: Tensor) -> Any:
+    return json.loads(page[_LENGTH : _LENGTH + _length(page)].numpy().tobytes())
 
 
 def choose_device(settings: Settings) -> torch.device:

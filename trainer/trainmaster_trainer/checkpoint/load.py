@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from trainmaster_trainer.checkpoint.layout import saved_steps, step_folder
-from trainmaster_trainer.checkpoint.manifest import Manifest, read_manifest, whole
+from trainmaster_trainer.checkpoint.manifest import Manifest, has_manifest, read_manifest, whole
 from trainmaster_trainer.checkpoint.shard import CorruptCheckpointError, TensorRecord, read_shard
 from trainmaster_trainer.checkpoint.state import Shapes, State, check_same_model
 
@@ -58,12 +58,7 @@ def newest(folder: Path, expected: Shapes, below: int | None = None) -> Loaded |
 
 def newest_step(folder: Path) -> int:
     """The newest step in a folder whose manifest is whole, 0 where there is none: a look, not a verification."""
-    for step in saved_steps(folder):
-        try:
-            return read_manifest(step_folder(folder, step), step).step
-        except CorruptCheckpointError:
-            continue
-    return 0
+    return next((step for step in saved_steps(folder) if has_manifest(step_folder(folder, step), step)), 0)
 
 
 def read(folder: Path, step: int, expected: Shapes | None = None) -> Loaded:

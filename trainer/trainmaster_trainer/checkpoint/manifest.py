@@ -11,7 +11,8 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -100,24 +101,44 @@ def read_manifest(folder: Path, step: int) -> Manifest:
     Raises:
         CorruptCheckpointError: says what is wrong.
     """
-    path = folder / MANIFEST
-    try:
-        with open_regular(path) as descriptor, os.fdopen(os.dup(descriptor), "rb") as file:
-            text = file.read(MAX_MANIFEST)
-        plain = json.loads(text)
-        claimed = plain.pop("digest")
-        if claimed != _digest(plain):
-            raise CorruptCheckpointError(f"{MANIFEST} does not have the SHA-256 that it names: its content has changed")
+    with _its_own_error():
+        text, plain = _read(folder / MANIFEST)
         manifest = codec.from_plain(Manifest, plain)
-    except OSError as error:
-        raise CorruptCheckpointError(f"{MANIFEST} cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
-        raise CorruptCheckpointError(f"{MANIFEST} is not a manifest: {error}") from None
     _verify(manifest, step)
     if manifest.encode() != text:
         # 1e-08 and 1E-08 are the same number, but only one of them was written.
         raise CorruptCheckpointError(f"{MANIFEST} is not as it was written: its content has changed")
     return manifest
+
+
+def has_manifest(folder: Path, step: int) -> bool:
+    """Whether the manifest of that step is there and unchanged: a look, at a third of the cost of reading it."""
+    try:
+        with _its_own_error():
+            return bool(_read(folder / MANIFEST)[1]["step"] == step)
+    except CorruptCheckpointError:
+        return False
+
+
+def _read(path: Path) -> tuple[bytes, dict[str, Any]]:
+    """The text, and what it says but for its digest."""
+    with open_regular(path) as descriptor, os.fdopen(os.dup(descriptor), "rb") as file:
+        text = file.read(MAX_MANIFEST)
+    plain: dict[str, Any] = json.loads(text)
+    claimed = plain.pop("digest")
+    if claimed != _digest(plain):
+        raise CorruptCheckpointError(f"{MANIFEST} does not have the SHA-256 that it names: its content has changed")
+    return text, plain
+
+
+@contextmanager
+def _its_own_error() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CorruptCheckpointError(f"{MANIFEST} cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        raise CorruptCheckpointError(f"{MANIFEST} is not a manifest: {error}") from None
 
 
 def _verify(manifest: Manifest, step: int) -> None:
