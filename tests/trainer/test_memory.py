@@ -14,6 +14,7 @@ import pytest
 import torch
 from trainmaster.wire import names
 from trainmaster_trainer.checkpoint.lineage import Lineage
+from trainmaster_trainer.checkpoint.parts import cut, join
 from trainmaster_trainer.checkpoint.recall import Held, choose
 from trainmaster_trainer.checkpoint.slot import Layout, Slot, SlotError, look
 
@@ -214,6 +215,11 @@ def test_a_damaged_slot_is_no_snapshot(tmp_path: Path, harm: str) -> None:
         look(path)
 
 
+def half(step: int, rank: int, world_size: int = 2) -> Held:
+    """What the first or second rank of a pod of two has kept."""
+    return Held(step, 1, rank, world_size, True, rank, 2)
+
+
 @pytest.mark.parametrize(
     ("held", "chosen"),
     [
@@ -227,6 +233,13 @@ def test_a_damaged_slot_is_no_snapshot(tmp_path: Path, harm: str) -> None:
         ([[Held(6, 1, 0, 2, True), Held(5, 1, 0, 2, True)], [Held(5, 1, 1, 2, True)]], (5, 1)),
         ([[Held(9, 1, 0, 2, True), Held(8, 1, 0, 2, True), Held(2, 1, 0, 2, True)], [Held(2, 1, 1, 2, True)]], (9, 1)),
         ([[Held(5, 2, 0, 1, True), Held(5, 3, 0, 1, True), Held(4, 4, 0, 1, True)]], (5, 3)),
+        # Two ranks in one pod, with half of the state each.
+        ([[half(6, 0), half(5, 0), half(5, 1), half(4, 1)]] * 2, (5, 1)),
+        ([[half(6, 0), half(5, 0), half(4, 1)]] * 2, None),
+        # Of a pod with two ranks and one with one, the first has been replaced: all is in the other.
+        ([[], [], [Held(5, 1, 2, 3, True)]], (5, 1)),
+        ([[half(5, 0, 3), half(5, 1, 3)], [half(5, 0, 3), half(5, 1, 3)], []], (5, 1)),
+        ([[half(5, 0, 3)], [half(5, 0, 3)], []], None),
     ],
 )
 def test_what_the_group_can_restore(held: list[list[Held]], chosen: tuple[int, int] | None) -> None:
@@ -242,3 +255,32 @@ def test_the_lineage_knows_what_was_given_up() -> None:
     assert not later.holds(2, 40)
     assert later.holds(1, 30)
     assert later.resumed == {1: 0, 4: 30}
+
+
+def test_ranks_of_one_replica_keep_one_state_among_them(new_job: NewJob) -> None:
+    """Two ranks in a pod have half of it each; in pods of their own, all of it."""
+    plan = {"steps": 200, "arguments": {"seconds": 0.005, "width": 4096}, "task": "small_tasks:LineWithAdam"}
+    sizes = {}
+    for ranks_per_pod in (1, 2):
+        job = remembering(new_job(f"pods-of-{ranks_per_pod}", **plan, **RARE))
+        running = job.start(2, ranks_per_pod=ranks_per_pod)
+        running.reach(4)
+        running.kill()
+        sizes[ranks_per_pod] = [look(path).layout for path in (job.folder / "memory-0").iterdir()]
+    (alone, *_), (half, *_) = sizes[1], sizes[2]
+    assert (alone.parts, half.parts) == (1, 2)
+    assert alone.shapes("model/") == half.shapes("model/")
+    weight = next(name for name in alone.tensors if name.startswith("model/") and name.endswith("weight"))
+    assert torch.Size(half.tensors[weight].shape).numel() * 2 == torch.Size(alone.tensors[weight].shape).numel()
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (5000,), (2, 700), (7, 300), (1, 4000), (40, 41, 3)])
+@pytest.mark.parametrize("parts", [1, 2, 3, 8])
+def test_the_parts_of_a_tensor_are_the_whole_of_it(shape: tuple[int, ...], parts: int) -> None:
+    whole = torch.randn(shape)
+    cuts = [cut({"a": whole}, part, parts) for part in range(parts)]
+    how = cuts[0][1].get("a")
+    assert torch.equal(join([views["a"] for views, _ in cuts], how), whole)
+    if how:
+        assert sum(views["a"].numel() for views, _ in cuts) == whole.numel()
+        assert {one["a"].whole(tuple(views["a"].shape)) for views, one in cuts} == {shape}

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import json
 import math
+import types
 import typing
 from typing import Any, Dict, Mapping, Tuple, Type, TypeVar, Union
 
@@ -85,6 +86,9 @@ def from_plain(kind: Type[T], plain: Any) -> T:
 _HINTS: Dict[type, Dict[str, Any]] = {}
 
 
+_UNIONS = (Union, getattr(types, "UnionType", Union))  # the latter is how `X | None` is seen, where Python knows it
+
+
 def _hints(kind: type) -> Dict[str, Any]:
     if kind not in _HINTS:
         _HINTS[kind] = typing.get_type_hints(kind)
@@ -95,7 +99,7 @@ def _convert(kind: Any, plain: Any, where: str) -> Any:
     origin = typing.get_origin(kind)
     if kind is Any:
         return plain
-    if origin is Union:
+    if origin in _UNIONS:
         return _convert_optional(kind, plain, where)
     if origin is tuple:
         return _convert_tuple(kind, plain, where)

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from trainmaster_trainer import randomness
+from trainmaster_trainer.checkpoint.parts import Cut, cut
 from trainmaster_trainer.checkpoint.slot import Layout, Slot, size, step_of
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
@@ -50,9 +51,13 @@ class Memory:
         self._settings, self._group, self._strategy = settings, group, strategy
         self._folder = settings.memory
         self._fixed = bool(asked)
+        # Ranks that all have the same keep one snapshot in each replica, together.
+        alike = strategy.snapshots is Snapshots.REPLICATED
+        self._part, self._parts = (settings.local_rank, settings.local_world_size) if alike else (0, 1)
         self._slots: list[Slot] = []
         self._old: list[Path] = []
         self._heirlooms: list[Path] = []  # files of this rank that slots may take over, the least worth first
+        self._cuts: dict[str, Cut] = {}
         self._kept = 0
         self.every = asked or 1
         self.seconds = 0.0  # what the last snapshot took
@@ -78,7 +83,8 @@ class Memory:
         """Take a snapshot. All ranks call it after the same steps. `pending`: losses that no file has yet, [n, 4]."""
         began = time.perf_counter()
         state = self._strategy.local_state()
-        tensors = {**state.tensors, PENDING: pending}
+        tensors, self._cuts = cut(state.tensors, self._part, self._parts)
+        tensors[PENDING] = pending
         tensors.update({RNG + name: generator for name, generator in randomness.capture_quickly().items()})
         scalars = json.dumps(state.scalars).encode()
         if not self._slots:
@@ -149,8 +155,12 @@ class Memory:
         path = (self._folder or Path()) / f"{settings.run_key}.rank-{settings.rank}.slot-{number}"
         path.unlink(missing_ok=True)
         replicated = self._strategy.snapshots is Snapshots.REPLICATED
-        owner = Layout(settings.job_uid, settings.attempt, settings.rank, settings.world_size, replicated, {})
-        return Slot(path, owner, tensors, room, self._heirlooms.pop(0) if self._heirlooms else None)
+        owner = Layout(
+            settings.job_uid, settings.attempt, settings.rank, settings.world_size, replicated, {},
+            self._part, self._parts,
+        )  # fmt: skip
+        heir_to = self._heirlooms.pop(0) if self._heirlooms else None
+        return Slot(path, owner, tensors, room, heir_to=heir_to, cuts=self._cuts)
 
     def _ready(self, tensors: Mapping[str, Tensor], scalars: bytes) -> bool:
         """The next slot fits, perhaps after it was made anew: an optimizer may come to keep more."""

@@ -7,7 +7,7 @@ Where ranks split the model, each needs its own, of the same step. Called by `re
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ from torch import Tensor
 
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.memory import PENDING, RNG
-from trainmaster_trainer.checkpoint.slot import SlotError, Snapshot, look
+from trainmaster_trainer.checkpoint.parts import join
+from trainmaster_trainer.checkpoint.slot import Layout, SlotError, Snapshot, look
 from trainmaster_trainer.checkpoint.state import MODEL, Shapes, State, dtype_name
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
@@ -45,7 +46,7 @@ def recall(settings: Settings, group: Group, expected: Shapes, lineage: Lineage,
     key = choose(held)
     if key is None or key[0] < newer_than:
         return None
-    part = _load(_of(key, mine, settings), settings)
+    part = _load([one for one in mine if (one.step, one.layout.attempt) == key], settings)
     pending = _pending(key, mine, held, group.rank)
     missing = int(group.sum(torch.tensor([int(part is None)]))[0])
     if part is not None and not missing:
@@ -63,11 +64,20 @@ class Held:
     rank: int
     world_size: int
     replicated: bool
+    part: int = 0
+    parts: int = 1
+
+    @property
+    def key(self) -> Key:
+        """The newest is the largest."""
+        return self.step, self.attempt
 
 
-def _row(snapshot: Snapshot) -> tuple[int, int, int, int, bool]:
+def _row(snapshot: Snapshot) -> tuple[int, int, int, int, bool, int, int]:
     layout = snapshot.layout
-    return snapshot.step, layout.attempt, layout.rank, layout.world_size, layout.replicated
+    return (
+        snapshot.step, layout.attempt, layout.rank, layout.world_size, layout.replicated, layout.part, layout.parts,
+    )  # fmt: skip
 
 
 def choose(held: list[list[Held]]) -> Key | None:
@@ -76,17 +86,26 @@ def choose(held: list[list[Held]]) -> Key | None:
     A state that every rank wrote itself comes before one that is newer by a single snapshot and has to be passed on:
     with it, random numbers and losses are those of every rank too.
     """
-    keys = sorted({(one.step, one.attempt) for rows in held for one in rows}, reverse=True)
+    keys = sorted({one.key for rows in held for one in rows}, reverse=True)
     complete = [key for key in keys if all(_wrote(rank, key, rows, len(held)) for rank, rows in enumerate(held))]
-    passable = {(one.step, one.attempt) for rows in held for one in rows if one.replicated}
-    replicated = [key for key in keys if key in passable]
+    replicated = [key for key in keys if any(_is_passable(key, rows) for rows in held)]
     if complete and len([key for key in replicated if key > complete[0]]) <= 1:
         return complete[0]
     return max([*complete, *replicated], default=None)
 
 
 def _wrote(rank: int, key: Key, rows: list[Held], world_size: int) -> bool:
-    return any((one.step, one.attempt, one.rank, one.world_size) == (*key, rank, world_size) for one in rows)
+    own = [one for one in rows if (*one.key, one.rank, one.world_size) == (*key, rank, world_size)]
+    return bool(own) and (own[0].parts == 1 or _is_passable(key, rows))
+
+
+def _is_passable(key: Key, rows: Iterable[Held]) -> bool:
+    """Whether a folder has all of a state that any rank can go on from."""
+    return _is_whole([one for one in rows if one.key == key and one.replicated])
+
+
+def _is_whole(found: Sequence[Held | Layout]) -> bool:
+    return bool(found) and {one.part for one in found} == set(range(found[0].parts))
 
 
 def find(folder: Path, job: str, expected: Shapes, lineage: Lineage) -> list[Snapshot]:
@@ -112,13 +131,6 @@ def _is_sound(snapshot: Snapshot) -> bool:
         return False
 
 
-def _of(key: Key, mine: Iterable[Snapshot], settings: Settings) -> Snapshot | None:
-    """The rank's own snapshot, or that of a neighbour who has the same model."""
-    fitting = [one for one in mine if (one.step, one.layout.attempt) == key]
-    own = [one for one in fitting if _is_own(one, settings)]
-    return next(iter(own or [one for one in fitting if one.layout.replicated]), None)
-
-
 def _is_own(one: Snapshot, settings: Settings) -> bool:
     return (one.layout.rank, one.layout.world_size) == (settings.rank, settings.world_size)
 
@@ -138,12 +150,29 @@ class _Part:
         return Recalled(key[0], key[1], State(state, self.scalars), rng, pending, holder)
 
 
-def _load(snapshot: Snapshot | None, settings: Settings) -> _Part | None:
+def _load(fitting: list[Snapshot], settings: Settings) -> _Part | None:
+    """The rank's own snapshot, or what its neighbours have of the same model; all parts of it together."""
+    own = [one for one in fitting if _is_own(one, settings)]
+    alike = sorted((one for one in fitting if one.layout.replicated), key=lambda one: one.layout.part)
     try:
-        return _Part(*snapshot.load(), _is_own(snapshot, settings)) if snapshot else None
+        if own and own[0].layout.parts == 1:
+            return _Part(*own[0].load(), own=True)
+        if not _is_whole([one.layout for one in alike]):
+            return None
+        return _join(alike, alike.index(own[0]) if own else None)
     except (OSError, SlotError) as error:
         log.warning("A snapshot in memory cannot be read: %s.", error)
         return None
+
+
+def _join(snapshots: list[Snapshot], own: int | None) -> _Part:
+    """One state out of those of all parts, in their order, with what is this rank's alone from its `own` one."""
+    loaded = [snapshot.load() for snapshot in snapshots]
+    tensors, scalars = loaded[own or 0]
+    for name, place in snapshots[0].layout.tensors.items():
+        if place.cut:
+            tensors[name] = join([views[name] for views, _ in loaded], place.cut)
+    return _Part(tensors, scalars, own is not None)
 
 
 def _pending(key: Key, mine: list[Snapshot], held: list[list[Held]], rank: int) -> tuple[Tensor, ...]:
@@ -151,14 +180,16 @@ def _pending(key: Key, mine: list[Snapshot], held: list[list[Held]], rank: int) 
     seen: dict[int, list[int]] = {}
     for viewer, rows in enumerate(held):
         for one in rows:
-            if (one.step, one.attempt) == key:
+            if one.key == key:
                 seen.setdefault(one.rank, []).append(viewer)
     here = {old for old, viewers in seen.items() if rank == (old if old in viewers else viewers[0])}
     found = []
     for snapshot in mine:
         if (snapshot.step, snapshot.layout.attempt) == key and snapshot.layout.rank in here:
             try:
-                found.append(snapshot.load()[0][PENDING])
+                found.append(
+                    snapshot.load()[0][PENDING].clone()
+                )  # a view would keep the whole file from being inherited
             except (OSError, SlotError, KeyError):
                 continue
     return tuple(found)

@@ -21,7 +21,7 @@ import struct
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,12 @@ from torch import Tensor
 from trainmaster.wire import codec
 
 from trainmaster_trainer.checkpoint.layout import open_regular
+from trainmaster_trainer.checkpoint.parts import Cut
 from trainmaster_trainer.checkpoint.state import Shapes, dtype_name
 
 Signature = tuple[tuple[str, torch.Size, torch.dtype], ...]
 _HEAD = struct.Struct("<8sQQQIQI")  # magic, mark, length of the layout, room for scalars, checksums and length
-_MAGIC = b"TMslot02"
+_MAGIC = b"TMslot03"
 _MARK = slice(8, 16)
 _PAGE = 4096
 _ALIGNED = 64
@@ -52,6 +53,7 @@ class Place:
     dtype: str
     shape: tuple[int, ...]
     start: int
+    cut: Cut | None = None  # what part of a larger one it is
 
 
 @dataclass(frozen=True)
@@ -64,26 +66,41 @@ class Layout:
     world_size: int
     replicated: bool  # any rank can go on from it
     tensors: dict[str, Place]
+    part: int = 0  # of a state that several ranks of one replica keep together (parts.py)
+    parts: int = 1
 
     def shapes(self, prefix: str) -> Shapes:
-        """Dtype and shape of the tensors whose names begin so."""
-        return {name: (at.dtype, at.shape) for name, at in self.tensors.items() if name.startswith(prefix)}
+        """Dtype and whole shape of the tensors whose names begin so."""
+        return {
+            name: (at.dtype, at.cut.whole(at.shape) if at.cut else at.shape)
+            for name, at in self.tensors.items()
+            if name.startswith(prefix)
+        }
 
 
 class Slot:
-    """Room for one snapshot, and the way to write it. `heir_to`: a file whose pages it takes over if it can.
+    """Room for one snapshot, and the way to write it.
+
+    `heir_to`: a file whose pages it takes over if it can. `cuts`: which of the tensors are parts of larger ones.
 
     Raises:
         OSError: there is not enough memory.
     """
 
     def __init__(
-        self, path: Path, owner: Layout, tensors: Mapping[str, Tensor], room: int, heir_to: Path | None = None
+        self,
+        path: Path,
+        owner: Layout,
+        tensors: Mapping[str, Tensor],
+        room: int,
+        *,
+        heir_to: Path | None = None,
+        cuts: Mapping[str, Cut] | None = None,
     ) -> None:
         self.path = path
         self.signature = signature(tensors)
-        places, length = _place(tensors)
-        layout = codec.encode(Layout(owner.job, owner.attempt, owner.rank, owner.world_size, owner.replicated, places))
+        places, length = _place(tensors, cuts or {})
+        layout = codec.encode(replace(owner, tensors=places))
         self._scalars = _PAGE + len(layout)
         self._room = room
         data = _round(self._scalars + room, _PAGE)
@@ -130,7 +147,29 @@ def signature(tensors: Mapping[str, Tensor]) -> Signature:
 
 def size(tensors: Mapping[str, Tensor], room: int) -> int:
     """About how many bytes a slot for these takes."""
-    return _place(tensors)[1] + room + 2 * _PAGE
+    return _place(tensors, {})[1] + room + 2 * _PAGE
+
+
+@dataclass(frozen=True)
+class Head:
+    """The numbers at the beginning of a file."""
+
+    mark: int
+    layout_length: int
+    room: int
+    layout_sum: int
+    length: int
+    scalars_sum: int
+
+    @property
+    def step(self) -> int:
+        """The step of the snapshot."""
+        return self.mark - 1
+
+    @property
+    def data(self) -> int:
+        """Where the tensors begin."""
+        return _round(_PAGE + self.layout_length + self.room, _PAGE)
 
 
 @dataclass(frozen=True)
@@ -138,8 +177,13 @@ class Snapshot:
     """A whole snapshot that lies in memory."""
 
     path: Path
-    step: int
+    head: Head
     layout: Layout
+
+    @property
+    def step(self) -> int:
+        """The step of the training after which it was taken."""
+        return self.head.step
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Tensors (views of private pages, good for as long as they are held) and scalars.
@@ -149,11 +193,11 @@ class Snapshot:
         """
         with open_regular(self.path) as descriptor:
             page = mmap.mmap(descriptor, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
-        head, layout, scalars = _read(page)
-        if layout != self.layout or head[1] != self.step + 1:
+        head, _, text = _read(page)
+        if head != self.head:
             raise SlotError("it has changed")
-        data = _round(_PAGE + head[2] + head[3], _PAGE)
-        return {name: _view(page, data, at) for name, at in layout.tensors.items()}, scalars
+        scalars: dict[str, Any] = json.loads(text)
+        return {name: _view(page, head.data, at) for name, at in self.layout.tensors.items()}, scalars
 
 
 def look(path: Path) -> Snapshot:
@@ -162,47 +206,51 @@ def look(path: Path) -> Snapshot:
     Raises:
         SlotError: no whole snapshot does.
     """
-    try:
-        with open_regular(path) as descriptor:
-            page = mmap.mmap(descriptor, 0, prot=mmap.PROT_READ)
-    except (OSError, ValueError) as error:
-        raise SlotError(str(error)) from None
-    with page:
+    with _map_to_read(path) as page:
         head, layout, _ = _read(page)
-        return Snapshot(path, head[1] - 1, layout)
-
-
-def _read(page: mmap.mmap) -> tuple[tuple[Any, ...], Layout, dict[str, Any]]:
-    if len(page) < _PAGE:
-        raise SlotError("it is too short")
-    head = _HEAD.unpack(page[: _HEAD.size])
-    magic, mark, layout_length, room, layout_sum, length, scalars_sum = head
-    if magic != _MAGIC or mark == 0:
-        raise SlotError("it was being written")
-    scalars_at = _PAGE + layout_length
-    layout_text, text = page[_PAGE:scalars_at], page[scalars_at : scalars_at + length]
-    if length > room or zlib.crc32(layout_text) != layout_sum or zlib.crc32(text) != scalars_sum:
-        raise SlotError("its content has changed")
     try:
-        layout = codec.decode(Layout, layout_text)
-        scalars: dict[str, Any] = json.loads(text)
+        return Snapshot(path, head, codec.decode(Layout, layout))
     except ValueError as error:
         raise SlotError(str(error)) from None
+
+
+def _map_to_read(path: Path) -> mmap.mmap:
+    try:
+        with open_regular(path) as descriptor:
+            return mmap.mmap(descriptor, 0, prot=mmap.PROT_READ)
+    except (OSError, ValueError) as error:
+        raise SlotError(str(error)) from None
+
+
+def _read(page: mmap.mmap) -> tuple[Head, bytes, bytes]:
+    """The head, and the texts of layout and scalars as they were written."""
+    if len(page) < _PAGE:
+        raise SlotError("it is too short")
+    magic, *numbers = _HEAD.unpack(page[: _HEAD.size])
+    head = Head(*numbers)
+    if magic != _MAGIC or head.mark == 0:
+        raise SlotError("it was being written")
+    scalars_at = _PAGE + head.layout_length
+    layout, scalars = page[_PAGE:scalars_at], page[scalars_at : scalars_at + head.length]
+    changed = zlib.crc32(layout) != head.layout_sum or zlib.crc32(scalars) != head.scalars_sum
+    if head.length > head.room or changed:
+        raise SlotError("its content has changed")
     return head, layout, scalars
 
 
 def step_of(path: Path) -> int:
     """The step of the snapshot in a file; -1 where none is whole."""
     try:
-        return look(path).step
+        with _map_to_read(path) as page:
+            return _read(page)[0].step
     except SlotError:
         return -1
 
 
-def _place(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Place], int]:
+def _place(tensors: Mapping[str, Tensor], cuts: Mapping[str, Cut]) -> tuple[dict[str, Place], int]:
     places, position = {}, 0
     for name, tensor in tensors.items():
-        places[name] = Place(dtype_name(tensor.dtype), tuple(tensor.shape), position)
+        places[name] = Place(dtype_name(tensor.dtype), tuple(tensor.shape), position, cuts.get(name))
         position = _round(position + tensor.numel() * tensor.element_size(), _ALIGNED)
     return places, position
 

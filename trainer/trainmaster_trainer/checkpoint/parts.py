@@ -1,0 +1,48 @@
+"""Parts: where every rank has the same state, those of one replica keep one snapshot of it among them.
+
+Each keeps its part of every large tensor, so a snapshot takes 1/N of the time and, with its twin, 1/N of the memory
+that it would take if each kept all. Nothing is lost by it: what kills a rank leaves its part, and what kills them all
+takes the whole folder, but not those of other replicas. (As the shards of Gemini, Wang et al., SOSP 2023.)
+
+Used by `memory.py` (cutting) and `recall.py` (joining).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+SMALL = 1024  # elements: below, all ranks keep the whole tensor, for cutting it costs more
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Which part of a tensor: from `begin` on along a dimension, where the whole has this length."""
+
+    dimension: int
+    begin: int
+    length: int
+
+    def whole(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of the whole, from that of a part."""
+        return (*shape[: self.dimension], self.length, *shape[self.dimension + 1 :])
+
+
+def cut(tensors: Mapping[str, Tensor], part: int, parts: int) -> tuple[dict[str, Tensor], dict[str, Cut]]:
+    """Views of one part of each tensor, and what of it they are; a tensor that is not cut has no entry there."""
+    views, cuts = dict(tensors), {}
+    for name, tensor in tensors.items() if parts > 1 else ():
+        dimension = max(range(tensor.dim()), key=lambda one: tensor.shape[one], default=0)
+        if tensor.numel() >= SMALL and (length := tensor.shape[dimension]) >= parts:
+            begin, end = part * length // parts, (part + 1) * length // parts
+            views[name] = tensor.narrow(dimension, begin, end - begin)
+            cuts[name] = Cut(dimension, begin, length)
+    return views, cuts
+
+
+def join(views: Sequence[Tensor], how: Cut | None) -> Tensor:
+    """The whole tensor, from the same one of all parts in their order."""
+    return torch.cat(list(views), how.dimension) if how else views[0]
