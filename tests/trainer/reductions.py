@@ -4,12 +4,14 @@ import hashlib
 import os
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import _functional_collectives as functional
 from trainmaster_trainer.collectives import choose
 from trainmaster_trainer.collectives.funnel import Funnel
 from trainmaster_trainer.collectives.memory import PeerLostError
@@ -18,6 +20,7 @@ from trainmaster_trainer.collectives.reducer import Reducer
 from trainmaster_trainer.collectives.shared import SharedMemory
 from trainmaster_trainer.collectives.slots import share_slots
 from trainmaster_trainer.group import Group
+from trainmaster_trainer.strategies.axes import Axes
 
 
 def numbers(rank: int, size: int) -> Tensor:
@@ -146,3 +149,47 @@ def shards(group: Group, sizes: list[int], dtypes: list[str]) -> list[dict[str, 
                 total += one
             answers.append({"gathered": torch.equal(gathered, expected), "scattered": torch.equal(part, total)})
     return answers
+
+
+def host_group(group: Group, sizes: list[int], dtypes: list[str]) -> dict[str, Any]:
+    """The backend of a mesh's tensor dimension, and where its answers differ from gloo's."""
+    world = group.world_size
+    mesh = Axes(tensor=world).mesh(group)
+    own, gloo = mesh["tensor"].get_group(), dist.new_group()
+    wrong = []
+    for dtype in dtypes:
+        for size in sizes:
+            whole = torch.randint(-9, 9, (world * size,)).to(getattr(torch, dtype)) + group.rank
+            for name, call in COLLECTIVES.items():
+                ours, theirs = (call(whole.clone(), one) for one in (own, gloo))
+                if not torch.equal(ours, theirs):
+                    wrong.append(f"{name} of {size} {dtype}")
+    dist.barrier(own)
+    return {"backend": dist.get_backend(own), "wrong": wrong}
+
+
+def _done(tensor: Tensor) -> Tensor:
+    waited: Tensor = functional.wait_tensor(tensor)  # type: ignore[no-untyped-call]
+    return waited
+
+
+def _broadcast(tensor: Tensor, group: Any) -> Tensor:
+    dist.broadcast(tensor, group=group, group_src=dist.get_world_size(group) - 1)
+    return tensor
+
+
+def _in_place(tensor: Tensor, group: Any) -> Tensor:
+    dist.all_reduce(tensor, group=group)
+    return tensor
+
+
+# By torch's functional collectives, as DTensor does, where there is one.
+COLLECTIVES: dict[str, Callable[[Tensor, Any], Tensor]] = {
+    "sum": lambda tensor, group: _done(functional.all_reduce(tensor, "sum", group)),
+    "sum in place": _in_place,
+    "sum of every other": lambda tensor, group: _done(functional.all_reduce(tensor[::2], "sum", group)),
+    "most": lambda tensor, group: _done(functional.all_reduce(tensor, "max", group)),
+    "gather": lambda tensor, group: _done(functional.all_gather_tensor(tensor, 0, group)),
+    "scatter": lambda tensor, group: _done(functional.reduce_scatter_tensor(tensor, "sum", 0, group)),
+    "broadcast": _broadcast,
+}

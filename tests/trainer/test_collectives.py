@@ -110,3 +110,18 @@ def test_shards_are_gathered_and_scattered_as_torch_does(new_job: NewJob, world:
     dtypes = ["float32", "bfloat16", "float64", "uint8"]
     answers = new_job().call(world, "reductions:shards", sizes=[1, 7, 1000, 100_003, 300_000], dtypes=dtypes)
     assert answers == [[{"gathered": True, "scattered": True}] * 20] * world
+
+
+@pytest.mark.parametrize("world", [2, 3, 4])
+def test_torch_s_collectives_go_through_memory_where_ranks_share_it(new_job: NewJob, world: int) -> None:
+    """Whole numbers, which every order adds up to the same; what no slot is for goes to gloo."""
+    sizes, dtypes = [1, 7, 100_003], ["float32", "bfloat16", "float64", "int64"]
+    answers = new_job().call(world, "reductions:host_group", sizes=sizes, dtypes=dtypes)
+    assert answers == [{"backend": "trainmaster", "wrong": []}] * world
+
+
+def test_torch_s_collectives_are_gloo_s_where_ranks_are_apart(new_job: NewJob) -> None:
+    job = new_job(variables=NO_MEMORY)
+    answers = job.call(2, "reductions:host_group", sizes=[7], dtypes=["float32"])
+    assert [answer["wrong"] for answer in answers] == [[], []]
+    assert "trainmaster" not in answers[0]["backend"]

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from trainmaster_trainer.collectives import host_group
 from trainmaster_trainer.data import Share
 from trainmaster_trainer.group import Group
 
@@ -46,7 +48,10 @@ class Axes:
 
     def mesh(self, group: Group) -> DeviceMesh:
         """A process group for every row along every axis. All ranks call it together."""
-        mesh = init_device_mesh(group.device.type, self.lengths, mesh_dim_names=self.names)
+        # Tensor ranks exchange in every layer, the others seldom or in their own way (`collectives/shards.py`).
+        backend = host_group.offer(group) if self.tensor > 1 else None
+        override: Any = {"tensor": backend} if backend else None
+        mesh = init_device_mesh(group.device.type, self.lengths, mesh_dim_names=self.names, backend_override=override)
         # A rank that finds a mistake next, and leaves with the store, must not disturb one that is still on its way.
         group.sum(torch.zeros(1))
         return mesh

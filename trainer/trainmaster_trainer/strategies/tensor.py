@@ -7,8 +7,9 @@ layers those are is the task's knowledge: `Task.tensor_plan`.
 
 Memory per rank: parameters, gradients and moments of the planned layers, 1/N; what no pattern names is on every rank.
 Bytes per step and rank: per pair of layers about 4A(N-1)/N, where A are the bytes of an activation: much, in every
-layer, so the ranks should be devices of one machine. Ranks draw the same random numbers, so dropout is the same on
-what they hold alike; inside a split layer, units in the same place of different ranks are dropped together.
+layer, so the ranks should be devices of one machine, whose CPUs exchange through its memory
+(`collectives/host_group.py`). Ranks draw the same random numbers, so dropout is the same on what they hold alike;
+inside a split layer, units in the same place of different ranks are dropped together.
 
 The loss is that of OneDevice, step by step, but for the order of float32 sums (1e-5 relative).
 """
