@@ -1,8 +1,11 @@
 """A kill every 5 s: what is left of the steps of a training that nobody disturbs, in turn on the same machine.
 
-Aim: 0.97. TRAINMASTER_KILL_SECONDS says how long it is killed in all (default 300), in rounds of a minute at most; an
-undisturbed training takes as long before each. A round counts from its first step on, by the lines of metrics.jsonl:
-steps on the path to the final model, those trained twice only once.
+Aim: 0.97. Twice: with steps that keep both cores busy, so that whatever a restart computes is missing in steps; and
+with steps of the same length that leave the cores to others, as those of a GPU do (they sleep).
+
+TRAINMASTER_KILL_SECONDS says how long each is killed in all (default 300), in rounds of half a minute; an undisturbed
+training takes as long beside each round. A round counts from its first step on, by the lines of metrics.jsonl: steps on
+the path to the final model, those trained twice only once.
 """
 
 import json
@@ -15,37 +18,41 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from bench import results
+from bench import independent, results
 from bench.contestants import BIN
 
 KILL_EVERY_SECONDS = 5.0
 SECONDS = float(os.environ.get("TRAINMASTER_KILL_SECONDS", "300"))
-ROUND_SECONDS = 60.0
+ROUND_SECONDS = 30.0
 SETTLED_SECONDS = 1.0  # lines are written a few at a time
-JOB = """\
-apiVersion: trainmaster.dev/v1
-kind: TrainingJob
-metadata: {name: killed}
-spec:
-  strategy: {type: AllReduce}
-  training:
-    task: trainmaster_trainer.tasks.digits:Digits
-    arguments: {hidden: 1024}
-    steps: 1000000
-    globalBatchSize: 512
-  workers: {replicas: 1, gpus: 2}
-  checkpoint: {everySteps: 200, keep: 2}
-  failurePolicy: {maxRestarts: 1000}
-"""
+STEPS = 1_000_000
+TRAININGS: dict[str, dict[str, Any]] = {
+    "busy": {
+        "task": "trainmaster_trainer.tasks.digits:Digits",
+        "arguments": {"hidden": 1024},
+        "steps": STEPS,
+        "globalBatchSize": 512,
+    },
+    "device": independent.training(STEPS, 64, width=512, paces=[0.025]),
+}
 
 
 class Training:
     """One run of the job, and how far it is."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, training: dict[str, Any]) -> None:
+        spec = {
+            "strategy": {"type": "AllReduce"},
+            "training": training,
+            "workers": {"replicas": 1, "gpus": 2},
+            "checkpoint": {"everySteps": 200, "keep": 2},
+            "failurePolicy": {"maxRestarts": 1000},
+        }
         job = folder / "job.yaml"
-        job.write_text(JOB)
+        document = {"apiVersion": "trainmaster.dev/v1", "kind": "TrainingJob", "metadata": {"name": "killed"}}
+        job.write_text(json.dumps({**document, "spec": spec}))
         command = [str(BIN / "trainmaster"), "run", str(job), "--workdir", str(folder / "work")]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder)
         self._metrics = folder / "work" / "checkpoints" / "metrics.jsonl"
@@ -79,57 +86,66 @@ class Training:
 
 def main() -> str:
     """Measure; gives the last line."""
-    rounds = max(1, round(SECONDS / ROUND_SECONDS))
-    calm, killed, kills = [], [], 0
-    for number in range(rounds):
-        calm.append(_round(SECONDS / rounds, kill=False)[0])
-        steps, some = _round(SECONDS / rounds, kill=True)
-        killed.append(steps)
-        kills += some
-        print(f"round {number + 1}: {calm[-1]} steps, and {steps} with {some} kills", flush=True)
-    ratio = sum(killed) / sum(calm)
-    figures = {"seconds": SECONDS, "kill_every_seconds": KILL_EVERY_SECONDS, "kills": kills, "ratio": ratio}
+    found = {name: _compare(name, training) for name, training in TRAININGS.items()}
+    figures = {"seconds": SECONDS, "kill_every_seconds": KILL_EVERY_SECONDS}
+    results.save("kill_every", {**figures, **{name: one["ratio"] for name, one in found.items()}, "rounds": found})
+    told = [f"{one['ratio']:.3f}x ({name}: {one['seconds_lost_per_kill']:.2f} s a kill)" for name, one in found.items()]
+    return f"kill_every: undisturbed steps {', '.join(told)}"
+
+
+def _compare(name: str, training: dict[str, Any]) -> dict[str, Any]:
+    """Undisturbed and killed rounds in turn."""
+    count = max(1, round(SECONDS / ROUND_SECONDS))
+    steps: dict[bool, list[int]] = {False: [], True: []}
+    kills = 0
+    for number in range(count):
+        for kill in (False, True) if number % 2 else (True, False):
+            done, some = _round(training, SECONDS / count, kill)
+            steps[kill].append(done)
+            kills += some
+        print(f"{name}, round {number + 1}: {steps[False][-1]} steps, {steps[True][-1]} with kills", flush=True)
+    ratio = sum(steps[True]) / sum(steps[False])
     lost = (1 - ratio) * SECONDS / max(kills, 1)
-    results.save("kill_every", {**figures, "steps_calm": calm, "steps_killed": killed, "seconds_lost_per_kill": lost})
-    return f"kill_every: {ratio:.3f}x undisturbed steps, with {kills} kills of {lost:.2f} s each"
+    told = {"steps_calm": steps[False], "steps_killed": steps[True], "kills": kills}
+    return {"ratio": ratio, "seconds_lost_per_kill": lost, **told}
 
 
-def _round(seconds: float, kill: bool) -> tuple[int, int]:
+def _round(training: dict[str, Any], seconds: float, kill: bool) -> tuple[int, int]:
     """Steps within `seconds` from the first one on, and kills."""
-    with _training() as training:
-        first = training.wait_for_first_steps()
+    with _running(training) as run:
+        first = run.wait_for_first_steps()
         kills = 0
         for number in range(1, int(seconds / KILL_EVERY_SECONDS)):
             _sleep_until(first + number * KILL_EVERY_SECONDS)
-            kills += kill and _kill_one(training)
+            kills += kill and _kill_one(run)
         _sleep_until(first + seconds + SETTLED_SECONDS)
-        return sum(first <= when <= first + seconds for when in training.times()), kills
+        return sum(first <= when <= first + seconds for when in run.times()), kills
 
 
 def _sleep_until(when: float) -> None:
     time.sleep(max(0.0, when - time.time()))
 
 
-def _kill_one(training: Training) -> bool:
-    pids = training.rank_pids()
+def _kill_one(run: Training) -> bool:
+    pids = run.rank_pids()
     if pids:
         os.kill(random.choice(pids), signal.SIGKILL)  # noqa: S311 no secret
     return bool(pids)
 
 
 @contextmanager
-def _training() -> Iterator[Training]:
+def _running(training: dict[str, Any]) -> Iterator[Training]:
     with tempfile.TemporaryDirectory() as folder:
-        training = Training(Path(folder))
+        run = Training(Path(folder), training)
         try:
-            yield training
+            yield run
         finally:
-            training.process.send_signal(signal.SIGINT)
+            run.process.send_signal(signal.SIGINT)
             try:
-                training.process.wait(60)
+                run.process.wait(60)
             except subprocess.TimeoutExpired:
-                training.process.kill()
-                training.process.wait()
+                run.process.kill()
+                run.process.wait()
 
 
 def _all_pids() -> list[int]:
