@@ -2,7 +2,7 @@
 
 Called by `children` in that child. What is new to a process the first time (pages that it shared with its parent,
 symbols, gloo's tables, the autograd engine) costs 15 ms of the processor per rank; standing by it costs nobody.
-Nothing of it stays: generators, process groups and variables are as before.
+Nothing of it stays: generators, process groups, hooks and variables are as before.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def rehearse() -> None:
         return
     if importlib.util.find_spec("torch_xla") is not None:
         return
-    before = torch.get_rng_state()
+    before, hook = torch.get_rng_state(), sys.excepthook
     # Where gloo would look up the host's name; what it found would be said to nobody.
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     try:
@@ -36,6 +36,7 @@ def rehearse() -> None:
         if distributed.is_initialized():
             distributed.destroy_process_group()
         torch.set_rng_state(before)
+        sys.excepthook = hook  # a process group's own puts the rank in front of each line, and stays
 
 
 def _step(torch: Any, distributed: Any) -> None:

@@ -60,10 +60,11 @@ class StoreKeeper:
     def by_agent(self) -> bool:
         """Whether an agent serves the store, this one or another. False: rank 0 must open it itself."""
         store = self._store
-        if store is not None and not self._parent.stores:
+        if store is None:
+            return True  # another agent's affair
+        if not self._parent.stores:
             store.close_listener()
-            return store.pid is not None
-        return True
+        return store.listener is not None or store.pid is not None
 
     def serve(self, roster: Roster, identity: int) -> None:
         """Have the store served, if the ranks meet here and it is not served already.
