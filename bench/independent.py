@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import yaml
+from bench.jobs import document
 
 BIN = Path(sys.executable).parent
 SECONDS = 240
@@ -19,8 +19,7 @@ def steps_per_second(folder: Path, spec: dict[str, Any]) -> float:
         CalledProcessError: it did not succeed.
     """
     folder.mkdir(parents=True)
-    document = {"apiVersion": "trainmaster.dev/v1", "kind": "TrainingJob", "metadata": {"name": "bench"}, "spec": spec}
-    (folder / "job.yaml").write_text(yaml.safe_dump(document))
+    (folder / "job.yaml").write_text(json.dumps(document(spec)))
     command = [str(BIN / "trainmaster"), "run", str(folder / "job.yaml"), "--workdir", str(folder / "work")]
     with (folder / "output.txt").open("wb") as output:
         subprocess.run(command, check=True, stdout=output, stderr=output, timeout=SECONDS)

@@ -25,17 +25,22 @@ def a_job(strategy: dict[str, Any], workers: int, batch: int, steps: int, **spec
         "steps": steps,
         "globalBatchSize": batch,
     }
+    defaults = {
+        "strategy": strategy,
+        "training": training,
+        "workers": {"replicas": workers},
+        "checkpoint": {"everySteps": 10 * steps},
+    }
+    return document({**defaults, **spec})
+
+
+def document(spec: dict[str, Any]) -> dict[str, Any]:
+    """A job of this spec."""
     return {
         "apiVersion": "trainmaster.dev/v1",
         "kind": "TrainingJob",
         "metadata": {"name": "bench"},
-        "spec": {
-            "strategy": strategy,
-            "training": training,
-            "workers": {"replicas": workers},
-            "checkpoint": {"everySteps": 10 * steps},
-            **spec,
-        },
+        "spec": spec,
     }
 
 

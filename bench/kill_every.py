@@ -22,6 +22,7 @@ from typing import Any
 
 from bench import independent, results
 from bench.contestants import BIN
+from bench.jobs import document
 
 KILL_EVERY_SECONDS = 5.0
 SECONDS = float(os.environ.get("TRAINMASTER_KILL_SECONDS", "300"))
@@ -51,8 +52,7 @@ class Training:
             "failurePolicy": {"maxRestarts": 1000},
         }
         job = folder / "job.yaml"
-        document = {"apiVersion": "trainmaster.dev/v1", "kind": "TrainingJob", "metadata": {"name": "killed"}}
-        job.write_text(json.dumps({**document, "spec": spec}))
+        job.write_text(json.dumps(document(spec)))
         command = [str(BIN / "trainmaster"), "run", str(job), "--workdir", str(folder / "work")]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder)
         self._metrics = folder / "work" / "checkpoints" / "metrics.jsonl"

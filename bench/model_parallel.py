@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import results
+from bench.jobs import document
 
 HERE = Path(__file__).parent / "scripts"
 BIN = Path(sys.executable).parent
@@ -100,8 +101,7 @@ def _job(folder: Path, strategy: Any, training: Any, steps: int, workers: int) -
         "workers": {"replicas": workers},
         "checkpoint": {"everySteps": 100_000},
     }
-    job = {"apiVersion": "trainmaster.dev/v1", "kind": "TrainingJob", "metadata": {"name": "bench"}, "spec": spec}
-    (folder / "job.yaml").write_text(json.dumps(job))
+    (folder / "job.yaml").write_text(json.dumps(document(spec)))
     _run([str(BIN / "trainmaster"), "run", str(folder / "job.yaml"), "--workdir", str(folder / "work")], folder)
     lines = (folder / "work" / "checkpoints" / "metrics.jsonl").read_text().splitlines()
     return [line["step_seconds"] for line in map(json.loads, lines) if "step_seconds" in line]

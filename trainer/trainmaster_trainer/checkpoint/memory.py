@@ -52,8 +52,8 @@ class Memory:
         self._folder = settings.memory
         self._fixed = bool(asked)
         # Ranks that all have the same keep one snapshot in each replica, together.
-        alike = strategy.snapshots is Snapshots.REPLICATED
-        self._part, self._parts = (settings.local_rank, settings.local_world_size) if alike else (0, 1)
+        self._alike = strategy.snapshots is Snapshots.REPLICATED
+        self._part, self._parts = (settings.local_rank, settings.local_world_size) if self._alike else (0, 1)
         self._slots: list[Slot] = []
         self._old: list[Path] = []
         self._heirlooms: list[Path] = []  # files of this rank that slots may take over, the least worth first
@@ -154,9 +154,8 @@ class Memory:
         settings = self._settings
         path = (self._folder or Path()) / f"{settings.run_key}.rank-{settings.rank}.slot-{number}"
         path.unlink(missing_ok=True)
-        replicated = self._strategy.snapshots is Snapshots.REPLICATED
         owner = Layout(
-            settings.job_uid, settings.attempt, settings.rank, settings.world_size, replicated, {},
+            settings.job_uid, settings.attempt, settings.rank, settings.world_size, self._alike, {},
             self._part, self._parts,
         )  # fmt: skip
         heir_to = self._heirlooms.pop(0) if self._heirlooms else None

@@ -46,12 +46,12 @@ def recall(settings: Settings, group: Group, expected: Shapes, lineage: Lineage,
     key = choose(held)
     if key is None or key[0] < newer_than:
         return None
-    part = _load([one for one in mine if (one.step, one.layout.attempt) == key], settings)
+    part = _load([one for one in mine if one.key == key], settings)
     pending = _pending(key, mine, held, group.rank)
     missing = int(group.sum(torch.tensor([int(part is None)]))[0])
     if part is not None and not missing:
         return part.recalled(key, pending, holder=0)
-    split = not any(one.replicated for rows in held for one in rows if (one.step, one.attempt) == key)
+    split = not any(one.replicated for rows in held for one in rows if one.key == key)
     return None if split else _spread(key, part, pending, group)
 
 
@@ -185,7 +185,7 @@ def _pending(key: Key, mine: list[Snapshot], held: list[list[Held]], rank: int) 
     here = {old for old, viewers in seen.items() if rank == (old if old in viewers else viewers[0])}
     found = []
     for snapshot in mine:
-        if (snapshot.step, snapshot.layout.attempt) == key and snapshot.layout.rank in here:
+        if snapshot.key == key and snapshot.layout.rank in here:
             try:
                 found.append(
                     snapshot.load()[0][PENDING].clone()

@@ -185,6 +185,11 @@ class Snapshot:
         """The step of the training after which it was taken."""
         return self.head.step
 
+    @property
+    def key(self) -> tuple[int, int]:
+        """Step and attempt: the newest is the largest."""
+        return self.step, self.layout.attempt
+
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Tensors (views of private pages, good for as long as they are held) and scalars.
 

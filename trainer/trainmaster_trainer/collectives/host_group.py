@@ -28,14 +28,14 @@ _CPU = torch.device("cpu")
 
 
 class HostGroup(dist.ProcessGroup):
-    """Ranks that share two sets of slots, one for each way to go through them."""
+    """Ranks that share slots."""
 
-    def __init__(self, gloo: Any, slots: tuple[Slots, Slots]) -> None:
+    def __init__(self, gloo: Any, slots: Slots) -> None:
         super().__init__(gloo.rank(), gloo.size())
         self._register_backend(_CPU, dist.ProcessGroup.BackendType.GLOO, gloo)
         self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
         self._gloo = gloo
-        self._memory, self._shards = SharedMemory(slots[0]), SharedShards(slots[1])
+        self._memory, self._shards = SharedMemory(slots), SharedShards(slots)
 
     # Names and arguments from here on are torch's.
 
@@ -126,5 +126,5 @@ def _create(store: Store, rank: int, size: int, timeout: timedelta) -> Any:
     """The group of those who share memory; gloo's, for all of them, where one of them cannot."""
     gloo = dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
     among = Group(rank, size, rank, size, _CPU, store)
-    slots = [share_slots(among, name, range(size)) for name in ("sums", "shards")] if size > 1 else []
-    return HostGroup(gloo, (slots[0], slots[1])) if slots and slots[0] and slots[1] else gloo
+    slots = share_slots(among, "slots", range(size)) if size > 1 else None
+    return HostGroup(gloo, slots) if slots else gloo

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
 from trainmaster_trainer.collectives.shared import add_up
-from trainmaster_trainer.collectives.slots import Kind, Slots, Stage, pass_through
+from trainmaster_trainer.collectives.slots import Kind, Slots, Stage
 
 Span = tuple[int, int]  # of a chunk: its first element, and the one behind its last
 
@@ -30,7 +30,6 @@ class SharedShards:
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
         self._place = slots.ranks.index(slots.rank)
-        self._chunks = 0  # since the beginning
 
     def gather(self, output: Tensor, shard: Tensor) -> None:
         """Everybody's shard, one after the other, into `output`, of which `shard` may be a part."""
@@ -84,7 +83,7 @@ class SharedShards:
 
     def _pass_through(self, length: int, most: int, put: Stage[Span], read: Stage[Span]) -> None:
         spans = [(first, min(first + most, length)) for first in range(0, length, most)]
-        self._chunks = pass_through(spans, (put, read), self._chunks)
+        self._slots.pass_through(spans, (put, read))
 
 
 def exchange_through(shards: SharedShards, model: nn.Module) -> None:

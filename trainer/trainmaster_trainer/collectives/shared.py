@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from trainmaster_trainer.collectives.reducer import Reducer, size_of
 from trainmaster_trainer.collectives.ring import cut
-from trainmaster_trainer.collectives.slots import Kind, Slots, pass_through
+from trainmaster_trainer.collectives.slots import Kind, Slots
 
 Finish = Callable[[Tensor], object]
 SMALL = 1 << 15  # bytes: below, a second wait costs more than adding up in every rank
@@ -34,7 +34,6 @@ class SharedMemory(Reducer):
         self._slots = slots
         self._ranks = slots.ranks
         self._place = slots.ranks.index(slots.rank)
-        self._chunks = 0  # since the beginning
 
     @override
     def sum(self, tensor: Tensor) -> None:
@@ -50,7 +49,7 @@ class SharedMemory(Reducer):
         direct = len(self._ranks) == _TWO or size <= SMALL
         add = partial(self._add if direct else self._add_part, finish)
         stages = (self._put, add) if direct else (self._put, add, self._collect)
-        self._chunks = pass_through(self._slots.chunks(tensor), stages, self._chunks)
+        self._slots.pass_through(self._slots.chunks(tensor), stages)
         self._count(size, direct)
 
     def _put(self, number: int, chunk: Tensor) -> None:

@@ -75,6 +75,7 @@ class Slots:
         self.peers = [peer for peer in self.ranks if peer != rank]
         self._segments = segments
         self._timeout = dist.default_pg_timeout.total_seconds()
+        self._passed = 0  # chunks since the beginning
         self._views: dict[tuple[int, int, torch.dtype], list[Tensor]] = {}
         mine = self.ranks.index(rank)
         self._own = {kind: {peer: self._semaphore(rank, kind, peer) for peer in self.peers} for kind in Kind}
@@ -115,6 +116,18 @@ class Slots:
         if time.monotonic() > deadline:
             raise PeerLostError(f"rank {peer} was silent for {self._timeout:.0f} s")
 
+    def pass_through(self, chunks: Sequence[Chunk], stages: Sequence[Stage[Chunk]]) -> None:
+        """Each chunk goes through the stages, one stage behind the chunk before it.
+
+        All ranks number them from the beginning, whatever they are for: chunk n is in slot n modulo the number of
+        slots. Readers post FREE once for each.
+        """
+        first, self._passed = self._passed, self._passed + len(chunks)
+        for turn in range(len(chunks) + len(stages) - 1):
+            for behind, stage in enumerate(stages):
+                if 0 <= turn - behind < len(chunks):
+                    stage(first + turn - behind, chunks[turn - behind])
+
     def put(self, number: int, chunk: Tensor, readers: Sequence[int]) -> None:
         """Put a chunk into the next slot, when those who read it have read what was there."""
         self.wait(Kind.FREE, readers)
@@ -137,19 +150,6 @@ class Slots:
             self._views[key] = list(area.chunk(self.layout.slots))
         view = self._views[key][number % self.layout.slots]
         return view if len(view) == len(like) else view[: len(like)]
-
-
-def pass_through(chunks: Sequence[Chunk], stages: Sequence[Stage[Chunk]], first: int) -> int:
-    """Each chunk goes through the stages, one stage behind the chunk before it; numbered from `first` on.
-
-    Gives the number of the next chunk: all ranks count them from the beginning, for chunk n is in slot n modulo the
-    number of slots.
-    """
-    for turn in range(len(chunks) + len(stages) - 1):
-        for behind, stage in enumerate(stages):
-            if 0 <= turn - behind < len(chunks):
-                stage(first + turn - behind, chunks[turn - behind])
-    return first + len(chunks)
 
 
 def share_slots(group: Group, name: str, ranks: Sequence[int], chunk: int = Layout.chunk) -> Slots | None:
