@@ -19,7 +19,9 @@ def test_a_restart_is_told_with_its_cause() -> None:
     stage = a_running_group(workers=2).rank_dies("worker-1", a_death(rank=1)).obey()
     assert told(stage) == ["Restarting", "Running"]
     assert stage.events[0].type == "Warning"
-    assert stage.events[0].message == ("Attempt 2: worker-1 rank 1: rank 1 ended with SIGKILL. Restarting from step 0.")
+    assert stage.events[0].message == (
+        "Attempt 2: worker-1 rank 1: rank 1 ended with SIGKILL. Restarting from step 0 or a newer one in memory."
+    )
 
 
 def test_a_lost_replica_is_told_once() -> None:

@@ -59,7 +59,7 @@ def test_the_ledger_tells_what_died_and_what_it_cost() -> None:
     (line,) = stage.status.restarts
     assert (line.attempt, line.failure_class, line.replica, line.node) == (1, "Signal", "worker-1 rank 1", "node-1")
     assert (line.exit, line.step, line.steps_lost, line.seconds_lost) == ("SIGKILL", 73, 23, 4.0)
-    assert (line.decision, line.why) == ("Restart", "Restarting from step 50.")
+    assert (line.decision, line.why) == ("Restart", "Restarting from step 50 or a newer one in memory.")
 
 
 def test_a_failure_is_counted_once_however_often_it_is_told() -> None:

@@ -78,7 +78,10 @@ def test_the_place_at_which_the_group_meets_can_be_taken_over() -> None:
 def test_the_ledger_says_who_stepped_in() -> None:
     stage = a_group().change("worker-1", evicted)
     (line,) = stage.status.restarts
-    assert line.why == "Restarting from step 0. It costs no restart budget. Spare worker-2 takes the place of worker-1."
+    assert line.why == (
+        "Restarting from step 0 or a newer one in memory. It costs no restart budget. "
+        "Spare worker-2 takes the place of worker-1."
+    )
     assert [event.reason for event in stage.events if event.type == "Warning"] == ["Restarting"]
     assert "takes the place" in (stage.status.message or "")
 

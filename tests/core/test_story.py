@@ -42,7 +42,7 @@ def test_the_story_of_a_hard_life() -> None:
             "It counts against spec.failurePolicy.maxRestarts."
         ),
         "    Cost: 23 steps trained again; 4 s until the next step.",
-        "    It was started again: Restarting from step 50.",
+        "    It was started again: Restarting from step 50 or a newer one in memory.",
     ]
     for words in (
         "attempt 2 ended at step 51: worker-0 on node-0",

@@ -50,6 +50,7 @@ def test_a_killed_rank_costs_no_completed_step(new_job: NewJob, task: str) -> No
         told = {page.read().resumed_step for page in resumed.pages}
         resumed.kill()
         assert told <= {done, done + 1}, resumed.output()
+        assert "kept in memory" in resumed.output()
     job.run(2, attempt=100)
     assert job.losses() == pytest.approx(undisturbed.losses(), rel=0, abs=0)
     assert job.manifest(40)["model_sha256"] == undisturbed.manifest(40)["model_sha256"]
@@ -113,7 +114,7 @@ def test_a_branch_that_was_given_up_is_never_taken(new_job: NewJob) -> None:
     (job.folder / "away").rename(job.folder / "memory-0")
     running = job.start(1, attempt=3)
     assert running.wait() == [0], running.output()
-    assert "out of memory" not in running.output()
+    assert "kept in memory" not in running.output()
     job.losses()
 
 

@@ -145,7 +145,8 @@ def _line(facts: Facts, failure: Failure, stop: Stop | None, symptom: RestartRec
     resumes_at = facts.checkpoint.step if facts.checkpoint else 0
     free = " It costs no restart budget." if failure.failure_class in classes.FREE else ""
     step = symptom.step if symptom else min(failure.step, facts.job.spec.training.steps or failure.step)
-    decision, why = RESTART, f"Restarting from step {resumes_at}.{free}"
+    newer = " or a newer one in memory" if _keeps_snapshots(facts) else ""
+    decision, why = RESTART, f"Restarting from step {resumes_at}{newer}.{free}"
     older = classes.of(failure.failure_class).older and resumes_at and not symptom
     if older:
         why = f"Restarting from an older checkpoint than that of step {resumes_at}, which may hold what went wrong."
@@ -169,6 +170,11 @@ def _line(facts: Facts, failure: Failure, stop: Stop | None, symptom: RestartRec
         decision=decision,
         why=why,
     )
+
+
+def _keeps_snapshots(facts: Facts) -> bool:
+    spec = facts.job.spec
+    return spec.training.task is not None and spec.checkpoint.memory_every_steps != 0
 
 
 def _stopped(facts: Facts, status: TrainingJobStatus, line: RestartRecord, stop: Stop | None) -> TrainingJobStatus:

@@ -97,7 +97,7 @@ def _from_memory(recalled: Recalled, durable: int, settings: Settings, group: Gr
     if not settings.plan.checkpoint_shared:
         metrics.spread(settings.checkpoints, recalled.step, recalled.holder, group)
     if group.is_first:
-        log.info("Resuming from step %d of attempt %d, out of memory.", recalled.step, recalled.attempt)
+        log.info("Resuming from step %d of attempt %d, kept in memory.", recalled.step, recalled.attempt)
     return Resumed(recalled.step, durable, recalled.pending, recalled.attempt)
 
 
