@@ -1,8 +1,9 @@
 """The progress page: one small memory-mapped file per rank, written at every step, read by the agent at will.
 
-No system call on the training side, no lock: the writer raises a counter to odd, writes, and raises it to even
-(a seqlock: Lameter, "Effective synchronization on Linux/NUMA systems", 2005). A reader that sees an odd or a
-changed counter reads again. A rank that dies in mid-write leaves an odd counter; the reader then gives what there is.
+No system call on the training side, no lock: there are two copies, and a counter whose parity says which one is whole.
+The writer fills the other one and then counts (a latched sequence, as the kernel's clock has it: seqcount_latch_t,
+docs.kernel.org/locking/seqlock.html). A reader that finds the counter changed reads again. So a rank that is put to
+sleep in mid-write, or dies there, leaves the page that it wrote before.
 
 Behind the page stands what was wrong with the last save, if anything: written by another thread, so it is guarded by a
 checksum of its own and not by the counter.
@@ -19,7 +20,7 @@ from typing import NamedTuple, Tuple
 PHASES = ("load", "train", "save", "evaluate", "done")
 _COUNTER = struct.Struct("<Q")
 _LAYOUT = struct.Struct("<QddddIIqddd")
-_END = _COUNTER.size + _LAYOUT.size
+_COPIES = (64, 512)  # where they begin
 _SIZE = 4096
 _PROBLEM = struct.Struct("<IIq")  # checksum of the rest, length of the text, step
 _PROBLEM_AT = 1024
@@ -56,15 +57,15 @@ class ProgressFile:
             self._page = mmap.mmap(descriptor, _SIZE)
         finally:
             os.close(descriptor)
-        (before,) = _COUNTER.unpack(self._page[: _COUNTER.size])
-        self._counter = (before + before % 2) % _WRAP  # a writer before us may have died in mid-write
+        (self._counter,) = _COUNTER.unpack(self._page[: _COUNTER.size])
         if create:
             self.write(ProgressPage())
 
     def write(self, page: ProgressPage) -> None:
         """Replace the page's content."""
-        self._count()
-        self._page[_COUNTER.size : _END] = _LAYOUT.pack(
+        following = (self._counter + 1) % _WRAP
+        begin = _COPIES[following % 2]
+        self._page[begin : begin + _LAYOUT.size] = _LAYOUT.pack(
             page.step,
             page.loss,
             page.samples_per_second,
@@ -77,20 +78,18 @@ class ProgressFile:
             page.save_seconds,
             page.longest_seconds,
         )
-        self._count()
-
-    def _count(self) -> None:
-        # Assigned as a whole: `pack_into` would clear the eight bytes first, and 0 is even.
-        self._counter = (self._counter + 1) % _WRAP
-        self._page[: _COUNTER.size] = _COUNTER.pack(self._counter)
+        # Assigned as a whole: `pack_into` would clear the eight bytes first, and 0 says that the first copy is whole.
+        self._page[: _COUNTER.size] = _COUNTER.pack(following)
+        self._counter = following
 
     def read(self) -> ProgressPage:
-        """The newest whole page; after a few torn tries, whatever is there."""
+        """The newest whole page."""
         body = b""
-        for _ in range(64):
+        for _ in range(64):  # a writer that overtakes us so often has never been seen
             before = self._page[: _COUNTER.size]
-            body = self._page[_COUNTER.size : _END]
-            if before == self._page[: _COUNTER.size] and before[0] % 2 == 0:
+            begin = _COPIES[before[0] % 2]
+            body = self._page[begin : begin + _LAYOUT.size]
+            if before == self._page[: _COUNTER.size]:
                 break
         step, loss, speed, seconds, updated, phase, *more = _LAYOUT.unpack(body)
         name = PHASES[phase] if phase < len(PHASES) else PHASES[0]
