@@ -18,7 +18,7 @@ CONTENT = random.Random(3).randbytes(WORTH + 2 * BLOCK)  # noqa: S311 (no secret
 def write(path: Path, lengths: list[int]) -> bytes:
     """Write parts of these lengths; all of what should be there."""
     ends = [sum(lengths[:number]) for number in range(len(lengths) + 1)]
-    parts = [memoryview(CONTENT)[first:end] for first, end in itertools.pairwise(ends)]
+    parts = {str(first_end): memoryview(CONTENT)[slice(*first_end)] for first_end in itertools.pairwise(ends)}
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         write_parts(descriptor, parts, ends[-1])

@@ -16,7 +16,7 @@ from trainmaster.wire.progress import ProgressFile
 from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer import randomness
 from trainmaster_trainer.checkpoint import save
-from trainmaster_trainer.checkpoint.copier import Copier
+from trainmaster_trainer.checkpoint.copier import Copier, TornCopyError
 from trainmaster_trainer.checkpoint.layout import saved_steps
 from trainmaster_trainer.checkpoint.load import read
 from trainmaster_trainer.checkpoint.save import SaveFailedError, Saver
@@ -106,13 +106,43 @@ def test_a_weight_that_changes_while_it_is_copied_is_no_checkpoint() -> None:
     weights = torch.ones(3)
     copier.begin({"w": weights}, lambda _: True)
     weights.add_(1)  # not by an optimizer
-    with pytest.raises(RuntimeError, match="changed while it was copied"):
+    with pytest.raises(TornCopyError, match="changed while it was copied"):
         copier.finish()
     copies = copier.begin({"w": weights}, lambda _: True)
     weights.add_(1)
     copier.finish()
     assert copies["w"].tolist() == [2, 2, 2], "from then on before training goes on"
     copier.close()
+
+
+def test_a_torn_copy_fails_that_save_alone(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Said as a report, and not raised: other ranks wait for what this one wrote."""
+    gate = threading.Event()
+    finish = Copier.finish
+    monkeypatch.setattr(Copier, "finish", lambda copier: gate.wait() and finish(copier))
+    saver = make_saver(settings)
+    weights = torch.ones(3)
+    saver.save(10, State({"model/w": weights}), lambda: None, settled=lambda _: True)
+    weights.add_(1)  # not by an optimizer
+    gate.set()
+    with pytest.raises(SaveFailedError, match=r"^rank 0: a weight changed while it was copied"):
+        saver.wait()
+    assert not saved_steps(settings.checkpoints)
+    put(saver, 20)
+    assert saved_steps(settings.checkpoints) == [20]
+
+
+def test_whatever_goes_wrong_is_told_to_all_ranks(settings: Settings) -> None:
+    """Also what nobody thought of: a rank that says nothing keeps the others waiting for half an hour."""
+    saver = make_saver(settings)
+
+    def odd() -> None:
+        raise LookupError("what nobody thought of")
+
+    saver.save(10, state(), before_commit=odd)
+    with pytest.raises(SaveFailedError, match=r"^rank 0: LookupError: what nobody thought of"):
+        saver.wait()
+    assert not list(settings.checkpoints.glob("*step*"))
 
 
 def test_the_metrics_reach_the_disk_before_the_checkpoint_is_seen(settings: Settings) -> None:

@@ -1,9 +1,10 @@
 """Large files to the disk, past the page cache.
 
 New pages of the cache cost the processor more than the disk does (bench/checkpoint.py), and a checkpoint in them
-drives out what training reads. So blocks go from two small aligned buffers straight to the disk (open(2), O_DIRECT),
-by two threads in turn: one fills its buffer while the other's is written. Where a file system cannot do that, and for
-the last bytes, which fill no sector, it is written as usual. Used by `shard.py`, which syncs the file in either case.
+drives out what training reads. So blocks go straight to the disk (open(2), O_DIRECT), by two threads in turn: from
+where they are (`image.py`), or out of two small aligned buffers, of which one is filled while the other's is written.
+Where a file system cannot do that, or is nothing but memory, and for the last bytes, which fill no sector, it is
+written as usual. Used by `shard.py`, which syncs the file in either case.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ import fcntl
 import itertools
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 
 import numpy as np
@@ -26,46 +27,84 @@ from trainmaster_trainer.checkpoint.layout import write_all
 WORTH = 16 << 20  # bytes; a smaller file may stay in the cache, where the next reader finds it
 BLOCK = 8 << 20  # bytes, many sectors of any disk
 _SECTOR = 4096
+_TMPFS = 0x01021994  # statfs(2): it takes O_DIRECT, but two threads that write only get into each other's way
+_MOST_STATFS = 256  # more than a struct statfs takes; its first word is the kind
 _THREADS = 2
 
 
-def write_parts(descriptor: int, parts: Sequence[memoryview], length: int) -> None:
-    """Write `parts`, `length` bytes together, from the start of a new file.
+Arrival = Callable[[str], None]  # returns when the bytes of the part of this name are there
+Parts = Mapping[str, memoryview]  # in the order of the file
+
+
+def there_already(_name: str) -> None:
+    """For parts that nobody still fills."""
+
+
+def write_parts(
+    descriptor: int, parts: Parts, length: int, arrival: Arrival = there_already, image: memoryview | None = None
+) -> None:
+    """Write `parts`, `length` bytes together, from the start of a new file; each of them as soon as it has arrived.
+
+    `image`: page-aligned memory where they lie in a row already, if there is such.
 
     Raises:
         OSError: the disk is full, or broken.
     """
     if length < WORTH or not _go_past_cache(descriptor):
-        for part in parts:
+        for name, part in parts.items():
+            arrival(name)
             write_all(descriptor, part)
         return
     _reserve(descriptor, length)
     with ThreadPoolExecutor(_THREADS, "checkpoint-disk") as disk:
-        for _ in disk.map(partial(_write_every_other_block, descriptor, parts, length), range(_THREADS)):
+        file = _File(parts, arrival, image)
+        for _ in disk.map(partial(_write_every_other_block, descriptor, file, length), range(_THREADS)):
             continue  # its error, if it has one, is raised here
 
 
-def _write_every_other_block(descriptor: int, parts: Sequence[memoryview], length: int, first: int) -> None:
-    buffer = mmap.mmap(-1, BLOCK)  # page-aligned, as the disk asks for
-    with suppress(OSError):
-        buffer.madvise(mmap.MADV_HUGEPAGE)
-    ends = list(itertools.accumulate(map(len, parts)))
-    with memoryview(buffer) as page:
+def _write_every_other_block(descriptor: int, file: _File, length: int, first: int) -> None:
+    with file.pages() as page:
         for position in range(first * BLOCK, length, _THREADS * BLOCK):
-            block = page[: min(BLOCK, length - position)]
-            _fill(block, position, parts, ends)
-            _write_block(descriptor, block, position)
+            _write_block(descriptor, file.block(page, position, min(BLOCK, length - position)), position)
 
 
-def _fill(block: memoryview, position: int, parts: Sequence[memoryview], ends: Sequence[int]) -> None:
-    """The bytes of all parts in a row, from `position` on. NumPy lets the training have the interpreter meanwhile."""
-    target = np.frombuffer(block, np.uint8)
-    for part, end in zip(parts, ends, strict=True):
-        begin = end - len(part)
-        first, last = max(begin, position), min(end, position + len(block))
-        if first < last:
-            source = np.frombuffer(part, np.uint8, last - first, first - begin)
-            np.copyto(target[first - position : last - position], source)
+class _File:
+    """The bytes of all parts in a row."""
+
+    def __init__(self, parts: Parts, arrival: Arrival, image: memoryview | None) -> None:
+        self._parts, self._arrival, self._image = parts, arrival, image
+        self._ends = list(itertools.accumulate(map(len, parts.values())))
+
+    @contextmanager
+    def pages(self) -> Iterator[memoryview]:
+        """Page-aligned memory, as the disk asks for, if that is needed."""
+        if self._image is not None:
+            yield self._image
+            return
+        buffer = aligned_memory(BLOCK)
+        with memoryview(buffer) as page:
+            yield page
+
+    def block(self, page: memoryview, position: int, size: int) -> memoryview:
+        """The bytes from `position` on, when they are there. NumPy lets the training have the interpreter meanwhile."""
+        block = page[:size] if self._image is None else self._image[position : position + size]
+        for (name, part), end in zip(self._parts.items(), self._ends, strict=True):
+            begin = end - len(part)
+            first, last = max(begin, position), min(end, position + size)
+            if first < last:
+                self._arrival(name)
+                if self._image is None:
+                    source = np.frombuffer(part, np.uint8, last - first, first - begin)
+                    np.copyto(np.frombuffer(block, np.uint8)[first - position : last - position], source)
+        return block
+
+
+def aligned_memory(size: int) -> mmap.mmap:
+    """Fresh memory that begins with a page; huge ones, where the kernel has them."""
+    memory = mmap.mmap(-1, size)
+    with suppress(OSError):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory
 
 
 def _write_block(descriptor: int, block: memoryview, position: int) -> None:
@@ -95,12 +134,20 @@ def _reserve(descriptor: int, length: int) -> None:
 
 
 def _go_past_cache(descriptor: int) -> bool:
-    """Whether this file system can do it."""
+    """Whether this file system can do it, and gains by it."""
+    if _kind(descriptor) == _TMPFS:
+        return False
     try:
         fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_DIRECT)
     except OSError:
         return False
     return True
+
+
+def _kind(descriptor: int) -> int:
+    told = ctypes.create_string_buffer(_MOST_STATFS)
+    ctypes.CDLL(None).fstatfs(descriptor, told)
+    return ctypes.c_long.from_buffer(told).value
 
 
 def _go_through_cache(descriptor: int) -> None:

@@ -13,72 +13,92 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from trainmaster_trainer.checkpoint.image import Image
+
 Settled = Callable[[str], bool]
+
+
+class TornCopyError(Exception):
+    """A weight changed while it was copied, so there is no copy of one moment."""
 
 
 class Copier:
     """One per saver: a copy is under way at most once."""
 
     def __init__(self) -> None:
-        self._buffers: dict[str, Tensor] = {}
-        self._copied = threading.Event()
-        self._copied.set()
-        self._later: list[tuple[Tensor, Tensor, int]] = []  # where from, where to, version
+        self._image: Image | None = None  # where the copies are
+        self._later: dict[str, tuple[Tensor, Tensor, int]] = {}  # where from, where to, version
+        self._progress = threading.Condition()  # of those, one after the other
         self._careful = False
         self._hook = register_optimizer_step_pre_hook(self._before_optimizer)
         self.waited = 0.0  # seconds that optimizer steps have waited
 
     def begin(self, tensors: Mapping[str, Tensor], settled: Settled) -> dict[str, Tensor]:
-        """Buffers for a copy; those of settled tensors are filled by `finish`."""
-        self._copied.wait()
-        buffers = {name: self._buffer(name, tensor) for name, tensor in tensors.items()}
-        self._buffers = buffers
-        self._later = []
-        for name, tensor in tensors.items():
+        """A copy, in the order of a file; of settled tensors it is made by `finish`."""
+        self._wait(self._has_all)
+        if self._image is None or not self._image.is_like(tensors):
+            self._image = Image(tensors)
+        buffers = self._image.tensors
+        for name, buffer in buffers.items():
+            tensor = tensors[name]
             if settled(name) and not self._careful and not tensor.is_inference():
-                self._later.append((tensor, buffers[name], tensor._version))  # noqa: SLF001 (autograd's own guard against the same)
+                self._later[name] = (tensor, buffer, tensor._version)  # noqa: SLF001 (autograd's own guard against the same)
             else:
-                buffers[name].copy_(tensor)
-        if self._later:
-            self._copied.clear()
+                buffer.copy_(tensor)
         return buffers
 
+    @property
+    def image(self) -> memoryview | None:
+        """The memory of the copy, if one was ever made."""
+        return self._image.view if self._image else None
+
     def finish(self) -> None:
-        """Copy what is left, in the thread that saves.
+        """Copy what is left, in the order of a file, in a thread of its own.
 
         Raises:
-            RuntimeError: something changed meanwhile, so there is no copy of one moment.
+            TornCopyError: something changed meanwhile.
         """
         torn = False
         try:
-            for tensor, buffer, version in self._later:
+            for name, (tensor, buffer, version) in list(self._later.items()):
                 buffer.copy_(tensor)
                 torn = torn or tensor._version != version  # noqa: SLF001 (likewise)
+                self._done(name)
         finally:
-            self._later = []
-            self._copied.set()
+            self._done(*self._later)
         if torn:
             self._careful = True
-            raise RuntimeError("a weight changed while it was copied; the next save copies before training goes on")
+            raise TornCopyError("a weight changed while it was copied; the next save copies before training goes on")
+
+    def _done(self, *names: str) -> None:
+        with self._progress:
+            for name in names:
+                del self._later[name]
+            self._progress.notify_all()
+
+    def arrived(self, name: str) -> None:
+        """Return when this tensor is copied."""
+        self._wait(lambda: name not in self._later)
+
+    def _wait(self, enough: Callable[[], bool]) -> None:
+        if not enough():
+            with self._progress:
+                self._progress.wait_for(enough)
+
+    def _has_all(self) -> bool:
+        return not self._later
 
     def close(self) -> None:
         """Let the optimizers go."""
         self._hook.remove()
 
-    def _buffer(self, name: str, tensor: Tensor) -> Tensor:
-        kept = self._buffers.get(name)
-        if kept is not None and kept.shape == tensor.shape and kept.dtype == tensor.dtype:
-            return kept
-        return torch.empty(tensor.shape, dtype=tensor.dtype)
-
     def _before_optimizer(self, *_: Any) -> None:
-        if not self._copied.is_set():
+        if self._later:
             began = time.perf_counter()
-            self._copied.wait()
+            self._wait(self._has_all)
             self.waited += time.perf_counter() - began
 
 

@@ -22,6 +22,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from trainmaster.wire.progress import ProgressFile
 
 from trainmaster_trainer import randomness
 from trainmaster_trainer.checkpoint import layout
-from trainmaster_trainer.checkpoint.copier import Copier, Settled, nothing_settled
+from trainmaster_trainer.checkpoint.copier import Copier, Settled, TornCopyError, nothing_settled
 from trainmaster_trainer.checkpoint.load import RNG, read
 from trainmaster_trainer.checkpoint.manifest import Cursor, Manifest, model_sha256
 from trainmaster_trainer.checkpoint.remote import Remote, open_remote
@@ -116,7 +117,8 @@ class Saver:
         if not self._writes:
             self._writers.collect(state, lambda _: {})
             return
-        tensors = self._writers.collect(state, lambda mine: self._copier.begin(mine, settled)) | generators
+        copied = self._writers.collect(state, lambda mine: self._copier.begin(mine | generators, settled))
+        tensors = {**generators, **copied}  # where ranks split the model, what is collected needs no copy
         scalars = json.loads(json.dumps(state.scalars))
         self._thread = threading.Thread(
             target=self._run, args=(step, tensors, scalars, before_commit), name="checkpoint", daemon=True
@@ -160,8 +162,7 @@ class Saver:
         self, step: int, tensors: dict[str, Tensor], scalars: dict[str, Any], before_commit: Callable[[], None]
     ) -> None:
         try:
-            self._copier.finish()
-            self._writers.report(step, self._write(step, tensors))
+            self._writers.report(step, self._copy_and_write(step, tensors))
             if self._commits:
                 self._writers.publish(step, self._commit(step, scalars, before_commit))
             problem = self._writers.outcome(step)
@@ -185,20 +186,34 @@ class Saver:
             with suppress(OSError):
                 layout.remove(self._temporary(step))
 
-    def _write(self, step: int, tensors: dict[str, Tensor]) -> dict[str, Any]:
-        folder = self._temporary(step)
+    def _copy_and_write(self, step: int, tensors: dict[str, Tensor]) -> dict[str, Any]:
+        """Write each tensor as soon as it is copied; what to report. Never raises: all ranks wait for this word."""
         try:
-            folder.mkdir(exist_ok=True)
-            record = write_shard(folder / layout.shard_name(self._writers.rank, self._writers.count), tensors)
-            layout.sync_folder(folder)
-            if self._remote:
-                self._upload(folder / record.file, step)
-        except (OSError, ConfigurationError) as error:
-            return {"problem": f"rank {self._rank}: {error}"}
-        return {"record": codec.to_plain(record)}
+            with ThreadPoolExecutor(1, "checkpoint-write") as beside:
+                try:
+                    writing = beside.submit(self._write, step, tensors)
+                finally:
+                    self._copier.finish()  # in any case: the optimizer waits for it
+                return {"record": codec.to_plain(writing.result())}
+        except Exception as error:  # noqa: BLE001 (whatever it was)
+            return {"problem": self._problem_of(error)}
+
+    def _write(self, step: int, tensors: dict[str, Tensor]) -> ShardRecord:
+        folder = self._temporary(step)
+        folder.mkdir(exist_ok=True)
+        path = folder / layout.shard_name(self._writers.rank, self._writers.count)
+        record = write_shard(path, tensors, self._copier.arrived, self._copier.image)
+        layout.sync_folder(folder)
+        if self._remote:
+            self._upload(path, step)
+        return record
+
+    def _problem_of(self, error: Exception) -> str:
+        kind = "" if isinstance(error, OSError | ConfigurationError | TornCopyError) else f"{type(error).__name__}: "
+        return f"rank {self._rank}: {kind}{error}"
 
     def _commit(self, step: int, scalars: dict[str, Any], before_commit: Callable[[], None]) -> str:
-        """What went wrong, or nothing. Never raises what a disk can do: all ranks wait for this word."""
+        """What went wrong, or nothing. Never raises: all ranks wait for this word."""
         reports = self._writers.reports(step)
         problems = [report["problem"] for report in reports if "problem" in report]
         if problems:
@@ -211,8 +226,8 @@ class Saver:
                 return self._publish_remotely(self._remote, step, manifest)
             layout.write_file(self._temporary(step) / layout.MANIFEST, manifest.encode())
             return self._publish(step)
-        except (OSError, ConfigurationError) as error:
-            return f"rank {self._rank}: {error}"
+        except Exception as error:  # noqa: BLE001 (whatever it was)
+            return self._problem_of(error)
 
     def _publish(self, step: int) -> str:
         temporary = self._temporary(step)

@@ -23,7 +23,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from trainmaster_trainer.checkpoint.bulk import write_parts
+from trainmaster_trainer.checkpoint.bulk import Arrival, there_already, write_parts
 from trainmaster_trainer.checkpoint.layout import open_regular
 from trainmaster_trainer.checkpoint.state import dtype_name
 
@@ -45,6 +45,7 @@ DTYPES = {
     torch.float8_e5m2: "F8_E5M2",
     torch.complex64: "C64",
 }
+HEADER = ""  # its name among the parts of a file
 HEADER_LENGTH = 8  # bytes of the number before the header
 _THREADS = min(4, os.cpu_count() or 1)
 _WORTH_THREADS = 1 << 20  # bytes
@@ -81,18 +82,36 @@ class ShardRecord:
     tensors: dict[str, TensorRecord]
 
 
-def write_shard(path: Path, tensors: Mapping[str, Tensor]) -> ShardRecord:
-    """Write CPU tensors and bring them to the disk."""
-    # Wide elements first keeps every tensor aligned; the names make the file a pure function of its content.
-    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
-    header = _header({name: tensors[name] for name in names})
-    parts = [memory(tensors[name]) for name in names]
-    length = len(header) + sum(map(len, parts))
+def in_order(tensors: Mapping[str, Tensor]) -> list[str]:
+    """The names as their tensors lie in the file.
+
+    Wide elements first keeps every tensor aligned; the names make the file a pure function of its content.
+    """
+    return sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
+
+
+def write_shard(
+    path: Path, tensors: Mapping[str, Tensor], arrival: Arrival = there_already, image: memoryview | None = None
+) -> ShardRecord:
+    """Write CPU tensors and bring them to the disk.
+
+    Their content may still be on its way: `arrival(name)` returns when it is there. `image`: memory that looks like the
+    file already (`image.py`), if there is such.
+    """
+    names = in_order(tensors)
+    header = header_of({name: tensors[name] for name in names})
+    parts = {HEADER: memoryview(header), **{name: memory(tensors[name]) for name in names}}
+    length = sum(map(len, parts.values()))
+
+    def digest(name: str) -> str:
+        arrival(name)
+        return _sha256(parts[name])
+
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
         with ThreadPoolExecutor(_THREADS) as threads:  # hashing and writing both let go of the interpreter's lock
-            digests = threads.map(_sha256, parts)
-            write_parts(descriptor, (memoryview(header), *parts), length)
+            digests = threads.map(digest, names)
+            write_parts(descriptor, parts, length, arrival, image)
             os.fsync(descriptor)
             known = dict(zip(names, digests, strict=True))
     finally:
@@ -121,7 +140,8 @@ def memory(tensor: Tensor) -> memoryview:
     return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]  # arrays are buffers
 
 
-def _header(tensors: Mapping[str, Tensor]) -> bytes:
+def header_of(tensors: Mapping[str, Tensor]) -> bytes:
+    """What a file of these tensors begins with, in the order in which they lie there."""
     entries: dict[str, Any] = {}
     position = 0
     for name, tensor in tensors.items():

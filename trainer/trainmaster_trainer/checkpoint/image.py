@@ -1,0 +1,49 @@
+"""Image: a shard as its file will have it, in memory: the header, then the tensors, each at its place.
+
+The copies of live tensors are made here (`copier.py`), and a big file goes from here to the disk (`bulk.py`), which
+takes whole pages: with a buffer for each tensor, every byte would have to be copied once more on its way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from trainmaster_trainer.checkpoint.bulk import aligned_memory
+from trainmaster_trainer.checkpoint.shard import header_of, in_order
+
+
+class Image:
+    """Memory for the shard of tensors like these, kept from save to save."""
+
+    def __init__(self, like: Mapping[str, Tensor]) -> None:
+        header = header_of({name: like[name] for name in in_order(like)})
+        memory = aligned_memory(len(header) + sum(map(_bytes, like.values())))
+        memory[: len(header)] = header
+        self.view = memoryview(memory)
+        self.tensors: dict[str, Tensor] = {}
+        position = len(header)
+        for name in in_order(like):
+            tensor = like[name]
+            self.tensors[name] = _tensor_at(memory, position, tensor)
+            position += _bytes(tensor)
+
+    def is_like(self, tensors: Mapping[str, Tensor]) -> bool:
+        """Whether it is the image of such tensors."""
+        return tensors.keys() == self.tensors.keys() and all(
+            (mine.dtype, mine.shape) == (tensors[name].dtype, tensors[name].shape)
+            for name, mine in self.tensors.items()
+        )
+
+
+def _bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _tensor_at(memory: object, position: int, like: Tensor) -> Tensor:
+    if not like.numel():
+        return torch.empty(like.shape, dtype=like.dtype)
+    flat = torch.frombuffer(memory, dtype=like.dtype, count=like.numel(), offset=position)
+    return flat.view(like.shape)
