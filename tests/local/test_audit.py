@@ -42,3 +42,13 @@ def test_a_whole_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert audit(str(tmp_path)) == 0
     assert "Steps 1 to 4, each exactly once, over 2 attempts" in capsys.readouterr().out
     assert audit(str(tmp_path / "nowhere")) == 2
+
+
+def test_a_run_that_began_with_anothers_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`resumeFrom`: its first line is that of the step after; what its folder says of where it began is believed."""
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines(51, 52, 53)))
+    assert audit(str(tmp_path)) == 1
+    assert "Line 1 is of step 51" in capsys.readouterr().out
+    (tmp_path / "lineage.json").write_text(json.dumps({"job": "uid", "resumed": {"1": 50, "2": 52}}))
+    assert audit(str(tmp_path)) == 0
+    assert "Steps 51 to 53, each exactly once" in capsys.readouterr().out

@@ -108,3 +108,11 @@ def test_faults_come_once_and_are_told_with_their_cost(command: Command) -> None
         assert command.text.count(f"(--fault {fault})") == 1, "shown when it came"
     assert re.search(r"--fault     kill:worker/1@step=15: \d steps? to train again, .* s lost", command.text)
     assert "--fault     slow:worker/1@step=39: came, and is no cause of a restart" in command.text
+
+
+def test_a_death_over_the_last_checkpoint_is_made_good(command: Command) -> None:
+    """Memory has the last step, and the job has not succeeded before the disk has it too."""
+    job = a_job(workers=1, checkpoint={"everySteps": 15, "memoryEverySteps": 1})
+    assert command.start(job, "--output", "json", "--fault", "kill:worker/0@step=40").end() == 0
+    assert (command.status["restartCount"], command.status["checkpoint"]["step"]) == (1, 40)
+    assert read(command.workdir / "checkpoints", 40).manifest.attempt == 2

@@ -76,6 +76,23 @@ def test_saves_that_fail_are_said_until_one_is_good_again(command: Command, smal
     assert (status["restartCount"], status["checkpoint"]["sha256"]) == (0, undisturbed)
 
 
+def test_checkpoints_may_lie_elsewhere_and_belong_to_one_run_at_a_time(command: Command, tmp_path: Path) -> None:
+    """The result is found there; a second run that would write there too is told so."""
+    kept = tmp_path / "elsewhere"
+    command.make_gate()
+    job = a_job(arguments={"hold_at": 15}, workers=1, checkpoint={"everySteps": 10, "storage": {"path": str(kept)}})
+    command.start(job)
+    command.until_step(14)
+    other = Command(command.folder, None)
+    assert other.start(job, "--workdir", str(tmp_path / "other")).end() == 1
+    assert f"spec.checkpoint.storage.path: {kept} is in use by another run" in other.stderr
+    command.open_gate()
+    assert command.end() == 0
+    assert (kept / "step-00000040").is_dir()
+    assert not list((command.workdir / "checkpoints").iterdir())
+    assert command.seen[-1]["result"]["metrics"]
+
+
 def test_a_checkpoint_of_another_model_is_refused(command: Command) -> None:
     """It is neither overwritten nor taken."""
     assert command.start(a_job(steps=10, workers=1)).end() == 0

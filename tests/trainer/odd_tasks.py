@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -166,3 +166,55 @@ class WithClosure(Line):
     @override
     def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         return torch.optim.LBFGS(parameters)
+
+
+class WithBallast(Line):
+    """A parameter that is big and of no use: saving it takes a moment."""
+
+    @override
+    def model(self) -> nn.Module:
+        model = super().model()
+        model.register_parameter("ballast", nn.Parameter(torch.zeros(1 << 26), requires_grad=False))
+        return model
+
+
+class WithDoublePhases(Line):
+    """A buffer that no file of tensors has a word for."""
+
+    @override
+    def model(self) -> nn.Module:
+        model = super().model()
+        model.register_buffer("table", torch.ones(3, dtype=torch.complex128))
+        return model
+
+
+class WithStranger(Line):
+    """A learned weight of the loss, which the model does not have."""
+
+    @override
+    def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.SGD([*parameters, nn.Parameter(torch.ones(5))], lr=0.01)
+
+
+class Counting(torch.optim.SGD):
+    """Steps are shorter and shorter, by a counter that belongs to no parameter."""
+
+    def __init__(self, parameters: list[nn.Parameter]) -> None:
+        super().__init__(parameters, lr=0.05)
+        self.own = cast("dict[Any, Any]", self.state)
+        self.own["counter"] = {"steps": 0}
+
+    @override
+    def step(self, closure: Any = None) -> Any:
+        self.own["counter"]["steps"] += 1
+        for group in self.param_groups:
+            group["lr"] = 0.05 / self.own["counter"]["steps"]
+        return super().step(closure)
+
+
+class WithCounter(Line):
+    """Trained by such an optimizer."""
+
+    @override
+    def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        return Counting(parameters)

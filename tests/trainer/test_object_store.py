@@ -227,3 +227,20 @@ def test_a_folder_is_the_same_code_path(tmp_path: Path) -> None:
     put(begun(settings), 10)
     assert newest_step(settings) == 10
     assert os.listdir(tmp_path / "store" / "step-00000010.attempt-1-restart-0")  # noqa: PTH208
+
+
+def test_what_a_dead_attempt_left_on_any_pods_disk_is_cleaned(tmp_path: Path, store: tuple[int, Path]) -> None:
+    """Each pod has a folder of its own, though its ranks may commit nothing."""
+    settings = replace(make_settings(tmp_path, store[0], "left", attempt=2), rank=1, world_size=2)
+    settings.checkpoints.mkdir()
+    for name in (".saving-00000010-attempt-1-restart-0", ".fetched-attempt-1-restart-0-1"):
+        (settings.checkpoints / name).mkdir()
+    Saver(settings, replace(alone(), rank=1, world_size=2)).prepare()
+    assert not list(settings.checkpoints.iterdir())
+
+
+def test_a_failed_upload_leaves_nothing_here(tmp_path: Path, store: tuple[int, Path]) -> None:
+    with Proxy(store[0]) as proxy:
+        saver = begun(make_settings(tmp_path, proxy.port, "away"))
+    put(saver, 10)
+    assert not list((tmp_path / "here").glob(".*"))

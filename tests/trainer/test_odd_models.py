@@ -49,7 +49,7 @@ def test_they_are_so_in_parts_too(new_job: NewJob, task: str, name: str) -> None
     assert job.losses() == pytest.approx(expected.losses(), rel=1e-4)
 
 
-@pytest.mark.parametrize("task", ["WithUnused", "WithExperts"])
+@pytest.mark.parametrize("task", ["WithUnused", "WithExperts", "WithCounter"])
 def test_resumed_is_undisturbed_bit_by_bit(new_job: NewJob, task: str) -> None:
     plan: Options = {"task": f"odd_tasks:{task}", "global_batch_size": 9, "strategy": "AllReduce"}
     whole = new_job("whole", **plan).but(steps=9).run(3)
@@ -102,3 +102,20 @@ def test_what_a_layer_of_a_pipeline_raises_stays_what_it_is(new_job: NewJob) -> 
     assert 1 in running.wait()
     assert "\nMemoryError: a layer is out of memory" in running.output()
     assert "failed to run forward" not in running.output()
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        ("WithDoublePhases", "table of the model of WithDoublePhases is torch.complex128, which a checkpoint cannot"),
+        ("WithStranger", "a parameter of shape [5] that is not the model's"),
+    ],
+)
+@pytest.mark.parametrize("strategy", ["OneDevice", "Pipeline"])
+def test_what_no_checkpoint_could_hold_is_refused_at_the_start(
+    new_job: NewJob, task: str, words: str, strategy: str
+) -> None:
+    ranks = 1 if strategy == "OneDevice" else 2
+    running = new_job(task=f"odd_tasks:{task}", strategy=strategy).start(ranks)
+    assert 78 in running.wait()
+    assert words in running.output()

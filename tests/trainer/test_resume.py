@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from trainmaster_trainer.checkpoint import load
 from trainmaster_trainer.checkpoint.resume import _find_newest
 from trainmaster_trainer.checkpoint.shard import ShardRecord, read_shard
 
-from tests.trainer.ranks import NewJob, Options, alone
+from tests.trainer.ranks import PATIENCE, NewJob, Options, alone
 
 SLOW = {"seconds": 0.01, "dropout": 0.2}
 LONG = {"steps": 60, "checkpoint_every": 7, "arguments": SLOW}
@@ -191,3 +192,57 @@ def test_a_job_that_saved_nothing_is_named(new_job: NewJob) -> None:
     running = new_job("today-20261121-080000", resume_job="never").start(2)
     assert running.wait() == [78, 78]
     assert "spec.checkpoint.resumeFrom.job: 'never' has no good checkpoint in" in running.output()
+
+
+@pytest.mark.parametrize("memory", [False, True])
+def test_a_branch_that_was_given_up_is_not_gone_on_from(new_job: NewJob, memory: bool) -> None:
+    """Attempt 2 doubts step 20, goes on from 10 and dies before it is there: attempt 3 does not believe it either."""
+    arguments = {"seconds": 0.03}
+    plan = {"steps": 30, "checkpoint_every": 10, "arguments": arguments, "memory_every": 1 if memory else 0}
+    job = replace(new_job(**plan), memory=memory)
+    job.but(steps=20).run(1)
+    doubting = replace(job, variables={names.ENV_RESUME_BEFORE: "20"}).start(1, attempt=2)
+    doubting.reach(14)
+    doubting.kill()
+    reached = doubting.pages[0].read().step
+    assert reached < 20, "too slow a test"
+    job.run(1, attempt=3)
+    first = min(line["step"] for line in job.lines() if line["attempt"] == 3)
+    assert first == (reached + 1 if memory else 11)
+    assert [job.manifest(step)["attempt"] for step in (10, 20, 30)] == [1, 3, 3]
+    assert len(job.losses()) == 30
+
+
+def test_a_doubtful_checkpoint_is_replaced_by_the_one_that_was_reached_anew(new_job: NewJob) -> None:
+    job = new_job(checkpoint_every=10).but(steps=20).run(1)
+    replace(job, variables={names.ENV_RESUME_BEFORE: "20"}).run(1, attempt=2)
+    assert [job.manifest(step)["attempt"] for step in (10, 20)] == [1, 2]
+
+
+@pytest.mark.parametrize(("change", "field"), [({"global_batch_size": 12}, "globalBatchSize"), ({"seed": 2}, "seed")])
+def test_another_order_of_samples_is_a_configuration_error(new_job: NewJob, change: Options, field: str) -> None:
+    """Some would be left out, or come twice."""
+    job = new_job().but(steps=2).run(1)
+    running = job.but(steps=4, **change).start(1, attempt=2)
+    assert running.wait() == [78]
+    assert f"spec.training.{field}: this job's checkpoint of step 2 was reached with" in running.output()
+    new_job("fork", steps=4, resume_from=str(job.checkpoints()), **change).run(1)
+
+
+def test_the_result_is_of_the_step_that_was_reached(new_job: NewJob) -> None:
+    """Also where a job is told afterwards to be content with less."""
+    job = new_job().but(steps=4).run(1)
+    job.but(steps=2).run(1, attempt=2)
+    assert job.result()["step"] == 4
+
+
+def test_who_is_asked_to_stop_over_the_last_checkpoint_brings_it_home(new_job: NewJob) -> None:
+    job = new_job(task="odd_tasks:WithBallast", checkpoint_every=1000)
+    running = job.start(1)
+    deadline = time.monotonic() + PATIENCE
+    while not list(job.checkpoints().glob(".saving-*")):
+        assert time.monotonic() < deadline, running.output()
+        time.sleep(0.001)  # a folder has no bell
+    os.kill(running.pids[0], signal.SIGTERM)
+    assert running.wait() in ([0], [143])
+    assert job.manifest(6)["step"] == 6

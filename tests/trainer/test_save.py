@@ -25,6 +25,9 @@ from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.checkpoint.writers import divide
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.settings import Settings
+from trainmaster_trainer.strategies.one_device import OneDevice
+from trainmaster_trainer.tasks.digits import Digits
+from typing_extensions import override
 
 from tests.trainer.ranks import alone
 
@@ -43,6 +46,16 @@ def make_saver(settings: Settings, **changes: Any) -> Saver:
 
 def state(value: float = 1.0) -> State:
     return State({"model/w": torch.full((3, 2), value), "model/n": torch.tensor(7)}, {"optimizer": {"x": [1]}})
+
+
+class HalfFrozen(Digits):
+    """Its first matrix is not trained."""
+
+    @override
+    def model(self) -> torch.nn.Module:
+        model = super().model()
+        next(model.parameters()).requires_grad_(False)
+        return model
 
 
 def put(saver: Saver, step: int, value: float = 1.0) -> None:
@@ -130,6 +143,14 @@ def test_a_torn_copy_fails_that_save_alone(settings: Settings, monkeypatch: pyte
     assert not saved_steps(settings.checkpoints)
     put(saver, 20)
     assert saved_steps(settings.checkpoints) == [20]
+
+
+def test_only_what_the_optimizer_steps_is_copied_later() -> None:
+    """A weight that a forward pass changes (a target network's, say) may be torn."""
+    strategy = OneDevice(HalfFrozen(hidden=4), alone(), {})
+    frozen, *trained = [name for name, _ in strategy.model.named_parameters()]
+    assert not strategy.settled(f"model/{frozen}")
+    assert all(strategy.settled(f"model/{name}") for name in trained)
 
 
 def test_whatever_goes_wrong_is_told_to_all_ranks(settings: Settings) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
+from trainmaster_trainer.checkpoint.shard import DTYPES
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.task import Task
 
@@ -40,14 +41,31 @@ def make_model(task: Task) -> nn.Module:
             f"spec.training.task: the model of {name} has no parameter that requires a gradient, so nothing is to be "
             "trained. Leave requires_grad of some of them at True."
         )
+    check_savable(model, name)
     return model
+
+
+def check_savable(model: nn.Module, name: str) -> None:
+    """Refuse at the start what no checkpoint could hold, and not when the first one is due.
+
+    Raises:
+        ConfigurationError: names the first such tensor.
+    """
+    for key, value in model.state_dict().items():
+        kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
+        if kind not in DTYPES:
+            raise ConfigurationError(
+                f"spec.training.task: {key} of the model of {name} is {kind}, which a checkpoint cannot hold. Use "
+                "another dtype (complex64 for complex128), or, of what model() can compute anew, a buffer with "
+                "persistent=False."
+            )
 
 
 def make_optimizer(task: Task, parameters: list[nn.Parameter]) -> Optimizer:
     """A task's optimizer, as every strategy uses it: one backward pass, one step.
 
     Raises:
-        ConfigurationError: it is none, or it wants to compute the loss itself.
+        ConfigurationError: it is none, it wants to compute the loss itself, or it steps what is not the model's.
     """
     optimizer: object = task.optimizer(parameters)
     name = type(task).__name__
@@ -59,6 +77,13 @@ def make_optimizer(task: Task, parameters: list[nn.Parameter]) -> Optimizer:
         raise ConfigurationError(
             f"spec.training.task: the optimizer of {name}, {type(optimizer).__name__}, computes the loss several times "
             "in one step, which no strategy does. Choose one that takes a step after one backward pass, such as AdamW."
+        )
+    known = set(parameters)
+    strangers = [one for group in optimizer.param_groups for one in group["params"] if one not in known]
+    if strangers:
+        raise ConfigurationError(
+            f"spec.training.task: the optimizer of {name} has a parameter of shape {list(strangers[0].shape)} that is "
+            "not the model's, so neither other ranks nor a checkpoint would know it. Register it in the model."
         )
     return optimizer
 

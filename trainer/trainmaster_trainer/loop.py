@@ -46,7 +46,14 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
     memory.start(resumed.step)
     faults = Faults(os.environ, settings)
 
+    def save(step: int) -> None:
+        progress.enter("save")
+        saver.save(step, strategy.state(), before_commit=report.sync, settled=strategy.settled)
+        progress.enter("train")
+
     with stop_signal() as stop_asked, saver.brought_home():
+        if saver.missed(resumed.durable_step, resumed.step):
+            save(resumed.step)  # the attempt before died over it
         for step in range(resumed.step + 1, plan.steps + 1):
             batch = batches.take(step, strategy.share)
             loss = strategy.step(batch)
@@ -57,18 +64,16 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
 
             stopping = (saver.due(step) or report.due) and report.agree(stop_asked(), memory)
             if saver.due(step) or stopping:
-                progress.enter("save")
-                saver.save(step, strategy.state(), before_commit=report.sync, settled=strategy.settled)
-                progress.enter("train")
+                save(step)
             if stopping and step < plan.steps:
                 saver.wait(needed=False)
                 progress.enter("save", saver.committed_step)  # the agent's last word names this checkpoint
                 log.info("Asked to stop: saved and left at step %d.", step)
                 return EXIT_STOPPED
+        saver.wait()  # who is asked to stop now still brings the last checkpoint home
 
-    saver.wait()
     progress.enter("evaluate", saver.committed_step)
-    report.finish(plan.steps, evaluate(strategy, group))
+    report.finish(max(plan.steps, resumed.step), evaluate(strategy, group))
     strategy.close()
     return 0
 

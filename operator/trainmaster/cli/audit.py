@@ -14,6 +14,7 @@ from trainmaster.cli.check import EXIT_BAD, EXIT_GOOD
 
 EXIT_FAULTS = 1
 _METRICS = "metrics.jsonl"
+_LINEAGE = "lineage.json"  # the step that each attempt went on from
 
 
 def audit(folder: str) -> int:
@@ -23,32 +24,45 @@ def audit(folder: str) -> int:
         print(f"trainmaster: {folder} has no {_METRICS}; name the --workdir of a run", file=sys.stderr)
         return EXIT_BAD
     lines = _lines(home / _METRICS)
-    problems = faults(lines, _cursors(home))
+    first = _first_step(home, lines)
+    problems = faults(lines, _cursors(home), first)
     if problems:
         print("\n".join(problems))
         return EXIT_FAULTS
     attempts = {line["attempt"] for line in lines}
-    print(f"Steps 1 to {len(lines)}, each exactly once, over {len(attempts)} attempts: no sample lost or repeated.")
+    last = first + len(lines) - 1
+    print(f"Steps {first} to {last}, each exactly once, over {len(attempts)} attempts: no sample lost or repeated.")
     return EXIT_GOOD
 
 
-def faults(lines: list[dict[str, Any]], cursors: Iterable[dict[str, Any]]) -> list[str]:
-    """What contradicts that each position was used once, in sentences."""
+def faults(lines: list[dict[str, Any]], cursors: Iterable[dict[str, Any]], first: int = 1) -> list[str]:
+    """What contradicts that each position from step `first` on was used once, in sentences."""
     found = [
         f"Line {number} is of step {line['step']}: steps are lost or came twice."
         for number, line in enumerate(lines, start=1)
-        if line["step"] != number
+        if line["step"] != first + number - 1
     ]
+    last = lines[-1]["step"] if lines else 0
     orders = set()
     for cursor in cursors:
         orders.add((cursor["seed"], cursor["global_batch_size"]))
         if cursor["samples"] != cursor["step"] * cursor["global_batch_size"]:
             found.append(f"The checkpoint of step {cursor['step']} counts {cursor['samples']} samples.")
-        if cursor["step"] > len(lines):
-            found.append(f"The checkpoint of step {cursor['step']} is beyond the last line, that of step {len(lines)}.")
+        if cursor["step"] > last:
+            found.append(f"The checkpoint of step {cursor['step']} is beyond the last line, that of step {last}.")
     if len(orders) > 1:
         found.append(f"The checkpoints differ in (seed, batch size): {sorted(orders)}.")
     return found
+
+
+def _first_step(home: Path, lines: list[dict[str, Any]]) -> int:
+    """1; of a run that began with another job's checkpoint (`resumeFrom`), the step after that."""
+    try:
+        resumed = json.loads((home / _LINEAGE).read_text())["resumed"]
+        begun = min(resumed.values()) + 1
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return 1
+    return int(begun) if lines and lines[0]["step"] == begun else 1
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

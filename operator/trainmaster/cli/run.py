@@ -80,8 +80,11 @@ class Run:
             except FaultError as error:
                 return _refuse(f"trainmaster run: {error}")
             folder = Path(self.workdir) if self.workdir else new_folder(job.name)
+            storage = job.spec.checkpoint.storage
+            # From the YAML's folder, where it is relative.
+            kept = self.path.absolute().parent / storage.path if storage and storage.path else None
         try:
-            with Workdir(folder) as place:
+            with Workdir(folder, kept) as place:
                 return self._train(job, place, armed)
         except WorkdirError as error:
             print(f"trainmaster run: {error}", file=sys.stderr)

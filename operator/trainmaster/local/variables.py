@@ -51,7 +51,7 @@ def agent_variables(
         names.ENV_ADDRESS: LOOPBACK,
         names.ENV_OPERATOR: site.operator_url,
         names.ENV_TOKEN_FILE: str(site.token_file),
-        names.ENV_CHECKPOINTS: str(_checkpoints(job, site)),
+        names.ENV_CHECKPOINTS: str(site.checkpoints),
         names.ENV_SCRATCH: str(scratch),
         names.ENV_WARM_SOCKET: str(site.warm_socket),
         names.ENV_PARENT_PID: str(os.getpid()),
@@ -72,9 +72,3 @@ def _url(job: TrainingJob) -> str | None:
     """The next run of the same file goes on from there, so the job's uid, which is new each time, is not in it."""
     storage = job.spec.checkpoint.storage
     return f"{storage.object_store.url.rstrip('/')}/{job.name}" if storage and storage.object_store else None
-
-
-def _checkpoints(job: TrainingJob, site: Site) -> Path:
-    """`checkpoint.storage.path` where it is given (from the YAML's folder, if relative), else in the workdir."""
-    storage = job.spec.checkpoint.storage
-    return site.folder / storage.path if storage and storage.path else site.checkpoints

@@ -5,12 +5,14 @@ DIR/status.json   the same `.status` that a cluster shows
 DIR/checkpoints/  step-00000050/..., metrics.jsonl, result.json
 DIR/logs/         one file per agent; trainmaster.log and warm-parent.log where there was something to say
 ```
-One run at a time may use a folder: it is locked for as long as the run lives. Made by cli/run.py.
+One run at a time may use a folder: it is locked for as long as the run lives; so is one in which checkpoints are kept
+elsewhere (`spec.checkpoint.storage.path`). Made by cli/run.py.
 """
 
 import fcntl
 import json
 import shutil
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -21,41 +23,52 @@ class WorkdirError(Exception):
     """The folder cannot be used. The text names cause and cure."""
 
 
+def _locked(name: str, folders: tuple[Path, ...]) -> IO[str]:
+    """Make the folders; a file that locks the first of them for as long as it is open."""
+    try:
+        for folder in folders:
+            folder.mkdir(parents=True, exist_ok=True)
+        lock = (folders[0] / ".lock").open("w")
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise WorkdirError(f"{name}: {reason}; choose another folder, or make room") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise WorkdirError(f"{name} is in use by another run; wait for its end, or choose another folder") from None
+    return lock
+
+
 class Workdir:
     """Creates the folders and holds the lock. Use as a context manager.
 
     `shown` is the folder as the user wrote it; `path` is absolute, because ranks work elsewhere.
     """
 
-    def __init__(self, shown: Path) -> None:
+    def __init__(self, shown: Path, checkpoints: Path | None = None) -> None:
         self.shown = shown
         self.path = shown.absolute()
         self.logs = self.path / "logs"
-        self.checkpoints = self.path / "checkpoints"
+        self.checkpoints = checkpoints or self.path / "checkpoints"
         self.status_file = self.path / "status.json"
-        self._lock: IO[str] | None = None
+        self._folders: dict[str, tuple[Path, ...]] = {
+            f"--workdir {shown}": (self.path, self.logs, self.path / "checkpoints")
+        }
+        if checkpoints:
+            self._folders[f"spec.checkpoint.storage.path: {checkpoints}"] = (checkpoints,)
+        self._locks = ExitStack()
 
     def __enter__(self) -> Self:
         """Raises: WorkdirError."""
-        try:
-            for folder in (self.path, self.logs, self.checkpoints):
-                folder.mkdir(parents=True, exist_ok=True)
-            self._lock = (self.path / ".lock").open("w")
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise WorkdirError(f"--workdir {self.shown}: {reason}; choose another folder, or make room") from None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._lock.close()
-            raise WorkdirError(
-                f"--workdir {self.shown} is in use by another run; wait for its end, or choose another folder"
-            ) from None
+        with ExitStack() as locks:
+            for name, folders in self._folders.items():
+                locks.enter_context(_locked(name, folders))
+            self._locks = locks.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._lock:
-            self._lock.close()
+        self._locks.close()
 
     def write_status(self, status: TrainingJobStatus) -> None:
         """Replace status.json as a whole, so that a reader never sees half of it."""

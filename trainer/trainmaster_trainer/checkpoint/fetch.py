@@ -93,7 +93,7 @@ def _fetch(
     remote: Remote, saved: Saved, settings: Settings, group: Group, expected: Shapes, *, own: bool
 ) -> Loaded | None:
     """One checkpoint, if all ranks find it good."""
-    folder = settings.checkpoints / f".fetched-{settings.run_key}-{group.rank - group.local_rank}"
+    folder = settings.checkpoints / f"{layout.FETCHED}{settings.run_key}-{group.rank - group.local_rank}"
     problem = _download(remote, saved, folder) if group.local_rank == 0 else ""
     found = "; ".join(text for text in group.gather(problem) if text)
     try:

@@ -4,6 +4,7 @@
                            shard-00000-of-00004.safetensors
     <folder>/.saving-00000100-attempt-2-restart-0/              being written; dead once a later attempt has begun
     <folder>/.replaced-…                                        on its way out
+    <folder>/.fetched-…                                         out of an object store, while it is read
     <folder>/attempt.json                                       the newest attempt that has begun: the fence
 
 A folder gets its final name by one rename after everything in it has reached the disk, so a kill at any moment
@@ -28,6 +29,7 @@ MANIFEST = "manifest.json"
 _STEP = re.compile(r"step-(\d{8,})")
 _SAVING = ".saving-"
 _REPLACED = ".replaced-"
+FETCHED = ".fetched-"
 FENCE = "attempt.json"
 
 
@@ -116,7 +118,7 @@ def remove(path: Path) -> None:
 def clean(folder: Path) -> None:
     """Delete what dead attempts left behind. Call before anyone saves, from one process."""
     for path in folder.iterdir():
-        if path.name.startswith((_SAVING, _REPLACED)):
+        if path.name.startswith((_SAVING, _REPLACED, FETCHED)):
             _delete(path)
 
 

@@ -12,10 +12,27 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from trainmaster_trainer.checkpoint.layout import Objects, write_file
 
 _FILE = "lineage.json"
+
+
+class Origin(Protocol):
+    """Where a checkpoint comes from, as its manifest says."""
+
+    @property
+    def job(self) -> str:
+        """Uid of the job that saved it."""
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt of it."""
+
+    @property
+    def step(self) -> int:
+        """After which step."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +44,10 @@ class Lineage:
     def holds(self, attempt: int, step: int) -> bool:
         """Whether the state after `step` of `attempt` is a past of the newest attempt."""
         return all(step <= resumed for later, resumed in self.resumed.items() if later > attempt)
+
+    def trusts(self, origin: Origin, job: str) -> bool:
+        """Whether a checkpoint is none of a branch that this job gave up; another job's branches are not known."""
+        return origin.job != job or self.holds(origin.attempt, origin.step)
 
     def with_attempt(self, attempt: int, step: int) -> Lineage:
         """`attempt` goes on from `step`. What any later snapshot must not be beyond is all that is kept."""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,12 +14,14 @@ import torch
 from torch import Tensor
 
 from trainmaster_trainer.checkpoint.layout import saved_steps, step_folder
-from trainmaster_trainer.checkpoint.manifest import Manifest, has_manifest, read_manifest, whole
+from trainmaster_trainer.checkpoint.lineage import Origin
+from trainmaster_trainer.checkpoint.manifest import Manifest, glance, read_manifest, whole
 from trainmaster_trainer.checkpoint.shard import CorruptCheckpointError, TensorRecord, read_shard
 from trainmaster_trainer.checkpoint.state import Shapes, State, check_same_model
 
 log = logging.getLogger(__name__)
 RNG = "rng/"
+Trusted = Callable[[Origin], bool]
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,13 @@ class Loaded:
         return {name[len(prefix) :]: tensor for name, tensor in self.tensors.items() if name.startswith(prefix)}
 
 
-def newest(folder: Path, expected: Shapes, below: int | None = None) -> Loaded | None:
-    """The newest good checkpoint in a folder (older than step `below`), or None.
+def everything(_: Origin) -> bool:
+    """For folders of which it is not known what was given up."""
+    return True
+
+
+def newest(folder: Path, expected: Shapes, below: int | None = None, trusted: Trusted = everything) -> Loaded | None:
+    """The newest good and trusted checkpoint in a folder (older than step `below`), or None.
 
     Raises:
         ConfigurationError: it is good, but another model's.
@@ -50,22 +58,26 @@ def newest(folder: Path, expected: Shapes, below: int | None = None) -> Loaded |
         if below is not None and step >= below:
             continue
         try:
-            return read(folder, step, expected)
+            return read(folder, step, expected, trusted)
         except CorruptCheckpointError as bad:
             log.warning("Checkpoint of step %d is bad, trying the one before: %s.", step, bad)
     return None
 
 
-def newest_step(folder: Path) -> int:
-    """The newest step in a folder whose manifest is whole, 0 where there is none: a look, not a verification."""
-    return next((step for step in saved_steps(folder) if has_manifest(step_folder(folder, step), step)), 0)
+def newest_step(folder: Path, trusted: Trusted = everything) -> int:
+    """The newest trusted step in a folder whose manifest is whole, or 0: a look, not a verification."""
+    for step in saved_steps(folder):
+        seen = glance(step_folder(folder, step), step)
+        if seen is not None and trusted(seen):
+            return step
+    return 0
 
 
-def read(folder: Path, step: int, expected: Shapes | None = None) -> Loaded:
+def read(folder: Path, step: int, expected: Shapes | None = None, trusted: Trusted = everything) -> Loaded:
     """One checkpoint, verified to the last byte.
 
     Raises:
-        CorruptCheckpointError: it cannot be trusted.
+        CorruptCheckpointError: it cannot be trusted, or is not `trusted`.
         ConfigurationError: it is another model's.
     """
     path = step_folder(folder, step)
@@ -73,11 +85,17 @@ def read(folder: Path, step: int, expected: Shapes | None = None) -> Loaded:
         raise CorruptCheckpointError(f"{path} is not a folder")
     try:
         manifest = read_manifest(path, step)
+        _check_branch(manifest, trusted)
         if expected is not None:
             check_same_model(manifest.model_shapes(), expected, str(path))
         return Loaded(manifest, _read_tensors(path, manifest))
     except CorruptCheckpointError as error:
         raise CorruptCheckpointError(f"{path}: {error}") from None
+
+
+def _check_branch(manifest: Manifest, trusted: Trusted) -> None:
+    if not trusted(manifest):
+        raise CorruptCheckpointError(f"attempt {manifest.attempt} came to it on a branch that was given up")
 
 
 def _read_tensors(path: Path, manifest: Manifest) -> dict[str, Tensor]:

@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster.wire import codec
+from trainmaster.wire.training import TrainingPlan
 
 from trainmaster_trainer.checkpoint.layout import MANIFEST, open_regular
 from trainmaster_trainer.checkpoint.shard import CorruptCheckpointError, ShardRecord, TensorRecord
 from trainmaster_trainer.checkpoint.state import MODEL, Shapes
+from trainmaster_trainer.errors import ConfigurationError
 
 FORMAT = 2
 MAX_MANIFEST = 1 << 26  # bytes: 100,000 shards of tensors, and no bomb
@@ -83,6 +85,24 @@ def whole(pieces: Iterable[TensorRecord]) -> tuple[str, tuple[int, ...]]:
     return records[0].dtype, tuple(max(end) for end in ends)
 
 
+def check_same_order(cursor: Cursor, plan: TrainingPlan) -> None:
+    """Refuse to go on where samples would be left out or come twice: a step's samples follow from batch size and seed.
+
+    Raises:
+        ConfigurationError: names the field that has changed.
+    """
+    for name, then, now in (
+        ("globalBatchSize", cursor.global_batch_size, plan.global_batch_size),
+        ("seed", cursor.seed, plan.seed),
+    ):
+        if then != now:
+            raise ConfigurationError(
+                f"spec.training.{name}: this job's checkpoint of step {cursor.step} was reached with {then}, and with "
+                f"{now} the next steps would leave samples out or repeat some. Put it back, or begin another job with "
+                "spec.checkpoint.resumeFrom."
+            )
+
+
 def model_sha256(tensors: dict[str, TensorRecord]) -> str:
     """One hash for the full model: name, dtype, shape and the hash of its bytes, in the order of names.
 
@@ -111,13 +131,24 @@ def read_manifest(folder: Path, step: int) -> Manifest:
     return manifest
 
 
-def has_manifest(folder: Path, step: int) -> bool:
-    """Whether the manifest of that step is there and unchanged: a look, at a third of the cost of reading it."""
+@dataclass(frozen=True)
+class Glance:
+    """Where a checkpoint comes from."""
+
+    job: str
+    attempt: int
+    step: int
+
+
+def glance(folder: Path, step: int) -> Glance | None:
+    """If the manifest of that step is there and unchanged: a look, at a third of the cost of reading it."""
     try:
         with _its_own_error():
-            return bool(_read(folder / MANIFEST)[1]["step"] == step)
+            plain = _read(folder / MANIFEST)[1]
+            seen = Glance(str(plain["job"]), int(plain["attempt"]), int(plain["step"]))
     except CorruptCheckpointError:
-        return False
+        return None
+    return seen if seen.step == step else None
 
 
 def _read(path: Path) -> tuple[bytes, dict[str, Any]]:

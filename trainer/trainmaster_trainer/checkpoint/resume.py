@@ -24,8 +24,8 @@ from trainmaster_trainer import metrics, randomness
 from trainmaster_trainer.checkpoint import elsewhere, lineage
 from trainmaster_trainer.checkpoint.fetch import find_foreign, find_remote, find_while_it_changes, read_or_tell
 from trainmaster_trainer.checkpoint.lineage import Lineage
-from trainmaster_trainer.checkpoint.load import Loaded, newest, newest_step, read
-from trainmaster_trainer.checkpoint.manifest import Manifest, whole
+from trainmaster_trainer.checkpoint.load import Loaded, Trusted, everything, newest, newest_step, read
+from trainmaster_trainer.checkpoint.manifest import Manifest, check_same_order, whole
 from trainmaster_trainer.checkpoint.recall import Recalled, recall
 from trainmaster_trainer.checkpoint.remote import Remote, open_remote
 from trainmaster_trainer.checkpoint.shard import CorruptCheckpointError
@@ -58,7 +58,7 @@ def resume(settings: Settings, group: Group, strategy: Strategy) -> Resumed:
     remote = open_remote(settings)
     told = lineage.read(settings.checkpoints, settings.job_uid, remote)
     known = Lineage.merged(map(_lineage, group.gather(sorted(told.resumed.items()))))
-    durable = _newest_step(settings, group, remote)
+    durable = _newest_step(settings, group, remote, known)
     remembers = strategy.snapshots is not Snapshots.NONE and settings.resume_before is None
     recalled = recall(settings, group, expected, known, durable) if remembers else None
     if recalled is not None:
@@ -78,14 +78,18 @@ def _lineage(rows: list[tuple[int, int]]) -> Lineage:
     return Lineage(dict(rows))
 
 
-def _newest_step(settings: Settings, group: Group, remote: Remote | None) -> int:
-    """The step of the newest checkpoint whose manifest is whole; 0 where there is none."""
+def _newest_step(settings: Settings, group: Group, remote: Remote | None, known: Lineage) -> int:
+    """The step of the newest checkpoint on the training's way whose manifest is whole; 0 where there is none."""
     if remote:
-        saved = remote.saved()[:1] if group.is_first else []
-        return int(group.broadcast(saved[0].step if saved else 0))
+        saved = remote.saved() if group.is_first else []
+        return int(group.broadcast(next((one.step for one in saved if known.holds(one.attempt, one.step)), 0)))
     looks = group.is_first if settings.plan.checkpoint_shared else group.local_rank == 0
-    steps: list[int] = group.gather(newest_step(settings.checkpoints) if looks else 0)
+    steps: list[int] = group.gather(newest_step(settings.checkpoints, _trusted(settings, known)) if looks else 0)
     return max(steps)
+
+
+def _trusted(settings: Settings, known: Lineage) -> Trusted:
+    return lambda origin: known.trusts(origin, settings.job_uid)
 
 
 def _from_memory(recalled: Recalled, durable: int, settings: Settings, group: Group, strategy: Strategy) -> Resumed:
@@ -109,10 +113,13 @@ def _from_checkpoint(expected: Shapes, settings: Settings, group: Group, strateg
         loaded = find_remote(remote, settings, group, expected, known)
     else:
         find = _find_shared if plan.checkpoint_shared else _find_private
-        loaded = find(settings.checkpoints, group, expected, settings.resume_before)
+        trusted = _trusted(settings, known)
+        loaded = find(settings.checkpoints, group, expected, settings.resume_before, trusted)
         if loaded is None and settings.resume_before is not None:
-            loaded = find(settings.checkpoints, group, expected, None)  # none is older: better this one than none
-    if loaded is None and (plan.resume_from or plan.resume_job):
+            loaded = find(settings.checkpoints, group, expected, None, trusted)  # none is older: better this one
+    if loaded is not None:
+        check_same_order(loaded.manifest.cursor, plan)
+    elif plan.resume_from or plan.resume_job:
         loaded = _find_elsewhere(settings, group, expected)
     step = loaded.manifest.step if loaded else 0
     draws_as = group.rank if strategy.draws_as is None else strategy.draws_as
@@ -128,9 +135,11 @@ def _from_checkpoint(expected: Shapes, settings: Settings, group: Group, strateg
     return step
 
 
-def _find_shared(folder: Path, group: Group, expected: Shapes, below: int | None) -> Loaded | None:
+def _find_shared(
+    folder: Path, group: Group, expected: Shapes, below: int | None, trusted: Trusted = everything
+) -> Loaded | None:
     while True:
-        chosen = _look_from_first_rank(folder, group, expected, below)
+        chosen = _look_from_first_rank(folder, group, expected, below, trusted)
         step = group.broadcast(chosen.manifest.step if chosen else None)
         if step is None:
             return None
@@ -144,19 +153,21 @@ def _find_shared(folder: Path, group: Group, expected: Shapes, below: int | None
         below = step
 
 
-def _look_from_first_rank(folder: Path, group: Group, expected: Shapes, below: int | None) -> Loaded | None:
+def _look_from_first_rank(
+    folder: Path, group: Group, expected: Shapes, below: int | None, trusted: Trusted
+) -> Loaded | None:
     """What rank 0 finds, on rank 0; a configuration error of its is one on all ranks."""
-    found, problem = _look(folder, expected, below) if group.is_first else (None, "")
+    found, problem = _look(folder, expected, below, trusted) if group.is_first else (None, "")
     problem = group.broadcast(problem)
     if problem:
         raise ConfigurationError(problem)
     return found
 
 
-def _look(folder: Path, expected: Shapes, below: int | None = None) -> tuple[Loaded | None, str]:
+def _look(folder: Path, expected: Shapes, below: int | None, trusted: Trusted) -> tuple[Loaded | None, str]:
     """What there is, or the configuration error, which must not leave the peers waiting."""
     try:
-        return newest(folder, expected, below), ""
+        return newest(folder, expected, below, trusted), ""
     except ConfigurationError as error:
         return None, str(error)
 
@@ -209,8 +220,8 @@ def _read_step(folder: Path, step: int, expected: Shapes) -> tuple[Loaded | None
         return None, str(bad)
 
 
-def _find_private(folder: Path, group: Group, expected: Shapes, below: int | None) -> Loaded | None:
-    found, problem = _look(folder, expected, below) if group.local_rank == 0 else (None, "")
+def _find_private(folder: Path, group: Group, expected: Shapes, below: int | None, trusted: Trusted) -> Loaded | None:
+    found, problem = _look(folder, expected, below, trusted) if group.local_rank == 0 else (None, "")
     problems = [text for text in group.gather(problem) if text]
     if problems:
         raise ConfigurationError(problems[0])

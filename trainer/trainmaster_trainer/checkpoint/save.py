@@ -33,7 +33,7 @@ from trainmaster.wire import codec
 from trainmaster.wire.progress import ProgressFile
 
 from trainmaster_trainer import randomness
-from trainmaster_trainer.checkpoint import layout
+from trainmaster_trainer.checkpoint import layout, lineage
 from trainmaster_trainer.checkpoint.copier import Copier, Settled, TornCopyError, nothing_settled
 from trainmaster_trainer.checkpoint.load import RNG, read
 from trainmaster_trainer.checkpoint.manifest import Cursor, Manifest, model_sha256
@@ -67,6 +67,7 @@ class Saver:
         self._commits = group.is_first if self._plan.checkpoint_shared else self._writes
         self._writers = Writers(group, alone=not self._plan.checkpoint_shared)
         self._remote = open_remote(settings)
+        self._tidies = self._remote is not None and group.local_rank == 0  # its pod has a folder of its own
         self._fence = layout.Fence(self._folder, settings.job_uid, settings.attempt, self._remote)
         self._copier = Copier()
         self._thread: threading.Thread | None = None
@@ -81,11 +82,13 @@ class Saver:
         Raises:
             ConfigurationError: this process may not write there.
         """
-        if not self._commits:
+        if not (self._commits or self._tidies):
             return
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             layout.clean(self._folder)
+            if not self._commits:
+                return
             if self._remote:
                 self._remote.clean()
             self._fence.close()
@@ -102,6 +105,11 @@ class Saver:
     def due(self, step: int) -> bool:
         """Is a checkpoint to be written after this step? Always after the last."""
         return step % self._plan.checkpoint_every == 0 or step == self._plan.steps
+
+    def missed(self, durable: int, step: int) -> bool:
+        """Whether a checkpoint was due after step `durable`, of which the newest one is, and not later than `step`."""
+        every = self._plan.checkpoint_every
+        return step > durable and (step // every > durable // every or step >= self._plan.steps)
 
     def save(
         self, step: int, state: State, before_commit: Callable[[], None], settled: Settled = nothing_settled
@@ -170,21 +178,17 @@ class Saver:
             problem = f"{type(error).__name__}: {error}"
         self._problem = problem
         if problem:
-            self._give_up(step, problem)
+            log.warning(
+                "The checkpoint of step %d was not written, the newest one is that of step %d: %s",
+                step, self.committed_step, problem,
+            )  # fmt: skip
         else:
             self.committed_step = step
+        if self._tidies or (problem and self._commits):
+            with suppress(OSError):  # no half checkpoint takes the room that the next one needs
+                layout.remove(self._temporary(step))
         if self._page:
             self._page.write_problem(step, problem)
-
-    def _give_up(self, step: int, problem: str) -> None:
-        """Training goes on and the next save is tried; no half checkpoint takes the room that it will need."""
-        log.warning(
-            "The checkpoint of step %d was not written, the newest one is that of step %d: %s",
-            step, self.committed_step, problem,
-        )  # fmt: skip
-        if self._commits:
-            with suppress(OSError):
-                layout.remove(self._temporary(step))
 
     def _copy_and_write(self, step: int, tensors: dict[str, Tensor]) -> dict[str, Any]:
         """Write each tensor as soon as it is copied; what to report. Never raises: all ranks wait for this word."""
@@ -235,12 +239,21 @@ class Saver:
         if newer:
             layout.remove(temporary)
             return f"{newer} has begun; attempt {self._settings.attempt} may not save any more"
-        if _is_good(self._folder, step):
+        if self._has_good(step):
             layout.remove(temporary)  # the same step of an earlier attempt: first come, first kept
         else:
             layout.publish(temporary, layout.step_folder(self._folder, step))
         layout.keep_newest(self._folder, self._plan.checkpoint_keep, step)
         return ""
+
+    def _has_good(self, step: int) -> bool:
+        """Whether a good checkpoint of this step stands, of this training and not of a branch that was given up."""
+        way = lineage.read(self._folder, self._settings.job_uid)
+        try:
+            read(self._folder, step, trusted=lambda manifest: way.trusts(manifest, self._settings.job_uid))
+        except CorruptCheckpointError:
+            return False
+        return True
 
     def _upload(self, path: Path, step: int) -> None:
         if self._remote:
@@ -260,7 +273,6 @@ class Saver:
         here.mkdir(exist_ok=True)
         layout.write_file(here / layout.MANIFEST, manifest.encode())
         layout.keep_newest(self._folder, self._plan.checkpoint_keep, step)
-        layout.remove(self._temporary(step))
         for old in remote.saved()[self._plan.checkpoint_keep :]:
             if old.name != self._key(step):
                 remote.remove(old.name)
@@ -295,11 +307,3 @@ def _page(settings: Settings) -> ProgressFile | None:
     """Mapped a second time: this one belongs to the background thread."""
     path = settings.progress_file
     return ProgressFile(str(path)) if path and path.exists() else None
-
-
-def _is_good(folder: Path, step: int) -> bool:
-    try:
-        read(folder, step)
-    except CorruptCheckpointError:
-        return False
-    return True

@@ -125,7 +125,9 @@ class ModelState:
         )
         saved = state.scalars["optimizer"]
         self._check_optimizer(saved)
+        loose = self._loose | saved.get("own", {})
         self._optimizer.state.clear()
+        self._optimizer.state.update(loose)
         by_parameter = _by_parameter(state.tensors, saved["others"])
         for index, group in enumerate(self._optimizer.param_groups):
             for name, parameter in zip(self._own[index], group["params"], strict=True):
@@ -143,7 +145,13 @@ class ModelState:
             {"names": names, "initial": initial, "current": _settings(group)}
             for names, initial, group in zip(self._groups, self._initial, self._optimizer.param_groups, strict=True)
         ]
-        return {"type": type(self._optimizer).__name__, "groups": groups, "others": others}
+        own = {_word(key): _plain(_word(key), value) for key, value in self._loose.items()}
+        return {"type": type(self._optimizer).__name__, "groups": groups, "others": others, "own": own}
+
+    @property
+    def _loose(self) -> dict[Any, Any]:
+        """What the optimizer keeps beside that of its parameters, such as a counter of its own."""
+        return {key: value for key, value in self._optimizer.state.items() if not isinstance(key, Tensor)}
 
     def _check_optimizer(self, saved: Mapping[str, Any]) -> None:
         here = type(self._optimizer).__name__
@@ -152,6 +160,15 @@ class ModelState:
                 f"spec.checkpoint: the checkpoint was written by {saved['type']} over other parameter groups or by "
                 f"another optimizer than the task's {here}. Give the job another name, or the task its old optimizer."
             )
+
+
+def _word(key: Any) -> str:
+    if isinstance(key, str):
+        return key
+    raise ConfigurationError(
+        f"spec.training.task: its optimizer keeps something under {key!r:.50}, neither a parameter nor a name. Let it "
+        "keep what is its own under names."
+    )
 
 
 def _settings(group: Mapping[str, Any]) -> dict[str, Any]:

@@ -138,7 +138,8 @@ class WholeModel(Strategy):
         """The task's, over `model`; both together are the state."""
         self.optimizer = make_optimizer(self.task, list(model.parameters()))
         self._state = ModelState(model, self.optimizer)
-        self._parameters = {name for name, _ in model.named_parameters()}
+        stepped = {parameter for group in self.optimizer.param_groups for parameter in group["params"]}
+        self._stepped = {name for name, one in model.named_parameters() if one in stepped and one.requires_grad}
         self._rates = Rates(self.task, self.optimizer)
 
     def update(self, batch: Batch, weight: float = 1.0, quietly: Quietly = nullcontext) -> Tensor:
@@ -183,7 +184,7 @@ class WholeModel(Strategy):
 
     @override
     def settled(self, name: str) -> bool:
-        return self.settles and (name.startswith(OPTIMIZER) or name.removeprefix(MODEL) in self._parameters)
+        return self.settles and (name.startswith(OPTIMIZER) or name.removeprefix(MODEL) in self._stepped)
 
     @override
     def evaluate(self) -> dict[str, float]:
