@@ -9,10 +9,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
 from trainmaster_trainer.data import Batches, SampleOrder, Share, permutation
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.task import Samples
+from typing_extensions import override
 
 sizes = st.integers(1, 200)
 
@@ -79,6 +80,26 @@ def test_datasets_of_any_kind_give_the_same_batch(dataset: Samples) -> None:
     assert batch.inputs["n"].tolist() == numbers.tolist()
     assert batch.targets.tolist() == (numbers**2).tolist()
     assert (batch.size, batch.global_size, batch.fraction_done) == (1, 4, 1.0)
+
+
+class Shifted(TensorDataset):
+    """Does something with each sample, and so is asked for one at a time."""
+
+    @override
+    def __getitem__(self, index: int) -> Any:
+        assert isinstance(index, int)
+        number, square = self.tensors[0][index], self.tensors[1][index]
+        return number + 100 * (index % 2), square
+
+
+def test_a_dataset_derived_from_one_of_tensors_is_asked_for_its_own_samples() -> None:
+    numbers = torch.arange(5)
+    dataset: Any = Shifted(numbers, numbers**2)
+    batches = Batches(dataset, 5, steps=1, seed=3, device=torch.device("cpu"))
+    batch = batches.take(1, Share(0, 1))
+    assert sorted(zip(batch.inputs.tolist(), batch.targets.tolist(), strict=True)) == [
+        (0, 0), (2, 4), (4, 16), (101, 1), (103, 9),
+    ]  # fmt: skip
 
 
 def test_weights_make_the_mean_over_shares_that_over_samples() -> None:

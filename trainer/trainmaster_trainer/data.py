@@ -14,7 +14,6 @@ Called by `loop.py`; `tests/trainer/test_data.py` is the audit.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -26,6 +25,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset, default_collate
 
 from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.structure import part_of, to_device
 from trainmaster_trainer.task import Samples
 
 Indices = NDArray[np.int64]
@@ -65,15 +65,19 @@ class Batch:
         """What the share's mean loss is multiplied by, so that the mean over the shares is that of all samples."""
         return self.size * shares / self.global_size
 
+    @property
+    def smallest(self) -> int:
+        """Samples of the smallest share of this step, which may be another rank's: at least one."""
+        return max(1, self.global_size // self.shares)
+
     def parts(self, most: int | None) -> list[Batch]:
         """It in parts of about `most` samples, as many of them as every other share of this step is cut into.
 
         Shares may differ by a sample; the smallest one must have a sample for each part, so where `most` is 1 or
         the shares are tiny, a part may have one sample more.
         """
-        smallest = max(1, self.global_size // self.shares)
         largest = math.ceil(self.global_size / self.shares)
-        count = 1 if most is None else min(math.ceil(largest / most), smallest)
+        count = 1 if most is None else min(math.ceil(largest / most), self.smallest)
         if count == 1:
             return [self]
         return [self.part(*Share(index, count).bounds(self.size)) for index in range(count)]
@@ -148,7 +152,7 @@ class Batches:
 
     def _collate(self, indices: Indices) -> Any:
         dataset = self._dataset
-        if isinstance(dataset, TensorDataset):
+        if type(dataset) is TensorDataset:  # a derived one may do something with each sample
             return dataset[torch.from_numpy(indices)]
         if hasattr(dataset, "__getitems__"):
             return default_collate(dataset.__getitems__(indices.tolist()))
@@ -194,37 +198,6 @@ def _as_dataset(samples: Samples) -> tuple[Dataset[Any], int]:
     if len(dataset) == 0:
         raise ConfigurationError("spec.training.task: its dataset() is empty.")
     return dataset, len(dataset)
-
-
-def each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """A batch's inputs or targets with `change` applied to its tensors, also inside lists, tuples and dicts."""
-    if isinstance(value, Tensor):
-        return change(value)
-    return each_member(value, lambda member: each_tensor(member, change))
-
-
-def each_member(value: Any, change: Callable[[Any], Any]) -> Any:
-    """A list, tuple, named tuple or dict with `change` applied to what is in it; anything else as it is."""
-    if isinstance(value, (list, tuple)):
-        items = [change(item) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    if isinstance(value, dict):
-        return {key: change(item) for key, item in value.items()}
-    return value
-
-
-def to_device(value: Any, device: torch.device) -> Any:
-    """The tensors on the device."""
-    return each_tensor(value, lambda tensor: tensor.to(device, non_blocking=True))
-
-
-def part_of(value: Any, first: int, end: int) -> Any:
-    """Samples `first` to `end - 1`. Texts are collated to a list with one for each sample."""
-    if isinstance(value, list) and value and all(isinstance(item, (str, bytes)) for item in value):
-        return value[first:end]
-    if isinstance(value, Tensor):
-        return value[first:end]
-    return each_member(value, lambda member: part_of(member, first, end))
 
 
 def check_batch_size(batch_size: int, shares: int) -> None:

@@ -34,8 +34,9 @@ from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 from trainmaster.wire.training import TrainingPlan
 
-from trainmaster_trainer.data import Batch, each_tensor
+from trainmaster_trainer.data import Batch
 from trainmaster_trainer.errors import NonFiniteLossError
+from trainmaster_trainer.structure import each_tensor
 
 log = logging.getLogger(__name__)
 FP16 = "FP16"

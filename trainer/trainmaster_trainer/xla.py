@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainmaster_trainer.data import each_tensor
 from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.structure import each_tensor
 
 ACCELERATOR = "tpu"  # of spec.workers.accelerator
 

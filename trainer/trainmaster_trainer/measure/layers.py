@@ -12,10 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainmaster_trainer.data import each_tensor
 from trainmaster_trainer.errors import ConfigurationError
-from trainmaster_trainer.strategies.microbatches import leaves
 from trainmaster_trainer.strategies.stages import Layer, blocks_of, bounds
+from trainmaster_trainer.structure import each_tensor, leaves
 from trainmaster_trainer.task import Task
 
 _TRIES = 3

@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainmaster_trainer.data import Batch, Share, each_tensor, part_of
+from trainmaster_trainer.data import Batch, Share
+from trainmaster_trainer.structure import are_texts, each_member, leaves, part_of
 
 Signature = tuple[tuple[tuple[int, ...], torch.dtype], ...]
 
@@ -48,20 +49,16 @@ def split(batch: Batch, count: int) -> list[MicroBatch]:
 
 def _slice(value: Any, first: int, end: int, length: int) -> Any:
     """Samples `first` to `end` of all tensors in a structure, filled up to `length`."""
-
-    def fill_up(part: Tensor) -> Tensor:
-        missing = length - len(part)
-        return part if not missing else torch.cat([part, part[:1].expand(missing, *part.shape[1:])])
-
-    return each_tensor(part_of(value, first, end), fill_up)
+    part, missing = part_of(value, first, end), length - (end - first)
+    return _filled_up(part, missing) if missing else part
 
 
-def leaves(value: Any) -> list[Tensor]:
-    """All tensors in a structure."""
-    if isinstance(value, Tensor):
-        return [value]
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
-    return [leaf for item in items for leaf in leaves(item)]
+def _filled_up(part: Any, missing: int) -> Any:
+    if isinstance(part, Tensor):
+        return torch.cat([part, part[:1].expand(missing, *part.shape[1:])])
+    if are_texts(part):
+        return part + part[:1] * missing
+    return each_member(part, lambda member: _filled_up(member, missing))
 
 
 def signature(value: Any) -> Signature:
