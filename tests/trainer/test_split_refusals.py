@@ -80,6 +80,20 @@ def tied() -> tuple[nn.Module, Any]:
     return nn.Sequential(first, last), [("first", first), ("last", last)]
 
 
+def counted_twice() -> tuple[nn.Module, Any]:
+    """Each stage would count for itself."""
+    first, count, last = nn.Linear(2, 2), nn.BatchNorm1d(2, affine=False), nn.Linear(2, 2)
+    return nn.Sequential(first, count, last, count), [("a", first), ("count", count), ("b", last), ("again", count)]
+
+
+def test_layers_on_two_stages_may_look_at_one_table() -> None:
+    table = nn.Module()
+    table.register_buffer("frequencies", torch.ones(2))
+    first, last = nn.Sequential(nn.Linear(2, 2), table), nn.Sequential(nn.Linear(2, 2), table)
+    stages = cut(nn.Sequential(first, last), [("first", first), ("last", last)], 2)
+    assert [len(stage) for stage in stages] == [1, 1]
+
+
 def forgotten() -> tuple[nn.Module, Any]:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2))
     return model, list(model.named_children())[:2]
@@ -93,9 +107,10 @@ def foreign() -> tuple[nn.Module, Any]:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (tied, "first and last share a parameter"),
+        (tied, "first and last share a parameter or a buffer"),
+        (counted_twice, "count and again share a parameter or a buffer"),
         (forgotten, "leaves out 2, which has parameters"),
-        (foreign, "has another, with parameters that the model does not have"),
+        (foreign, "has another, with parameters or buffers that the model does not have"),
     ],
 )
 def test_layers_that_are_not_the_model_are_refused(make: Any, message: str) -> None:

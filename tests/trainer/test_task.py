@@ -127,6 +127,15 @@ def test_a_learning_rate_factor_that_is_no_number_is_refused(factor: object) -> 
         rates.set(0.25)
 
 
+def test_evaluation_leaves_each_module_in_its_own_mode() -> None:
+    model = nn.Sequential(nn.Dropout(), nn.BatchNorm1d(2).eval())
+    figures_of(answering(figures={}), model)
+    assert [module.training for module in model.modules()] == [True, True, False]
+    with pytest.raises(ConfigurationError):
+        figures_of(answering(figures=None), model.eval())
+    assert not any(module.training for module in model.modules())
+
+
 def test_figures_may_be_tensors() -> None:
     assert figures_of(answering(figures={"accuracy": torch.tensor(0.5)}), nn.ReLU()) == {"accuracy": 0.5}
 

@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 
 from trainmaster_trainer.checkpoint.shard import DTYPES
 from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.moment import eval_mode
 from trainmaster_trainer.task import Task
 
 
@@ -115,10 +116,8 @@ def figures_of(task: Task, model: nn.Module) -> dict[str, float]:
     Raises:
         ConfigurationError: they are not numbers by name.
     """
-    model.eval()
-    with torch.no_grad():
+    with eval_mode(model), torch.no_grad():
         figures: object = task.evaluate(model)
-    model.train()
     name = type(task).__name__
     if not isinstance(figures, dict):
         raise ConfigurationError(

@@ -94,7 +94,8 @@ class Task(ABC):
 
         Layers are modules of the model, each parameter in exactly one of them. They may hand on a tensor or a tuple
         of tensors, whose first dimension is the sample. Each stage is a run of layers with about the same number of
-        parameters as the others. FullySharded brings one layer's parameters together at a time. A model that is an
+        parameters as the others. FullySharded brings one layer's parameters together at a time. A layer that computes
+        several times is in the chain as often, and all on one stage if it has parameters. A model that is an
         `nn.Sequential` needs no word; an example of one that does:
 
             return [("encoder", model.encoder), ("decoder", model.decoder)]
@@ -103,7 +104,8 @@ class Task(ABC):
             ConfigurationError: nobody has said how this model can be cut.
         """
         if isinstance(model, nn.Sequential):
-            return list(model.named_children())
+            # Not named_children(), which leaves out a module that is there a second time.
+            return [(name, module) for name, module in model._modules.items() if module is not None]  # noqa: SLF001
         raise ConfigurationError(
             f"spec.training.task: {type(self).__name__} does not say how its model can be cut, and it is no "
             "nn.Sequential. Write its method model_layers(self, model): [(name, module), ...] in the order of the "

@@ -20,17 +20,17 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
-from trainmaster_trainer import randomness
 from trainmaster_trainer.answers import loss_of
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.collectives.gradients import COMPRESSIONS, NONE, Gradients
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
+from trainmaster_trainer.moment import Moment
 from trainmaster_trainer.strategies.strategy import Snapshots, WholeModel
 from trainmaster_trainer.strategies.used import all_used, check_dense, uses_all
 from trainmaster_trainer.task import Task
@@ -203,22 +203,6 @@ class DataParallel(WholeModel):
         if self._remember:
             self._remember()
         self._rehearse = False
-
-
-class Moment:
-    """What a forward pass changes besides gradients, to be put back: random numbers and buffers."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._model = model
-        self._generators = randomness.capture()
-        self._buffers = [buffer.clone() for buffer in model.buffers()]
-
-    def come_back(self) -> None:
-        """As it was."""
-        with torch.no_grad():
-            for buffer, before in zip(self._model.buffers(), self._buffers, strict=True):
-                buffer.copy_(before)
-        randomness.restore(self._generators)
 
 
 def compression_of(options: Mapping[str, Any], native: bool) -> str:

@@ -18,7 +18,8 @@ added up in pieces whose size follows from who has one, and experts that only so
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import nn
@@ -51,20 +52,23 @@ class FullySharded(Partitioned):
 
 
 def units(task: Task, model: nn.Module) -> list[nn.Module]:
-    """The layers that are gathered one at a time: those that the model calls itself and that share no parameter."""
+    """The layers that are gathered one at a time."""
     try:
         layers = [layer for _, layer in task.model_layers(model)]
     except ConfigurationError:
         return []
+    return apart(model, layers)
+
+
+def apart(model: nn.Module, layers: Iterable[nn.Module]) -> list[nn.Module]:
+    """Those of the layers that the model calls itself and that share no parameter with another."""
     inside = set(model.modules()) - {model}
-    holders: dict[nn.Parameter, int] = {}
-    for layer in layers:
-        for parameter in set(layer.parameters()):
-            holders[parameter] = holders.get(parameter, 0) + 1
+    once = dict.fromkeys(layers)
+    holders = Counter(parameter for layer in once for parameter in layer.parameters())
     return [
         layer
-        for layer in layers
-        if layer in inside and (own := set(layer.parameters())) and all(holders[parameter] == 1 for parameter in own)
+        for layer in once
+        if layer in inside and (own := list(layer.parameters())) and all(holders[parameter] == 1 for parameter in own)
     ]
 
 

@@ -26,7 +26,7 @@ from trainmaster_trainer.data import Batch
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.strategies.axes import Axes
-from trainmaster_trainer.strategies.fully_sharded import shard, units
+from trainmaster_trainer.strategies.fully_sharded import apart, shard, units
 from trainmaster_trainer.strategies.partitioned import Partitioned
 from trainmaster_trainer.strategies.pipeline import Pipe, Timetable, stage_of
 from trainmaster_trainer.strategies.stages import Stage
@@ -51,7 +51,7 @@ class Mesh(Partitioned):
         split_layers(plan, part, self.mesh["tensor"])
         if axes.data * axes.sharded == 1:
             return part
-        layers = list(part.layers) if isinstance(part, Stage) else units(self.task, model)
+        layers = apart(part, part.layers) if isinstance(part, Stage) else units(self.task, model)
         mesh = self.mesh["data", "sharded"] if axes.data > 1 else self.mesh["sharded"]
         ranks = dist.get_process_group_ranks(self.mesh["sharded"].get_group())
         return shard(part, layers, mesh, share_shards(self.group, ranks))

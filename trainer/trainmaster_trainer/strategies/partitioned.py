@@ -24,7 +24,7 @@ from typing_extensions import override
 
 from trainmaster_trainer.answers import figures_of, make_model, make_optimizer
 from trainmaster_trainer.checkpoint.pieces import local, local_like, placed_like
-from trainmaster_trainer.checkpoint.state import ModelState, State, Whole
+from trainmaster_trainer.checkpoint.state import MODEL, ModelState, State, Whole
 from trainmaster_trainer.data import Batch
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
@@ -45,6 +45,7 @@ class Partitioned(Strategy):
     mesh: DeviceMesh
     optimizer: Optimizer
     _state: ModelState
+    _aliases: dict[str, str]  # the other names of what is in a module that the whole model has several times
 
     @abstractmethod
     def divide(self, model: nn.Module) -> nn.Module:
@@ -63,13 +64,16 @@ class Partitioned(Strategy):
         model = make_model(task)
         self.optimizer = make_optimizer(task, list(model.parameters()))
         whole = Whole.of(model, self.optimizer)
-        names = {(id(module), attribute): name for name, (module, attribute) in _places(model)}
+        names: dict[tuple[int, str], list[str]] = {}
+        for name, (module, attribute) in _places(model):
+            names.setdefault((id(module), attribute), []).append(name)
         homes = {getattr(module, attribute): (module, attribute) for _, (module, attribute) in _places(model)}
         self.model = self.divide(model).to(group.device)
-        own = {name: names[id(module), attribute] for name, (module, attribute) in _places(self.model)}
+        known = {name: names[id(module), attribute] for name, (module, attribute) in _places(self.model)}
+        self._aliases = {alias: first for first, *others in known.values() for alias in others}
         held = {id(module) for module in self.model.modules()}
         _hand_over(self.optimizer, {old: home for old, home in homes.items() if id(home[0]) in held})
-        self._state = ModelState(self.model, self.optimizer, whole, own)
+        self._state = ModelState(self.model, self.optimizer, whole, {own: first for own, (first, *_) in known.items()})
         self._rates = Rates(self.task, self.optimizer)
         self._peers = self._those_with_other_samples()
 
@@ -111,7 +115,11 @@ class Partitioned(Strategy):
     @override
     def state(self) -> State:
         self.share_buffers()
-        return self._state.capture()
+        state = self._state.capture()
+        for alias, first in self._aliases.items():
+            if MODEL + first in state.tensors:  # some buffers need not outlive the process
+                state.tensors[MODEL + alias] = state.tensors[MODEL + first]
+        return state
 
     @override
     def restore(self, state: State) -> None:

@@ -29,17 +29,18 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from typing_extensions import override
 
-from trainmaster_trainer import randomness
 from trainmaster_trainer.answers import loss_of
 from trainmaster_trainer.data import Batch, Batches, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
+from trainmaster_trainer.moment import without_trace
 from trainmaster_trainer.strategies.axes import Axes
-from trainmaster_trainer.strategies.microbatches import MicroBatch, Signature, leaves, signature, split
+from trainmaster_trainer.strategies.microbatches import MicroBatch, Signature, signature, split
 from trainmaster_trainer.strategies.partitioned import Partitioned
 from trainmaster_trainer.strategies.relay import Relay, Relayed, Tensors
 from trainmaster_trainer.strategies.stages import Layer, Stage, cut
 from trainmaster_trainer.strategies.strategy import check_options
+from trainmaster_trainer.structure import each_tensor, leaves
 from trainmaster_trainer.task import Task
 
 log = logging.getLogger(__name__)
@@ -60,7 +61,9 @@ class Timetable:
         return cls(options.get("schedule", "1F1B"), options.get("microBatches"))
 
     def count(self, samples: int, stages: int) -> int:
-        """Into how many micro-batches a batch of this size is cut.
+        """Into how many micro-batches each share of a batch is cut, the smallest of which has so many samples.
+
+        On all ranks into as many: those that spread parameters gather them for each micro-batch.
 
         Raises:
             ConfigurationError: it has too few samples.
@@ -107,8 +110,7 @@ def stage_of(task: Task, model: nn.Module, axes: Axes, rank: int) -> Stage:
     """
     layers = task.model_layers(model)
     stages = cut(model, layers, axes.pipeline)
-    if type(model) is not nn.Sequential:
-        check_chain(task, model, layers)
+    check_chain(task, model, layers)
     return Stage(stages[axes.place(rank).pipeline])
 
 
@@ -118,18 +120,14 @@ def check_chain(task: Task, model: nn.Module, layers: Sequence[Layer]) -> None:
     Raises:
         ConfigurationError: they answer differently.
     """
-    generators, training = randomness.capture(), model.training
-    inputs = Batches(task.dataset(), 1, 1, 0, torch.device("cpu")).take(1, Share(0, 1)).inputs
-    model.eval()
-    with torch.no_grad():
-        try:
-            expected = leaves(model(inputs))
-        except RuntimeError as error:  # it may need a GPU, which it is not on yet
-            log.warning("Whether model_layers() makes the model was not checked: %s", error)
-            return
-        found = leaves(Stage(layers)(inputs))
-    model.train(training)
-    randomness.restore(generators)
+    with without_trace(model):  # dataset() may draw random numbers, too
+        inputs = Batches(task.dataset(), 1, 1, 0, torch.device("cpu")).take(1, Share(0, 1)).inputs
+    try:
+        expected = _answers(model, inputs)
+    except Exception as error:  # noqa: BLE001 (it may need a GPU, which it is not on yet, or more than one sample)
+        log.warning("Whether model_layers() makes the model was not checked: %s", error)
+        return
+    found = _answers(Stage(layers), inputs)
     if len(found) != len(expected) or not all(map(_alike, found, expected)):
         names = ", ".join(name for name, _ in layers)
         raise ConfigurationError(
@@ -139,8 +137,16 @@ def check_chain(task: Task, model: nn.Module, layers: Sequence[Layer]) -> None:
         )
 
 
+def _answers(model: nn.Module, inputs: Any) -> list[Tensor]:
+    """What a model makes of inputs: the same at every call, also where it draws random numbers or changes inputs."""
+    with without_trace(model), torch.no_grad():
+        return leaves(model(each_tensor(inputs, Tensor.clone)))
+
+
 def _alike(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and torch.allclose(one.double(), other.double(), rtol=1e-3, atol=1e-5)
+    return one.shape == other.shape and torch.allclose(
+        one.double(), other.double(), rtol=1e-3, atol=1e-5, equal_nan=True
+    )
 
 
 class Pipe:
@@ -158,7 +164,7 @@ class Pipe:
     def step(self, batch: Batch) -> Tensor | None:
         """One step of training; the mean loss over the batch on the last stage, None on the others."""
         owner, relay = self._owner, self._relay
-        parts = split(batch, self._timetable.count(batch.size, relay.stages))
+        parts = split(batch, self._timetable.count(batch.smallest, relay.stages))
         schedule = self._schedule(parts)
         self._weight = batch.weight(owner.axes.data * owner.axes.sharded)
         self._loss = torch.zeros((), device=owner.group.device)
@@ -203,11 +209,8 @@ class Pipe:
 
     def _rehearse(self, inputs: Any) -> tuple[Tensors, Tensors]:
         """The shapes that come into this stage and out of it, seen with one micro-batch that changes nothing."""
-        generators = randomness.capture()
-        self._stage.eval()
-        came, gave = self.relayed.pass_on(inputs)
-        self._stage.train()
-        randomness.restore(generators)
+        with without_trace(self._stage):
+            came, gave = self.relayed.pass_on(inputs)
         if isinstance(self._stage, FSDPModule):
             self._stage.reshard()
         return _forms(came), _forms(gave)

@@ -10,7 +10,7 @@ Used by `pipeline.py`.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -110,24 +110,37 @@ def _check_layers(model: nn.Module, layers: Sequence[Layer]) -> None:
     known = {id(module) for module in model.modules()}
     for name, layer in layers:
         for module in layer.modules():
-            if id(module) not in known and any(True for _ in module.parameters(recurse=False)):
+            if id(module) not in known and any(True for _ in _own(module)):
                 raise ConfigurationError(
-                    f"spec.training.task: its model_layers() has {name}, with parameters that the model does not "
-                    "have. Layers must be made of the model's own modules."
+                    f"spec.training.task: its model_layers() has {name}, with parameters or buffers that the model "
+                    "does not have. Layers must be made of the model's own modules."
                 )
 
 
+def _own(module: nn.Module) -> Iterator[Tensor]:
+    """What it has beside its children."""
+    yield from module.parameters(recurse=False)
+    yield from module.buffers(recurse=False)
+
+
 def _check_nothing_is_shared(runs: Sequence[Sequence[Layer]]) -> None:
-    owner: dict[nn.Parameter, tuple[int, str]] = {}
+    owner: dict[nn.Module | Tensor, tuple[int, str]] = {}
     for stage, run in enumerate(runs):
         for name, layer in run:
-            for parameter in layer.parameters():
-                first, other = owner.setdefault(parameter, (stage, name))
+            for held in _held_once(layer):
+                first, other = owner.setdefault(held, (stage, name))
                 if first != stage:
                     raise ConfigurationError(
-                        f"spec.training.task: the layers {other} and {name} share a parameter and would be on "
-                        "different stages. Untie them, use fewer stages, or choose FullySharded."
+                        f"spec.training.task: the layers {other} and {name} share a parameter or a buffer and would be "
+                        "on different stages. Untie them, use fewer stages, or choose FullySharded."
                     )
+
+
+def _held_once(layer: nn.Module) -> Iterator[nn.Module | Tensor]:
+    """What two stages cannot have, since each would change its own: parameters, and a layer with buffers."""
+    yield from layer.parameters()
+    if any(True for _ in layer.buffers()):
+        yield layer
 
 
 def _numbers(most: int) -> str:

@@ -1,0 +1,57 @@
+"""Moment: what a look at a model changes, put back as it was.
+
+Some strategies must see a forward pass before the first step: which parameters it uses, what shapes flow. It leaves no
+trace, or the training would not be OneDevice's. And whoever puts a model into eval mode gives each of its modules its
+own mode back: a task may train with some of them frozen.
+
+Used by `answers.py` and the strategies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from trainmaster_trainer import randomness
+
+
+class Moment:
+    """What a forward pass changes besides gradients, to be put back: random numbers and buffers."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._generators = randomness.capture()
+        self._buffers = [buffer.clone() for buffer in model.buffers()]
+
+    def come_back(self) -> None:
+        """As it was."""
+        with torch.no_grad():
+            for buffer, before in zip(self._model.buffers(), self._buffers, strict=True):
+                buffer.copy_(before)
+        randomness.restore(self._generators)
+
+
+@contextmanager
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """All of a model in eval mode; afterwards each module is in its own again."""
+    before = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in before:
+            module.training = training
+
+
+@contextmanager
+def without_trace(model: nn.Module) -> Iterator[None]:
+    """In eval mode; afterwards the model and the random numbers are as if nobody had called it."""
+    before = Moment(model)
+    try:
+        with eval_mode(model):
+            yield
+    finally:
+        before.come_back()
