@@ -53,7 +53,8 @@ COSTS: dict[str, Cost] = {
     ),
     "Gossip": Cost(
         "{type: Gossip, gossip: {peers: 1, topKPercent: 10}}",
-        "each worker sends P to each of its partners of a step and receives theirs; with topKPercent that share of it",
+        "each worker sends P to each of its partners of a step and receives theirs, and about as often is a partner "
+        "itself: 2P; with topKPercent that share, and of it the places too: 4 times that share of P",
         f"{_WHOLE} worker",
         "gossip",
     ),
@@ -65,7 +66,7 @@ COSTS: dict[str, Cost] = {
     ),
     "FullySharded": Cost(
         "{type: FullySharded}",
-        "each rank sends and receives 3S(N-1)/N at every step",
+        "each rank sends and receives 3S(N-1)/N at every step, with microBatchSize for each part of its share",
         "1/N of model, gradients and optimizer on every rank, and one whole layer at a time",
         "fully_sharded.py",
     ),

@@ -7,6 +7,7 @@ MIB = 1 << 20
 MODEL = ModelFacts(
     parameters=MIB,
     parameter_bytes=4 * MIB,
+    trained_bytes=4 * MIB,
     buffer_bytes=0,
     optimizer_bytes=8 * MIB,
     largest_layer_bytes=MIB,

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from trainmaster.advice import cost, memory
 from trainmaster.advice.cost import Candidate
+from trainmaster.wire.measured import Exchange
 
 from tests.advice.samples import MIB, MODEL, a_group, a_machine
 
@@ -27,6 +28,15 @@ def test_data_parallelism_divides_the_work_and_adds_the_exchange() -> None:
     assert found.compute == pytest.approx(0.064 / 4)
     assert found.exchange == pytest.approx(2 * 4 * 3 / 4 * 0.001)
     assert found.samples_per_second == pytest.approx(64 / (0.016 + 0.006))
+
+
+def test_layers_are_gathered_anew_for_each_part_of_a_share() -> None:
+    machine = replace(a_machine(), sharding=(Exchange(MIB, 0.001), Exchange(2 * MIB, 0.002)))
+    whole, parted = (
+        cost.predict(Candidate("FullySharded", {}, replace(a_group(4), at_once=most)), MODEL, machine)
+        for most in (None, 8)
+    )
+    assert parted.exchange == 2 * whole.exchange
 
 
 def test_ranks_without_a_device_of_their_own_share() -> None:

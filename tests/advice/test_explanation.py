@@ -1,19 +1,21 @@
 """What `explain` says of a job."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from trainmaster.advice.explanation import explain
+from trainmaster.advice.facts import ModelFacts
 from trainmaster.advice.textbook import TEXTBOOK, taxonomy
 from trainmaster.advice.units import in_bytes, in_numbers, in_seconds
 
-from tests.advice.samples import MODEL
+from tests.advice.samples import MIB, MODEL
 from tests.builders import a_job
 
 
-def told(strategy: dict[str, Any], workers: int = 4, known: bool = True, **spec: Any) -> str:
+def told(strategy: dict[str, Any], workers: int = 4, model: ModelFacts | None = MODEL, **spec: Any) -> str:
     job = a_job().where(strategy=strategy, **spec).with_workers(workers).build()
-    return "\n".join(line for _, lines in explain(job, MODEL if known else None) for line in lines)
+    return "\n".join(line for _, lines in explain(job, model) for line in lines)
 
 
 def test_the_taxonomy_of_the_textbooks_is_told() -> None:
@@ -35,7 +37,25 @@ def test_bytes_memory_and_failures_are_told_in_numbers() -> None:
 
 
 def test_a_scripts_model_is_not_guessed() -> None:
-    assert "no bytes are given" in told({"type": "AllReduce"}, known=False)
+    assert "no bytes are given" in told({"type": "AllReduce"}, model=None)
+
+
+def test_frozen_parameters_are_told_apart() -> None:
+    said = told({"type": "AllReduce"}, model=replace(MODEL, trained_bytes=MIB))
+    assert "The model has 1.05 million parameters to train (1 MiB) and frozen ones of 3 MiB; its optimizer" in said
+    assert "(parameters 4 MiB, gradients 1 MiB," in said
+
+
+def test_what_an_optimizer_keeps_is_not_guessed() -> None:
+    said = told({"type": "AllReduce"}, model=replace(MODEL, optimizer_bytes=None))
+    assert "(4 MiB); what its optimizer keeps is not known" in said
+    assert "A checkpoint (4 MiB and what the optimizer keeps) is written" in said
+
+
+def test_a_reproducible_job_is_told_what_it_costs() -> None:
+    assert "sends 12 MiB and receives 12 MiB over the network: whole gradients" in told(
+        {"type": "AllReduce"}, reproducible=True
+    )
 
 
 def test_roles_have_their_own_lines() -> None:

@@ -1,5 +1,6 @@
-"""The bytes of the textbook's formulas."""
+"""The bytes of the textbook's formulas; `tests/trainer/test_advised_bytes.py` holds them to what travels."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -55,6 +56,34 @@ def test_a_shorter_number_halves_the_traffic() -> None:
     assert half == whole / 2
 
 
+def test_frozen_parameters_have_no_gradient() -> None:
+    half = replace(MODEL, trained_bytes=S // 2)
+    for strategy in ("AllReduce", "Mirrored"):
+        (all_of_it,), (trained,) = (traffic.flows(strategy, {}, model, a_group()) for model in (MODEL, half))
+        assert trained.sends == all_of_it.sends / 2
+    (central,) = traffic.flows("CentralStorage", {}, half, a_group(1, ranks=4))
+    assert (central.sends, central.receives) == (S / 2, S)
+    (spread,) = traffic.flows("FullySharded", {}, half, a_group(4))
+    assert spread.sends == (2 * S + S / 2) * 3 / 4
+
+
+def test_the_largest_numbers_go_to_every_other_rank() -> None:
+    assert sent("AllReduce", a_group(5), compression="TopK") == [pytest.approx((4 * 0.02 * S,) * 2)]
+    assert sent("Mirrored", a_group(1, ranks=5), compression="TopK") == [pytest.approx((4 * 0.02 * S,) * 2)]
+
+
+@pytest.mark.parametrize(("ranks", "gradients"), [(1, 0), (2, 1), (3, 2 * 2), (4, 3), (8, 7)])
+def test_a_reproducible_sum_takes_whole_gradients_of_all_ranks(ranks: int, gradients: int) -> None:
+    group = replace(a_group(ranks), reproducible=True)
+    assert sent("AllReduce", group) == ([(gradients * S,) * 2] if gradients else [])
+
+
+def test_spread_layers_are_gathered_for_each_part_of_a_share() -> None:
+    """Shares of 16 samples in parts of five are four parts."""
+    ((whole, _),), ((parted, _),) = (sent("FullySharded", replace(a_group(4), at_once=one)) for one in (None, 5))
+    assert parted == 4 * whole
+
+
 def test_servers_share_what_all_workers_push_and_pull() -> None:
     worker, server = sent("ParameterServer", a_group(4, servers=2))
     assert worker == (S, S)
@@ -68,6 +97,11 @@ def test_sharding_moves_half_as_much_again_as_all_reduce() -> None:
 
 def test_a_pipeline_sends_activations_only() -> None:
     assert sent("Pipeline", a_group(batch=64)) == [(2 * 64 * 100,) * 2]
+
+
+def test_a_gossip_is_asked_as_often_as_it_asks() -> None:
+    assert sent("Gossip", a_group(), peers=2) == [(2 * 2 * S,) * 2]
+    assert sent("Gossip", a_group(), peers=1, topKPercent=10) == [pytest.approx((4 * 0.1 * S,) * 2)]
 
 
 def test_each_axis_of_a_mesh_has_traffic_of_its_own() -> None:

@@ -91,6 +91,16 @@ class Wide(Line):
         super().__init__(width=100)
 
 
+class WideWithAFrozenLayer(Wide):
+    """Of which three quarters of the first layer's numbers are not trained."""
+
+    @override
+    def model(self) -> nn.Module:
+        model = super().model()
+        next(model.parameters()).requires_grad = False
+        return model
+
+
 class Needy(Line):
     """Has an argument without a default, and one that it refuses."""
 

@@ -6,9 +6,11 @@ from typing import Any
 
 import small_tasks  # type: ignore[import-not-found]  # a user's module: workingDirectory is this folder
 from torch import Tensor, nn
+from torch.distributed.tensor.debug import CommDebugMode
 from trainmaster_trainer import randomness
 from trainmaster_trainer.data import Batches
 from trainmaster_trainer.group import Group
+from trainmaster_trainer.numerics import Numerics
 from trainmaster_trainer.strategies import find_strategy
 from trainmaster_trainer.strategies.strategy import WholeModel
 
@@ -69,3 +71,15 @@ def traffic(group: Group, strategy: str, options: dict[str, Any], steps: int, ta
     counted = trained.gradients.traffic if strategy == "AllReduce" else trained._reducer.traffic
     trained.close()
     return {"sent": counted.sent, "received": counted.received}
+
+
+def collectives(group: Group, micro_batch: int | None) -> dict[str, int]:
+    """How often FullySharded asks for each of torch's collectives in one step."""
+    randomness.seed_alike(1)
+    user = small_tasks.Line()
+    trained = find_strategy("FullySharded")(user, group, {})
+    trained.use(Numerics(micro_batch=micro_batch))
+    batch = Batches(user.dataset(), 30, 1, 1, group.device).take(1, trained.share)
+    with CommDebugMode() as counted:  # type: ignore[no-untyped-call]
+        trained.step(batch)
+    return {str(name): count for name, count in counted.get_comm_counts().items()}

@@ -7,7 +7,7 @@
 - exchange(b) = latency + b / bandwidth: the line through the measured all-reduces of two ranks, for the bytes of the
   busiest rank (traffic.py); what an all-reduce of two ranks sends is its size.
 - FullySharded exchanges layer by layer, with work around each of them: sharding(b) is the line through what it added
-  to a layer of b bytes between two ranks, as often as the model has layers.
+  to a layer of b bytes between two ranks, as often as the model has layers and a share of the batch has parts.
 - idle = 1 + (p-1)/m for p pipeline stages and m micro-batches, the bubble; all wait for the slowest stage, whose share
   of the computation is measured layer by layer.
 - Asynchronous strategies do not wait for the slowest: their rates add up.
@@ -109,7 +109,8 @@ def _sharding(candidate: Candidate, model: ModelFacts, machine: MachineFacts) ->
     """Of N ranks each sends (N-1)/N of a layer; of the two that were measured, a half."""
     ranks = candidate.group.ranks
     layer = model.parameter_bytes / model.layers * 2 * (ranks - 1) / ranks
-    return model.layers * _line(machine.sharding).at(layer) * _crowding(candidate, machine)
+    times = candidate.group.parts(ranks) * model.layers
+    return times * _line(machine.sharding).at(layer) * _crowding(candidate, machine)
 
 
 def _crowding(candidate: Candidate, machine: MachineFacts) -> float:

@@ -23,6 +23,7 @@ def group_facts(job: TrainingJob) -> GroupFacts:
         servers=job.spec.servers,
         batch=job.spec.training.global_batch_size or 0,
         at_once=job.spec.training.micro_batch_size,
+        reproducible=job.spec.reproducible,
     )
 
 
@@ -119,10 +120,7 @@ def _memory(job: TrainingJob, model: ModelFacts | None) -> Iterator[str]:
         yield "Unknown, as it is a script's."
         return
     strategy = job.spec.strategy
-    yield (
-        f"The model has {in_numbers(model.parameters)} parameters ({in_bytes(model.parameter_bytes)}); "
-        f"its optimizer keeps {in_bytes(model.optimizer_bytes)} more."
-    )
+    yield f"{_parameters(model)}; {_optimizer(model)}."
     for need in memory.needs(strategy.type, strategy.options, model, group_facts(job)):
         parts = [("parameters", need.parameters), ("gradients", need.gradients), ("optimizer", need.optimizer)]
         parts += [("activations", need.activations)] if need.activations else []
@@ -130,18 +128,37 @@ def _memory(job: TrainingJob, model: ModelFacts | None) -> Iterator[str]:
         yield f"{need.who[0].upper()}{need.who[1:]}: about {in_bytes(need.total)} ({told})."
 
 
+def _parameters(model: ModelFacts) -> str:
+    said = f"The model has {in_numbers(model.parameters)} parameters"
+    frozen = model.parameter_bytes - model.trained_bytes
+    if not frozen:
+        return f"{said} ({in_bytes(model.parameter_bytes)})"
+    return f"{said} to train ({in_bytes(model.trained_bytes)}) and frozen ones of {in_bytes(frozen)}"
+
+
+def _optimizer(model: ModelFacts) -> str:
+    if model.optimizer_bytes is None:
+        return "what its optimizer keeps is not known, since it takes no step with one gradient on a CPU"
+    return f"its optimizer keeps {in_bytes(model.optimizer_bytes)} more"
+
+
 def _failure(job: TrainingJob, model: ModelFacts | None) -> Iterator[str]:
     checkpoint, policy = job.spec.checkpoint, job.spec.failure_policy
     yield TEXTBOOK[job.spec.strategy.type].failure
     if job.spec.spares:
         yield "A worker whose pod or node is lost is not waited for: a spare takes its place; its next pod stands by."
-    size = f" ({in_bytes(model.parameter_bytes + model.buffer_bytes + model.optimizer_bytes)})" if model else ""
+    size = f" ({_checkpoint(model)})" if model else ""
     every, keep = checkpoint.every_steps, checkpoint.keep
     yield f"A checkpoint{size} is written every {every} steps, {_place(job)}; {keep} are kept."
     yield (
         f"After {policy.max_restarts} failures of the training itself without progress the job fails; "
         "evictions and lost nodes do not count."
     )
+
+
+def _checkpoint(model: ModelFacts) -> str:
+    size = in_bytes(model.parameter_bytes + model.buffer_bytes + (model.optimizer_bytes or 0))
+    return f"{size} and what the optimizer keeps" if model.optimizer_bytes is None else size
 
 
 def _place(job: TrainingJob) -> str:

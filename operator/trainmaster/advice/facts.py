@@ -3,6 +3,7 @@
 `trainmaster_trainer.measure` prints them as one JSON object; the control side never imports torch.
 """
 
+import math
 from dataclasses import dataclass
 
 from trainmaster.wire.measured import MachineFacts, ModelFacts
@@ -19,8 +20,15 @@ class GroupFacts:
     servers: int
     batch: int
     at_once: int | None = None  # samples, of a rank; None: its whole share
+    reproducible: bool = False
 
     @property
     def ranks(self) -> int:
         """Ranks of all workers."""
         return self.workers * self.ranks_per_worker
+
+    def parts(self, shares: int) -> int:
+        """Into how many parts each of so many shares of a batch is cut, to have so few samples at once."""
+        if self.at_once is None:
+            return 1
+        return max(1, min(math.ceil(math.ceil(self.batch / shares) / self.at_once), self.batch // shares))

@@ -12,18 +12,18 @@ from trainmaster.advice.facts import GroupFacts, ModelFacts
 
 @dataclass(frozen=True)
 class Need:
-    """Bytes of one kind of process. `activations` is None where they are not known."""
+    """Bytes of one kind of process. `optimizer` and `activations` are None where they are not known."""
 
     who: str
     parameters: float
     gradients: float
-    optimizer: float
+    optimizer: float | None
     activations: float | None
 
     @property
     def total(self) -> float:
         """All that is known of it."""
-        return self.parameters + self.gradients + self.optimizer + (self.activations or 0)
+        return self.parameters + self.gradients + (self.optimizer or 0) + (self.activations or 0)
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,13 @@ def needs(strategy_type: str, options: Mapping[str, Any], model: ModelFacts, gro
         server = Need(
             "every server",
             model.parameter_bytes * share,
-            model.parameter_bytes * share,
-            model.optimizer_bytes * share,
+            model.trained_bytes * share,
+            _times(model.optimizer_bytes, share),
             0,
         )
         return (_need("every worker", model, group, _Division(optimizer=0, shares=group.ranks)), server)
     if strategy_type == "CentralStorage":
-        held = Need("the CPU, once", model.parameter_bytes, model.parameter_bytes, model.optimizer_bytes, 0)
+        held = Need("the CPU, once", model.parameter_bytes, model.trained_bytes, model.optimizer_bytes, 0)
         return (held, _need("every device", model, group, _Division(optimizer=0, shares=group.ranks)))
     return (_need("every rank", model, group, _division(strategy_type, options, group)),)
 
@@ -69,10 +69,14 @@ def _division(strategy_type: str, options: Mapping[str, Any], group: GroupFacts)
 
 def _need(who: str, model: ModelFacts, group: GroupFacts, division: _Division) -> Need:
     parameters = (model.parameter_bytes + model.buffer_bytes) / division.model
-    optimizer = model.optimizer_bytes / division.optimizer if division.optimizer else 0.0
+    optimizer = _times(model.optimizer_bytes, 1 / division.optimizer) if division.optimizer else 0.0
     activations = None
     if model.activation_bytes is not None:
         share = group.batch / division.shares
         at_once = share if group.at_once is None else min(share, group.at_once)
         activations = model.activation_bytes * at_once / division.activations
-    return Need(who, parameters, model.parameter_bytes / division.model, optimizer, activations)
+    return Need(who, parameters, model.trained_bytes / division.model, optimizer, activations)
+
+
+def _times(size: int | None, share: float) -> float | None:
+    return None if size is None else size * share

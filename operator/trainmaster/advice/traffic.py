@@ -1,8 +1,8 @@
 """How many bytes travel at every step, by the theory of each strategy.
 
-S is the size of all gradients, P that of all parameters, N the number of ranks. A ring all-reduce sends and receives
-2S(N-1)/N at every rank (Patarasuk and Yuan, 2009), a driver 2(N-1)S in all; `tests/trainer` counts that the strategies
-do. What a compression saves is counted; latency is the affair of cost.py.
+S is the size of a gradient, which frozen parameters have no part in, P that of all parameters, N the number of ranks. A
+ring all-reduce sends and receives 2S(N-1)/N at every rank (Patarasuk and Yuan, 2009), a driver 2(N-1)S in all;
+`tests/trainer` counts that the strategies do. What a compression saves is counted; latency is the affair of cost.py.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,8 +13,10 @@ from trainmaster.advice.facts import GroupFacts, ModelFacts
 
 Options = Mapping[str, Any]
 
-# Of four bytes, how much is sent. PowerSGD and TopK depend on the shapes; these are their defaults' order of size.
+# Of four bytes, how much is sent. PowerSGD depends on the shapes; this is its default's order of size.
 COMPRESSED = {"None": 1.0, "BF16": 0.5, "INT8": 0.25, "PowerSGD": 0.05, "TopK": 0.02}
+_TOP_K = "TopK"
+_PLACE = 2.0  # of a number that Gossip sends: 8 bytes, where the number has 4
 
 
 @dataclass(frozen=True)
@@ -28,13 +30,18 @@ class Flow:
     through: str = "network"
 
 
+Algorithm = Callable[[float, GroupFacts], tuple[Flow, ...]]
+
+
 def flows(strategy_type: str, options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
     """The traffic of one step; empty where nobody talks."""
+    if group.reproducible:
+        return _reproducible(model, group)
     return _FLOWS[strategy_type](options, model, group)
 
 
-def _gradients(options: Options, model: ModelFacts) -> float:
-    return model.parameter_bytes * COMPRESSED[str(options.get("compression", "None"))]
+def _compressed(size: float, options: Options) -> float:
+    return size * COMPRESSED[str(options.get("compression", "None"))]
 
 
 def _ring(size: float, ranks: int) -> float:
@@ -50,14 +57,40 @@ def _nothing(_options: Options, _model: ModelFacts, _group: GroupFacts) -> tuple
 
 
 def _mirrored(options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
-    each = _ring(_gradients(options, model), group.ranks)
-    return (Flow("every device", each, each, "gradients, 2S(N-1)/N", "memory"),) if group.ranks > 1 else ()
+    return _data_parallel(_of_every_device, options, model, group)
 
 
 def _all_reduce(options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
+    return _data_parallel(_ALGORITHMS[str(options.get("algorithm", "Native"))], options, model, group)
+
+
+def _data_parallel(algorithm: Algorithm, options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
     if group.ranks == 1:
         return ()
-    return _ALGORITHMS[str(options.get("algorithm", "Native"))](_gradients(options, model), group)
+    size = _compressed(model.trained_bytes, options)
+    return (_by_all_to_all if options.get("compression") == _TOP_K else algorithm)(size, group)
+
+
+def _by_all_to_all(size: float, group: GroupFacts) -> tuple[Flow, ...]:
+    each = (group.ranks - 1) * size
+    return (Flow("every rank", each, each, "its largest numbers and their places, to every other", _where(group)),)
+
+
+def subtrees(ranks: int) -> int:
+    """Of the whole subtrees of eight virtual ranks, how many a real rank sends (`strategies/virtual_ranks.py`)."""
+    return 2 if ranks == 3 else 1  # noqa: PLR2004 (its parts are 3, 3 and 2, of which 3 is no whole subtree)
+
+
+def _reproducible(model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
+    if group.ranks == 1:
+        return ()
+    each = subtrees(group.ranks) * (group.ranks - 1) * float(model.trained_bytes)
+    return (Flow("every rank", each, each, "whole gradients, to be added up in one order", _where(group)),)
+
+
+def _of_every_device(size: float, group: GroupFacts) -> tuple[Flow, ...]:
+    each = _ring(size, group.ranks)
+    return (Flow("every device", each, each, "gradients, 2S(N-1)/N", "memory"),)
 
 
 def _by_ring(size: float, group: GroupFacts) -> tuple[Flow, ...]:
@@ -82,16 +115,22 @@ def _by_hierarchy(size: float, group: GroupFacts) -> tuple[Flow, ...]:
     return tuple(found) if group.workers > 1 else tuple(found[1:])
 
 
-_ALGORITHMS = {"Native": _by_ring, "Ring": _by_ring, "Driver": _by_driver, "Hierarchical": _by_hierarchy}
+_ALGORITHMS: dict[str, Algorithm] = {
+    "Native": _by_ring,
+    "Ring": _by_ring,
+    "Driver": _by_driver,
+    "Hierarchical": _by_hierarchy,
+}
 
 
 def _central(_options: Options, model: ModelFacts, _group: GroupFacts) -> tuple[Flow, ...]:
-    size = model.parameter_bytes
-    return (Flow("every device", size, size, "gradients in, parameters out", "memory"),)
+    sends, receives = float(model.trained_bytes), float(model.parameter_bytes)
+    return (Flow("every device", sends, receives, "gradients in, parameters out", "memory"),)
 
 
 def _servers(options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
-    pushed, pulled = _gradients(options, model), float(model.parameter_bytes)
+    # Frozen parameters have a place in a flat gradient.
+    pushed, pulled = _compressed(model.parameter_bytes, options), float(model.parameter_bytes)
     share = group.ranks / max(1, group.servers)
     return (
         Flow("every worker", pushed, pulled, "gradients pushed, parameters pulled"),
@@ -100,20 +139,29 @@ def _servers(options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Fl
 
 
 def _gossip(options: Options, model: ModelFacts, _group: GroupFacts) -> tuple[Flow, ...]:
-    part = float(options.get("topKPercent") or 100) / 100
-    each = model.parameter_bytes * part * int(options.get("peers", 1))
-    return (Flow("every worker", each, each, "its model, to a random peer"),)
+    """A worker asks `peers` others, and as many ask it. Of some numbers the places are said, but not in the answer."""
+    percent = options.get("topKPercent")
+    part = model.parameter_bytes * float(percent or 100) / 100
+    asked = part * (1 + _PLACE if percent else 1)
+    each = (asked + part) * int(options.get("peers", 1))
+    return (Flow("every worker", each, each, "its model to a random peer, and an answer to who asks it"),)
 
 
 def _local(options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
     every = int(options.get("every", 8))
-    each = _ring(_gradients(options, model), group.ranks) / every
+    each = _ring(_compressed(model.parameter_bytes, options), group.ranks) / every
     return (Flow("every rank", each, each, f"the model at every {every}th step", _where(group)),)
 
 
 def _sharded(_options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
-    each = 3 * model.parameter_bytes * (group.ranks - 1) / group.ranks
-    return (Flow("every rank", each, each, "layers gathered twice, gradients scattered: 3P(N-1)/N", _where(group)),)
+    parts = group.parts(group.ranks)
+    each = _spread(model, 2 * parts, parts) * (group.ranks - 1) / group.ranks
+    why = "layers gathered twice, gradients scattered: (2P+S)(N-1)/N"
+    return (Flow("every rank", each, each, f"{why}, {parts} times" if parts > 1 else why, _where(group)),)
+
+
+def _spread(model: ModelFacts, gathers: int, scatters: int) -> float:
+    return float(gathers * model.parameter_bytes + scatters * model.trained_bytes)
 
 
 def _pipeline(_options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
@@ -134,15 +182,18 @@ def _tensor(_options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Fl
 
 def _mesh(options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
     data, sharded, pipeline, tensor = (int(options.get(axis, 1)) for axis in ("data", "sharded", "pipeline", "tensor"))
-    part = model.parameter_bytes / (pipeline * tensor)
+    split = pipeline * tensor
     batch = group.batch / (data * sharded)
     small = GroupFacts(1, 1, 0, int(batch))
     found: list[Flow] = []
     if data > 1:
-        each = _ring(part / sharded, data)
+        each = _ring(model.trained_bytes / (split * sharded), data)
         found.append(Flow(f"along data ({data})", each, each, "gradients of this rank's part", _where(group)))
     if sharded > 1:
-        each = 3 * part * (sharded - 1) / sharded
+        parts = group.parts(data * sharded)
+        # A stage keeps its layers from a backward pass to the next forward pass, and its gradients to the last one.
+        counts = (min(4 * pipeline, max(1, int(batch))), 1) if pipeline > 1 else (2 * parts, parts)
+        each = _spread(model, *counts) / split * (sharded - 1) / sharded
         found.append(Flow(f"along sharded ({sharded})", each, each, "layers and gradients", _where(group)))
     if pipeline > 1:
         who = f"along pipeline ({pipeline})"

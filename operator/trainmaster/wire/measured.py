@@ -14,9 +14,10 @@ class ModelFacts:
     """A task's model and samples."""
 
     parameters: int  # numbers to train
-    parameter_bytes: int
+    parameter_bytes: int  # of all of them, frozen ones too
+    trained_bytes: int  # of those to train, and so of a gradient
     buffer_bytes: int
-    optimizer_bytes: int  # what the optimizer keeps beside all parameters
+    optimizer_bytes: Optional[int]  # what the optimizer keeps beside all parameters
     largest_layer_bytes: int  # parameters of the biggest module without children
     layers: int  # parts that run one after the other, at most so many stages
     samples: int

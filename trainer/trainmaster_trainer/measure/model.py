@@ -8,15 +8,15 @@ import torch
 from torch import Tensor, nn
 from trainmaster.wire.measured import ModelFacts
 
-from trainmaster_trainer.answers import loss_of, make_model, make_optimizer
+from trainmaster_trainer.answers import loss_of, make_model
 from trainmaster_trainer.data import Batch, Batches, Share
 from trainmaster_trainer.measure.layers import boundary_bytes, layers_of, size_of
+from trainmaster_trainer.measure.optimizer import optimizer_bytes
 from trainmaster_trainer.numerics import Numerics
 from trainmaster_trainer.strategies.stages import blocks_of
 from trainmaster_trainer.task import Task
 
 _TRIED_SAMPLES = 4
-_PROBE = 64  # numbers in the parameter that shows what the optimizer keeps
 
 
 def describe(task: Task, numerics: Numerics) -> ModelFacts:
@@ -32,9 +32,10 @@ def describe(task: Task, numerics: Numerics) -> ModelFacts:
     flowing = boundary_bytes(chain, batch.inputs)
     return ModelFacts(
         parameters=sum(parameter.numel() for parameter in trained),
-        parameter_bytes=sum(size_of(parameter) for parameter in model.parameters()),
-        buffer_bytes=sum(size_of(buffer) for buffer in model.buffers()),
-        optimizer_bytes=_optimizer_bytes(task, trained),
+        parameter_bytes=size_of(list(model.parameters())),
+        trained_bytes=size_of(trained),
+        buffer_bytes=size_of(list(model.buffers())),
+        optimizer_bytes=optimizer_bytes(task, model),
         largest_layer_bytes=max((_own_bytes(module) for module in model.modules()), default=0),
         layers=max(1, len(blocks_of(chain))),
         samples=samples.count,
@@ -45,17 +46,7 @@ def describe(task: Task, numerics: Numerics) -> ModelFacts:
 
 
 def _own_bytes(module: nn.Module) -> int:
-    return sum(size_of(parameter) for parameter in module.parameters(recurse=False))
-
-
-def _optimizer_bytes(task: Task, trained: list[nn.Parameter]) -> int:
-    """What the optimizer keeps for each number, seen on a small parameter, times all numbers."""
-    probe = nn.Parameter(torch.zeros(_PROBE))
-    optimizer = make_optimizer(task, [probe])
-    probe.grad = torch.ones_like(probe)
-    optimizer.step()
-    kept = [value for value in optimizer.state[probe].values() if isinstance(value, Tensor) and value.numel() == _PROBE]
-    return sum(size_of(value) for value in kept) * sum(parameter.numel() for parameter in trained) // _PROBE
+    return size_of(list(module.parameters(recurse=False)))
 
 
 def _kept_bytes(task: Task, model: nn.Module, batch: Batch) -> int:

@@ -67,10 +67,16 @@ def check_dense(strategy: str, model: nn.Module) -> None:
     Raises:
         ConfigurationError: there is one.
     """
+    for name, layer in sparse_layers(model):
+        raise ConfigurationError(
+            f"spec.training.task: the layer {name!r} has sparse gradients, which {strategy} cannot add up. Make "
+            f"the {type(layer).__name__} with sparse=False, or choose OneDevice, LocalSGD, ParameterServer or "
+            "Gossip."
+        )
+
+
+def sparse_layers(model: nn.Module) -> Iterator[tuple[str, nn.Embedding | nn.EmbeddingBag]]:
+    """Those whose gradients name rows."""
     for name, layer in model.named_modules():
         if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)) and layer.sparse:
-            raise ConfigurationError(
-                f"spec.training.task: the layer {name!r} has sparse gradients, which {strategy} cannot add up. Make "
-                f"the {type(layer).__name__} with sparse=False, or choose OneDevice, LocalSGD, ParameterServer or "
-                "Gossip."
-            )
+            yield name, layer
