@@ -73,13 +73,16 @@ def traffic(group: Group, strategy: str, options: dict[str, Any], steps: int, ta
     return {"sent": counted.sent, "received": counted.received}
 
 
-def collectives(group: Group, micro_batch: int | None) -> dict[str, int]:
-    """How often FullySharded asks for each of torch's collectives in one step."""
+def collectives(
+    group: Group, strategy: str = "FullySharded", micro_batch: int | None = None, **options: Any
+) -> dict[str, int]:
+    """How often a strategy asks for each of torch's collectives in one step that is not its first."""
     randomness.seed_alike(1)
     user = small_tasks.Line()
-    trained = find_strategy("FullySharded")(user, group, {})
+    trained = find_strategy(strategy)(user, group, options)
     trained.use(Numerics(micro_batch=micro_batch))
     batch = Batches(user.dataset(), 30, 1, 1, group.device).take(1, trained.share)
+    trained.step(batch)
     with CommDebugMode() as counted:  # type: ignore[no-untyped-call]
         trained.step(batch)
     return {str(name): count for name, count in counted.get_comm_counts().items()}

@@ -88,3 +88,13 @@ def test_parts_are_counted_as_the_trainer_counts_them() -> None:
                 inputs = torch.zeros(batch // shares, 1)
                 share = Batch(inputs, inputs, len(inputs), batch, 0.0, shares=shares)
                 assert len(share.parts(at_once)) == GroupFacts(shares, 1, 0, batch, at_once).parts(shares)
+
+
+def test_a_stage_that_is_spread_is_gathered_for_each_micro_batch(new_job: NewJob) -> None:
+    """Eight of them, of a share of 15 samples; gradients are scattered after the last one."""
+    found = new_job(variables=NO_MEMORY).call(4, "steps:collectives", strategy="Mesh", sharded=2, pipeline=2)
+    model = facts_of("Line")
+    said, _ = traffic.flows("Mesh", {"sharded": 2, "pipeline": 2}, model, GroupFacts(4, 1, 0, 30))
+    for counts in found:
+        gathers, scatters = counts["c10d._allgather_base_"], counts["c10d._reduce_scatter_base_"]
+        assert said.sends == (gathers * model.parameter_bytes + scatters * model.trained_bytes) / 2 / 2

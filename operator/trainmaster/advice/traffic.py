@@ -192,7 +192,7 @@ def _mesh(options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow,
     if sharded > 1:
         parts = group.parts(data * sharded)
         # A stage keeps its layers from a backward pass to the next forward pass, and its gradients to the last one.
-        counts = (min(4 * pipeline, max(1, int(batch))), 1) if pipeline > 1 else (2 * parts, parts)
+        counts = (min(4 * pipeline, max(1, int(batch))) + 1, 1) if pipeline > 1 else (2 * parts, parts)
         each = _spread(model, *counts) / split * (sharded - 1) / sharded
         found.append(Flow(f"along sharded ({sharded})", each, each, "layers and gradients", _where(group)))
     if pipeline > 1:

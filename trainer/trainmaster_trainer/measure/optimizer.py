@@ -44,4 +44,5 @@ def _kept(optimizer: Optimizer, parameter: nn.Parameter, sparse: bool) -> int:
 
 def _a_row(parameter: nn.Parameter) -> Tensor:
     values = torch.ones_like(parameter[:1])
-    return torch.sparse_coo_tensor(torch.zeros(1, 1, dtype=torch.long), values, parameter.shape)
+    places = torch.zeros(1, 1, dtype=torch.long)
+    return torch.sparse_coo_tensor(places, values, parameter.shape, check_invariants=True)
