@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from statistics import median
 
 import pytest
@@ -96,6 +97,53 @@ def test_all_may_die_and_go_on_from_the_checkpoint_as_may_one_device(new_job: Ne
     assert len(job.run(1, attempt=3).losses()) == 62
 
 
+def tallied(file: Path) -> Options:
+    """A plan of 1000 samples that leaves a byte in the file for each of which a loss was computed."""
+    return {**LINE, "steps": 100, "task": "small_tasks:Tallied", "arguments": {"tally": str(file), "seconds": 0.03}}
+
+
+def test_one_that_comes_back_or_joins_from_a_checkpoint_counts_nothing_twice(tmp_path: Path, new_crew: NewCrew) -> None:
+    tally = tmp_path / "tally"
+    crew = new_crew(3, **tallied(tally)).start()
+    crew.reach(45)
+    crew.kill(1)
+    crew.again(1)
+    crew.join(3)
+    crew.finish()
+    assert 1000 <= tally.stat().st_size < 1100
+
+
+def test_nor_does_one_that_comes_back_after_all_have(tmp_path: Path, new_crew: NewCrew) -> None:
+    tally = tmp_path / "tally"
+    crew = new_crew(3, **tallied(tally)).start()
+    crew.reach(30)
+    crew.close()
+    before = tally.stat().st_size
+    saved = crew.job.manifest(20)["scalars"]["census"]["entries"]
+    later = new_crew(3, attempt=2, **tallied(tally)).start()
+    later.reach(45)
+    later.kill(1)
+    later.again(1)
+    later.finish()
+    assert 1000 <= tally.stat().st_size - before + sum(samples for _, samples, _, _ in saved) < 1100
+
+
+def test_nor_does_one_that_comes_back_from_another_strategys_checkpoint(
+    tmp_path: Path, new_job: NewJob, new_crew: NewCrew
+) -> None:
+    tally = tmp_path / "tally"
+    new_job(**{**LINE, "steps": 20, "strategy": "OneDevice"}).run(1)
+    crew = new_crew(3, attempt=2, **tallied(tally)).start()
+    crew.reach(30)
+    crew.kill(1)
+    crew.again(1)
+    crew.reach(45)
+    crew.kill(2)
+    crew.again(2)
+    crew.finish()
+    assert 800 <= tally.stat().st_size < 900
+
+
 @pytest.mark.parametrize(
     ("workers", "changes", "message"),
     [
@@ -158,3 +206,15 @@ def test_news_that_arrive_twice_or_late_do_no_harm() -> None:
     one.merge(two.plain())
     assert one.samples == two.samples == 32
     assert one.step == 3
+
+
+def test_who_goes_on_from_a_checkpoint_counts_like_those_who_never_left() -> None:
+    one, two = Census(10), Census(10)
+    one.add(0, 40, 0.5)
+    two.restore(one.state())
+    one.add(0, 10, 0.4)
+    two.add(1, 7, 0.3)
+    one.merge(two.plain())
+    assert one.samples == 57
+    two.restore(Census(20).state())  # of global batches of another size: it stays with what it has
+    assert two.samples == 47

@@ -7,10 +7,11 @@ to the same sum, in whatever order the news arrives, and news that arrive twice 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-BEFORE = -1  # the entry of what a checkpoint has
+BEFORE = -1  # the entry of what a checkpoint has that does not say who did it
 
 
 @dataclass
@@ -44,6 +45,16 @@ class Census:
     def plain(self) -> list[list[float]]:
         """To be told to another."""
         return [[rank, entry.samples, entry.loss, entry.distance] for rank, entry in self.entries.items()]
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint. Who goes on from it counts from the same entries as those who never left."""
+        return {"batch": self.batch, "entries": self.plain()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """What `state` gave, instead of what was counted. Samples of global batches of another size do not count."""
+        if state["batch"] == self.batch:
+            self.entries = {}
+            self.merge(state["entries"])
 
     @property
     def samples(self) -> int:

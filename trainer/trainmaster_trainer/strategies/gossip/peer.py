@@ -34,6 +34,7 @@ from trainmaster_trainer.transport.links import PeerLostError, PeerRefusedError,
 from trainmaster_trainer.transport.service import RefusalError, Service
 
 log = logging.getLogger(__name__)
+CENSUS = "census"  # among the scalars of a state
 PARTNER_SECONDS = 0.0  # a partner that does not answer is left alone for a while, and another one met
 SILENCE_SECONDS = 2.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
@@ -125,28 +126,33 @@ class Peer:
         buffers = dict(self._model.named_buffers())
         for name, buffer in self._mine.named_buffers():
             buffer.copy_(buffers[name])
-        return self._state.capture()
+        state = self._state.capture()
+        return State(state.tensors, {**state.scalars, CENSUS: self.census.state()})
 
     def restore(self, state: State) -> None:
-        """Go on from a checkpoint, or from a peer's model."""
+        """Go on from a checkpoint, or from a peer's model, and count what is in it."""
         with self.mixer.lock:
             self._state.restore(state)
             self._model.load_state_dict(self._mine.state_dict())
+            if CENSUS in state.scalars:
+                self.census.restore(state.scalars[CENSUS])
 
     def take_over(self) -> None:
-        """Somebody is further than the newest checkpoint: go on from its model."""
+        """Somebody is further than the newest checkpoint: go on from its model, and count as it does."""
+        heard: list[Any] = []
         for rank in self._others():
             try:
                 answer = self.member.links.ask(rank, Message("whole"), 0.0, HELLO_SECONDS)
             except (PeerLostError, PeerRefusedError):
                 continue
-            heard = Census(self.plan.global_batch_size)
-            heard.merge(answer.values["census"])
-            if heard.samples > self.census.samples:
-                self.restore(whole_state(answer))
-                log.info("Took over the model of rank %d at step %d.", rank, heard.step)
+            theirs = Census(self.plan.global_batch_size)
+            theirs.merge(answer.values["census"])
+            heard += answer.values["census"]
             with self.mixer.lock:
-                self.census.merge(answer.values["census"])
+                if theirs.samples > self.census.samples:
+                    self.restore(whole_state(answer))
+                    log.info("Took over the model of rank %d at step %d.", rank, theirs.step)
+                self.census.merge(heard)
                 self.closed = self.closed or bool(answer.values["closed"])
         self._settled = True
         self._turn = self.census.step

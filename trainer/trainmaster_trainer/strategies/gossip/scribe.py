@@ -58,7 +58,7 @@ class Scribe:
             self._saved = resume(self._settings, self._peer.member.alone(), _Resumable(self._peer)).step
         else:
             self._saved = self._read()
-        if self._saved:
+        if self._saved and not self._peer.census.entries:  # another strategy wrote it
             self._peer.census.entries[BEFORE] = Entry(self._saved * self._plan.global_batch_size)
 
     def _read(self) -> int:
