@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -57,6 +58,57 @@ class WithSparseRows(Line):
         return torch.optim.SGD(parameters, lr=0.01)
 
 
+class WithHiddenBuffers(Line):
+    """A buffer that no checkpoint has, and a layer with buffers that is used twice."""
+
+    @override
+    def model(self) -> nn.Module:
+        return HiddenBuffers()
+
+
+class WithGroups(Line):
+    """Parameters in groups by position: `sizes` says how many are in each but the last."""
+
+    def __init__(self, sizes: list[int], seconds: float = 0.0) -> None:
+        super().__init__(seconds=seconds)
+        self.sizes = sizes
+
+    @override
+    def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        ends = [*accumulate(self.sizes), len(parameters)]
+        groups = [parameters[first:end] for first, end in pairwise([0, *ends])]
+        rates = [0.01 * number for number in range(len(groups))]
+        return torch.optim.SGD(
+            [{"params": group, "lr": rate} for group, rate in zip(groups, rates, strict=True)], momentum=0.9
+        )
+
+
+class WithFrozenWeight(Line):
+    """Of a line's two tensors one is not trained, and the optimizer is told of the other one alone."""
+
+    @override
+    def model(self) -> nn.Module:
+        model = nn.Linear(3, 1)
+        model.weight.requires_grad = False
+        return model
+
+    @override
+    def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        return super().optimizer([parameter for parameter in parameters if parameter.requires_grad])
+
+
+class WithSparseOptimizer(WithSparseRows):
+    """Gradients that name rows, and an optimizer that takes no others."""
+
+    @override
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Embedding(50, 1, sparse=True), nn.Flatten(), Total())
+
+    @override
+    def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.SparseAdam(parameters, lr=0.01)
+
+
 class WithPhases(Line):
     """Complex weights beside real ones."""
 
@@ -100,6 +152,30 @@ class Unused(nn.Module):
     def forward(self, points: Tensor) -> Tensor:
         self.count += 1
         return self.line(points) * self.frozen  # type: ignore[no-any-return]
+
+
+class HiddenBuffers(nn.Module):
+    """A line behind a mask that is not saved and a BatchNorm that has two names."""
+
+    mask: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.line = nn.BatchNorm1d(3), nn.Linear(3, 1)
+        self.again = self.first
+        self.register_buffer("mask", torch.ones(3), persistent=False)
+
+    @override
+    def forward(self, points: Tensor) -> Tensor:
+        return self.line(self.again(self.first(points * self.mask)))  # type: ignore[no-any-return]
+
+
+class Total(nn.Module):
+    """The sum of a sample's features."""
+
+    @override
+    def forward(self, features: Tensor) -> Tensor:
+        return features.sum(dim=1, keepdim=True)
 
 
 class Phases(nn.Module):

@@ -1,6 +1,6 @@
 """ParameterServer with real processes: equal losses in lock step, exactly-once shares, deaths of anybody."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 import torch
@@ -240,12 +240,57 @@ def test_any_strategy_goes_on_from_any_others_checkpoint(new_job: NewJob, new_cr
     assert last.start().finish().losses() == pytest.approx(expected.losses(), rel=1e-4)
 
 
+@pytest.mark.parametrize("servers", [1, 2])
+def test_buffers_that_are_not_saved_or_have_two_names_are_no_obstacle(
+    new_job: NewJob, new_crew: NewCrew, servers: int
+) -> None:
+    plan: Options = {"task": "odd_tasks:WithHiddenBuffers", "arguments": {"seconds": 0.02}, "checkpoint_every": 20}
+    crew = new_crew(2, servers, steps=40, strategy_options={"update": "Sync"}, **plan).start()
+    crew.reach(25)
+    for rank in range(2, 2 + servers):
+        crew.kill(rank)
+    for rank in range(2, 2 + servers):
+        crew.again(rank)
+    job = crew.finish()
+    assert "Resuming from step 20" in crew.output()
+    alone = job.but(strategy="OneDevice", strategy_options={}, steps=60).run(1, attempt=3)
+    found = read(alone.checkpoints(), 40).tensors
+    assert model_names(found) == model_names(read(alone.checkpoints(), 60).tensors)
+    assert torch.equal(found["model/again.running_var"], found["model/first.running_var"])
+    new_crew(2, servers, attempt=4, job=job.but(steps=62)).start().finish()
+
+
+def model_names(tensors: Mapping[str, torch.Tensor]) -> set[str]:
+    return {name for name in tensors if name.startswith("model/")}
+
+
+GROUPS: dict[str, Options] = {
+    "two groups by position": {"task": "odd_tasks:WithGroups", "arguments": {"sizes": [2]}},
+    "each a group of its own": {"task": "odd_tasks:WithGroups", "arguments": {"sizes": [1, 1, 1]}},
+    "one that is not trained": {"task": "odd_tasks:WithFrozenWeight"},
+}
+
+
+@pytest.mark.parametrize("task", GROUPS.values(), ids=GROUPS)
+def test_the_tasks_optimizer_gets_all_parameters_whatever_a_server_has_of_them(
+    new_job: NewJob, new_crew: NewCrew, task: Options
+) -> None:
+    plan = {**task, "checkpoint_every": 5}
+    expected = new_job("one", strategy="OneDevice", steps=10, **plan).run(1).losses()
+    crew = new_crew(2, 2, "two", strategy_options={"update": "Sync"}, steps=5, **plan)
+    job = crew.start().finish()
+    assert job.losses() == pytest.approx(expected[:5], rel=1e-5)
+    later = new_crew(2, 1, attempt=2, job=job.but(steps=10)).start().finish()
+    assert later.losses() == pytest.approx(expected, rel=1e-4)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"strategy_options": {"speed": 9}}, "spec.strategy.parameterServer.speed: ParameterServer has no such option"),
         ({"strategy_options": {"update": "Sometimes"}}, "is not one of Async, Sync"),
         ({"task": "small_tasks:Nothing"}, "spec.training.task"),
+        ({"task": "odd_tasks:WithSparseOptimizer"}, "its optimizer is SparseAdam, which takes sparse gradients only"),
     ],
 )
 def test_what_cannot_work_ends_with_78_and_names_the_field(new_crew: NewCrew, changes: Options, message: str) -> None:

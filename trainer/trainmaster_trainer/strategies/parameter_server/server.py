@@ -88,11 +88,8 @@ class Server:
         }
 
     def _shard(self, whole: Whole, index: int) -> Shard:
-        buffers = {} if index else whole.buffers  # the first server has all of them
         numerics = self._member.numerics if self._options.sync else Numerics()  # else the workers see to it
-        return Shard(
-            self._member.task, whole.part(index), buffers, self._options, numerics=numerics, alone=self._count == 1
-        )
+        return Shard(whole, index, self._options, numerics)
 
     def start(self) -> None:
         """Take the shard from the neighbour's copy if there is one; then answer."""

@@ -25,14 +25,13 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from trainmaster_trainer.answers import make_optimizer
 from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, ModelState, State
 from trainmaster_trainer.flat import Layout, adopt
 from trainmaster_trainer.numerics import Numerics
 from trainmaster_trainer.rates import Rates
 from trainmaster_trainer.strategies.parameter_server.options import Options
 from trainmaster_trainer.strategies.parameter_server.tickets import Done, Ticket
-from trainmaster_trainer.task import Task
+from trainmaster_trainer.strategies.parameter_server.whole import Whole
 from trainmaster_trainer.transport.frame import Message, Values
 
 
@@ -83,16 +82,7 @@ class Push:
 class Shard:
     """Parameters, optimizer, and the tickets in them. The caller holds `lock` around everything."""
 
-    def __init__(
-        self,
-        task: Task,
-        parameters: Mapping[str, nn.Parameter],
-        buffers: Mapping[str, Tensor],
-        options: Options,
-        *,
-        numerics: Numerics,
-        alone: bool,
-    ) -> None:
+    def __init__(self, whole: Whole, index: int, options: Options, numerics: Numerics) -> None:
         sync = options.sync
         self.lock = threading.RLock()
         self.loaded = False
@@ -104,17 +94,18 @@ class Shard:
         self.staleness = 0  # the most steps by which a gradient was behind the newest one
         self._sync, self._spare = sync, options.spare
         self._numerics = numerics
-        self._alone = alone  # there is no other shard
+        self._alone = len(whole.parts) == 1  # there is no other shard
         self._step = 0  # the last one that is in the parameters (`Sync`)
         self._waiting: dict[int, dict[int, Push]] = {}
-        self._parameters, self._buffers = dict(parameters), dict(buffers)
-        self.layout = Layout.of(parameters)
-        self._flat = adopt(parameters, self.layout)
+        self._parameters = whole.part(index)
+        self._buffers = {} if index else whole.buffers  # the first server has all of them
+        self.layout = Layout.of(self._parameters)
+        self._flat = adopt(self._parameters, self.layout)
         self._total = self.layout.empty() if sync else []  # the gradients of a step, summed
         self._views = self.layout.views(self._total) if sync else {}
-        self._optimizer = make_optimizer(task, list(parameters.values()))
-        self._rates = Rates(task, self._optimizer)
-        self._state = ModelState(Part(parameters, buffers), self._optimizer)
+        self._optimizer = whole.optimizer(index)
+        self._rates = Rates(whole.task, self._optimizer)
+        self._state = ModelState(Part(self._parameters, self._buffers), self._optimizer)
         self._snapshot: tuple[int, list[Tensor]] | None = None
         self._past: list[Tensor] = []  # parameters and buffers before the last step, where another shard may lack it
 
@@ -196,8 +187,9 @@ class Shard:
 
     def _own(self, state: State) -> State:
         names = set(self._parameters)
-        kept = {MODEL + name for name in (*names, *self._buffers)}
-        tensors = {
+        buffers = {MODEL + name: buffer for name, buffer in self._buffers.items()}
+        kept = {MODEL + name for name in names} | buffers.keys()
+        own = {
             name: tensor
             for name, tensor in state.tensors.items()
             if name in kept or (name.startswith(OPTIMIZER) and _parameter_of(name) in names)
@@ -207,7 +199,8 @@ class Shard:
             {**group, "names": [name for name in group["names"] if name in names]} for group in optimizer["groups"]
         ]
         optimizer["others"] = {name: values for name, values in optimizer["others"].items() if name in names}
-        return State(tensors, {**state.scalars, "optimizer": optimizer})
+        # Buffers that no checkpoint has (persistent=False) stay what they are; a copy has them.
+        return State({**buffers, **own}, {**state.scalars, "optimizer": optimizer})
 
     def export(self, *, with_past: bool = True) -> Message:
         """All of it, as a message: for a neighbour's copy, or for a successor. A checkpoint needs no past."""

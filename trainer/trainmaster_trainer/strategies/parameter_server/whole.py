@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
+from torch.optim import Optimizer, SparseAdam
 from typing_extensions import override
 
 from trainmaster_trainer.answers import make_model, make_optimizer
-from trainmaster_trainer.checkpoint.state import MODEL, ModelState, State
+from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, ModelState, State
 from trainmaster_trainer.data import Batch
+from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.strategies.parameter_server.partition import divide
 from trainmaster_trainer.strategies.strategy import Strategy
 from trainmaster_trainer.task import Task
@@ -21,13 +23,14 @@ class Whole(Strategy):
 
     def __init__(self, task: Task, servers: int) -> None:
         self.share = None
+        self.task = task
         self.model = make_model(task)
         self.parameters = dict(self.model.named_parameters())
         self.buffers = dict(self.model.named_buffers())
         sizes = {name: tensor.numel() * tensor.element_size() for name, tensor in self.parameters.items()}
         self.parts = divide(sizes, servers)
         # Before any part of it moves: the order of all parameters in the optimizer's groups.
-        self._template = ModelState(self.model, make_optimizer(task, list(self.model.parameters()))).capture()
+        self._template = ModelState(self.model, self._optimizer()).capture()
         self._aliases = _aliases(self.model)
         self.found: State | None = None
 
@@ -36,10 +39,27 @@ class Whole(Strategy):
         names = set(self.parts[index])
         return {name: parameter for name, parameter in self.parameters.items() if name in names}
 
+    def _optimizer(self) -> Optimizer:
+        optimizer = make_optimizer(self.task, list(self.model.parameters()))
+        _check_takes_dense(optimizer)
+        return optimizer
+
+    def optimizer(self, index: int) -> Optimizer:
+        """The task's, over all parameters as everywhere, and then reduced to those of a server: groups stay groups."""
+        optimizer = self._optimizer()
+        kept = set(self.part(index).values())
+        for group in optimizer.param_groups:
+            group["params"] = [parameter for parameter in group["params"] if parameter in kept]
+        for parameter in [one for one in optimizer.state if one not in kept]:
+            del optimizer.state[parameter]
+        return optimizer
+
     def join(self, states: list[State]) -> State:
-        """One state of all shards' states."""
-        tensors = {name: tensor for state in states for name, tensor in state.tensors.items()}
-        tensors |= {MODEL + alias: tensors[MODEL + name] for alias, name in self._aliases.items()}
+        """One state of all shards' states, under the names that it has with every strategy."""
+        found = {name: tensor for state in states for name, tensor in state.tensors.items()}
+        found |= {MODEL + alias: found[MODEL + name] for alias, name in self._aliases.items()}
+        known = self._template.tensors
+        tensors = {name: tensor for name, tensor in found.items() if name.startswith(OPTIMIZER) or name in known}
         optimizer = dict(self._template.scalars["optimizer"])
         parts = [state.scalars["optimizer"] for state in states]
         optimizer["groups"] = [
@@ -67,7 +87,22 @@ class Whole(Strategy):
 
 
 def _aliases(model: nn.Module) -> dict[str, str]:
-    """Names in the state of tensors that have another name as a parameter: tied weights."""
-    by_identity: Mapping[int, str] = {id(parameter): name for name, parameter in model.named_parameters()}
+    """Names in the state of what has another name as a parameter or buffer: tied weights, a layer used twice."""
+    named = (*model.named_parameters(), *model.named_buffers())
+    by_identity: Mapping[int, str] = {id(tensor): name for name, tensor in named}
     state: dict[str, Any] = model.state_dict(keep_vars=True)
     return {name: by_identity[id(value)] for name, value in state.items() if by_identity.get(id(value), name) != name}
+
+
+def _check_takes_dense(optimizer: Optimizer) -> None:
+    """Refuse what only takes gradients that name rows: what workers push has a number for each parameter.
+
+    Raises:
+        ConfigurationError: it is such an optimizer.
+    """
+    if isinstance(optimizer, SparseAdam):
+        raise ConfigurationError(
+            f"spec.training.task: its optimizer is {type(optimizer).__name__}, which takes sparse gradients only, and "
+            "under ParameterServer all gradients reach the optimizer dense. Choose one that takes those, such as Adam "
+            "or Adagrad, or train with OneDevice, LocalSGD or Gossip."
+        )
