@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from trainmaster_trainer.checkpoint.load import read
 from trainmaster_trainer.collectives.int8 import pack, unpack
 
-from tests.trainer.ranks import NewJob, Options
+from tests.trainer.ranks import Job, NewJob, Options
 
 COMPRESSIONS = ["BF16", "INT8", "PowerSGD", "TopK"]
 DIGITS: Options = {
@@ -84,6 +85,40 @@ def test_another_number_of_ranks_forgets_what_was_left_out(new_job: NewJob, comp
     job = new_job(strategy_options={"compression": compression}).but(steps=12).run(2).but(steps=16).run(3, attempt=2)
     job.but(strategy="OneDevice", strategy_options={}, steps=18).run(1, attempt=3)
     assert len(job.losses()) == 18
+
+
+PHASES: Options = {"task": "odd_tasks:WithPhases", "steps": 20, "checkpoint_every": 20}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options", "off"),
+    [
+        ("AllReduce", {"compression": "BF16"}, 0.05),
+        ("AllReduce", {"compression": "INT8"}, 0.05),
+        ("AllReduce", {"compression": "TopK"}, 0.9),
+        ("LocalSGD", {"compression": "BF16", "every": 1, "outer": "Average"}, 0.05),
+        ("LocalSGD", {"compression": "INT8", "every": 1, "outer": "Average"}, 0.05),
+    ],
+)
+def test_complex_gradients_keep_their_imaginary_part(
+    new_job: NewJob, strategy: str, options: Options, off: float
+) -> None:
+    one = new_job("one", strategy="OneDevice", **PHASES)
+    first, expected = waves(one.but(steps=1).run(1)), waves(one.run(1, attempt=2))
+    found = waves(new_job("two", strategy=strategy, strategy_options=options, **PHASES).run(2))
+    way = (expected - first).imag
+    assert (found - expected).imag.norm() < off * way.norm()
+
+
+def waves(job: Job) -> torch.Tensor:
+    """The complex parameter at the end."""
+    return read(job.checkpoints(), job.plan.steps).tensors["model/waves"]
+
+
+def test_power_sgd_refuses_complex_gradients(new_job: NewJob) -> None:
+    running = new_job(strategy_options={"compression": "PowerSGD"}, **PHASES).start(2)
+    assert 78 in running.wait()
+    assert "PowerSGD cannot carry the gradient of 'waves', which is complex. Set it to INT8 or None" in running.output()
 
 
 @pytest.mark.parametrize("algorithm", ["Ring", "Driver", "Hierarchical"])

@@ -61,3 +61,8 @@ def adopt(parameters: Mapping[str, Tensor], layout: Layout, device: torch.device
     for name, view in layout.views(buffers).items():
         parameters[name].data = view
     return buffers
+
+
+def as_real(tensor: Tensor) -> Tensor:
+    """The real numbers of a contiguous tensor, one after the other, to read and to write: a complex one is two."""
+    return torch.view_as_real(tensor).view(-1) if tensor.is_complex() else tensor.view(-1)

@@ -7,6 +7,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from trainmaster_trainer.collectives.reducer import Reducer
+from trainmaster_trainer.flat import as_real
 
 
 class Cast(Reducer):
@@ -21,6 +22,7 @@ class Cast(Reducer):
 
     @override
     def sum(self, tensor: Tensor) -> None:
-        travels = tensor.to(self._dtype, copy=True)
+        numbers = as_real(tensor)
+        travels = numbers.to(self._dtype, copy=True)
         self._reducer.sum(travels)
-        tensor.copy_(travels)
+        numbers.copy_(travels)

@@ -2,7 +2,8 @@
 
 What a worker leaves out it keeps, and adds to its next gradient (error feedback: Seide et al., "1-bit stochastic
 gradient descent", Interspeech 2014; Karimireddy et al., "Error feedback fixes SignSGD", ICML 2019). A worker that dies
-takes what it kept along. The servers add up full gradients, and pass them on to their copies in full.
+takes what it kept along. The servers add up full gradients, and pass them on to their copies in full. A complex number
+is packed as two real ones.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from trainmaster_trainer.errors import ConfigurationError
-from trainmaster_trainer.flat import Layout
+from trainmaster_trainer.flat import Layout, as_real
 
 GROUP = 1024  # values that share a scale (INT8)
 TOP_K = 0.01
@@ -82,7 +83,7 @@ class Packer:
 
     def __init__(self, name: str, layout: Layout) -> None:
         self._name = name
-        self._kept = [torch.zeros(size) for size in layout.sizes] if name in METHODS else []
+        self._kept = [torch.zeros(count) for count in _counts(layout)] if name in METHODS else []
 
     def pack(self, gradients: Sequence[Tensor]) -> list[Tensor]:
         """What to send."""
@@ -91,7 +92,7 @@ class Packer:
         pack, unpack, _ = METHODS[self._name]
         sent: list[Tensor] = []
         for gradient, kept in zip(gradients, self._kept, strict=True):
-            kept.add_(gradient.float())
+            kept.add_(as_real(gradient).float())
             sent += (packed := pack(kept))
             kept.sub_(unpack(packed, kept.numel()))
         return sent
@@ -103,6 +104,12 @@ def unpack_all(name: str, tensors: Sequence[Tensor], layout: Layout) -> list[Ten
         return list(tensors)
     _, unpack, count = METHODS[name]
     found = []
-    for index, (size, dtype) in enumerate(zip(layout.sizes, layout.dtypes, strict=True)):
-        found.append(unpack(tensors[index * count : (index + 1) * count], size).to(dtype))
+    for index, (numbers, dtype) in enumerate(zip(_counts(layout), layout.dtypes, strict=True)):
+        real = unpack(tensors[index * count : (index + 1) * count], numbers)
+        found.append((torch.view_as_complex(real.view(-1, 2)) if dtype.is_complex else real).to(dtype))
     return [*found, *tensors[len(layout.sizes) * count :]]
+
+
+def _counts(layout: Layout) -> list[int]:
+    """Real numbers in each of its buffers."""
+    return [size * (2 if dtype.is_complex else 1) for size, dtype in zip(layout.sizes, layout.dtypes, strict=True)]
