@@ -5,6 +5,8 @@ import signal
 from dataclasses import replace
 
 import pytest
+import torch
+from trainmaster_trainer.checkpoint.load import read
 
 from tests.trainer.ranks import NewJob, Options
 
@@ -115,6 +117,34 @@ def test_local_sgd_learns_digits(new_job: NewJob, outer: str) -> None:
     assert accuracy["accuracy"] > reference - 0.03
 
 
+def test_local_sgd_averages_buffers_whatever_the_outer_optimizer(new_job: NewJob) -> None:
+    found = {}
+    for outer in ("Average", "Nesterov"):
+        options = {"every": 8, "outer": outer}
+        plan: Options = {"strategy": "LocalSGD", "strategy_options": options, "checkpoint_every": 8, "steps": 24}
+        job = new_job(outer, task="small_tasks:LineWithRunningMeans", **plan).run(2)
+        found[outer] = [read(job.checkpoints(), step).tensors["model/1.running_var"] for step in (8, 16, 24)]
+    # Until the first meeting there is no difference between them.
+    assert torch.allclose(found["Nesterov"][0], found["Average"][0])
+    assert all(bool((variance > 0).all()) for variances in found.values() for variance in variances), found
+
+
+def test_local_sgd_saves_the_mean_of_moments_that_not_all_ranks_have(new_job: NewJob) -> None:
+    """Each of two ranks has one sample in a step, and so one of five experts with a gradient."""
+    plan: Options = {"task": "odd_tasks:WithExperts", "global_batch_size": 2, "checkpoint_every": 1}
+    job = new_job(strategy="LocalSGD", steps=3, **plan).run(2)
+    for step in (1, 2, 3):
+        tensors = read(job.checkpoints(), step).tensors
+        own = {name for name in tensors if name.startswith("local/") and "/optimizer/" in name}
+        moments = {name.split("/", 2)[2] for name in own}
+        assert moments == {name for name in tensors if name.startswith("optimizer/")}
+        for name in moments:
+            zeros = torch.zeros_like(tensors[name])
+            one, two = (tensors.get(f"local/{rank}/{name}", zeros) for rank in (0, 1))
+            assert torch.allclose(tensors[name], (one + two) / 2), (step, name)
+    assert len(job.but(strategy="OneDevice", steps=5).run(1, attempt=2).losses()) == 5
+
+
 @pytest.mark.parametrize(("strategy", "inside"), [("AllReduce", 1), ("Mirrored", 3), ("CentralStorage", 3)])
 def test_the_death_of_a_rank_ends_the_others_at_once_with_the_reason(
     new_job: NewJob, strategy: str, inside: int
@@ -128,16 +158,18 @@ def test_the_death_of_a_rank_ends_the_others_at_once_with_the_reason(
 
 
 @pytest.mark.parametrize(
-    ("strategy", "options", "inside"),
+    ("strategy", "options", "inside", "kept"),
     [
-        ("Mirrored", {}, 2),
-        ("CentralStorage", {}, 2),
-        ("LocalSGD", {"every": 5, "outer": "Nesterov"}, 1),
-        ("AllReduce", {"compression": "TopK"}, 1),
-        ("AllReduce", {"compression": "PowerSGD"}, 1),
+        ("Mirrored", {}, 2, 13),
+        ("CentralStorage", {}, 2, 13),
+        ("LocalSGD", {"every": 5, "outer": "Nesterov"}, 1, 10),
+        ("AllReduce", {"compression": "TopK"}, 1, 13),
+        ("AllReduce", {"compression": "PowerSGD"}, 1, 13),
     ],
 )
-def test_from_memory_it_goes_on_bit_by_bit(new_job: NewJob, strategy: str, options: Options, inside: int) -> None:
+def test_from_memory_it_goes_on_bit_by_bit(
+    new_job: NewJob, strategy: str, options: Options, inside: int, kept: int
+) -> None:
     arguments = {"seconds": 0.01, "dropout": 0.2, "width": 4}
     plan: Options = {"strategy": strategy, "strategy_options": options, "arguments": arguments, "steps": 30}
     undisturbed = new_job("undisturbed", **plan).run(2, ranks_per_pod=inside)
@@ -146,6 +178,6 @@ def test_from_memory_it_goes_on_bit_by_bit(new_job: NewJob, strategy: str, optio
     running.reach(13)
     running.kill()
     job.run(2, attempt=2, ranks_per_pod=inside)
-    assert min(line["step"] for line in job.lines() if line["attempt"] == 2) >= 13
+    assert min(line["step"] for line in job.lines() if line["attempt"] == 2) >= kept
     assert job.losses() == undisturbed.losses()
     assert job.manifest(30)["model_sha256"] == undisturbed.manifest(30)["model_sha256"]

@@ -84,6 +84,20 @@ def test_a_group_of_another_size_goes_on_from_memory(new_job: NewJob) -> None:
     assert first_step(job, 2) >= 12
 
 
+def test_ranks_that_run_apart_between_meetings_go_on_from_the_last_one(new_job: NewJob) -> None:
+    """Rank 0 waits at the next meeting long before rank 1 is there."""
+    plan = {"strategy": "LocalSGD", "task": "small_tasks:Uneven", "steps": 40, "arguments": {"seconds": 0.05}}
+    undisturbed = new_job("undisturbed", **plan).run(2)
+    job = remembering(new_job("killed", **plan, **RARE))
+    running = job.start(2)
+    running.reach(11)
+    running.kill()
+    job.run(2, attempt=2)
+    assert first_step(job, 2) == 9
+    assert job.losses() == undisturbed.losses()
+    assert job.manifest(40)["model_sha256"] == undisturbed.manifest(40)["model_sha256"]
+
+
 def test_nothing_of_another_job_or_model_is_taken(new_job: NewJob) -> None:
     job = remembering(new_job("first", steps=30, arguments={"seconds": 0.005}, **RARE))
     running = job.start(1)

@@ -8,7 +8,9 @@ process of an older attempt has other files.
     <memory>/attempt-2-restart-1.rank-0.slot-1
 
 How often: every step, as long as that costs at most 3 % of the training's time or next to nothing; else as seldom as
-that takes (`spec.checkpoint.memoryEverySteps` fixes it, 0 turns it off). Called by `loop.py`; `recall.py` reads.
+that takes (`spec.checkpoint.memoryEverySteps` fixes it, 0 turns it off). Only after steps at which the ranks wait for
+one another, though (`Strategy.sync_every`): else they could be further apart than two slots reach back, with no step of
+which all have a snapshot. Called by `loop.py`; `recall.py` reads.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ class Memory:
         self._heirlooms: list[Path] = []  # files of this rank that slots may take over, the least worth first
         self._cuts: dict[str, Cut] = {}
         self._kept = 0
-        self.every = asked or 1
+        self.every = self._in_sync(asked or 1)
         self.seconds = 0.0  # what the last snapshot took
         on = self._folder is not None and asked != 0 and strategy.snapshots is not Snapshots.NONE
         self.on = bool(group.sum(torch.tensor([int(not on)]))[0] == 0)
@@ -74,6 +76,10 @@ class Memory:
             present = range(self._settings.world_size)
             if self._settings.local_rank == 0:  # those of ranks that there are no more
                 self._old += [path for path in self._folder.glob("*.slot-*") if _rank(path) not in present]
+
+    def _in_sync(self, every: int) -> int:
+        """So seldom, or a little more seldom: at steps at which the ranks wait for one another."""
+        return -(-every // self._strategy.sync_every) * self._strategy.sync_every
 
     def due(self, step: int) -> bool:
         """Whether a snapshot is to be taken after this step."""
@@ -103,7 +109,7 @@ class Memory:
         needed = 1 if snapshot_seconds <= FREE_SECONDS else math.ceil(snapshot_seconds / (COST * training))
         # Twice as often or half as often, at least: a figure that trembles changes nothing.
         if needed >= 2 * self.every or 2 * needed <= self.every or needed == 1:
-            self._set_every(min(needed, _MOST_EVERY), training, snapshot_seconds)
+            self._set_every(self._in_sync(min(needed, _MOST_EVERY)), training, snapshot_seconds)
 
     def _set_every(self, every: int, step_seconds: float, snapshot_seconds: float) -> None:
         if every != self.every and self._group.is_first:

@@ -7,6 +7,8 @@ Average    SGD with rate 1: the new point is the mean of the models (Stich, "Loc
            little", ICLR 2019; McMahan et al., FedAvg, 2017)
 Nesterov   SGD with rate 0.7 and Nesterov momentum 0.9 (Douillard et al., DiLoCo, 2023)
 
+Running means and the like are averaged whatever the outer optimizer is: momentum could carry a variance below zero.
+
 A meeting moves the bytes of one all-reduce of the model, so a step moves 1/H of AllReduce's. The numbers are not those
 of OneDevice, except for H = 1 with plain SGD inside. The inner optimizers' moments stay with their ranks.
 
@@ -15,7 +17,8 @@ BF16 and INT8 compress the ways; PowerSGD and TopK, which need many small steps 
 A checkpoint holds, under the names of every strategy, the mean of the models and of the moments; beside that each
 rank's own and the outer optimizer's (`local/<rank>/...`, `outer/...`), so that as many ranks go on as if nothing had
 happened. Another strategy, or another number of ranks, goes on from the mean. (Where each worker has a folder of its
-own for checkpoints, only its first rank's own are there, and ranks go on from the mean.)
+own for checkpoints, only its first rank's own are there, and ranks go on from the mean.) Ranks wait for one another at
+meetings only, so snapshots in memory are taken there.
 """
 
 from __future__ import annotations
@@ -30,9 +33,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from typing_extensions import override
 
-from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, State
+from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, State, dtype_name
 from trainmaster_trainer.collectives.choose import choose_counted
 from trainmaster_trainer.data import Batch, Share
+from trainmaster_trainer.flat import as_real
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.strategies.strategy import Snapshots, WholeModel, check_options
 from trainmaster_trainer.task import Task
@@ -62,7 +66,11 @@ class LocalSGD(WholeModel):
         self._here = {name: tensor for name, tensor in here.items() if _has_a_mean(tensor)}
         # Where the ranks last met, and the optimizer that moves this point.
         self._point = {name: nn.Parameter(tensor.detach().clone()) for name, tensor in self._here.items()}
-        self._outer = torch.optim.SGD(self._point.values(), **OUTER[options.get("outer", "Average")])
+        learned = [point for name, point in self._point.items() if isinstance(here[name], nn.Parameter)]
+        others = [point for name, point in self._point.items() if not isinstance(here[name], nn.Parameter)]
+        outer = OUTER[options.get("outer", "Average")]
+        self._outer = torch.optim.SGD([{"params": learned, **outer}, {"params": others, **OUTER["Average"]}])
+        self.sync_every = self._every if group.world_size > 1 else 1
         self._apart = False  # have steps been taken since the last meeting?
         self._weight = 1 / group.world_size
 
@@ -95,7 +103,7 @@ class LocalSGD(WholeModel):
         for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
             alike = [tensor for tensor in tensors if tensor.dtype == dtype]
             flat = torch.cat([tensor.flatten() for tensor in alike])
-            self._reducer.sum(torch.view_as_real(flat).view(-1) if flat.is_complex() else flat)
+            self._reducer.sum(as_real(flat))
             for tensor, total in zip(alike, torch.split(flat, [one.numel() for one in alike]), strict=True):
                 tensor.copy_(total.view_as(tensor))
         return tensors
@@ -109,8 +117,22 @@ class LocalSGD(WholeModel):
             return here
         own = {name: one for name, one in here.tensors.items() if name.startswith((MODEL, OPTIMIZER))}
         local = {f"local/{self.group.rank}/{name}": tensor for name, tensor in own.items()}
-        common = {name: self._mean(name, tensor) for name, tensor in own.items()}
+        common = {name: self._mean(name, tensor) for name, tensor in self._of_all(own).items()}
         return State({**here.tensors, **common, **local}, here.scalars)
+
+    def _of_all(self, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What any rank has a part of in the mean, in the same order on all.
+
+        A rank has no moments of parameters that have not had a gradient here; in the mean they count as zeros.
+        """
+        means = {name: tensor for name, tensor in own.items() if _has_a_mean(tensor)}
+        forms = {name: [dtype_name(one.dtype), list(one.shape), one.device.type] for name, one in means.items()}
+        union = {name: form for rank in self.group.gather(forms) for name, form in rank.items()}
+        return {name: means[name] if name in means else self._zeros(*form) for name, form in sorted(union.items())}
+
+    def _zeros(self, dtype: str, shape: list[int], kind: str) -> Tensor:
+        device = self.group.device if kind == self.group.device.type else torch.device(kind)
+        return torch.zeros(shape, dtype=getattr(torch, dtype), device=device)
 
     @override
     def local_state(self) -> State:
@@ -119,9 +141,8 @@ class LocalSGD(WholeModel):
         return State({**own.tensors, **self._outer_state()}, scalars)
 
     def _mean(self, name: str, tensor: Tensor) -> Tensor:
-        """The mean over all ranks, of what is not the same on all anyway."""
-        same = name.startswith(MODEL) and not self._apart
-        if same or not _has_a_mean(tensor):
+        """Over all ranks, of what is not the same on all anyway."""
+        if name.startswith(MODEL) and not self._apart:
             return tensor
         total = tensor * self._weight
         dist.all_reduce(total)

@@ -59,6 +59,7 @@ class Strategy(ABC):
     # Seconds of the last step in which this rank only waited for its peers, as far as that can be told.
     waited: float = 0.0
     snapshots: ClassVar[Snapshots] = Snapshots.NONE
+    sync_every = 1  # steps between two at which ranks wait for one another: snapshots of the same step are taken there
     task: Task
     group: Group
     model: nn.Module  # what this rank has of it
