@@ -64,3 +64,15 @@ def test_the_images_follow_the_version_until_they_are_named() -> None:
     container = the(render(), "Deployment")["spec"]["template"]["spec"]["containers"][0]
     assert container["image"] == f"trainmaster/operator:{version}"
     assert {"name": "TRAINMASTER_TRAINER_IMAGE", "value": f"trainmaster/trainer:{version}"} in container["env"]
+
+
+@pytest.mark.parametrize("values", [[], ["scope=Namespaced"], ['namespaces=["123","456"]']])
+def test_names_of_digits_are_names(values: list[str]) -> None:
+    objects = render(*values, "networkPolicy.enabled=true", release="1", namespace="123")
+    metadata = [one["metadata"] for one in objects]
+    assert {one["namespace"] for one in metadata if "namespace" in one} <= {"123", "456"}
+    assert {one["labels"]["app.kubernetes.io/instance"] for one in metadata if "labels" in one} == {"1"}
+    assert {subject["namespace"] for one in objects for subject in one.get("subjects", ())} == {"123"}
+    (source,) = the(objects, "NetworkPolicy")["spec"]["ingress"][0]["from"]
+    for expression in source["namespaceSelector"].get("matchExpressions", ()):
+        assert set(expression["values"]) <= {"123", "456"}

@@ -37,7 +37,7 @@ app.kubernetes.io/component: operator
 
 {{- define "trainmaster.labels" -}}
 {{ include "trainmaster.selector" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
