@@ -16,19 +16,24 @@ REFUSED: dict[str, dict[str, Any]] = {
     "strategy": {"spec.strategy.type": "LocalSGD"},
     "training": {"spec.training.steps": 501},
     "checkpoint.storage": {"spec.checkpoint.storage": CLAIM},
+    "checkpoint.resumeFrom": {"spec.checkpoint.resumeFrom": {"job": "letters"}},
+    "checkpoint.everySteps": {"spec.checkpoint.everySteps": 3},
+    "checkpoint.memoryEverySteps": {"spec.checkpoint.memoryEverySteps": 3},
+    "workers.gpus": {"spec.workers.gpus": 1},
+    "reproducible": {"spec.reproducible": True},
 }
 ALLOWED: dict[str, dict[str, Any]] = {
     "workers": {"spec.workers.replicas": 3},
     "suspend": {"spec.suspend": True},
     "image": {"spec.workers.image": "a:2"},
     "restarts": {"spec.failurePolicy.maxRestarts": 3},
-    "checkpoint interval": {"spec.checkpoint.everySteps": 3},
+    "checkpoints kept": {"spec.checkpoint.keep": 3},
 }
 
 
 @pytest.mark.parametrize(("field", "change"), REFUSED.items(), ids=REFUSED.keys())
 def test_fixed_while_it_runs(field: str, change: dict[str, Any]) -> None:
-    """Another model or another place for checkpoints is another run."""
+    """Another model or another place for checkpoints is another run, and all ranks of a run go by one plan."""
     old, new = TrainingJob.parse(good_job()), TrainingJob.parse(changed(good_job(), change))
     (violation,) = violations(new, old)
 

@@ -195,7 +195,11 @@ _SCHEDULING = (
 
 
 def _fixed(field: str, cel: str, same: Any) -> Rule:
-    """`field` holds while the job runs: another model or another place for checkpoints is another run."""
+    """`field` holds while the job runs: another model or another place for checkpoints is another run.
+
+    So does whatever stands in the plan of each pod and all ranks must agree on: a pod that comes later would have
+    another one than those that train.
+    """
     return Rule(
         name=f"{field}-fixed",
         where=_SPEC,
@@ -208,15 +212,33 @@ def _fixed(field: str, cel: str, same: Any) -> Rule:
     )
 
 
+def _unchanged(field: str) -> str:
+    return f"self.{field} == oldSelf.{field}"
+
+
+def _unchanged_if_any(field: str) -> str:
+    return f"(has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || {_unchanged(field)}))"
+
+
+_STORAGE, _MEMORY, _RESUME = "checkpoint.storage", "checkpoint.memoryEverySteps", "checkpoint.resumeFrom"
+_EVERY, _GPUS = "checkpoint.everySteps", "workers.gpus"
 _CHANGES = (
-    _fixed("strategy", "self.strategy == oldSelf.strategy", lambda new, old: new.strategy == old.strategy),
-    _fixed("training", "self.training == oldSelf.training", lambda new, old: new.training == old.training),
+    _fixed("strategy", _unchanged("strategy"), lambda new, old: new.strategy == old.strategy),
+    _fixed("training", _unchanged("training"), lambda new, old: new.training == old.training),
+    _fixed(_STORAGE, _unchanged_if_any(_STORAGE), lambda new, old: new.checkpoint.storage == old.checkpoint.storage),
     _fixed(
-        "checkpoint.storage",
-        "(has(self.checkpoint.storage) == has(oldSelf.checkpoint.storage)"
-        " && (!has(self.checkpoint.storage) || self.checkpoint.storage == oldSelf.checkpoint.storage))",
-        lambda new, old: new.checkpoint.storage == old.checkpoint.storage,
+        _RESUME,
+        _unchanged_if_any(_RESUME),
+        lambda new, old: new.checkpoint.resume_from == old.checkpoint.resume_from,
     ),
+    _fixed(_EVERY, _unchanged(_EVERY), lambda new, old: new.checkpoint.every_steps == old.checkpoint.every_steps),
+    _fixed(
+        _MEMORY,
+        _unchanged_if_any(_MEMORY),
+        lambda new, old: new.checkpoint.memory_every_steps == old.checkpoint.memory_every_steps,
+    ),
+    _fixed(_GPUS, _unchanged(_GPUS), lambda new, old: new.workers.gpus == old.workers.gpus),
+    _fixed("reproducible", _unchanged("reproducible"), lambda new, old: new.reproducible == old.reproducible),
 )
 
 RULES = (*_ELASTICITY, *_CHECKPOINTS, *_FAILURES, *_SCHEDULING, *_CHANGES)
