@@ -225,7 +225,7 @@ class Watch:
             told = (roster.attempt, member.incarnation, member.start or 0)
             if told > (status.attempt, status.incarnations.get(slot, 0), status.starts.get(slot, 2**53)):
                 self.violated(f"{slot} was named as {told} before it was written down")
-        named = {names.replica_key(member.role, member.index) for member in roster.members}
+        named = {names.replica_key(member.role, member.index) for member in roster.members if member.address}
         now = asyncio.get_running_loop().time()
         same = self.all_are_heard and roster.attempt == status.attempt
         for slot, since in self._members.get(key, {}).items() if same else ():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -11,13 +12,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainmaster.wire import codec, names
-from trainmaster.wire.messages import Member, Rendezvous, Roster
+from trainmaster.api.job import TrainingJob
+from trainmaster.core.facts import Facts
+from trainmaster.core.observed import Observed, Replica
+from trainmaster.core.roster import roster
+from trainmaster.wire import codec, messages, names
+from trainmaster.wire.messages import Rendezvous
 from trainmaster.wire.progress import ProgressFile
 
+from tests.builders import NOON, a_heartbeat, a_job, a_replica, saying
 from tests.trainer.ranks import PATIENCE, Job, free_port
 
 HOST = "127.0.0.1"
+GRACE_SECONDS = 0.3
 
 
 @dataclass
@@ -32,6 +39,7 @@ class Crew:
     starts: dict[int, int] = field(default_factory=dict)
     ports: dict[int, int] = field(default_factory=dict)
     gone: set[int] = field(default_factory=set)
+    away: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.job.folder.mkdir(parents=True, exist_ok=True)
@@ -42,6 +50,7 @@ class Crew:
     def _settle(self, rank: int) -> None:
         self.ports[rank] = free_port()
         self.starts[rank] = self.starts.get(rank, -1) + 1
+        self.away.discard(rank)
         ProgressFile(str(self._page(rank)), create=True).close()
 
     @property
@@ -61,17 +70,35 @@ class Crew:
         return names.WORKER if rank < self.workers else names.PARAMETER_SERVER
 
     def write_roster(self) -> None:
-        """As the agent does, when somebody comes, goes or moves."""
-        members = [
-            Member(self.role(rank), rank, 0, HOST, rank, 1, (port,), self.starts[rank])
-            for rank, port in sorted(self.ports.items())
-            if rank not in self.gone
-        ]
-        key = f"key of attempt {self.attempt}"
-        roster = Roster(self.attempt, tuple(members), HOST, Rendezvous(1, key), independent=True)
+        """As the operator decides it and the agent writes it, when somebody comes, goes or moves."""
+        found = roster(Facts(self._job(), Observed(tuple(map(self._pod, self._present())), service=True), NOON))
+        if found is None:
+            return  # nobody is there to be told
         temporary = self.roster_file.with_suffix(".new")
-        temporary.write_bytes(codec.encode(roster))
+        temporary.write_bytes(codec.encode(found))
         temporary.rename(self.roster_file)
+
+    def _present(self) -> list[int]:
+        return [rank for rank in sorted(self.ports) if rank not in self.gone | self.away]
+
+    def _index(self, rank: int) -> int:
+        return rank if rank < self.workers else rank - self.workers
+
+    def _job(self) -> TrainingJob:
+        """What the operator would have written."""
+        job = a_job().where(strategy={"type": self.job.plan.strategy}, training={"command": ["true"]})
+        servers = {"parameterServers": {"replicas": self.servers}} if self.servers else {}
+        starts = {names.replica_key(self.role(rank), self._index(rank)): self.starts[rank] for rank in self._present()}
+        founders = {"workers": self.workers, "parameterServers": self.servers}
+        job = job.where(**servers).with_workers(self.workers)
+        return job.at("Running", self.attempt, starts=starts, founders=founders).build()
+
+    def _pod(self, rank: int) -> Replica:
+        """A pod whose agent says that its rank trains."""
+        pod = dataclasses.replace(a_replica(self._index(rank), role=self.role(rank)), address=HOST)
+        door = Rendezvous(1, f"key of attempt {self.attempt}", (self.ports[rank],))
+        beat = dataclasses.replace(a_heartbeat(), state=messages.RUNNING, attempt=self.attempt, rendezvous=door)
+        return saying(pod, dataclasses.replace(beat, start=self.starts[rank]))
 
     def start(self, *ranks: int) -> Crew:
         """Start these members, or all."""
@@ -102,6 +129,14 @@ class Crew:
         """SIGKILL."""
         os.kill(self.pids[rank], signal.SIGKILL)
         self.wait(rank)
+
+    def lose(self, *ranks: int) -> None:
+        """Their pods are deleted: the others hear of it at once, while they still live for a moment."""
+        self.away |= set(ranks)
+        self.write_roster()
+        time.sleep(GRACE_SECONDS)
+        for rank in ranks:
+            self.kill(rank)
 
     def stop(self, rank: int) -> None:
         """SIGTERM."""

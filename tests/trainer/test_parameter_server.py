@@ -1,5 +1,6 @@
 """ParameterServer with real processes: equal losses in lock step, exactly-once shares, deaths of anybody."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
@@ -96,6 +97,22 @@ def test_a_lost_server_comes_back_from_its_peer(new_crew: NewCrew, update: str, 
     assert "Took the shard over from the neighbour's copy" in crew.output_file(dying).read_text()
     if update == "Async":
         assert_every_sample_counted_once(crew)
+    assert {line["attempt"] for line in crew.figures()} == {1}
+
+
+@pytest.mark.parametrize(("servers", "lost"), [(2, [2]), (2, [3]), (3, [3]), (3, [2, 4])])
+def test_a_server_that_is_away_is_missed_and_not_forgotten(new_crew: NewCrew, servers: int, lost: list[int]) -> None:
+    """The roster says so at once, and whoever starts meanwhile must still find the same parts of the model."""
+    crew = new_crew(2, servers, **COUNTING, **SLOW).start()
+    crew.reach(25)
+    crew.lose(*lost)
+    crew.kill(1)
+    crew.again(1)
+    for rank in lost:
+        crew.again(rank)
+        time.sleep(0.5)
+    crew.finish()
+    assert_every_sample_counted_once(crew)
     assert {line["attempt"] for line in crew.figures()} == {1}
 
 

@@ -5,9 +5,11 @@ operator that was killed in mid-start derives the same one again.
 """
 
 import dataclasses
+from collections.abc import Collection
 
 from trainmaster.core import membership
 from trainmaster.core.facts import Facts, Slot, began
+from trainmaster.wire import names
 from trainmaster.wire.messages import Heartbeat, Member, Rendezvous, Roster
 
 
@@ -39,14 +41,25 @@ def _of_members(facts: Facts) -> Roster | None:
     if membership.silent_until(facts) if alone else not facts.complete:
         return None
     present = [slot for slot in membership.members(facts) if _takes_part(facts, slot)] if alone else facts.slots
-    if not all(_door(facts, slot) for slot in present):
-        return None
-    first_ranks = membership.first_ranks(facts)
-    lines = tuple(_line(facts, slot, first_ranks[slot.key]) for slot in present)
     place = membership.meeting(facts) if alone else _rendezvous(facts)
-    if place is None or not lines:
+    if place is None or not present or not all(_door(facts, slot) for slot in present):
         return None
+    lines = _lines(facts, {slot.key for slot in present})
     return Roster(facts.status.attempt, lines, _address(facts.slots[0]), place, independent=True)
+
+
+def _lines(facts: Facts, present: Collection[str]) -> tuple[Member, ...]:
+    """A server that is away keeps its line, without an address: whose is which part of the model goes by all."""
+    ranks = membership.first_ranks(facts)
+    listed = [slot for slot in facts.slots if slot.key in present or slot.role == names.PARAMETER_SERVER]
+    return tuple(
+        _line(facts, slot, ranks[slot.key]) if slot.key in present else _away(_member(slot, ranks[slot.key]))
+        for slot in listed
+    )
+
+
+def _away(member: Member) -> Member:
+    return dataclasses.replace(member, address="")
 
 
 def _takes_part(facts: Facts, slot: Slot) -> bool:

@@ -43,7 +43,7 @@ class Member:
     role: str
     index: int
     incarnation: int
-    address: str
+    address: str  # empty while a parameter server is away: its place among the servers stays its own
     first_rank: int
     ranks: int
     ports: Tuple[int, ...] = ()  # one per rank, where peers reach it (strategies whose members come and go)

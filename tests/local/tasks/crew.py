@@ -66,7 +66,7 @@ def answer(line: socket.socket) -> None:
 def add(server: int) -> None:
     """Until that server has answered: it may be on its way back."""
     while True:
-        with contextlib.suppress(OSError, StopIteration, ValueError):
+        with contextlib.suppress(OSError, StopIteration, ValueError, IndexError):
             members = roster()
             line: Member = next(m for m in members.members if (m.role, m.index) == (names.PARAMETER_SERVER, server))
             with socket.create_connection((line.address, line.ports[0]), 5) as one, one.makefile("rw") as talk:

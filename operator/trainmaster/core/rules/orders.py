@@ -43,8 +43,9 @@ def _grace_seconds(facts: Facts) -> float:
 
 
 def _each_alone(facts: Facts, orders: Orders) -> Verdict:
-    """Who is not named does not run: it has not joined yet, or its next start is put off."""
-    named = {names.replica_key(one.role, one.index) for one in orders.roster.members} if orders.roster else set()
+    """Who is not named with an address does not run: it has not joined yet, or its next start is put off."""
+    members = orders.roster.members if orders.roster else ()
+    named = {names.replica_key(one.role, one.index) for one in members if one.address}
     wait = Orders(WAIT, facts.status.attempt, f"Attempt {facts.status.attempt}: not among its members now.")
     alive = [slot for slot in facts.slots if slot.replica and slot.replica.alive]
     given = tuple((slot.replica.uid, orders if slot.key in named else wait) for slot in alive if slot.replica)
