@@ -149,6 +149,7 @@ DISRUPTIONS: list[tuple[Document, str]] = [
     ({"phase": "Failed", "reason": "NodeShutdown"}, "NodeShutdown"),
     ({"phase": "Failed", "reason": "OutOfcpu"}, "OutOfcpu"),
     ({"phase": "Failed", "reason": "OutOfnvidia.com/gpu"}, "OutOfnvidia.com/gpu"),
+    ({"phase": "Failed", "reason": "OutOfnvidia.com/mig-1g.5gb"}, "OutOfnvidia.com/mig-1g.5gb"),
     ({"phase": "Failed", "reason": "DeadlineExceeded"}, ""),
     ({"phase": "Failed", "reason": "UnexpectedAdmissionError"}, ""),
 ]

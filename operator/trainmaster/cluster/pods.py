@@ -22,7 +22,7 @@ _ON_ITS_WAY = frozenset({"", "ContainerCreating", "PodInitializing"})
 _ALIASES = {"ErrImagePull": "ImagePullBackOff"}
 _DISRUPTIONS = frozenset({"Evicted", "Preempting", "Preempted", "NodeLost", "NodeShutdown", "Shutdown", "Terminated"})
 # The node refused a pod that the scheduler had sent it: the two did not agree on what is free. Try elsewhere.
-_NODE_WAS_FULL = re.compile(r"OutOf[A-Za-z./-]+$")
+_NODE_WAS_FULL = re.compile(r"OutOf[A-Za-z0-9][-A-Za-z0-9./_]*$")
 _VOLUME_MISSING = re.compile(r"persistentvolumeclaim .* (not found|bound to non-existent|is being deleted)|\blost\b")
 _NUMBER = re.compile(r"\d{1,9}")
 
