@@ -33,6 +33,16 @@ def test_render_prints_the_service_and_every_pod(tmp_path: Path, capsys: pytest.
     assert pods[0]["spec"]["containers"][0]["resources"] == {"limits": {"nvidia.com/gpu": "1"}}
 
 
+def test_render_shows_a_typing_error_in_a_template_as_it_was_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    template = "template: {spec: {containers: [{name: trainer, env: [{key: A, value: b}]}]}}"
+    (tmp_path / "job.yaml").write_text(JOB.replace("gpus: 1", template))
+    assert main(["render", str(tmp_path / "job.yaml")]) == 0
+    _, pod, _ = yaml.safe_load_all(capsys.readouterr().out)
+    assert {"key": "A", "value": "b"} in pod["spec"]["containers"][0]["env"]
+
+
 @pytest.mark.parametrize("content", ["kind: Nothing", "a: [", None])
 def test_render_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None) -> None:
     if content is not None:

@@ -271,3 +271,33 @@ def test_pods_get_three_times_the_measured_time_to_save(seconds: float | None, g
     pod = the_pod(job.model_copy(update={"status": job.status.model_copy(update={"checkpoint": saved})}))
     assert pod["spec"]["terminationGracePeriodSeconds"] == grace
     assert the_variables(pod)[names.ENV_GRACE] == str(grace - 10)
+
+
+TYPING_ERRORS: list[Document] = [
+    {"containers": [{"name": "trainer", "env": [{"key": "A", "value": "b"}]}]},
+    {"containers": [{"name": "trainer", "volumeMounts": [{"name": "data", "path": "/data"}]}]},
+    {"initContainers": [{"image": "busybox"}]},
+    {"terminationGracePeriodSeconds": "60s"},
+]
+
+
+@pytest.mark.parametrize("spec", TYPING_ERRORS, ids=lambda spec: next(iter(spec)))
+@pytest.mark.parametrize("image", [None, "user/image:1"])
+def test_a_typing_error_in_a_template_is_left_to_the_api_server(spec: Document, image: str | None) -> None:
+    pod = the_pod(a_job().with_workers(1, template={"spec": spec}, **({"image": image} if image else {})))
+    (member,) = spec
+    if member == "containers":
+        (key,) = spec[member][0].keys() - {"name"}
+        assert spec[member][0][key][0] in the_trainer(pod)[key]
+    elif member == "initContainers":
+        assert spec[member][0] in pod["spec"][member]
+    else:
+        assert pod["spec"][member] == "60s"
+
+
+def test_what_no_pod_can_be_made_of_is_an_error_that_names_the_field() -> None:
+    terms = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": 5}]}}
+    job = a_job().with_workers(1, affinity={"nodeAffinity": terms})
+    avoided = {"node": "node-1", "until": "9999-01-01T00:00:00Z", "reason": "It failed."}
+    with pytest.raises(manifests.TemplateError, match=r"spec.workers: no pod can be made of it \(TypeError"):
+        the_pod(job.at("Running", avoidedNodes=[avoided]))

@@ -35,6 +35,11 @@ CASES: dict[str, tuple[Any, Any, Any]] = {
         {"tolerations": [{"key": "b"}, {"key": "c"}]},
         {"tolerations": [{"key": "a"}, {"key": "b"}, {"key": "c"}]},
     ),
+    "what has no name is left as it is": (
+        {"env": [{"name": "A"}, {"key": "B"}, "C"]},
+        {"env": [{"name": "A", "value": "1"}, {"key": "D"}, {"name": ["E"]}]},
+        {"env": [{"name": "A", "value": "1"}, {"key": "B"}, "C", {"key": "D"}, {"name": ["E"]}]},
+    ),
     "nothing above": ({"a": [1]}, {}, {"a": [1]}),
     "nothing below": ({}, {"a": [1]}, {"a": [1]}),
 }

@@ -3,6 +3,7 @@
 Nothing is asked of a cluster. What only a cluster knows (uid, the operator's address) stands as a placeholder.
 """
 
+import sys
 from pathlib import Path
 
 import yaml
@@ -22,7 +23,12 @@ def render(path: str) -> int:
     job = load_or_report(Path(path))
     if job is None:
         return EXIT_BAD
-    print(yaml.safe_dump_all(objects(job), sort_keys=False, default_flow_style=False), end="")
+    try:
+        made = objects(job)
+    except manifests.TemplateError as error:
+        print(f"{path}: {error}", file=sys.stderr)
+        return EXIT_BAD
+    print(yaml.safe_dump_all(made, sort_keys=False, default_flow_style=False), end="")
     return EXIT_GOOD
 
 

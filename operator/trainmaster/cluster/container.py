@@ -160,7 +160,8 @@ def variables(values: dict[str, str]) -> list[Document]:
 
 def _grace(place: Place) -> int:
     template = place.spec.template.to_dict() if place.spec.template else {}
-    return int((template.get("spec") or {}).get("terminationGracePeriodSeconds") or grace_seconds(place.job))
+    given = (template.get("spec") or {}).get("terminationGracePeriodSeconds")
+    return given if isinstance(given, int) and given else grace_seconds(place.job)
 
 
 def _amounts(replica: ReplicaSpec) -> list[tuple[str, dict[str, str]]]:

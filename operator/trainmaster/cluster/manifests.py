@@ -16,7 +16,7 @@ from trainmaster.core.grace import grace_seconds
 from trainmaster.core.rules.avoidance import in_force
 from trainmaster.wire import names
 
-__all__ = ["Document", "PodSettings", "labels", "pod", "service"]
+__all__ = ["Document", "PodSettings", "TemplateError", "labels", "pod", "service"]
 
 Document = dict[str, Any]
 
@@ -25,6 +25,10 @@ _NODE_LOST = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _GPU_MODEL = "nvidia.com/gpu.product"
 _FROM_TEMPLATE = ("labels", "annotations")
 _PASSED_ON = ("affinity", "priorityClassName", "imagePullSecrets", "serviceAccountName")
+
+
+class TemplateError(Exception):
+    """No pod can be made of what a role says. The text names the field."""
 
 
 def labels(job: TrainingJob) -> dict[str, str]:
@@ -52,12 +56,26 @@ def service(job: TrainingJob) -> Document:
 
 
 def pod(job: TrainingJob, role: str, index: int, incarnation: int, settings: PodSettings) -> Document:
-    """The pod of one replica."""
+    """The pod of one replica.
+
+    Raises:
+        TemplateError: what the role says is of a shape that no pod has, and that the CRD does not see.
+    """
     place = Place(job, role, index, incarnation)
+    try:
+        return _pod(place, settings)
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        raise TemplateError(f"spec.{role}s: no pod can be made of it ({what})") from error
+
+
+def _pod(place: Place, settings: PodSettings) -> Document:
+    job, role = place.job, place.role
     template = place.spec.template.to_dict() if place.spec.template else {}
     spec = lay(lay(_defaults(place), template.get("spec") or {}), _spec(place, settings))
     spec = keeping_away(spec, [node.node for node in in_force(job.status)])
-    identity = {names.LABEL_ROLE: role, names.LABEL_INDEX: str(index), names.LABEL_INCARNATION: str(incarnation)}
+    identity = {names.LABEL_ROLE: role, names.LABEL_INDEX: str(place.index)}
+    identity[names.LABEL_INCARNATION] = str(place.incarnation)
     metadata = {
         "name": place.name,
         "namespace": job.namespace,

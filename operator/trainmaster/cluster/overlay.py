@@ -44,11 +44,24 @@ def _member(below: Mapping[str, Any], above: Mapping[str, Any], key: str) -> Any
 
 def _lists(below: list[Any], above: list[Any], name: str) -> list[Any]:
     if name in _APPENDED:
-        return [*(item for item in below if item not in above), *above]
+        return _added(below, above)
     if name not in _MERGED:
         return above
     key, deep = _MERGED[name]
-    merged = {item[key]: item for item in below}
+    merged = {_name(item, key): item for item in below if _name(item, key) is not None}
     for item in above:
-        merged[item[key]] = lay(merged[item[key]], item) if deep and item[key] in merged else item
-    return list(merged.values())
+        own = _name(item, key)
+        if own is not None:
+            merged[own] = lay(merged[own], item) if deep and own in merged else item
+    nameless = ([item for item in items if _name(item, key) is None] for items in (below, above))
+    return [*merged.values(), *_added(*nameless)]
+
+
+def _added(below: list[Any], above: list[Any]) -> list[Any]:
+    return [*(item for item in below if item not in above), *above]
+
+
+def _name(item: Any, key: str) -> str | int | None:
+    """None where an item has none, or nothing that could be one: the API server will say what is wrong with it."""
+    name = item.get(key) if isinstance(item, Mapping) else None
+    return name if isinstance(name, str | int) else None
