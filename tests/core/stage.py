@@ -31,7 +31,9 @@ class Stage:
         self.now = now
         self.replicas: dict[str, Replica] = {}
         self.service = False
+        self.began = 0.0
         self.refused: tuple[Obstacle, ...] = ()
+        self.refusing: frozenset[str] = frozenset()
         self.orders: dict[str, Orders] = {}
         self.events: list[actions.PostEvent] = []
         self.writes: list[TrainingJobStatus] = []
@@ -55,7 +57,9 @@ class Stage:
 
     def decide(self) -> Decision:
         """What would be decided now; nothing is done."""
-        return decide(self.job, Observed(tuple(self.replicas.values()), self.service, self.refused), self.now)
+        return decide(
+            self.job, Observed(tuple(self.replicas.values()), self.service, self.refused, self.began), self.now
+        )
 
     def turn(self) -> Decision:
         """One pass of the loop."""
@@ -90,6 +94,11 @@ class Stage:
         replica = self.replica(key)
         self.replicas[replica.name] = how(replica)
         return self.settle()
+
+    def refuse(self, *keys: str) -> Stage:
+        """From now on no pods are made for these (nor a "service"), and for all others they are."""
+        self.refusing = frozenset(keys)
+        return self
 
     def vanish(self, key: str) -> Stage:
         """A replica is simply gone."""
@@ -155,6 +164,7 @@ class Stage:
     def operator_restarts(self) -> Stage:
         """All memory but the status is lost; nobody has called in again yet."""
         self.orders.clear()
+        self.began = self.now.timestamp()
         for name, replica in self.replicas.items():
             self.replicas[name] = dataclasses.replace(replica, heartbeat=None)
         return self.settle()
@@ -181,10 +191,7 @@ class Stage:
     def _do(self, action: actions.Action) -> None:
         match action:
             case actions.CreateReplica(role, index, incarnation):
-                made = dataclasses.replace(a_replica(index, incarnation, role), phase=observed.PENDING)
-                if made.name not in self.replicas:
-                    self.replicas[made.name] = dataclasses.replace(made, created=self.now.timestamp())
-                    self.created.append(made.name)
+                self._create(dataclasses.replace(a_replica(index, incarnation, role), phase=observed.PENDING))
             case actions.DeleteReplica(name, uid):
                 if name in self.replicas and self.replicas[name].uid == uid:
                     del self.replicas[name]
@@ -192,11 +199,24 @@ class Stage:
                 self.orders.update(orders)
                 self._wait_as_told()
             case actions.CreateService():
-                self.service = True
+                self.service = "service" not in self.refusing
             case actions.DeleteJob():
                 self.job_deleted = True
             case actions.PostEvent():
                 raise AssertionError("events are not among the actions")
+
+    def _create(self, made: Replica) -> None:
+        """Or refuse to, and keep in mind since when."""
+        before = [obstacle for obstacle in self.refused if obstacle.name == made.name]
+        if names.replica_key(made.role, made.index) in self.refusing:
+            if not before:
+                why = Obstacle("Forbidden", "exceeded quota", self.now.timestamp(), made.name)
+                self.refused = (*self.refused, why)
+            return
+        self.refused = tuple(obstacle for obstacle in self.refused if obstacle not in before)
+        if made.name not in self.replicas:
+            self.replicas[made.name] = dataclasses.replace(made, created=self.now.timestamp())
+            self.created.append(made.name)
 
 
 def _beat(replica: Replica) -> Heartbeat:

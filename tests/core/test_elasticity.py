@@ -122,3 +122,10 @@ def test_members_that_come_and_go_begin_without_the_late_who_join_later(kind: st
     assert not stage.status.finished
     stage.finish("worker-2")
     assert stage.status.phase == "Succeeded"
+
+
+def test_a_suspension_is_no_waiting_for_workers() -> None:
+    stage = an_elastic_group(3).respec(suspend=True).wait(3600)
+    stage.respec(suspend=False).call_in("worker-0", "worker-2")
+    assert stage.wait(59).status.absent == ()
+    assert stage.wait(2).status.absent == ("worker-1",)

@@ -9,7 +9,7 @@ from trainmaster.core.observed import Replica
 from trainmaster.wire import messages, names
 from trainmaster.wire.messages import RUN, WAIT, Heartbeat, Member, Orders, Rendezvous, Roster
 
-from tests.builders import a_death, a_job, an_error, deleting, ended, evicted, saying
+from tests.builders import TASK, a_death, a_job, an_error, deleting, ended, evicted, saying
 from tests.core.stage import Stage
 
 SERVER = "parameterServer-0"
@@ -253,8 +253,23 @@ def test_a_new_operator_tells_nobody_that_others_have_gone() -> None:
     stage.settle()
     assert {orders.verb for orders in stage.orders.values()} == {WAIT}
     stage.wait(31)
-    assert len(stage.roster().members) == 3, "who does not speak for so long is left out"
+    there = [one for one in stage.roster().members if one.address]
+    assert len(there) == 3, "who does not speak for so long is left out"
     assert stage.status.restart_count == 0
+
+
+def test_a_new_operator_counts_its_own_time_and_not_that_of_who_is_missing() -> None:
+    stage = a_parameter_server_job(workers=3)
+    stage.change("worker-2", evicted).wait(60)
+    words = {name: replica.heartbeat for name, replica in stage.replicas.items()}
+    stage.operator_restarts()
+    first = stage.replica("worker-0")
+    beat = words[first.name]
+    assert beat
+    stage.change("worker-0", lambda replica: saying(replica, beat))
+    assert {orders.verb for orders in stage.orders.values()} == {WAIT}
+    stage.wait(31)
+    assert [one.index for one in stage.roster().members if one.address] == [0], "who is silent for so long is left out"
 
 
 def test_the_budget_and_repeats_are_those_of_groups() -> None:
@@ -294,3 +309,59 @@ def test_servers_are_one_where_nobody_says_how_many() -> None:
     stage = Members(a_job().where(strategy={"type": "ParameterServer"}, training=SCRIPT).with_workers(2))
     stage.settle()
     assert [name for name in stage.created if "parameterserver" in name] == ["digits-parameterserver-0-0"]
+
+
+@pytest.mark.parametrize("lost", ["parameterServer-0", "parameterServer-1"])
+def test_a_server_that_is_away_keeps_its_place_among_the_servers(lost: str) -> None:
+    stage = a_parameter_server_job(servers=2)
+    before = [(one.role, one.index, one.first_rank) for one in stage.roster().members]
+    stage.change(lost, evicted)
+    assert [(one.role, one.index, one.first_rank) for one in stage.roster().members] == before
+    away = stage.line(lost)
+    assert away is not None
+    assert (away.address, away.ports) == ("", ())
+    assert stage.roster().world_size == 4
+    stage.call_in(lost)
+    stage.offer().follow()
+    back = stage.line(lost)
+    assert back is not None
+    assert (back.address, len(back.ports), back.incarnation) == (stage.replica(lost).address, 1, 1)
+
+
+def test_a_server_whose_next_start_is_put_off_is_told_to_wait_and_keeps_its_line() -> None:
+    stage = a_parameter_server_job(servers=2)
+    error = an_error("no process could be started", kind="StartFailed").error
+    for _ in range(2):  # the second time, some seconds have to pass
+        stage.follow().dies("parameterServer-1", signal=None, exit_code=1, error=error)
+    line = stage.line("parameterServer-1")
+    assert stage.orders_of("parameterServer-1").verb == WAIT
+    assert line is not None
+    assert line.address == ""
+
+
+@pytest.mark.parametrize("kind", ["ParameterServer", "Gossip"])
+def test_a_task_whose_steps_are_all_done_waits_for_nobody_who_has_not_begun(kind: str) -> None:
+    stage = Members(a_job().where(strategy={"type": kind}, training=TASK).with_workers(3))
+    stage.settle().call_in()
+    stage.offer().follow()
+    stage.change("worker-2", evicted)
+    stage.finish("worker-0")
+    assert not stage.status.finished, "worker-1 may be about to save"
+    stage.finish("worker-1")
+    assert stage.status.phase == "Succeeded"
+
+
+def test_a_script_of_ones_own_is_waited_for_on_every_worker() -> None:
+    stage = a_parameter_server_job(workers=3)
+    stage.change("worker-2", evicted)
+    stage.finish("worker-0", "worker-1")
+    assert not stage.status.finished
+
+
+def test_who_has_finished_does_not_stand_for_who_still_trains() -> None:
+    stage = a_parameter_server_job(workers=2, training=TASK)
+    stage.finish("worker-0").wait(10)
+    stage.vanish("worker-0").wait(10)
+    assert not stage.status.finished
+    stage.finish("worker-1")
+    assert stage.status.phase == "Succeeded"

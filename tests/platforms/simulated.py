@@ -175,6 +175,7 @@ class SimulatedPlatform:
         self._intake = intake
         self._gate = gate
         self._unsure: set[Key] = set()
+        self._began = 0.0
         self._refused: dict[tuple[str, str], Obstacle] = {}
         self.refuse: Obstacle | None = None  # what the server answers to the creation of pods, where it refuses them
         self.events: list[actions.PostEvent] = []
@@ -190,7 +191,8 @@ class SimulatedPlatform:
         mine = (pod.replica for name, pod in sorted(self._view.pods.items()) if pod.owner_uid == job.uid)
         seen = tuple(dataclasses.replace(r, heartbeat=self._intake.heartbeat(r.uid)) for r in mine)
         refused = tuple(obstacle for (uid, _), obstacle in self._refused.items() if uid == job.uid)
-        return job, Observed(seen, str(key) in self._view.services, tuple(dict.fromkeys(refused)))
+        began = self._began = self._began or self._server.now()
+        return job, Observed(seen, str(key) in self._view.services, tuple(dict.fromkeys(refused)), began)
 
     async def write_status(self, job: TrainingJob, status: TrainingJobStatus) -> None:
         """Only if nobody changed the job meanwhile."""

@@ -158,9 +158,11 @@ class Facts:
 
     @cached_property
     def incomplete_since(self) -> datetime:
-        """Since when somebody has been missing, as far as it was written down."""
+        """Since when somebody has been missing, as far as it was written down. While suspended, nobody is."""
         ready = next((c for c in self.status.conditions if c.type == phases.REPLICAS_READY), None)
-        return ready.last_transition_time if ready and ready.status == "False" else self.now
+        if not ready or ready.status != "False":
+            return self.now
+        return max(ready.last_transition_time, self.status.start_time or ready.last_transition_time)
 
     @cached_property
     def done(self) -> frozenset[str]:

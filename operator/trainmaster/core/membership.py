@@ -68,7 +68,8 @@ def meeting(facts: Facts) -> Rendezvous | None:
 def silent_until(facts: Facts) -> datetime | None:
     """Until when members that an operator has not heard yet are waited for, so that nobody is told they have gone."""
     waiting = any(slot.heartbeat is None and slot.replica and slot.replica.alive for slot in members(facts))
-    end = figures.later(facts.incomplete_since, SILENCE_SECONDS)
+    began = figures.moment(facts.observed.began) or facts.now
+    end = figures.later(began, SILENCE_SECONDS)
     return end if waiting and facts.now < end else None
 
 

@@ -71,8 +71,12 @@ class Replica:
 
 @dataclass(frozen=True)
 class Observed:
-    """All that exists of one job. `refused` is what the platform answered to our last wishes, newest last."""
+    """All that exists of one job. `refused` is what the platform answered to our last wishes, newest last.
+
+    `began` is since when agents are heard, in seconds since the epoch; 0 where that has always been so.
+    """
 
     replicas: tuple[Replica, ...] = ()
     service: bool = False
     refused: tuple[Obstacle, ...] = ()
+    began: float = 0.0

@@ -1,10 +1,11 @@
 """The job has succeeded when every worker's ranks ended with exit code 0 in the same attempt.
 
-A worker that is through need not be there any more when the last one is: `status.done` remembers it.
+A worker that is through need not be there any more when the last one is: `status.done` remembers it. Where members come
+and go, whoever is there does all the work of a task: who has not begun is not waited for.
 """
 
 from trainmaster.core import ending, membership
-from trainmaster.core.facts import Facts
+from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.verdict import NOTHING, Verdict
 from trainmaster.wire import messages, names
 
@@ -12,17 +13,22 @@ from trainmaster.wire import messages, names
 def complete(facts: Facts) -> Verdict:
     """Succeeded, once and for all."""
     there = {slot.key for slot in facts.at_attempt(messages.FINISHED)}.union(facts.status.done)
-    finished = [slot for slot in facts.slots if slot.role == names.WORKER and slot.key in there]
-    if not finished or len(finished) < _needed(facts):
+    workers = [slot for slot in facts.slots if slot.role == names.WORKER]
+    finished = [slot for slot in workers if slot.key in there]
+    if len(finished) < _least(facts) or any(slot.key not in there for slot in _needed(facts, workers)):
         return NOTHING
     message = f"All {len(finished)} workers finished." if len(finished) > 1 else "The worker finished."
     return Verdict(status=ending.succeeded(facts.status, message, facts.now))
 
 
-def _needed(facts: Facts) -> int:
-    """All workers of the group; where they come and go within bounds, those that take part now."""
-    workers = [slot for slot in facts.slots if slot.role == names.WORKER]
+def _needed(facts: Facts, workers: list[Slot]) -> list[Slot]:
+    """All workers of the group; where they come and go within bounds, or share a task, those that take part now."""
+    shared = facts.job.spec.elasticity is not None or facts.job.spec.training.task is not None
+    if not (shared and membership.alone(facts)):
+        return workers
+    return [slot for slot in workers if slot.key in facts.status.starts]
+
+
+def _least(facts: Facts) -> int:
     bounds = facts.job.spec.elasticity
-    if bounds is None or not membership.alone(facts):
-        return len(workers)
-    return max(bounds.min_replicas, sum(slot.key in facts.status.starts for slot in workers))
+    return bounds.min_replicas if bounds and membership.alone(facts) else 1
