@@ -72,6 +72,7 @@ def failures_page() -> str:
             "## What keeps replicas from starting",
             "",
             "Not a failure of training: nothing is counted. A cluster that is merely full is waited for without end.",
+            "While a job trains, as a smaller group or with other members, what keeps a replica away ends nothing.",
             "",
             "| reason | decision | cure |",
             "|---|---|---|",

@@ -1,15 +1,21 @@
 """List and watch against a server that forgets, lies low and talks nonsense."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from aiohttp import web
+from pydantic import ValidationError
+from trainmaster.api.job import TrainingJob
 from trainmaster.cluster import client as client_module
 from trainmaster.cluster import informer as informer_module
+from trainmaster.cluster import jobs
 from trainmaster.cluster.cache import Cache
+from trainmaster.cluster.container import PodSettings
+from trainmaster.cluster.hand import Address, Hand, Options
 from trainmaster.cluster.informer import Informer
 
 from .fake_server import Document, Watch, refusal, served
@@ -169,3 +175,88 @@ async def test_long_lists_come_in_pages() -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     assert sorted(stage.cache) == ["a0", "a1", "a2"]
+
+
+async def holds(what: Callable[[], bool]) -> None:
+    """Until it does: nobody rings."""
+    while not what():  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
+async def test_a_namespace_that_is_not_ours_to_read_keeps_no_other_waiting() -> None:
+    granted = False
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if "/namespaces/b/" in request.path and not granted:
+            return refusal(403, "Forbidden")
+        return await Watch(request).silence() if "watch" in request.query else listing(5)
+
+    anywhere = Address("127.0.0.1", 0)
+    options = Options(PodSettings("http://operator", "trainer:1"), ("a", "b"), listen=anywhere, probes=anywhere)
+    async with served(handler) as client, asyncio.timeout(10):
+        hand = Hand(options, client._connection)
+        await hand.start()
+        try:
+            await holds(lambda: hand._at_work)
+            assert hand.ready
+            assert (hand._has_read("a"), hand._has_read("b")) == (True, False)
+            granted = True
+            await holds(lambda: hand._has_read("b"))
+        finally:
+            await hand.stop()
+
+
+async def test_where_nothing_at_all_may_be_read_nobody_is_at_work() -> None:
+    async def handler(_: web.Request) -> web.StreamResponse:
+        return refusal(403, "Forbidden")
+
+    async with served(handler) as client:
+        informer = Informer(client, "/things", Stage().cache)
+        task = asyncio.create_task(informer.run())
+        await asyncio.sleep(0.2)
+        assert not informer.answered.is_set()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def nested(levels: int) -> bytes:
+    """An object in an object in an object ..."""
+    return b'{"a":' * levels + b"1" + b"}" * levels
+
+
+def a_nested_job(name: str, levels: int, version: int) -> bytes:
+    """A job whose arguments are so deep; in its metadata the API server repeats who wrote which of them."""
+    job = {
+        **thing(name, version),
+        "spec": {"strategy": {"type": "OneDevice"}, "training": {"task": "a:B", "arguments": "HERE"}},
+    }
+    job["metadata"]["managedFields"] = ["HERE"]
+    return json.dumps(job).encode().replace(b'"HERE"', nested(levels))
+
+
+@pytest.mark.parametrize("levels", [101, 500, 960, 1500, 9000])
+async def test_a_deeply_nested_job_blinds_nobody_and_is_invalid_itself(levels: int) -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if "watch" not in request.query:
+            items = b",".join([a_nested_job("deep", levels, 1), a_nested_job("plain", 50, 2)])
+            return web.Response(body=b'{"metadata":{"resourceVersion":"5"},"items":[' + items + b"]}")
+        watch = Watch(request)
+        response = await watch.send()
+        for name, version in (("deeper", 6), ("after", 7)):
+            job = a_nested_job(name, levels if name == "deeper" else 1, version)
+            await response.write(b'{"type":"ADDED","object":' + job + b"}\n")
+        return await watch.silence()
+
+    async with served(handler) as client, asyncio.timeout(10):
+        cache = Cache(jobs.read, lambda record: record.key, lambda _old, _new: None)
+        task = asyncio.create_task(Informer(client, "/things", cache).run())
+        await holds(lambda: len(cache) == 4)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert {record.key.name for record in cache if isinstance(record.parsed, TrainingJob)} == {"plain", "after"}
+    deep = cache.get("lab", "deep")
+    assert deep is not None
+    assert isinstance(deep.parsed, ValidationError)
+    report = jobs.invalid(deep, deep.parsed)
+    assert report is not None
+    assert "spec: it is nested more than 100 levels deep" in (report[0].message or "")

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 from trainmaster.cluster import reporting
-from trainmaster.cluster.refusals import Refusals
+from trainmaster.cluster.client import RefusalError
+from trainmaster.cluster.refusals import Refusals, obstacle_of
 from trainmaster.cluster.reporting import LONGEST_NOTE, Reporter
 from trainmaster.core.actions import PostEvent
 from trainmaster.core.observed import Obstacle
+from trainmaster.core.rules import obstacles
 
 from tests.builders import a_job
 
@@ -91,3 +93,51 @@ def test_a_refusal_is_told_once_and_since_when_until_it_is_granted(monkeypatch: 
     refused.remember("job", "pods/a", Obstacle("Forbidden", "full"))
     refused.forget("job")
     assert refused.of("job") == ()
+
+
+def test_a_wish_that_is_not_made_any_more_is_forgotten_and_one_that_stands_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    refused = Refusals()
+    for wish in ("create pods/a", "create pods/b"):
+        refused.remember("job", wish, Obstacle("Forbidden", "full", name=wish))
+    for _ in range(9):
+        now += refused.remember("job", "create pods/a", Obstacle("Forbidden", "full", name="a"))
+        assert "a" in {obstacle.name for obstacle in refused.of("job")}
+    assert [obstacle.name for obstacle in refused.of("job")] == ["a"]
+
+
+def test_what_is_withdrawn_is_a_new_wish_when_it_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: 100.0)
+    refused = Refusals()
+    for wish in ("create pods/a", "delete b"):
+        refused.remember("job", wish, Obstacle("Forbidden", wish))
+    refused.withdraw("job", "create")
+    assert [obstacle.message for obstacle in refused.of("job")] == ["delete b"]
+    monkeypatch.setattr(time, "time", lambda: 200.0)
+    assert refused.remember("job", "create pods/a", Obstacle("Forbidden", "full")) == 1.0
+    assert refused.of("job")[-1] == Obstacle("Forbidden", "full", 200.0)
+
+
+WEBHOOK = 'admission webhook "quota.example.com" denied the request: no more today'
+POLICY = "pods \"a\" is forbidden: ValidatingAdmissionPolicy 'labels' with binding 'all' denied request: no owner"
+REFUSED = [
+    (400, "BadRequest", WEBHOOK, "DeniedByPolicy"),
+    (403, "Forbidden", WEBHOOK, "DeniedByPolicy"),
+    (422, "Invalid", POLICY, "DeniedByPolicy"),
+    (400, "BadRequest", "strict decoding error", "Invalid"),
+    (403, "Forbidden", 'pods "a" is forbidden: exceeded quota', "Forbidden"),
+    (422, "Invalid", 'Pod "a" is invalid: spec.dnsPolicy', "Invalid"),
+]
+
+
+@pytest.mark.parametrize(("status", "reason", "message", "expected"), REFUSED)
+def test_what_a_policy_denies_is_waited_for_and_what_is_wrong_is_not(
+    status: int, reason: str, message: str, expected: str
+) -> None:
+    obstacle = obstacle_of(RefusalError("POST /pods", status, reason, message))
+    assert obstacle == Obstacle(expected, message)
+    assert (obstacle.reason in obstacles.HOPELESS) == (expected == "Invalid")
+    assert (obstacle.reason in obstacles.NEEDS_HELP) == (expected != "Invalid")

@@ -153,8 +153,6 @@ def test_a_spare_that_the_quota_refuses_ends_no_job() -> None:
     stage = a_stage(2, scheduling=ONE).settle().call_in("worker-0", "worker-1").obey()
     stage.refused = (Obstacle("Forbidden", "exceeded quota", NOON.timestamp(), "digits-worker-2-0"),)
     assert stage.wait(3600).status.phase == "Running"
-    stage.refused = (Obstacle("Forbidden", "exceeded quota", NOON.timestamp(), "digits-worker-1-0"),)
-    assert stage.wait(3600).status.phase == "Failed"
 
 
 def test_a_worker_that_does_not_come_is_stood_in_for() -> None:

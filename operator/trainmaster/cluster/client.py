@@ -15,6 +15,7 @@ from typing import Any
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 
+from trainmaster.cluster import nesting
 from trainmaster.cluster.connection import Connection
 from trainmaster.cluster.throttle import Throttle
 from trainmaster.loop import UnavailableError
@@ -133,7 +134,7 @@ class Client:
                     self._note_credentials(response.status)
                     _result(response.status, _parse(await response.read()), f"WATCH {path}")
                 async for line in _lines(response.content):
-                    yield json.loads(line)
+                    yield nesting.parse(line)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             raise UnavailableError(f"watching {path}: {str(error) or type(error).__name__}") from error
 
@@ -214,7 +215,7 @@ def _result(status: int, answer: Document, what: str) -> Document:
 def _parse(content: bytes) -> Document:
     """Every answer of an API server is an object; what is none came from something between."""
     try:
-        plain = json.loads(content)
+        plain = nesting.parse(content)
     except ValueError:
         plain = {"message": content[:300].decode(errors="replace")}
     return plain if isinstance(plain, dict) else {"message": str(plain)[:300]}

@@ -85,7 +85,7 @@ class Hand:
             jobs=Cache(jobs.read, lambda record: record.key, self._job_changed),
             pods=Cache(pods.read, lambda record: record.job, self._pod_changed),
             services=Cache(_read_service, lambda record: record.job, self._service_changed),
-            synced=lambda: all(informer.synced.is_set() for informer in self._informers),
+            synced=self._has_read,
         )
         self._informers = [*self._watch_all()]
         self._reporter = Reporter(self._client)
@@ -146,7 +146,7 @@ class Hand:
 
     async def _serve(self) -> None:
         for informer in self._informers:
-            await informer.synced.wait()
+            await informer.answered.wait()
         intake = self.intake.application()
         intake.middlewares.append(self._only_the_leader)
         await self._listen(intake, self._options.listen)
@@ -166,6 +166,9 @@ class Hand:
         """Have a job looked at. Before our turn has come that is not our affair: then all are looked at."""
         if self._at_work:
             self._queue.add(key)
+
+    def _has_read(self, namespace: str) -> bool:
+        return all(informer.synced.is_set() for informer in self._informers if informer.covers(namespace))
 
     def _leads(self) -> bool:
         return self._lease is None or self._lease.leads

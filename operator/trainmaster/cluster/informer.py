@@ -26,6 +26,8 @@ LONGEST_PAUSE_SECONDS = 8.0
 SHORTEST_WATCH_SECONDS = 1.0
 # Longer than the longest silence of a watch and the longest pause together: then its task itself hangs.
 HUNG_SECONDS = 240.0
+# Of one namespace among several: it has gone, or its Role has.
+_NOT_OURS = (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
 
 
 class GoneError(Exception):
@@ -45,12 +47,17 @@ class Informer:
         self._failures = 0
         self._pulse = time.monotonic()
         self._turning: asyncio.Future[None] | None = None
-        self.synced = asyncio.Event()
+        self.synced = asyncio.Event()  # all that there is has been read
+        self.answered = asyncio.Event()  # or we have heard that there is nothing here for us
 
     @property
     def hung(self) -> bool:
         """Whether its task has not come round for too long, be it with good news or bad."""
         return time.monotonic() - self._pulse > HUNG_SECONDS
+
+    def covers(self, namespace: str) -> bool:
+        """Whether it watches this namespace."""
+        return self._scope in ("", namespace)
 
     async def run(self) -> None:
         """Keep the cache fresh until cancelled."""
@@ -73,12 +80,13 @@ class Informer:
                 await self._pause()
 
     async def list_anew(self) -> None:
-        """Leave the watch, and return when all that was written until now has been read."""
+        """Leave the watch, and return when all that was written until now has been read, or is not for us to read."""
         self._version = ""
         self.synced.clear()
+        self.answered.clear()
         if self._turning:
             self._turning.cancel()
-        await self.synced.wait()
+        await self.answered.wait()
 
     async def _turn(self) -> None:
         if not self._version:
@@ -102,6 +110,7 @@ class Informer:
         self._version = page["metadata"]["resourceVersion"]
         self._came_round()
         self.synced.set()
+        self.answered.set()
 
     async def _watch(self) -> None:
         params = {
@@ -133,6 +142,8 @@ class Informer:
             self._version = ""
             if error.status == HTTPStatus.GONE:
                 return
+            if self._scope and error.status in _NOT_OURS:  # the other namespaces are served all the same
+                self.answered.set()
         if self._failures == 0:
             log.warning("%s; trying again", error)
         await self._pause()

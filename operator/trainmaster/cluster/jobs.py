@@ -11,9 +11,11 @@ from functools import cached_property
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TERMINAL, Condition, TrainingJobStatus
+from trainmaster.cluster import nesting
 from trainmaster.core.actions import PostEvent
 from trainmaster.queueing import Key
 
@@ -31,6 +33,7 @@ class JobRecord:
     uid: str
     finished: bool
     text: str
+    too_deep: bool = False  # its spec was, and is left out
 
     @property
     def document(self) -> Document:
@@ -48,6 +51,8 @@ class JobRecord:
         return self._parse()
 
     def _parse(self) -> TrainingJob | ValidationError:
+        if self.too_deep:
+            return _too_deep()
         try:
             return TrainingJob.parse(self.document)
         except ValidationError as error:
@@ -67,8 +72,17 @@ def read(document: Document) -> JobRecord:
     metadata = {key: value for key, value in document["metadata"].items() if key != "managedFields"}
     status = document.get("status")
     finished = isinstance(status, dict) and str(status.get("phase")) in TERMINAL
-    text = json.dumps({**document, "metadata": metadata}, separators=(",", ":"))
-    return JobRecord(Key(metadata.get("namespace", ""), metadata["name"]), str(metadata["uid"]), finished, text)
+    deep = nesting.is_deeper(document.get("spec"))
+    kept = {**document, "metadata": metadata, **({"spec": None} if deep else {})}
+    text = json.dumps(kept, separators=(",", ":"))
+    return JobRecord(Key(metadata.get("namespace", ""), metadata["name"]), str(metadata["uid"]), finished, text, deep)
+
+
+def _too_deep() -> ValidationError:
+    why = PydanticCustomError(
+        "too_deep", "it is nested more than {levels} levels deep", {"levels": nesting.MOST_LEVELS}
+    )
+    return ValidationError.from_exception_data("TrainingJob", [InitErrorDetails(type=why, loc=("spec",), input=None)])
 
 
 def invalid(record: JobRecord, error: ValidationError) -> tuple[TrainingJobStatus, PostEvent] | None:

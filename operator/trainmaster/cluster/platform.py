@@ -19,9 +19,9 @@ from trainmaster.cluster.client import Client, Document, RefusalError
 from trainmaster.cluster.jobs import JobRecord
 from trainmaster.cluster.manifests import PodSettings
 from trainmaster.cluster.pods import PodRecord, owner_uid
-from trainmaster.cluster.refusals import NAME_TAKEN, Refusals, obstacle_of
+from trainmaster.cluster.refusals import INVALID, NAME_TAKEN, Refusals, obstacle_of
 from trainmaster.cluster.reporting import Reporter
-from trainmaster.core import actions
+from trainmaster.core import actions, phases
 from trainmaster.core.observed import Observed, Obstacle
 from trainmaster.intake import Intake
 from trainmaster.loop import ConflictError, UnavailableError
@@ -31,6 +31,7 @@ from trainmaster.wire import names
 log = logging.getLogger("trainmaster.platform")
 
 _STATUS = "the status"
+_CREATE = "create"  # with what these wishes begin
 WAIT_SECONDS = 0.1
 
 
@@ -49,7 +50,7 @@ class Caches:
     jobs: Cache[JobRecord]
     pods: Cache[PodRecord]
     services: Cache[ServiceRecord]
-    synced: Callable[[], bool]
+    synced: Callable[[str], bool]  # whether all of a namespace has been read
 
 
 AnyCache = Cache[PodRecord] | Cache[ServiceRecord]
@@ -78,6 +79,7 @@ class ClusterPlatform:
         self._leads = leads
         self._refusals = Refusals()
         self.turned = time.monotonic()  # when the loop looked last
+        self._began = 0.0  # when it looked first: agents call nobody but who is at work
 
     async def observe(self, key: Key) -> tuple[TrainingJob, Observed] | None:
         """The job and what exists of it, from memory.
@@ -86,12 +88,15 @@ class ClusterPlatform:
             UnavailableError: not everything has been read yet.
         """
         await self._until_leading()
-        if not self._caches.synced():
+        if not self._caches.synced(key.namespace):
             raise UnavailableError("not everything has been read from the API server yet")
+        self._began = self._began or time.time()
         record = self._caches.jobs.get(*key)
         if record is None:
             return None
         if isinstance(record.parsed, TrainingJob):
+            if record.parsed.status.phase == phases.SUSPENDED:
+                self._refusals.withdraw(record.uid, _CREATE)
             return record.parsed, self._observed(key, record.uid)
         report = jobs.invalid(record, record.parsed)
         if report is not None:
@@ -127,8 +132,7 @@ class ClusterPlatform:
             case actions.PostEvent():
                 self._reporter.post(job, action)
             case actions.CreateReplica(role=role, index=index, incarnation=incarnation):
-                pod = manifests.pod(job, role, index, incarnation, self._settings)
-                await self._create(job, "pods", pod, self._caches.pods)
+                await self._create_pod(job, role, index, incarnation)
             case actions.CreateService():
                 await self._create(job, "services", manifests.service(job), self._caches.services)
             case actions.DeleteReplica(name=name, uid=uid):
@@ -153,7 +157,7 @@ class ClusterPlatform:
             dataclasses.replace(replica, heartbeat=self._intake.heartbeat(replica.uid)) for replica in replicas
         )
         service = any(record.job_uid == uid for record in self._caches.services.group(key))
-        return Observed(seen, service, self._refusals.of(uid))
+        return Observed(seen, service, self._refusals.of(uid), self._began)
 
     async def _status_refused(self, job: TrainingJob, error: RefusalError) -> None:
         """Bring the cache up to date, so that the next look is at what is really there."""
@@ -171,9 +175,18 @@ class ClusterPlatform:
         log.error("%s/%s: the status cannot be written: %s", job.namespace, job.name, error)
         raise UnavailableError(f"the status cannot be written: {error}") from error
 
+    async def _create_pod(self, job: TrainingJob, role: str, index: int, incarnation: int) -> None:
+        try:
+            pod = manifests.pod(job, role, index, incarnation, self._settings)
+        except manifests.TemplateError as error:
+            name = names.replica_name(job.name, role, index, incarnation)
+            self._remember(job, _creation("pods", name), Obstacle(INVALID, str(error), name=name))
+        else:
+            await self._create(job, "pods", pod, self._caches.pods)
+
     async def _create(self, job: TrainingJob, kind: str, body: Document, cache: AnyCache) -> None:
         name = body["metadata"]["name"]
-        wish = f"{kind}/{name}"
+        wish = _creation(kind, name)
         if self._refusals.rests(job.uid, wish):
             return
         path = f"/api/v1/namespaces/{job.namespace}/{kind}"
@@ -231,6 +244,10 @@ class ClusterPlatform:
         """And ask again later: nothing else may ever wake us for it."""
         pause = self._refusals.remember(job.uid, wish, obstacle)
         asyncio.get_running_loop().call_later(pause, self._wake, Key(job.namespace, job.name))
+
+
+def _creation(kind: str, name: str) -> str:
+    return f"{_CREATE} {kind}/{name}"
 
 
 def job_path(job: TrainingJob) -> str:

@@ -1,9 +1,12 @@
 """What the API server refused, per job and wish, until it is granted: so that people see why, and nobody is pestered.
 
+A wish that nobody makes any more (fewer workers, another incarnation) is forgotten soon after it could be made again.
+
 Kept in memory by `platform`: after a restart the wish is simply tried again.
 """
 
 import dataclasses
+import re
 import time
 from dataclasses import dataclass
 
@@ -12,10 +15,15 @@ from trainmaster.core.observed import Obstacle
 
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
+# A wish that still stands is made again when its pause is over, if the API server answers at all.
+STALE_SECONDS = 60.0
 
-NAME_TAKEN = "NameTaken"
+NAME_TAKEN, INVALID, DENIED_BY_POLICY = "NameTaken", "Invalid", "DeniedByPolicy"
 # 403: a quota, Pod Security, a policy, or a right that we lack. 422 and 400: the object itself is wrong.
-_REASONS = {400: "Invalid", 403: "Forbidden", 422: "Invalid"}
+_REASONS = {400: INVALID, 403: "Forbidden", 422: INVALID}
+
+# How the API server tells what somebody else's admission control said, whatever status that had.
+_POLICY = re.compile(r"admission webhook |.*\bValidatingAdmissionPolicy '")
 
 
 @dataclass(frozen=True)
@@ -33,6 +41,7 @@ class Refusals:
 
     def of(self, job_uid: str) -> tuple[Obstacle, ...]:
         """What stands in the way of a job, each thing once for each replica that it is about."""
+        self._forget_stale(job_uid)
         all_of_it = (refusal.obstacle for refusal in self._by_job.get(job_uid, {}).values())
         return tuple({(obstacle.message, obstacle.name): obstacle for obstacle in all_of_it}.values())
 
@@ -56,11 +65,28 @@ class Refusals:
         if wishes and wishes.pop(wish, None) and not wishes:
             del self._by_job[job_uid]
 
+    def withdraw(self, job_uid: str, prefix: str) -> None:
+        """These wishes are not made any more; should one be made again, it is a new one."""
+        wishes = self._by_job.get(job_uid, {})
+        self._keep(job_uid, {wish: one for wish, one in wishes.items() if not wish.startswith(prefix)})
+
     def forget(self, job_uid: str) -> None:
         """The job has gone."""
         self._by_job.pop(job_uid, None)
 
+    def _forget_stale(self, job_uid: str) -> None:
+        soon = time.monotonic() - STALE_SECONDS
+        self._keep(job_uid, {wish: one for wish, one in self._by_job.get(job_uid, {}).items() if one.until >= soon})
+
+    def _keep(self, job_uid: str, wishes: dict[str, _Refusal]) -> None:
+        if wishes:
+            self._by_job[job_uid] = wishes
+        else:
+            self._by_job.pop(job_uid, None)
+
 
 def obstacle_of(error: RefusalError) -> Obstacle:
-    """The API server's refusal in the core's words."""
-    return Obstacle(_REASONS.get(error.status, error.reason or "Refused"), error.message)
+    """The API server's refusal in the core's words. What a policy refuses today it may allow tomorrow."""
+    by_policy = _POLICY.match(error.message)
+    reason = DENIED_BY_POLICY if by_policy else _REASONS.get(error.status, error.reason or "Refused")
+    return Obstacle(reason, error.message)

@@ -1,11 +1,15 @@
-"""What keeps replicas from starting. Some of it will not mend itself; the rest gets a fair time, then the job ends."""
+"""What keeps replicas from starting. Some of it will not mend itself; the rest gets a fair time, then the job ends.
 
+Unless the job trains: whatever keeps another replica away is then told, and ends nothing.
+"""
+
+from collections.abc import Iterator
 from datetime import datetime
 
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import ending, figures
+from trainmaster.core import ending, figures, phases
 from trainmaster.core.facts import Facts
-from trainmaster.core.observed import Obstacle
+from trainmaster.core.observed import RUNNING, Obstacle
 from trainmaster.core.verdict import Verdict
 from trainmaster.wire import names
 
@@ -24,6 +28,7 @@ NEEDS_HELP = frozenset(
         "VolumeMissing",
         "MountsNotReady",
         "Forbidden",
+        "DeniedByPolicy",
         "NameTaken",
     }
 )
@@ -40,13 +45,16 @@ CURES = {
     "MountsNotReady": "Create what is missing: `kubectl describe pod` names it among the pod's events.",
     "CreateContainerConfigError": "Create the ConfigMap or Secret that the pod refers to.",
     "Forbidden": "The namespace's quota or Pod Security level refuses these pods; see the message.",
+    "DeniedByPolicy": "The admission webhook or policy that it names refuses these pods: change them, or it.",
     "NameTaken": "Another object has the name of one of this job's pods; rename the job.",
-    "Invalid": "The API server refuses the pod; correct the named field.",
+    "Invalid": "The pod is not one that Kubernetes takes; correct the named field.",
 }
 
 
 def give_up(facts: Facts) -> Verdict:
     """Fail a job that cannot start; else come back when its time is up."""
+    if _trains(facts):
+        return Verdict(wake_at=next_look(facts))
     found = obstacles(facts)
     hopeless = [obstacle for obstacle, _ in found if obstacle.reason in HOPELESS]
     if hopeless:
@@ -75,15 +83,38 @@ def _counts_from(obstacle: Obstacle, since: datetime) -> datetime:
 
 
 def _told(facts: Facts) -> list[tuple[Obstacle, datetime]]:
-    """What keeps a spare from starting is in nobody's way."""
-    beside = {names.replica_name(facts.job.name, one.role, one.index, one.incarnation) for one in facts.spares}
-    refused = [obstacle for obstacle in facts.observed.refused if obstacle.name not in beside]
-    found = [(obstacle, _since(obstacle, facts.incomplete_since)) for obstacle in refused]
+    """Of the slots that the group needs: what keeps a spare from starting is in nobody's way."""
+    found = [(obstacle, _since(obstacle, facts.incomplete_since)) for obstacle in _refused(facts)]
     for slot in facts.slots:
         if slot.replica and slot.replica.obstacle and slot.replica.alive:
             created = figures.moment(slot.replica.created) or facts.now
             found.append((slot.replica.obstacle, _since(slot.replica.obstacle, created)))
-    return found
+    return [(obstacle, max(since, _stood_still(facts))) for obstacle, since in found]
+
+
+def _stood_still(facts: Facts) -> datetime:
+    """Since when nobody trains, at the most: no obstacle from before a suspension or a failure has had its time."""
+    began = [facts.status.start_time or facts.now, *(line.time for line in facts.status.restarts[-1:])]
+    return min(max(began), facts.now)
+
+
+def _refused(facts: Facts) -> Iterator[Obstacle]:
+    """The refusals of what is still wished for: the replica of an empty slot, the Service, or what is about neither."""
+    wished = {
+        names.replica_name(facts.job.name, slot.role, slot.index, slot.incarnation)
+        for slot in facts.slots
+        if slot.replica is None
+    }
+    wished |= {""} if facts.observed.service else {"", facts.job.name}
+    return (obstacle for obstacle in facts.observed.refused if obstacle.name in wished)
+
+
+def _trains(facts: Facts) -> bool:
+    """Whether a worker is at work. Its agent need not have called in: the operator may have just started."""
+    if facts.status.phase not in (phases.STARTING, phases.RUNNING):
+        return False
+    workers = (slot.replica for slot in facts.slots if slot.role == names.WORKER)
+    return any(replica and replica.alive and replica.phase == RUNNING for replica in workers)
 
 
 def _since(obstacle: Obstacle, otherwise: datetime) -> datetime:

@@ -1,0 +1,104 @@
+"""What the platform keeps in mind of pods that could not be made."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+from trainmaster.cluster import jobs, pods
+from trainmaster.cluster.cache import Cache
+from trainmaster.cluster.container import PodSettings
+from trainmaster.cluster.platform import Caches, ClusterPlatform, ServiceRecord
+from trainmaster.cluster.reporting import Reporter
+from trainmaster.core.actions import CreateReplica, CreateService
+from trainmaster.core.observed import Obstacle
+from trainmaster.intake import Intake
+from trainmaster.queueing import Key
+from trainmaster.wire import names
+
+from tests.builders import JobBuilder, a_job
+
+from .fake_server import refusal, served
+
+KEY = Key("lab", "digits")
+
+
+class Stage:
+    """A platform, the job that it sees, and what was asked of its server, which refuses everything."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.version = 0
+        self.jobs = Cache(jobs.read, lambda record: record.key, _ignore)
+
+    def see(self, job: JobBuilder) -> None:
+        """The job as the API server has it now."""
+        self.version += 1
+        metadata = {**job.metadata, "resourceVersion": str(self.version)}
+        self.jobs.replace("", [{"metadata": metadata, "spec": job.spec, "status": job.status}], self.version)
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """No."""
+        self.asked.append(request.path.rpartition("/")[2])
+        return refusal(403, "Forbidden")
+
+    @asynccontextmanager
+    async def platform(self) -> AsyncIterator[ClusterPlatform]:
+        """As the loop sees it."""
+        async with served(self.answer) as client:
+            services: Cache[ServiceRecord] = Cache(_no_service, lambda record: record.job, _ignore)
+            caches = Caches(self.jobs, Cache(pods.read, lambda record: record.job, _ignore), services, lambda _: True)
+            settings = PodSettings("http://operator", "trainer:1")
+            intake = Intake(_nobody, _ignore)
+            yield ClusterPlatform(
+                client, caches, intake=intake, reporter=Reporter(client), settings=settings, wake=_ignore
+            )
+
+
+def _ignore(*_: object) -> None:
+    pass
+
+
+def _no_service(_: dict[str, Any]) -> ServiceRecord:
+    raise AssertionError("there is none")
+
+
+async def _nobody(*_: object) -> Any:
+    raise AssertionError("no agent calls")
+
+
+async def refused(platform: ClusterPlatform) -> tuple[Obstacle, ...]:
+    """What is told of it."""
+    seen = await platform.observe(KEY)
+    assert seen is not None
+    return seen[1].refused
+
+
+async def test_a_refused_wish_names_what_it_is_about_and_a_suspension_takes_it_back() -> None:
+    stage = Stage()
+    stage.see(a_job())
+    async with stage.platform() as platform:
+        job = a_job().build()
+        for action in (CreateReplica(names.WORKER, 0, 0), CreateService()):
+            await platform.apply(job, action)
+        assert [one.name for one in await refused(platform)] == ["digits-worker-0-0", "digits"]
+        stage.see(a_job().at("Suspended"))
+        assert await refused(platform) == ()
+        stage.see(a_job().at("Pending"))
+        assert await refused(platform) == ()
+        await platform.apply(job, CreateReplica(names.WORKER, 0, 0))
+        assert len(await refused(platform)) == 1, "it is tried at once"
+    assert stage.asked == ["pods", "services", "pods"]
+
+
+async def test_what_no_pod_can_be_made_of_is_told_like_a_refusal() -> None:
+    terms = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": 5}]}}
+    avoided = {"node": "node-1", "until": "9999-01-01T00:00:00Z", "reason": "It failed."}
+    job = a_job().with_workers(1, affinity={"nodeAffinity": terms}).at("Running", avoidedNodes=[avoided])
+    stage = Stage()
+    stage.see(job)
+    async with stage.platform() as platform:
+        await platform.apply(job.build(), CreateReplica(names.WORKER, 0, 0))
+        (obstacle,) = await refused(platform)
+    assert (obstacle.reason, obstacle.name, stage.asked) == ("Invalid", "digits-worker-0-0", [])
+    assert "spec.workers: no pod can be made of it (TypeError" in obstacle.message
