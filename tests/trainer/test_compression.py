@@ -115,12 +115,6 @@ def waves(job: Job) -> torch.Tensor:
     return read(job.checkpoints(), job.plan.steps).tensors["model/waves"]
 
 
-def test_power_sgd_refuses_complex_gradients(new_job: NewJob) -> None:
-    running = new_job(strategy_options={"compression": "PowerSGD"}, **PHASES).start(2)
-    assert 78 in running.wait()
-    assert "PowerSGD cannot carry the gradient of 'waves', which is complex. Set it to INT8 or None" in running.output()
-
-
 @pytest.mark.parametrize("algorithm", ["Ring", "Driver", "Hierarchical"])
 def test_bf16_goes_with_every_algorithm(new_job: NewJob, algorithm: str) -> None:
     plain = new_job("plain").run(3).losses()

@@ -7,7 +7,6 @@ from torch import Tensor
 from typing_extensions import override
 
 from trainmaster_trainer.collectives.reducer import Reducer
-from trainmaster_trainer.flat import as_real
 
 
 class Cast(Reducer):
@@ -22,7 +21,6 @@ class Cast(Reducer):
 
     @override
     def sum(self, tensor: Tensor) -> None:
-        numbers = as_real(tensor)
-        travels = numbers.to(self._dtype, copy=True)
+        travels = tensor.to(self._dtype, copy=True)
         self._reducer.sum(travels)
-        numbers.copy_(travels)
+        tensor.copy_(travels)

@@ -29,7 +29,6 @@ from trainmaster_trainer.collectives.int8 import Int8
 from trainmaster_trainer.collectives.native import Native
 from trainmaster_trainer.collectives.reducer import Reducer, Traffic
 from trainmaster_trainer.collectives.top_k import TopK
-from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 
 NONE = "None"
@@ -67,9 +66,10 @@ class Gradients:
         """Let the replica use it."""
         if self._communicator:
             replica.register_comm_hook(self._communicator, average)
-        elif self._compression != NONE:
-            _check_real(replica, self._compression)
-            replica.register_comm_hook(self._power, powerSGD_hook if self._power else bf16_compress_hook)
+        elif self._power:
+            replica.register_comm_hook(self._power, powerSGD_hook)
+        elif self._compression == "BF16":
+            replica.register_comm_hook(None, bf16_compress_hook)
 
     def stepped(self) -> None:
         """A step is done, and DDP's buckets will not change any more."""
@@ -147,20 +147,6 @@ class Gradients:
 
         self.traffic = reducer.traffic
         self._communicator = Communicator(mean_of, self._group.device)
-
-
-def _check_real(replica: DistributedDataParallel, compression: str) -> None:
-    """Refuse complex parameters where torch compresses: its hooks are not made for them, and forget imaginary parts.
-
-    Raises:
-        ConfigurationError: there is one.
-    """
-    for name, parameter in replica.module.named_parameters():
-        if parameter.is_complex() and parameter.requires_grad:
-            raise ConfigurationError(
-                f"spec.strategy.compression: {compression} cannot carry the gradient of {name!r}, which is complex. "
-                "Set it to INT8 or None."
-            )
 
 
 _MAKERS = {

@@ -17,7 +17,6 @@ from typing_extensions import override
 from trainmaster_trainer.collectives.links import Links
 from trainmaster_trainer.collectives.reducer import Reducer, size_of
 from trainmaster_trainer.collectives.ring import cut
-from trainmaster_trainer.flat import as_real
 
 BLOCK = 256
 LARGEST = 127
@@ -38,7 +37,7 @@ class Int8(Reducer):
 
     @override
     def sum(self, tensor: Tensor) -> None:
-        parts = dict(zip(self._ranks, cut(as_real(tensor), len(self._ranks)), strict=True))
+        parts = dict(zip(self._ranks, cut(tensor, len(self._ranks)), strict=True))
         mine = parts.pop(self._rank)
         arrived = self._exchange({peer: pack(part) for peer, part in parts.items()}, dict.fromkeys(parts, mine))
         addends = [unpack(arrived[rank], mine) if rank in arrived else mine for rank in self._ranks]

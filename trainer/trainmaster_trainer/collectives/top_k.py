@@ -15,7 +15,6 @@ from torch import Tensor
 
 from trainmaster_trainer.collectives.links import Links
 from trainmaster_trainer.collectives.reducer import Reducer, size_of
-from trainmaster_trainer.flat import as_real
 
 PART = 100  # one of so many numbers is sent
 
@@ -37,9 +36,6 @@ class TopK:
         if self.starting:
             self._whole.sum(tensor)
             return
-        self._sum_largest(as_real(tensor), bucket)
-
-    def _sum_largest(self, tensor: Tensor, bucket: int) -> None:
         if bucket in self.errors:
             tensor.add_(self.errors[bucket])
         places = tensor.abs().topk(max(1, len(tensor) // PART), sorted=False).indices.to(torch.int32)
