@@ -79,6 +79,20 @@ class TwoGroups(Digits):
         return 1.0 - 0.5 * fraction if self.noise else 1.0
 
 
+class TiedLayers(TwoGroups):
+    """Two layers of one matrix, both of which are to be split."""
+
+    def __init__(self) -> None:
+        super().__init__(noise=False, hidden=64)
+
+    @override
+    def model(self) -> nn.Module:
+        model = super().model()
+        assert isinstance(model, nn.Sequential)
+        model[2].weight = model[0].weight
+        return model
+
+
 class WithoutPickle(Digits):
     """Lets nobody send objects: torch pickles them."""
 

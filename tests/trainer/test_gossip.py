@@ -102,6 +102,18 @@ def tallied(file: Path) -> Options:
     return {**LINE, "steps": 100, "task": "small_tasks:Tallied", "arguments": {"tally": str(file), "seconds": 0.03}}
 
 
+def test_one_that_comes_back_when_all_others_have_ended_ends_too(new_crew: NewCrew) -> None:
+    """The operator's roster still names them, and none of them answers any more; the last checkpoint stands."""
+    crew = new_crew(3, steps=60, arguments={"seconds": 0.01}).start()
+    crew.reach(10)
+    crew.lose(2)
+    assert [crew.wait(rank) for rank in (0, 1)] == [0, 0], crew.output()
+    result = crew.job.result()
+    crew.again(2)
+    assert crew.wait(2) == 0, crew.output()
+    assert crew.job.result() == result
+
+
 def test_one_that_comes_back_or_joins_from_a_checkpoint_counts_nothing_twice(tmp_path: Path, new_crew: NewCrew) -> None:
     tally = tmp_path / "tally"
     crew = new_crew(3, **tallied(tally)).start()

@@ -49,6 +49,17 @@ def test_they_are_so_in_parts_too(new_job: NewJob, task: str, name: str) -> None
     assert job.losses() == pytest.approx(expected.losses(), rel=1e-4)
 
 
+@pytest.mark.parametrize("strategy", ["FullySharded", "Pipeline"])
+def test_an_optimizers_own_counter_outlives_a_restart_where_parameters_are_divided(
+    new_job: NewJob, strategy: str
+) -> None:
+    plan: Options = {"task": "odd_tasks:WithCounter", "strategy": strategy}
+    whole = new_job("whole", **plan).but(steps=9).run(2)
+    job = new_job("parts", **plan).but(steps=4).run(2).but(steps=9).run(2, attempt=2)
+    assert job.losses() == whole.losses()
+    assert job.manifest(9)["scalars"]["optimizer"]["own"] == {"counter": {"steps": 9}}
+
+
 @pytest.mark.parametrize("task", ["WithUnused", "WithExperts", "WithCounter"])
 def test_resumed_is_undisturbed_bit_by_bit(new_job: NewJob, task: str) -> None:
     plan: Options = {"task": f"odd_tasks:{task}", "global_batch_size": 9, "strategy": "AllReduce"}

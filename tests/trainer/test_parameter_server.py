@@ -327,3 +327,14 @@ def test_torchrun_cannot_start_it(new_job: NewJob) -> None:
     running = new_job(strategy="ParameterServer").start(1)
     assert running.wait() == [78]
     assert "use AllReduce there" in running.output()
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_an_optimizers_own_counter_outlives_its_servers(new_job: NewJob, new_crew: NewCrew, servers: int) -> None:
+    plan: Options = {"task": "odd_tasks:WithCounter", "global_batch_size": 10}
+    alone = new_job("alone", strategy="OneDevice", **plan).but(steps=9).run(1)
+    crew = new_crew(2, servers, steps=4, strategy_options={"update": "Sync"}, **plan).start()
+    job = crew.finish()
+    job = new_crew(2, servers, attempt=2, job=job.but(steps=9)).start().finish()
+    assert job.losses() == pytest.approx(alone.losses(), rel=1e-4)
+    assert job.manifest(9)["scalars"]["optimizer"]["own"] == {"counter": {"steps": 9}}

@@ -26,6 +26,7 @@ TEXT = {"task": "trainmaster_trainer.tasks.text:Text", "arguments": {"heads": 4,
         ("Pipeline", 2, {"task": DIGITS, "strategy_options": {"microBatches": 11}}, "Lower it to 10 at most"),
         ("Pipeline", 2, {"task": DIGITS, "strategy_options": {"schedule": "2F"}}, "is not one of GPipe, 1F1B"),
         ("Tensor", 2, {"task": "split_tasks:Opaque"}, "Write its method tensor_plan(self, model)"),
+        ("Tensor", 2, {"task": "split_tasks:TiedLayers"}, "splits 0, which shares a parameter with 2, and would untie"),
         ("Tensor", 3, TEXT, "3 tensor ranks cannot share out the 16 outputs of blocks.0.attention.query evenly."),
         ("Tensor", 8, {**TEXT, "arguments": {**TEXT["arguments"], "layers": 1}}, "fit this model: 1, 2, 4."),  # type: ignore[dict-item]
         ("Mesh", 2, {"task": DIGITS, "strategy_options": {"data": 3}}, "to 3, or mesh.data to 2."),

@@ -31,7 +31,7 @@ from tests.trainer.ranks import HERE, NewJob, Options
         (
             "small_tasks:Lines",
             {},
-            "has no 'Lines'; its tasks are ['Line', 'LineWithRunningMeans', 'LineWithAdam', ",
+            "has no 'Lines'; its tasks are ['Line', 'Tallied', 'LineWithRunningMeans', ",
         ),
         ("small_tasks:not_a_task", {}, "is no Task. Derive the class from trainmaster_trainer.task.Task"),
         ("small_tasks:Line", {"widht": 2}, "spec.training.arguments.widht: small_tasks:Line has no such argument"),

@@ -12,7 +12,7 @@ Used by the strategies (`ModelState`) and, as plain data, by `save.py` and `load
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -160,6 +160,12 @@ class ModelState:
                 f"spec.checkpoint: the checkpoint was written by {saved['type']} over other parameter groups or by "
                 f"another optimizer than the task's {here}. Give the job another name, or the task its old optimizer."
             )
+
+
+def forget_others(optimizer: Optimizer, kept: Collection[Tensor]) -> None:
+    """Let it go of what it keeps of parameters that it does not step any more. What is its own stays."""
+    for parameter in [one for one in optimizer.state if isinstance(one, Tensor) and one not in kept]:
+        del optimizer.state[parameter]
 
 
 def _word(key: Any) -> str:

@@ -24,7 +24,7 @@ from typing_extensions import override
 
 from trainmaster_trainer.answers import figures_of, make_model, make_optimizer
 from trainmaster_trainer.checkpoint.pieces import local, local_like, placed_like
-from trainmaster_trainer.checkpoint.state import MODEL, ModelState, State, Whole
+from trainmaster_trainer.checkpoint.state import MODEL, ModelState, State, Whole, forget_others
 from trainmaster_trainer.data import Batch
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
@@ -171,8 +171,7 @@ def _hand_over(optimizer: Optimizer, homes: dict[Tensor, Place]) -> None:
                 }
         group["params"] = [new for _, new in held]
     kept = {parameter for group in optimizer.param_groups for parameter in group["params"]}
-    for parameter in [one for one in optimizer.state if one not in kept]:
-        del optimizer.state[parameter]
+    forget_others(optimizer, kept)
     _one_by_one_if_mixed(optimizer, kept)
 
 

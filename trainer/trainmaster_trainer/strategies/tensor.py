@@ -54,7 +54,8 @@ def plan_of(task: Task, model: nn.Module, ranks: int) -> list[Planned]:
     """The modules of the whole model that are split among `ranks` ranks, and how.
 
     Raises:
-        ConfigurationError: there is no plan, a pattern fits nothing, or something cannot be shared out evenly.
+        ConfigurationError: there is no plan, a pattern fits nothing, a layer is tied to another one, or something
+            cannot be shared out evenly.
     """
     modules = dict(model.named_modules())
     planned: dict[str, Planned] = {}
@@ -67,6 +68,7 @@ def plan_of(task: Task, model: nn.Module, ranks: int) -> list[Planned]:
             )
         for name in found:
             planned.setdefault(name, (name, modules[name], style))
+    _check_tied(model, list(planned.values()))
     _check_sizes(task, list(planned.values()), ranks)
     return list(planned.values())
 
@@ -77,6 +79,19 @@ def split_layers(plan: list[Planned], part: nn.Module, mesh: DeviceMesh) -> None
     for _, module, style in plan:
         if id(module) in inside:
             parallelize_module(module, mesh, style)
+
+
+def _check_tied(model: nn.Module, plan: list[Planned]) -> None:
+    """A layer that is split gets parameters of its own: those that another one shares would be tied no more."""
+    for name, module, _ in plan:
+        inside = set(module.modules())
+        own = set(module.parameters())
+        for other, holder in model.named_modules():
+            if holder not in inside and not own.isdisjoint(holder.parameters(recurse=False)):
+                raise ConfigurationError(
+                    f"spec.training.task: its tensor_plan() splits {name}, which shares a parameter with {other}, and "
+                    "would untie them. Leave both out of the plan, or give each its own."
+                )
 
 
 def _check_sizes(task: Task, plan: list[Planned], ranks: int) -> None:

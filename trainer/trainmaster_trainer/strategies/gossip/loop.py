@@ -15,7 +15,7 @@ from trainmaster_trainer.transport.links import PeerLostError, PeerRefusedError
 log = logging.getLogger(__name__)
 EXIT_STOPPED = 143
 WAIT_SECONDS = 0.05
-LAST_WORDS_SECONDS = 60.0  # how long the scribe stays for those who have not heard that it is over
+LAST_WORDS_SECONDS = 60.0  # how long the scribe stays for those who have not said goodbye
 
 
 def train(member: Member) -> int:
@@ -54,12 +54,16 @@ def _end(peer: Peer, scribe: Scribe) -> int:
             return EXIT_STOPPED
         if peer.member.rank == min(peer.workers, default=peer.member.rank):
             scribe.close()
-        elif not _ask_whether_closed(peer):
+        elif _ask_whether_closed(peer) or scribe.final_stands():
+            peer.closed = True
+        else:
             time.sleep(WAIT_SECONDS)
     scribe.keep_final()
+    if not scribe.closed_it:
+        _say_goodbye(peer)
     deadline = time.monotonic() + LAST_WORDS_SECONDS
     while scribe.closed_it and time.monotonic() < deadline and not peer.member.stop.is_set():
-        if {*peer.workers} <= peer.heard | {peer.member.rank}:
+        if {*peer.workers} <= peer.left | {peer.member.rank}:
             break
         time.sleep(WAIT_SECONDS)
     peer.member.progress.enter("done")
@@ -67,10 +71,21 @@ def _end(peer: Peer, scribe: Scribe) -> int:
 
 
 def _ask_whether_closed(peer: Peer) -> bool:
+    """Tell the scribe that this worker has stopped training; whether the last checkpoint stands."""
+    answer = _tell(peer, min(peer.workers), Message("closing"))
+    return answer is not None and answer.name == "closed"
+
+
+def _say_goodbye(peer: Peer) -> None:
+    """To all: whoever was the scribe waits for it, and may not be the lowest rank of the roster any more."""
+    for rank in peer.workers:
+        if rank != peer.member.rank:
+            _tell(peer, rank, Message("closing", {"leaving": True}))
+
+
+def _tell(peer: Peer, rank: int, message: Message) -> Message | None:
     try:
-        answer = peer.member.links.ask(min(peer.workers), Message("closing"), 0.0, 10.0)
+        return peer.member.links.ask(rank, message, 0.0, 10.0)
     except (PeerLostError, PeerRefusedError) as error:
-        log.debug("The scribe is away: %s", error)
-        return False
-    peer.closed = answer.name == "closed"
-    return peer.closed
+        log.debug("Rank %d is away: %s", rank, error)
+        return None

@@ -71,7 +71,7 @@ class Peer:
         self.closed = False
         self._settled = False  # has looked whether somebody is further, and may be met
         self._avoided: dict[int, tuple[float, float]] = {}  # who did not answer: until when, and for how long
-        self.heard: set[int] = set()
+        self.left: set[int] = set()  # who has said goodbye
         self._random = random.Random(f"{self.plan.seed} {member.rank} {member.identity.life.hex()}")  # noqa: S311
         self._answers = {"meet": self._meet, "thanks": self._thanks, "whole": self._whole, "closing": self._closing}
 
@@ -113,10 +113,10 @@ class Peer:
         values = {"names": list(state.tensors), "scalars": json.loads(json.dumps(state.scalars))}
         return Message("whole", {**values, "census": self.census.plain(), "closed": self.closed}, tensors)
 
-    def _closing(self, caller: Caller, _request: Message) -> Message:
+    def _closing(self, caller: Caller, request: Message) -> Message:
         self.finished.add(caller.rank)
-        if self.closed:
-            self.heard.add(caller.rank)
+        if request.values.get("leaving"):
+            self.left.add(caller.rank)
         return Message("closed" if self.closed else "open", {"census": self.census.plain()})
 
     # The worker's own.

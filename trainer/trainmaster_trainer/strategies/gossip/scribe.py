@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from trainmaster_trainer.checkpoint.load import newest, read
+from trainmaster_trainer.checkpoint.load import newest, newest_step, read
 from trainmaster_trainer.checkpoint.resume import resume
 from trainmaster_trainer.checkpoint.save import Saver
 from trainmaster_trainer.checkpoint.state import MODEL, State
@@ -130,18 +130,32 @@ class Scribe:
         peer = self._peer
         peer.finished.add(peer.member.rank)
         self.tell()
-        if not {*peer.workers} <= peer.finished:
-            peer.member.stop.wait(0.02)
+        stood = self.final_stands()
+        if not stood and not self._save_average():
             return
-        models = self._models()
-        if models is None:
-            return
-        self._average(models)
-        self._save_final()
         assert self._journal is not None  # noqa: S101 (`tell` made it)
         self._journal.finish(self._plan.steps, peer.evaluate())
-        self.closed_it = True
+        self.closed_it = not stood
         peer.closed = True
+
+    def final_stands(self) -> bool:
+        """Whether the last checkpoint is there already: who comes only then finds nobody, and needs nobody."""
+        here = self._plan.checkpoint_shared and self._plan.checkpoint_url is None
+        newest = newest_step(self._settings.checkpoints) if here else 0
+        return max(newest, self._saved) >= self._plan.steps
+
+    def _save_average(self) -> bool:
+        """Whether all have stopped and given their models."""
+        peer = self._peer
+        if not {*peer.workers} <= peer.finished:
+            peer.member.stop.wait(0.02)
+            return False
+        models = self._models()
+        if models is None:
+            return False
+        self._average(models)
+        self._save_final()
+        return True
 
     def _save_final(self) -> None:
         if self._saver is not None and self._journal is not None:
@@ -154,7 +168,7 @@ class Scribe:
 
     def keep_final(self) -> None:
         """Another one has closed; a folder of one's own gets the last checkpoint too."""
-        if self.closed_it or self._plan.checkpoint_shared:
+        if self.closed_it or self._plan.checkpoint_shared or self.final_stands():
             return
         try:
             answer = self._peer.member.links.ask(min(self._peer.workers), Message("whole"), PEER_SECONDS)

@@ -10,7 +10,7 @@ from torch.optim import Optimizer, SparseAdam
 from typing_extensions import override
 
 from trainmaster_trainer.answers import make_model, make_optimizer
-from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, ModelState, State
+from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, ModelState, State, forget_others
 from trainmaster_trainer.data import Batch
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.strategies.parameter_server.partition import divide
@@ -50,8 +50,7 @@ class Whole(Strategy):
         kept = set(self.part(index).values())
         for group in optimizer.param_groups:
             group["params"] = [parameter for parameter in group["params"] if parameter in kept]
-        for parameter in [one for one in optimizer.state if one not in kept]:
-            del optimizer.state[parameter]
+        forget_others(optimizer, kept)
         return optimizer
 
     def join(self, states: list[State]) -> State:
@@ -67,6 +66,7 @@ class Whole(Strategy):
             for index, group in enumerate(optimizer["groups"])
         ]
         optimizer["others"] = {name: values for part in parts for name, values in part["others"].items()}
+        optimizer["own"] = parts[0]["own"]
         return State(tensors, {"optimizer": optimizer})
 
     @override
