@@ -79,10 +79,19 @@ def test_the_rights_are_enough_and_the_fence_is_not_in_the_way(plane: Plane, tmp
         _create(plane, "team-a", "plain")
         _await(lambda: "plain-worker-0-0" in _pods(plane, "team-a"), log)
         _await(lambda: plane.admin.call("GET", "/api/v1/namespaces/team-a/services/plain").ok, log)
-        _create(plane, "team-a", "greedy", template={"spec": {"nodeName": "control-plane"}})
-        _await(lambda: _status(plane, "team-a", "greedy").get("phase") == "Failed", log)
-    assert "nodeName must not be set" in _status(plane, "team-a", "greedy")["message"]
     assert "cannot" not in log.read_text(), "RBAC refused something"
+
+
+def test_what_the_fence_denies_is_told_and_waits_until_it_is_corrected(plane: Plane, tmp_path: Path) -> None:
+    with _operator(plane, tmp_path) as log:
+        _create(plane, "team-a", "greedy", template={"spec": {"nodeName": "control-plane"}})
+        told = "nodeName must not be set"
+        _await(lambda: told in str(_status(plane, "team-a", "greedy").get("conditions")), log)
+        assert "greedy-worker-0-0" not in _pods(plane, "team-a")
+        path = "/apis/trainmaster.dev/v1/namespaces/team-a/trainingjobs/greedy"
+        corrected = {"spec": {"workers": {"template": None}}}
+        assert plane.admin.call("PATCH", path, corrected, "application/merge-patch+json").ok
+        _await(lambda: "greedy-worker-0-0" in _pods(plane, "team-a"), log)
 
 
 def test_a_job_waits_for_a_service_account_until_it_is_allowed(plane: Plane, tmp_path: Path) -> None:

@@ -19,16 +19,16 @@ class Image:
     """Memory for the shard of tensors like these, kept from save to save."""
 
     def __init__(self, like: Mapping[str, Tensor]) -> None:
-        header = header_of({name: like[name] for name in in_order(like)})
-        memory = aligned_memory(len(header) + sum(map(_bytes, like.values())))
+        like = {name: like[name] for name in in_order(like)}
+        header = header_of(like)
+        memory = aligned_memory(len(header) + sum(tensor.nbytes for tensor in like.values()))
         memory[: len(header)] = header
         self.view = memoryview(memory)
         self.tensors: dict[str, Tensor] = {}
         position = len(header)
-        for name in in_order(like):
-            tensor = like[name]
+        for name, tensor in like.items():
             self.tensors[name] = _tensor_at(memory, position, tensor)
-            position += _bytes(tensor)
+            position += tensor.nbytes
 
     def is_like(self, tensors: Mapping[str, Tensor]) -> bool:
         """Whether it is the image of such tensors."""
@@ -36,10 +36,6 @@ class Image:
             (mine.dtype, mine.shape) == (tensors[name].dtype, tensors[name].shape)
             for name, mine in self.tensors.items()
         )
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
 
 
 def _tensor_at(memory: object, position: int, like: Tensor) -> Tensor:

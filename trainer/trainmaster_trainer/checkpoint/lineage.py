@@ -9,7 +9,7 @@ of attempt 1 never happened. Written before the first step of each attempt, by `
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -45,9 +45,9 @@ class Lineage:
         """Whether the state after `step` of `attempt` is a past of the newest attempt."""
         return all(step <= resumed for later, resumed in self.resumed.items() if later > attempt)
 
-    def trusts(self, origin: Origin, job: str) -> bool:
+    def trusting(self, job: str) -> Callable[[Origin], bool]:
         """Whether a checkpoint is none of a branch that this job gave up; another job's branches are not known."""
-        return origin.job != job or self.holds(origin.attempt, origin.step)
+        return lambda origin: origin.job != job or self.holds(origin.attempt, origin.step)
 
     def with_attempt(self, attempt: int, step: int) -> Lineage:
         """`attempt` goes on from `step`. What any later snapshot must not be beyond is all that is kept."""

@@ -84,12 +84,9 @@ def _newest_step(settings: Settings, group: Group, remote: Remote | None, known:
         saved = remote.saved() if group.is_first else []
         return int(group.broadcast(next((one.step for one in saved if known.holds(one.attempt, one.step)), 0)))
     looks = group.is_first if settings.plan.checkpoint_shared else group.local_rank == 0
-    steps: list[int] = group.gather(newest_step(settings.checkpoints, _trusted(settings, known)) if looks else 0)
+    trusted = known.trusting(settings.job_uid)
+    steps: list[int] = group.gather(newest_step(settings.checkpoints, trusted) if looks else 0)
     return max(steps)
-
-
-def _trusted(settings: Settings, known: Lineage) -> Trusted:
-    return lambda origin: known.trusts(origin, settings.job_uid)
 
 
 def _from_memory(recalled: Recalled, durable: int, settings: Settings, group: Group, strategy: Strategy) -> Resumed:
@@ -113,7 +110,7 @@ def _from_checkpoint(expected: Shapes, settings: Settings, group: Group, strateg
         loaded = find_remote(remote, settings, group, expected, known)
     else:
         find = _find_shared if plan.checkpoint_shared else _find_private
-        trusted = _trusted(settings, known)
+        trusted = known.trusting(settings.job_uid)
         loaded = find(settings.checkpoints, group, expected, settings.resume_before, trusted)
         if loaded is None and settings.resume_before is not None:
             loaded = find(settings.checkpoints, group, expected, None, trusted)  # none is older: better this one

@@ -250,7 +250,7 @@ class Saver:
         """Whether a good checkpoint of this step stands, of this training and not of a branch that was given up."""
         way = lineage.read(self._folder, self._settings.job_uid)
         try:
-            read(self._folder, step, trusted=lambda manifest: way.trusts(manifest, self._settings.job_uid))
+            read(self._folder, step, trusted=way.trusting(self._settings.job_uid))
         except CorruptCheckpointError:
             return False
         return True

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from trainmaster_trainer.checkpoint.load import newest, newest_step, read
+from trainmaster_trainer.checkpoint.layout import step_folder
+from trainmaster_trainer.checkpoint.load import newest, read
+from trainmaster_trainer.checkpoint.manifest import glance
 from trainmaster_trainer.checkpoint.resume import resume
 from trainmaster_trainer.checkpoint.save import Saver
 from trainmaster_trainer.checkpoint.state import MODEL, State
@@ -140,9 +142,11 @@ class Scribe:
 
     def final_stands(self) -> bool:
         """Whether the last checkpoint is there already: who comes only then finds nobody, and needs nobody."""
+        if self._saved >= self._plan.steps:
+            return True
         here = self._plan.checkpoint_shared and self._plan.checkpoint_url is None
-        newest = newest_step(self._settings.checkpoints) if here else 0
-        return max(newest, self._saved) >= self._plan.steps
+        last = step_folder(self._settings.checkpoints, self._plan.steps)
+        return here and glance(last, self._plan.steps) is not None
 
     def _save_average(self) -> bool:
         """Whether all have stopped and given their models."""
