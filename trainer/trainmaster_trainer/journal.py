@@ -21,7 +21,7 @@ class Journal:
 
     def __init__(self, settings: Settings, progress: Progress, step: int, durable_step: int) -> None:
         self._progress = progress
-        self._metrics = Metrics(settings.checkpoints, settings.attempt, step)
+        self._metrics = Metrics(settings.checkpoints, settings.attempt, step, durable_step)
         self.step = self._metrics.last_step  # the last one that has its line
         progress.start(step, durable_step)
 

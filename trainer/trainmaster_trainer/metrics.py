@@ -22,19 +22,20 @@ from typing import Any
 
 from trainmaster_trainer.checkpoint.layout import write_all, write_file
 from trainmaster_trainer.group import Group
+from trainmaster_trainer.lines import METRICS, end_of_lines, text_up_to
 
 log = logging.getLogger(__name__)
 
-METRICS = "metrics.jsonl"
 RESULT = "result.json"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Metrics:
-    """Appends to the metrics file."""
+    """Appends to the metrics file. Up to the checkpoint of `durable_step` it is known to be whole."""
 
-    def __init__(self, folder: Path, attempt: int, resumed_step: int) -> None:
+    def __init__(self, folder: Path, attempt: int, resumed_step: int, durable_step: int = 0) -> None:
         self._folder = folder
+        self._durable_step = durable_step
         self.attempt = attempt
         self._lines: list[str] = []
         self._no_room: OSError | None = None
@@ -43,9 +44,9 @@ class Metrics:
 
     def cut(self, step: int) -> None:
         """Forget the lines of later steps."""
-        lines = lines_up_to(self._folder, step)
-        os.ftruncate(self._descriptor, sum(map(len, lines)))
-        self.last_step = int(json.loads(lines[-1])["step"]) if lines else 0
+        end = end_of_lines(self._folder, step, self._durable_step)
+        os.ftruncate(self._descriptor, end.bytes)
+        self.last_step = end.step
 
     def add(self, step: int, *, late: float = 0.0, **values: Any) -> None:
         """Remember one line, of what happened `late` seconds ago."""
@@ -90,40 +91,18 @@ class Metrics:
         write_file(self._folder / RESULT, _json({"step": step, "metrics": dict(figures)}).encode() + b"\n")
 
 
-def lines_up_to(folder: Path, step: int) -> list[bytes]:
-    """The lines of steps up to `step`. A torn line at the end, and all that comes after such, does not count."""
-    found: list[bytes] = []
-    try:
-        with (folder / METRICS).open("rb") as lines:
-            for line in lines:
-                if not line.endswith(b"\n") or not _belongs(line, step):
-                    break
-                found.append(line)
-    except FileNotFoundError:
-        pass
-    return found
-
-
-def spread(folder: Path, step: int, source: int, group: Group) -> None:
+def spread(folder: Path, step: int, source: int, group: Group, *, trusted: int = 0) -> None:
     """Give the lines that rank `source` has to the private folders that lack some, as that of a new pod does.
 
-    Only lines up to `step`. All ranks call it together.
+    Only lines up to `step`. All ranks call it together. `trusted`: as `end_of_lines` has it.
     """
-    lines = lines_up_to(folder, step)
-    counts = group.gather(len(lines))
-    if min(counts) >= counts[source]:
+    last = end_of_lines(folder, step, trusted).step
+    found = group.gather(last)
+    if min(found) >= found[source]:
         return
-    text = group.broadcast(b"".join(lines).decode(), source)
-    if group.local_rank == 0 and len(lines) < counts[source]:
+    text = group.broadcast(text_up_to(folder, step).decode() if group.rank == source else "", source)
+    if group.local_rank == 0 and last < found[source]:
         write_file(folder / METRICS, text.encode())
-
-
-def _belongs(line: bytes, step: int) -> bool:
-    try:
-        values: dict[str, Any] = json.loads(line)
-        return int(values["step"]) <= step and "loss" in values
-    except (ValueError, KeyError, TypeError):
-        return False
 
 
 def _json(values: Any) -> str:

@@ -24,7 +24,7 @@ from trainmaster_trainer.checkpoint.shard import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.state import Shapes
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
-from trainmaster_trainer.metrics import METRICS, lines_up_to
+from trainmaster_trainer.lines import METRICS, end_of_lines, text_up_to
 from trainmaster_trainer.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -139,6 +139,5 @@ def read_or_tell(folder: Path, step: int, expected: Shapes) -> Loaded | None:
 
 def _take_metrics(source: Path, folder: Path, step: int) -> None:
     """A new pod has no lines; those of a live one are as many or more."""
-    lines = lines_up_to(source, step)
-    if len(lines) > len(lines_up_to(folder, step)):
-        layout.write_file(folder / METRICS, b"".join(lines))
+    if end_of_lines(source, step).step > end_of_lines(folder, step).step:
+        layout.write_file(folder / METRICS, text_up_to(source, step))

@@ -96,7 +96,7 @@ def _from_memory(recalled: Recalled, durable: int, settings: Settings, group: Gr
     if recalled.rng:
         randomness.restore_quickly(recalled.rng)
     if not settings.plan.checkpoint_shared:
-        metrics.spread(settings.checkpoints, recalled.step, recalled.holder, group)
+        metrics.spread(settings.checkpoints, recalled.step, recalled.holder, group, trusted=durable)
     if group.is_first:
         log.info("Resuming from step %d of attempt %d, kept in memory.", recalled.step, recalled.attempt)
     return Resumed(recalled.step, durable, recalled.pending, recalled.attempt)

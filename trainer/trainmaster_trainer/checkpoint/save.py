@@ -43,7 +43,7 @@ from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.checkpoint.writers import Writers
 from trainmaster_trainer.errors import ConfigurationError, NonFiniteLossError
 from trainmaster_trainer.group import Group
-from trainmaster_trainer.metrics import METRICS
+from trainmaster_trainer.lines import METRICS
 from trainmaster_trainer.settings import Settings
 
 log = logging.getLogger(__name__)
