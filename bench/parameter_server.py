@@ -2,8 +2,9 @@
 
 The contestant is bench/scripts/rpc_parameter_server.py. Both train the same model with the same optimizer, 32 samples
 per trainer, in turn on the same cores; the ratio is that of the medians. Once with a small model (0.1 MB), whose steps
-are all messages, and once with a larger one (4.6 MB), whose steps are all bytes. Beside them, how many steps the two
-trainers would take if nothing were exchanged (bench/scripts/alone.py). Why the aim is not reached: decision 0110.
+are all messages, and once with a larger one (4.6 MB), whose steps are all bytes. Beside them two limits: how many steps
+the two trainers would take if nothing were exchanged (bench/scripts/alone.py), and what a server of thirty lines would
+that does nothing but add up and step in shared memory (bare_parameter_server.py). Why the aim is not reached: 0110.
 """
 
 import socket
@@ -18,7 +19,10 @@ from bench import independent, results
 SCRIPTS = Path(__file__).parent / "scripts"
 TRAINERS = 2
 SMALL, LARGE = 128, 1024
-STEPS = {SMALL: {"trainmaster": 600, "rpc": 200, "alone": 2000}, LARGE: {"trainmaster": 200, "rpc": 60, "alone": 200}}
+STEPS = {
+    SMALL: {"trainmaster": 600, "rpc": 200, "bare": 2000, "alone": 2000},
+    LARGE: {"trainmaster": 200, "rpc": 60, "bare": 200, "alone": 200},
+}
 ROUNDS = 3
 
 
@@ -27,20 +31,22 @@ def main() -> str:
     small, large = _compare(SMALL), _compare(LARGE)
     figures = {"ratio": small["ratio"], "ratio_large": large["ratio"], "small": small, "large": large}
     results.save("parameter_server", figures)
-    return f"parameter_server: {small['ratio']:.1f}x torch RPC, {large['ratio']:.1f}x with {LARGE} units"
+    told = [f"{one['ratio']:.1f}x with {one['width']} units (limit {one['limit']:.1f}x)" for one in (small, large)]
+    return f"parameter_server: torch RPC {', '.join(told)}"
 
 
 def _compare(width: int) -> dict[str, Any]:
-    speeds: dict[str, list[float]] = {"rpc": [], "trainmaster": [], "alone": []}
+    speeds: dict[str, list[float]] = {"rpc": [], "trainmaster": [], "bare": [], "alone": []}
     with tempfile.TemporaryDirectory() as scratch:
         for number in range(ROUNDS):
             speeds["rpc"].append(_rpc(width))
             speeds["trainmaster"].append(_ours(Path(scratch) / str(number), width))
+            speeds["bare"].append(_slowest([["bare_parameter_server.py", str(STEPS[width]["bare"]), str(width)]]))
             speeds["alone"].append(_alone(width))
             told = ", ".join(f"{name} {speed[-1]:.0f}" for name, speed in speeds.items())
             print(f"{width} units, round {number + 1}: {told} steps/s", flush=True)
-    ratio = results.median(speeds["trainmaster"]) / results.median(speeds["rpc"])
-    return {"width": width, "steps_per_second": speeds, "ratio": ratio}
+    ratios = {name: results.median(speeds[name]) / results.median(speeds["rpc"]) for name in ("trainmaster", "bare")}
+    return {"width": width, "steps_per_second": speeds, "ratio": ratios["trainmaster"], "limit": ratios["bare"]}
 
 
 def _ours(folder: Path, width: int) -> float:

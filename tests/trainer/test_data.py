@@ -10,8 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
-from trainmaster_trainer.data import Batches, SampleOrder, Share, permutation
+from trainmaster_trainer.data import Batches, SampleOrder, Share
 from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.permutation import FEW, block, permute, shuffle
 from trainmaster_trainer.task import Samples
 from typing_extensions import override
 
@@ -43,13 +44,24 @@ def test_shares_differ_by_one_at_most_and_leave_no_gap(size: int, of: int) -> No
 
 
 def test_epochs_and_seeds_have_orders_of_their_own() -> None:
-    orders = {permutation(100, seed, epoch).tobytes() for seed in (1, 2, -1, 2**64 - 2) for epoch in (0, 1)}
+    orders = {block(100, seed, epoch, 0).tobytes() for seed in (1, 2, -1, 2**64 - 2) for epoch in (0, 1)}
     assert len(orders) == 8
 
 
-def test_the_order_is_the_same_for_ever() -> None:
-    # A checkpoint of today must be resumable in ten years: these are Philox's first values, sorted.
-    assert permutation(10, 1, 0).tolist() == [3, 5, 2, 9, 7, 0, 8, 6, 1, 4]
+@pytest.mark.parametrize("samples", [FEW - 1, FEW, FEW + 1, FEW + 5000])
+def test_blocks_and_epochs_join_without_a_seam(samples: int) -> None:
+    order = SampleOrder(samples, 5000, 3)
+    steps = -(-3 * samples // 5000)
+    seen = np.concatenate([order.indices(step) for step in range(1, steps + 1)])
+    for epoch in range(3):
+        expected = shuffle(samples, 3, epoch) if samples <= FEW else permute(np.arange(samples), samples, 3, epoch)
+        assert np.array_equal(seen[epoch * samples : (epoch + 1) * samples], expected)
+
+
+def test_a_batch_of_a_huge_dataset_costs_no_more_than_of_a_small_one() -> None:
+    """No table of all its samples: that would not fit into memory."""
+    order = SampleOrder(10**15, 8, 1)
+    assert len({*order.indices(10**14).tolist(), *order.indices(10**14 + 1).tolist()}) == 16
 
 
 Item = tuple[dict[str, torch.Tensor], int]

@@ -4,9 +4,7 @@ Step s takes the global positions (s-1)*B to s*B-1 of one endless sequence in wh
 permutation of the dataset. So the committed step alone is the cursor: any world size resumes exactly, an epoch that
 ends inside a batch goes over into the next without a sample lost or repeated, and an audit can count.
 
-The permutation sorts the raw 64-bit output of Philox (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
-SC 2011) keyed by (seed, epoch). NumPy promises that raw stream for ever, which it does not for its own shuffle.
-It takes 16 bytes per sample for the one or two epochs at hand.
+How an epoch is shuffled: `permutation.py`.
 
 Called by `loop.py`; `tests/trainer/test_data.py` is the audit.
 """
@@ -14,21 +12,19 @@ Called by `loop.py`; `tests/trainer/test_data.py` is the audit.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset, default_collate
 
 from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.permutation import Indices, block, block_size
 from trainmaster_trainer.structure import part_of, to_device
 from trainmaster_trainer.task import Samples
-
-Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -98,26 +94,22 @@ class SampleOrder:
 
     def indices(self, step: int) -> Indices:
         """The samples of the global batch of `step`, which counts from 1."""
-        positions = np.arange((step - 1) * self.batch_size, step * self.batch_size)
-        epochs, offsets = np.divmod(positions, self.samples)
-        result = np.empty(self.batch_size, dtype=np.int64)
-        for epoch in range(epochs[0], epochs[-1] + 1):  # np.unique would import numpy.ma: 0.1 s of each start
-            here = epochs == epoch
-            result[here] = permutation(self.samples, self.seed, int(epoch))[offsets[here]]
-        return result
+        return self.share(step, Share(0, 1))
 
     def share(self, step: int, share: Share) -> Indices:
         """One part of the global batch of `step`."""
         first, end = share.bounds(self.batch_size)
-        return self.indices(step)[first:end]
+        before = (step - 1) * self.batch_size
+        return np.concatenate([*self._pieces(before + first, before + end)] or [np.empty(0, np.int64)])
 
-
-@lru_cache(maxsize=2)
-def permutation(samples: int, seed: int, epoch: int) -> Indices:
-    """The order of one epoch."""
-    mask = (1 << 64) - 1
-    keys = np.random.Philox(key=np.array([seed & mask, epoch], dtype=np.uint64)).random_raw(samples)
-    return np.argsort(keys, kind="stable")
+    def _pieces(self, position: int, end: int) -> Iterator[Indices]:
+        size = block_size(self.samples)
+        while position < end:
+            epoch, place = divmod(position, self.samples)
+            number, first = divmod(place, size)
+            piece = block(self.samples, self.seed, epoch, number)[first : first + end - position]
+            yield piece
+            position += len(piece)
 
 
 class Batches:
