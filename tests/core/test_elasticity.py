@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from trainmaster.wire import messages
 
@@ -81,6 +83,15 @@ def test_ranks_get_time_to_save_when_nobody_is_lost() -> None:
     stage.rank_dies("worker-0", a_death(attempt=3))
     orders = stage.orders[stage.replica("worker-1").uid]
     assert (orders.attempt, orders.grace_seconds) == (4, 0.5), "a loss does not wait for anybody to save"
+
+
+def test_ranks_get_as_long_as_their_saves_take() -> None:
+    stage = without_one()
+    saved = messages.CheckpointRecord(step=1, time=0.0, sha256="0" * 64, seconds=100.0)
+    stage.say("worker-0", lambda beat: dataclasses.replace(beat, checkpoint=saved))
+    stage.call_in("worker-1")
+    orders = stage.orders[stage.replica("worker-0").uid]
+    assert (orders.attempt, orders.grace_seconds) == (3, 300.0)
 
 
 def test_who_is_back_while_the_others_start_takes_part_as_soon_as_they_run() -> None:

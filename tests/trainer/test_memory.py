@@ -72,6 +72,18 @@ def test_a_replaced_pod_gets_the_state_from_a_live_one(new_job: NewJob) -> None:
     assert [line["step"] for line in job.lines() if "loss" in line] == list(range(1, 41))
 
 
+def test_lines_that_somebody_has_deleted_are_not_made_up(new_job: NewJob) -> None:
+    """Those of a training of weeks are millions: a restart that made them anew would take longer than anybody waits."""
+    plan = {"steps": 30, "arguments": {"seconds": 0.005}, "checkpoint_every": 10, "memory_every": 1}
+    job = remembering(new_job("deleted", **plan))
+    running = job.start(2)
+    running.reach(15)
+    running.kill()
+    (job.checkpoints() / "metrics.jsonl").unlink()
+    job.run(2, attempt=2)
+    assert [line["step"] for line in job.lines() if "loss" in line] == list(range(11, 31))
+
+
 def test_a_group_of_another_size_goes_on_from_memory(new_job: NewJob) -> None:
     plan = {"steps": 30, "arguments": {"seconds": 0.005}}
     undisturbed = new_job("undisturbed", **plan).run(2)

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -89,6 +90,26 @@ def test_a_job_goes_on_from_there_with_no_file_of_its_own(new_job: NewJob, store
     kept = sorted(path.name for path in (folder / BUCKET / "goes-on").glob("step-*"))
     assert kept == ["step-00000004.attempt-1-restart-0", "step-00000006.attempt-2-restart-0"]
     assert not list(job.checkpoints().glob(".*"))
+
+
+def test_a_replaced_first_pod_goes_on_from_memory_with_the_lines_of_the_store(
+    new_job: NewJob, store: tuple[int, Path]
+) -> None:
+    """Its own folder was in the pod. Lines of between the checkpoint and the loss may be empty, but none is missing."""
+    plan = {"steps": 40, "arguments": {"seconds": 0.005}, "checkpoint_every": 10, "memory_every": 1}
+    undisturbed = new_job("undisturbed", **plan).run(2)
+    job = replace(in_store(new_job("job", **plan), store[0], "replaced"), memory=True)
+    running = job.start(2)
+    running.reach(25)
+    running.kill()
+    shutil.rmtree(job.folder / "memory-0")
+    shutil.rmtree(job.checkpoints())
+    job.run(2, attempt=2)
+    lines = [line for line in job.lines() if "loss" in line]
+    assert [line["step"] for line in lines] == list(range(1, 41))
+    assert [line["loss"] for line in lines][:20] == undisturbed.losses()[:20]
+    assert min(line["step"] for line in lines if line["attempt"] == 2) >= 20, "it went on from memory"
+    assert job.manifest(40)["model_sha256"] == undisturbed.manifest(40)["model_sha256"]
 
 
 def test_a_kill_in_mid_save_leaves_what_was_there(new_job: NewJob, store: tuple[int, Path]) -> None:

@@ -139,7 +139,9 @@ def join(settings: Settings) -> Iterator[Group]:
         torch.cuda.set_device(device)
     store = _store(settings)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, store=store, rank=settings.rank, world_size=settings.world_size)
+    # The agent sees hangs sooner, and knows a rank that loads or saves for an hour from one that hangs.
+    timeout = RESULT_TIMEOUT if settings.progress_file else None
+    dist.init_process_group(backend, store=store, rank=settings.rank, world_size=settings.world_size, timeout=timeout)
     own = PrefixStore(f"trainmaster/{settings.run_key}", store)
     yield Group(
         settings.rank,

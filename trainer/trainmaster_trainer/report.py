@@ -41,7 +41,9 @@ class Report:
         written = min(
             last for last in group.gather(self._metrics.last_step if self._metrics else None) if last is not None
         )
-        self._losses.restore(resumed.pending, range(written + 1, resumed.step + 1))
+        # Lines of before the checkpoint that are gone (somebody has deleted the file) stay gone.
+        first = max(written, resumed.durable_step) + 1
+        self._losses.restore(resumed.pending, range(first, resumed.step + 1))
         if self._metrics is None:
             self.agree(stop_asked=False)
             return

@@ -6,6 +6,7 @@ Called by the Kubernetes hand for every new pod. What was measured is in the sta
 import math
 
 from trainmaster.api.job import TrainingJob
+from trainmaster.api.status import TrainingJobStatus
 
 LEAST_SECONDS = 30
 MOST_SECONDS = 3600
@@ -15,6 +16,9 @@ _TIMES = 3
 
 def grace_seconds(job: TrainingJob) -> int:
     """From SIGTERM to SIGKILL of a pod."""
-    saved = job.status.checkpoint
-    measured = (saved.seconds if saved else None) or 0.0
-    return max(LEAST_SECONDS, min(MOST_SECONDS, math.ceil(_TIMES * measured) + FOR_LAST_WORDS))
+    return max(LEAST_SECONDS, min(MOST_SECONDS, math.ceil(to_save(job.status)) + FOR_LAST_WORDS))
+
+
+def to_save(status: TrainingJobStatus) -> float:
+    """Seconds that ranks should get for a save; 0 while none was measured."""
+    return _TIMES * ((status.checkpoint.seconds if status.checkpoint else None) or 0.0)

@@ -9,6 +9,7 @@ written as usual. Used by `shard.py`, which syncs the file in either case.
 
 from __future__ import annotations
 
+import bisect
 import ctypes
 import errno
 import fcntl
@@ -73,6 +74,7 @@ class _File:
 
     def __init__(self, parts: Parts, arrival: Arrival, image: memoryview | None) -> None:
         self._parts, self._arrival, self._image = parts, arrival, image
+        self._names = list(parts)
         self._ends = list(itertools.accumulate(map(len, parts.values())))
 
     @contextmanager
@@ -88,8 +90,12 @@ class _File:
     def block(self, page: memoryview, position: int, size: int) -> memoryview:
         """The bytes from `position` on, when they are there. NumPy lets the training have the interpreter meanwhile."""
         block = page[:size] if self._image is None else self._image[position : position + size]
-        for (name, part), end in zip(self._parts.items(), self._ends, strict=True):
+        for number in range(bisect.bisect_right(self._ends, position), len(self._ends)):
+            name, end = self._names[number], self._ends[number]
+            part = self._parts[name]
             begin = end - len(part)
+            if begin >= position + size:
+                break
             first, last = max(begin, position), min(end, position + size)
             if first < last:
                 self._arrival(name)

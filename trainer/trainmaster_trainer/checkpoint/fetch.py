@@ -137,6 +137,20 @@ def read_or_tell(folder: Path, step: int, expected: Shapes) -> Loaded | None:
         return None
 
 
+def take_lines(remote: Remote, settings: Settings, lineage: Lineage, step: int) -> None:
+    """A new pod goes on from its peers' memory: the lines up to the checkpoint of `step` are in the object store."""
+    if end_of_lines(settings.checkpoints, step, trusted=step).step >= step:
+        return
+    try:
+        here = [one for one in remote.saved() if one.step == step and lineage.holds(one.attempt, one.step)]
+        text = remote.get(f"{here[0].name}/{METRICS}") if here else None
+    except OSError as error:
+        log.warning("The lines of %s up to step %d could not be fetched: %s", METRICS, step, error)
+        return
+    if text:
+        layout.write_file(settings.checkpoints / METRICS, text)
+
+
 def _take_metrics(source: Path, folder: Path, step: int) -> None:
     """A new pod has no lines; those of a live one are as many or more."""
     if end_of_lines(source, step).step > end_of_lines(folder, step).step:

@@ -26,7 +26,7 @@ from trainmaster_trainer.checkpoint.state import MODEL, Shapes
 from trainmaster_trainer.errors import ConfigurationError
 
 FORMAT = 2
-MAX_MANIFEST = 1 << 26  # bytes: 100,000 shards of tensors, and no bomb
+MAX_MANIFEST = 1 << 30  # bytes: four million pieces of tensors, and no bomb
 _SHARD_FILE = re.compile(r"shard-\d{5}-of-\d{5}\.safetensors")
 
 

@@ -22,7 +22,13 @@ from trainmaster.wire import codec
 
 from trainmaster_trainer import metrics, randomness
 from trainmaster_trainer.checkpoint import elsewhere, lineage
-from trainmaster_trainer.checkpoint.fetch import find_foreign, find_remote, find_while_it_changes, read_or_tell
+from trainmaster_trainer.checkpoint.fetch import (
+    find_foreign,
+    find_remote,
+    find_while_it_changes,
+    read_or_tell,
+    take_lines,
+)
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.load import Loaded, Trusted, everything, newest, newest_step, read
 from trainmaster_trainer.checkpoint.manifest import Manifest, check_same_order, whole
@@ -62,6 +68,8 @@ def resume(settings: Settings, group: Group, strategy: Strategy) -> Resumed:
     remembers = strategy.snapshots is not Snapshots.NONE and settings.resume_before is None
     recalled = recall(settings, group, expected, known, durable) if remembers else None
     if recalled is not None:
+        if remote and group.is_first:
+            take_lines(remote, settings, known, durable)
         resumed = _from_memory(recalled, durable, settings, group, strategy)
     else:
         step = _from_checkpoint(expected, settings, group, strategy, known)

@@ -26,8 +26,8 @@ _HEADER = struct.Struct("<4sIQQQ")
 _MAGIC = b"TMf1"
 SIGNATURE = 16
 HEADER_SIZE = _HEADER.size + SIGNATURE
-MAX_JSON = 1 << 24
-MAX_TENSORS = 1 << 16
+MAX_JSON = 1 << 28
+MAX_TENSORS = 1 << 22
 DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (

@@ -27,6 +27,12 @@ from trainmaster_trainer.transport.stream import close, prepare, set_timeout
 log = logging.getLogger(__name__)
 CONNECT_SECONDS = 3.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.25
+_SLOWEST = 100e6  # bytes per second
+
+
+def seconds_for(size: int) -> float:
+    """How long a peer may be silent while it puts together so many bytes."""
+    return size / _SLOWEST
 
 
 class PeerLostError(ConnectionError):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from trainmaster.core import budgets, figures, ledger, membership, phases
+from trainmaster.core import budgets, figures, grace, ledger, membership, phases
 from trainmaster.core.actions import GiveOrders
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.roster import roster
@@ -11,7 +11,7 @@ from trainmaster.core.verdict import NOTHING, Verdict
 from trainmaster.wire import names
 from trainmaster.wire.messages import RUN, WAIT, Orders
 
-# What ranks get to save before a resize that nobody forced, from SIGTERM to SIGKILL.
+# What ranks get at least to save before a resize that nobody forced, from SIGTERM to SIGKILL.
 SAVE_SECONDS = 20.0
 
 
@@ -39,7 +39,7 @@ def _stand_by(facts: Facts) -> Orders:
 def _grace_seconds(facts: Facts) -> float:
     """A group that grows by itself has lost nobody: ranks of the old size save before they end."""
     lost_nobody = facts.job.spec.elasticity is not None and not ledger.is_open(facts.status)
-    return SAVE_SECONDS if lost_nobody else Orders.grace_seconds
+    return max(SAVE_SECONDS, grace.to_save(facts.status)) if lost_nobody else Orders.grace_seconds
 
 
 def _each_alone(facts: Facts, orders: Orders) -> Verdict:

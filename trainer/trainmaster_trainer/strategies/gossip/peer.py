@@ -30,7 +30,7 @@ from trainmaster_trainer.strategies.strategy import check_options
 from trainmaster_trainer.transport.directory import Place
 from trainmaster_trainer.transport.frame import Message
 from trainmaster_trainer.transport.handshake import Caller
-from trainmaster_trainer.transport.links import PeerLostError, PeerRefusedError, Question
+from trainmaster_trainer.transport.links import PeerLostError, PeerRefusedError, Question, seconds_for
 from trainmaster_trainer.transport.service import RefusalError, Service
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ CENSUS = "census"  # among the scalars of a state
 PARTNER_SECONDS = 0.0  # a partner that does not answer is left alone for a while, and another one met
 SILENCE_SECONDS = 2.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
-HELLO_SECONDS = 2.0
+HELLO_TIMES = 3  # a whole state has the optimizer's tensors too
 
 
 class Peer:
@@ -58,6 +58,7 @@ class Peer:
         self._optimizer = make_optimizer(member.task, list(self._mine.parameters()))
         self._rates = Rates(member.task, self._optimizer)
         self._state = ModelState(self._mine, self._optimizer)
+        self._silence = SILENCE_SECONDS + seconds_for(sum(parameter.nbytes for parameter in parameters.values()))
         self._batches = member.batches()
         self.census = Census(self.plan.global_batch_size)
         self.goal = self.plan.steps * self.plan.global_batch_size
@@ -142,7 +143,7 @@ class Peer:
         heard: list[Any] = []
         for rank in self._others():
             try:
-                answer = self.member.links.ask(rank, Message("whole"), 0.0, HELLO_SECONDS)
+                answer = self.member.links.ask(rank, Message("whole"), 0.0, HELLO_TIMES * self._silence)
             except (PeerLostError, PeerRefusedError):
                 continue
             theirs = Census(self.plan.global_batch_size)
@@ -234,7 +235,7 @@ class Peer:
         with self.mixer.lock:
             message.values["census"] = self.census.plain()
         try:
-            answer = self.member.links.to(rank).ask(Question(message), PARTNER_SECONDS, SILENCE_SECONDS)
+            answer = self.member.links.to(rank).ask(Question(message), PARTNER_SECONDS, self._silence)
         except (PeerLostError, PeerRefusedError) as error:
             log.debug("Not met: %s", error)
             return False

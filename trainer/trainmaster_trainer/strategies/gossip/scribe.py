@@ -115,6 +115,7 @@ class Scribe:
     def _save(self, step: int) -> None:
         if self._saver is None or self._journal is None:
             return
+        self._saver.wait(needed=False)  # for the one before; nobody can be met while the lock is held
         with self._peer.mixer.lock:
             self._saver.save(step, self._peer.state(), before_commit=self._journal.sync)
         self._saved = step
@@ -154,10 +155,10 @@ class Scribe:
         if not {*peer.workers} <= peer.finished:
             peer.member.stop.wait(0.02)
             return False
-        models = self._models()
-        if models is None:
+        others = self._sum_of_others()
+        if others is None:
             return False
-        self._average(models)
+        self._average(others)
         self._save_final()
         return True
 
@@ -182,9 +183,9 @@ class Scribe:
         self._peer.restore(whole_state(answer))
         self._save_final()
 
-    def _models(self) -> list[State] | None:
-        """Everybody's; None if somebody is away just now."""
-        states = []
+    def _sum_of_others(self) -> dict[str, Tensor] | None:
+        """All others' models, one after the other: they need not fit into memory at once. None if somebody is away."""
+        total: dict[str, Tensor] = {}
         for rank in self._peer.workers:
             if rank != self._peer.member.rank:
                 try:
@@ -192,15 +193,17 @@ class Scribe:
                 except (PeerLostError, PeerRefusedError) as error:
                     log.info("Waiting for all models: %s", error)
                     return None
-                states.append(whole_state(answer))
-        return states
+                for name, tensor in whole_state(answer).tensors.items():
+                    if name.startswith(MODEL) and tensor.is_floating_point():
+                        exact = tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+                        total[name] = total[name].add_(exact) if name in total else exact
+        return total
 
-    def _average(self, others: list[State]) -> None:
+    def _average(self, others: dict[str, Tensor]) -> None:
         with self._peer.mixer.lock, torch.no_grad():
-            for name, tensor in self._peer.state().tensors.items():
-                if name.startswith(MODEL) and tensor.is_floating_point():
-                    rest = [other.tensors[name].to(tensor.device) for other in others]
-                    tensor.copy_(torch.stack([tensor, *rest]).mean(dim=0))
+            tensors = self._peer.state().tensors
+            for name, rest in others.items():
+                tensors[name].copy_((rest.to(tensors[name].device) + tensors[name]) / len(self._peer.workers))
 
 
 class _Resumable(Strategy):

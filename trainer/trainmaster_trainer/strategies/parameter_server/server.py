@@ -23,7 +23,7 @@ from trainmaster_trainer.strategies.parameter_server.steward import Steward
 from trainmaster_trainer.strategies.parameter_server.whole import Whole
 from trainmaster_trainer.transport.frame import Message
 from trainmaster_trainer.transport.handshake import Caller
-from trainmaster_trainer.transport.links import PeerLostError, PeerRefusedError
+from trainmaster_trainer.transport.links import PeerLostError, PeerRefusedError, seconds_for
 from trainmaster_trainer.transport.service import Answer, Handler, RefusalError, Service
 
 log = logging.getLogger(__name__)
@@ -62,6 +62,7 @@ class Server:
         kept = {self.index, self._neighbour}
         self.shards = {index: self._shard(whole, index) for index in kept}
         self.own = self.shards[self.index]
+        self._copy_seconds = PATIENCE + max(seconds_for(shard.size) for shard in self.shards.values())
         self._copied_by: bytes | None = None  # the life of the backup that has everything
         self._edition = ""  # which of its primary's exports the copy here goes back to
         self._exports = 0
@@ -198,7 +199,7 @@ class Server:
             return
         backup = self._member.directory.servers[(self.index + 1) % self._count]
         try:
-            self._member.links.ask(backup, message, 0.0, PATIENCE)
+            self._member.links.ask(backup, message, 0.0, self._copy_seconds)
         except (PeerLostError, PeerRefusedError) as error:
             log.warning("The copy of this shard is away: %s", error)
             with self.own.lock:
@@ -210,7 +211,7 @@ class Server:
         if request.values["keeper"] != self._member.identity.life.hex():
             raise RefusalError("another process had the copy")  # our predecessor, while all pushes wait for this answer
         with self._installed:  # a push may overtake the export that it belongs to
-            if not self._installed.wait_for(lambda: self._edition == wanted, PATIENCE):
+            if not self._installed.wait_for(lambda: self._edition == wanted, self._copy_seconds):
                 raise RefusalError("the copy did not arrive")
             self.shards[self._neighbour].push(Push.read(request))
         return Message("ok")
@@ -235,7 +236,7 @@ class Server:
         rank = self._member.directory.servers[self._neighbour]
         while not self._member.stop.wait(NEIGHBOUR_SECONDS):
             try:
-                answer = self._member.links.ask(rank, Message("copy"), 0.0, PATIENCE)
+                answer = self._member.links.ask(rank, Message("copy"), 0.0, self._copy_seconds)
             except (PeerLostError, PeerRefusedError):
                 continue
             if answer.name == "shard":

@@ -109,6 +109,11 @@ class Shard:
         self._snapshot: tuple[int, list[Tensor]] | None = None
         self._past: list[Tensor] = []  # parameters and buffers before the last step, where another shard may lack it
 
+    @property
+    def size(self) -> int:
+        """Bytes of it, with an optimizer of two moments."""
+        return 3 * sum(tensor.nbytes for tensor in self._flat)
+
     def push(self, push: Push) -> bool:
         """Take a gradient in; whether it was new."""
         if push.ticket.step <= self.floor or push.ticket in self.applied:
