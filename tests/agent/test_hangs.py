@@ -24,8 +24,8 @@ def quiet(steps: int = 50, after_pause: bool = False, **more: float | str) -> Qu
 
 
 LIMITS: dict[str, tuple[Quiet, str, Policy, float]] = {
-    "quick steps": (quiet(), OUTSIDE, AUTO, 2.4),
-    "... a victim speaks last": (quiet(), WAITING, AUTO, 3.0),
+    "quick steps": (quiet(), OUTSIDE, AUTO, 9.6),
+    "... a victim speaks last": (quiet(), WAITING, AUTO, 12.0),
     "... one that is stopped first": (quiet(), STOPPED, AUTO, 1.95),
     "slow steps, stopped: five of them": (quiet(median=10.0), STOPPED, AUTO, 32.5),
     "slow steps may take tenfold": (quiet(median=10.0), OUTSIDE, AUTO, 120.0),
@@ -39,12 +39,12 @@ LIMITS: dict[str, tuple[Quiet, str, Policy, float]] = {
     "slow storage in a step": (quiet(), SAVING, AUTO, GENEROUS_SECONDS),
     "compiling in a step": (quiet(), COMPILING, AUTO, GENEROUS_SECONDS),
     "peers may still save": (quiet(after_pause=True), WAITING, AUTO, GENEROUS_SECONDS),
-    "... which is no excuse for a loop": (quiet(after_pause=True), OUTSIDE, AUTO, 2.4),
+    "... which is no excuse for a loop": (quiet(after_pause=True), OUTSIDE, AUTO, 9.6),
     "peers may be away": (quiet(), WAITING, Policy(independent=True), GENEROUS_SECONDS),
     "the first step": (quiet(steps=0), OUTSIDE, AUTO, hangs.YOUNG_SECONDS),
     "the second": (quiet(steps=1), OUTSIDE, AUTO, 0.8 * hangs.YOUNG_STEP_SECONDS),
-    "nothing known of it": (quiet(), UNKNOWN, AUTO, 2.7),
-    "no median yet": (quiet(median=float("nan"), longest=float("nan")), OUTSIDE, AUTO, 2.4),
+    "nothing known of it": (quiet(), UNKNOWN, AUTO, 10.8),
+    "no median yet": (quiet(median=float("nan"), longest=float("nan")), OUTSIDE, AUTO, 9.6),
 }  # fmt: skip
 
 
@@ -54,14 +54,14 @@ def test_limits(name: str) -> None:
     assert hangs.limit(rank, activity, policy) == pytest.approx(seconds)
 
 
-def verdict(ranks: dict[int, tuple[str, int]], seconds: float = 3.0, **changes: object) -> hangs.Verdict | None:
+def verdict(ranks: dict[int, tuple[str, int]], seconds: float = 12.0, **changes: object) -> hangs.Verdict | None:
     """All ranks have been quiet for so long; each is at something, after some step."""
     all_of_them = [replace(quiet(step=step), rank=rank, **changes) for rank, (_, step) in ranks.items()]  # type: ignore[arg-type]
     activities = {rank: activity for rank, (activity, _) in ranks.items()}
     return hangs.judge(all_of_them, activities, AUTO, seconds)
 
 
-def named(ranks: dict[int, tuple[str, int]], seconds: float = 3.0) -> tuple[int, bool] | None:
+def named(ranks: dict[int, tuple[str, int]], seconds: float = 12.0) -> tuple[int, bool] | None:
     found = verdict(ranks, seconds)
     return None if found is None else (found.rank, found.waiting)
 
@@ -76,9 +76,9 @@ def test_of_all_that_wait_the_one_that_is_behind_is_named_but_as_a_victim() -> N
 
 def test_a_loop_is_named_before_its_victims_and_nobody_too_early() -> None:
     ranks = {0: (WAITING, 50), 1: (OUTSIDE, 50)}
-    assert named(ranks, 2.3) is None
-    assert named(ranks, 2.5) == (1, False)
-    assert named({0: (WAITING, 50)}, 2.9) is None
+    assert named(ranks, 9.5) is None
+    assert named(ranks, 9.7) == (1, False)
+    assert named({0: (WAITING, 50)}, 11.9) is None
 
 
 def test_a_rank_that_has_done_all_is_left_alone() -> None:
@@ -166,6 +166,19 @@ FUTURE = WAIT + '  File "/usr/lib/python3.11/concurrent/futures/_base.py", line 
 @pytest.mark.parametrize("means", ["", WAIT, FUTURE])
 def test_what_a_stack_says(file: str, means: str) -> None:
     assert stacks.activity(DUMP.format(frames=f'{means}  File "{file}", line 3 in work')) == ACTIVITIES[file]
+
+
+@pytest.mark.parametrize(
+    ("outer", "word"),
+    [
+        ("_dynamo/convert_frame.py", COMPILING),
+        ("_inductor/compile_fx.py", COMPILING),
+        ("_dynamo/eval_frame.py", OUTSIDE),
+    ],
+)
+def test_whatever_the_compiler_calls_is_compiling_and_what_it_made_is_not(outer: str, word: str) -> None:
+    frames = '  File "/torch/fx/graph.py", line 3 in work\n  File "/me/model.py", line 5 in forward\n'
+    assert stacks.activity(DUMP.format(frames=f'{frames}  File "/torch/{outer}", line 7 in run')) == word
 
 
 def test_no_stack_says_nothing() -> None:

@@ -60,6 +60,21 @@ def test_a_bandwidth_that_is_none_is_refused() -> None:
     assert "'fast' is no bandwidth; write it like 10Gbit or 100Mbit" in done.stderr
 
 
+def test_what_a_task_prints_is_not_taken_for_the_answer(tmp_path: Path) -> None:
+    noisy = "import atexit, os\nfrom trainmaster_trainer.tasks.digits import Digits\n"
+    noisy += "atexit.register(print, 'bye', end='')\nprint('.', end='')\nos.write(1, b'caf\\xe9')\n"
+    (tmp_path / "noisy.py").write_text(noisy)
+    job = (
+        (EXAMPLES / "digits" / "job.yaml")
+        .read_text()
+        .replace("trainmaster_trainer.tasks.digits:Digits", "noisy:Digits")
+    )
+    (tmp_path / "job.yaml").write_text(job)
+    done = explain(str(tmp_path / "job.yaml"))
+    assert done.returncode == 0, done.stderr
+    assert "The model has" in done.stdout
+
+
 def test_a_task_that_does_not_exist_is_named(tmp_path: Path) -> None:
     job = (EXAMPLES / "digits" / "job.yaml").read_text().replace("digits:Digits", "digits:Digit")
     (tmp_path / "job.yaml").write_text(job)

@@ -24,7 +24,7 @@ def cursor(step: int, samples: int | None = None, seed: int = 1) -> dict[str, An
         ((1, 3), [], "Line 2 is of step 3"),
         ((1, 2), [cursor(2, samples=9)], "counts 9 samples"),
         ((1, 2), [cursor(4)], "beyond the last line"),
-        ((1, 2), [cursor(1), cursor(2, seed=2)], "differ in (seed, batch size)"),
+        ((1, 2), [cursor(1), cursor(2, seed=2)], "differ in (seed, batch size, samples of the dataset)"),
     ],
 )
 def test_what_is_found(steps: tuple[int, ...], cursors: list[dict[str, Any]], words: str) -> None:

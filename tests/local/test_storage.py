@@ -25,6 +25,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
+def test_the_workdir_may_be_the_storage_too(command: Command, tmp_path: Path) -> None:
+    """One folder with two names is no two runs."""
+    job = a_job(workers=1, checkpoint={"everySteps": 10, "storage": {"path": str(tmp_path / "same")}})
+    assert command.start(job, "--workdir", str(tmp_path / "same"), "--output", "text").end() == 0, command.stderr
+
+
 def test_a_full_disk_is_named_and_the_job_ends(command: Command, small_disk: Path) -> None:
     """Neither status nor logs nor checkpoints fit; the message says so, and nothing hangs."""
     job = a_job(arguments={"width": 100_000}, workers=1, failurePolicy={"maxRestarts": 0})

@@ -198,3 +198,17 @@ class Loud(Line):
     @override
     def loss(self, outputs: Any, targets: Any) -> Tensor:
         return super().loss(outputs, targets) * self.loudness
+
+
+class Counted(Line):
+    """As many points as asked for."""
+
+    def __init__(self, samples: int) -> None:
+        super().__init__()
+        self.samples = samples
+
+    @override
+    def dataset(self) -> tuple[Tensor, Tensor]:
+        points, targets = super().dataset()
+        times = -(-self.samples // len(points))
+        return points.repeat(times, 1)[: self.samples], targets.repeat(times, 1)[: self.samples]

@@ -167,10 +167,23 @@ def test_checkpoints_that_are_not_trusted_are_not_gone_on_from(new_job: NewJob, 
     assert min(line["step"] for line in job.lines() if line["attempt"] == 2) == first
 
 
+def test_a_dataset_of_another_length_is_a_configuration_error(new_job: NewJob) -> None:
+    """Its order is another one: the next steps would take what others have taken."""
+    job = new_job("job", steps=2, task="small_tasks:Counted", arguments={"samples": 100}).run(1)
+    assert job.manifest(2)["cursor"]["dataset"] == 100
+    running = job.but(steps=4, arguments={"samples": 90}).start(1, attempt=2)
+    assert running.wait() == [78]
+    assert (
+        "its dataset() has 90 samples now, and this job's checkpoint of step 2 was reached with 100" in running.output()
+    )
+    job.but(steps=4).run(1, attempt=2)
+
+
 def test_another_job_is_found_by_its_name_beside_ours(new_job: NewJob) -> None:
     older = new_job("yesterday-20261120-080000", steps=4).run(1)
     newer = new_job("yesterday-20261120-090000", steps=2).run(2)
-    new_job("yesterday-evening-20261120-200000", steps=6).run(1)  # another job, whose name begins alike
+    for name in ("yesterday-evening-20261120-200000", "yesterday-2-20261120-200000"):
+        new_job(name, steps=6).run(1)  # another job, whose name begins alike
     assert older.manifest(4)["step"] == 4
     today = new_job("today-20261121-080000", steps=6, resume_job="yesterday").run(1)
     assert "Resuming from step 2 " in (today.folder / "output-1-0").read_text()

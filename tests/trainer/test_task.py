@@ -127,6 +127,27 @@ def test_a_learning_rate_factor_that_is_no_number_is_refused(factor: object) -> 
         rates.set(0.25)
 
 
+class Adafactor(torch.optim.SGD):
+    """Finds its rate by itself."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, lr=0.1)
+        self.param_groups[0]["lr"] = None
+
+
+def test_an_optimizer_that_finds_its_own_rate_is_left_alone_unless_a_factor_wants_it() -> None:
+    class Scheduled(Digits):
+        @override
+        def learning_rate_factor(self, fraction: float) -> float:
+            return 1 - fraction
+
+    optimizer = Adafactor(Digits().model().parameters())
+    Rates(Digits(), optimizer).set(0.5)
+    assert optimizer.param_groups[0]["lr"] is None
+    with pytest.raises(ConfigurationError, match="the lr of Adafactor is None, and Scheduled has a learning_rate_fact"):
+        Rates(Scheduled(), optimizer)
+
+
 def test_evaluation_leaves_each_module_in_its_own_mode() -> None:
     model = nn.Sequential(nn.Dropout(), nn.BatchNorm1d(2).eval())
     figures_of(answering(figures={}), model)

@@ -5,6 +5,9 @@ Used by every strategy, where it takes its optimizer's step.
 
 from __future__ import annotations
 
+from typing import Any
+
+from torch import Tensor
 from torch.optim import Optimizer
 
 from trainmaster_trainer.errors import ConfigurationError
@@ -16,7 +19,7 @@ class Rates:
 
     def __init__(self, task: Task, optimizer: Optimizer) -> None:
         self._task, self._optimizer = task, optimizer
-        self._whole = [group["lr"] for group in optimizer.param_groups]
+        self._whole = [self._rate(group.get("lr")) for group in optimizer.param_groups]
 
     def set(self, fraction_done: float) -> None:
         """Those for the moment when this fraction of all steps is done.
@@ -26,7 +29,20 @@ class Rates:
         """
         factor = self._factor(fraction_done)
         for group, rate in zip(self._optimizer.param_groups, self._whole, strict=True):
-            group["lr"] = rate * factor
+            if rate is not None:
+                group["lr"] = rate * factor
+
+    def _rate(self, rate: Any) -> Any:
+        """Of one group. An optimizer may find its own, as long as nobody wants it multiplied."""
+        if isinstance(rate, (int, float, Tensor)):
+            return rate
+        if type(self._task).learning_rate_factor is Task.learning_rate_factor:
+            return None
+        raise ConfigurationError(
+            f"spec.training.task: the lr of {type(self._optimizer).__name__} is {rate!r:.50}, and "
+            f"{type(self._task).__name__} has a learning_rate_factor to multiply it by. Give the optimizer a number as "
+            "lr, or take learning_rate_factor out."
+        )
 
     def _factor(self, fraction_done: float) -> float:
         factor: object = self._task.learning_rate_factor(fraction_done)

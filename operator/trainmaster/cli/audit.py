@@ -45,13 +45,13 @@ def faults(lines: list[dict[str, Any]], cursors: Iterable[dict[str, Any]], first
     last = lines[-1]["step"] if lines else 0
     orders = set()
     for cursor in cursors:
-        orders.add((cursor["seed"], cursor["global_batch_size"]))
+        orders.add((cursor["seed"], cursor["global_batch_size"], cursor.get("dataset", 0)))
         if cursor["samples"] != cursor["step"] * cursor["global_batch_size"]:
             found.append(f"The checkpoint of step {cursor['step']} counts {cursor['samples']} samples.")
         if cursor["step"] > last:
             found.append(f"The checkpoint of step {cursor['step']} is beyond the last line, that of step {last}.")
     if len(orders) > 1:
-        found.append(f"The checkpoints differ in (seed, batch size): {sorted(orders)}.")
+        found.append(f"The checkpoints differ in (seed, batch size, samples of the dataset): {sorted(orders)}.")
     return found
 
 

@@ -5,6 +5,7 @@ own before this one has even read the YAML.
 """
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -16,6 +17,9 @@ EPILOG = "Exit codes: 0 good, 1 the job failed, 2 not a valid job or command lin
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse, and hand over to the command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a task prints what this terminal may have no letters for
     parser = _parser()
     options = parser.parse_args(arguments)
     command: Callable[[argparse.Namespace], int] = options.command

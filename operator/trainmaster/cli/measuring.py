@@ -7,11 +7,13 @@ import dataclasses
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.core.environment import training_plan
 from trainmaster.local.processes import inherited_environment
+from trainmaster.local.variables import plain_variables
 from trainmaster.wire import codec, names
 from trainmaster.wire.measured import Measured
 
@@ -32,14 +34,23 @@ def measure(job: TrainingJob, folder: Path, machine: bool) -> Measured:
     command = [sys.executable, "-P", "-m", "trainmaster_trainer.measure", *(["--machine"] if machine else [])]
     environment = {
         **inherited_environment(folder, Path.cwd()),
-        **{variable.name: variable.value or "" for variable in job.spec.workers.env},
+        **plain_variables(job.spec.workers.env),
         names.ENV_TRAINING: codec.encode(plan).decode(),
         names.ENV_CHECKPOINTS: os.devnull,
     }
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    with tempfile.TemporaryFile() as answer:  # what a task prints is its own affair
+        try:
+            done = subprocess.run(
+                [*command, "--answer", str(answer.fileno())],
+                env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False, pass_fds=[answer.fileno()],
+            )  # fmt: skip
+        except OSError as error:
+            raise MeasureError(f"the trainer could not be started: {error.strerror}.") from None
+        answer.seek(0)
+        found = answer.read()
     if done.returncode != 0:
-        raise MeasureError(_reason(done.stderr))
-    return codec.decode(Measured, done.stdout.strip().splitlines()[-1])
+        raise MeasureError(_reason(done.stderr.decode(errors="replace")))
+    return codec.decode(Measured, found)
 
 
 def _reason(errors: str) -> str:

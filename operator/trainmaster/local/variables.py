@@ -5,10 +5,12 @@ Used by platform.py.
 
 import dataclasses
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainmaster.api.job import TrainingJob
+from trainmaster.api.pods import EnvVar
 from trainmaster.core import actions, environment
 from trainmaster.local.devices import device_environment
 from trainmaster.local.faults import Armed
@@ -33,6 +35,11 @@ class Site:
     armed: Armed = field(default_factory=Armed)
 
 
+def plain_variables(env: Iterable[EnvVar]) -> dict[str, str]:
+    """Those with a value. There are no Secrets and ConfigMaps here: `valueFrom` is what the shell has, if anything."""
+    return {variable.name: variable.value or "" for variable in env if variable.value_from is None}
+
+
 def agent_variables(
     job: TrainingJob, wish: actions.CreateReplica, uid: str, scratch: Path, site: Site
 ) -> dict[str, str]:
@@ -44,7 +51,7 @@ def agent_variables(
     return {
         **inherited_environment(site.folder, Path.cwd()),
         **device_environment(spec, wish.index, job.spec.spares),
-        **{variable.name: variable.value or "" for variable in spec.env},
+        **plain_variables(spec.env),
         **environment.agent_environment(job, wish.role, wish.index, wish.incarnation),
         names.ENV_TRAINING: codec.encode(plan).decode(),
         names.ENV_POD_UID: uid,

@@ -55,7 +55,7 @@ class Workdir:
         self._folders: dict[str, tuple[Path, ...]] = {
             f"--workdir {shown}": (self.path, self.logs, self.path / "checkpoints")
         }
-        if checkpoints:
+        if checkpoints and checkpoints.resolve() not in {one.resolve() for one in self._folders[f"--workdir {shown}"]}:
             self._folders[f"spec.checkpoint.storage.path: {checkpoints}"] = (checkpoints,)
         self._locks = ExitStack()
 

@@ -21,7 +21,8 @@ from trainmaster.wire.progress import ProgressPage
 
 from trainmaster_trainer.agent import stacks
 
-SHORTEST_SECONDS = 3.0
+SHORTEST_SECONDS = 3.0  # for a rank that is stopped, which is proof
+QUIET_SECONDS = 12.0  # for one that is merely quiet: a step may hold the user's own validation or logging
 MEDIAN_STEPS = 5.0  # for a rank that is stopped
 JITTER_STEPS = 15.0  # a step may take ten times as long as the others, times the smallest share below
 LONGEST_STEPS = 2.0  # and twice as long as any of late
@@ -107,7 +108,7 @@ def limit(quiet: Quiet, activity: str, policy: Policy) -> float:
 
 def _learned(quiet: Quiet, median: float) -> float:
     longest = quiet.page.longest_seconds if math.isfinite(quiet.page.longest_seconds) else 0.0
-    least = SHORTEST_SECONDS if quiet.steps >= YOUNG_STEPS else YOUNG_STEP_SECONDS
+    least = QUIET_SECONDS if quiet.steps >= YOUNG_STEPS else YOUNG_STEP_SECONDS
     return max(least, JITTER_STEPS * median, LONGEST_STEPS * longest)
 
 

@@ -135,7 +135,7 @@ class Output:
 
     def _say(self, text: str) -> None:
         start = "" if self._last_byte == b"\n" else "\n"
-        self._write(self._stderr, f"{start}trainmaster agent: {text}\n".encode())
+        self._write(self._stderr, f"{start}trainmaster agent: {text}\n".encode(errors="replace"))
 
     def _write(self, target: int, data: bytes) -> None:
         if self._lost_lines and self._writable(target, 0):

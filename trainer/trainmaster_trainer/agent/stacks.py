@@ -41,6 +41,9 @@ _TABLE = (
     ("/triton/", COMPILING),
     ("<frozen importlib", COMPILING),
 )
+# Whatever the compiler calls (torch.fx, sympy, the model itself) is compiling too. What merely runs compiled code
+# has other frames.
+_COMPILERS = ("/torch/_dynamo/convert_frame.py", "/torch/_inductor/compile_fx.py")
 # How something is waited for, not what.
 _MEANS = (
     "/threading.py",
@@ -135,7 +138,10 @@ def main_thread(dump: str) -> List[Tuple[str, int, str]]:
 
 def activity(dump: str) -> str:
     """What the rank is at: one of the words above."""
-    for file, _, _ in main_thread(dump):
+    frames = main_thread(dump)
+    if any(file.endswith(_COMPILERS) for file, _, _ in frames):
+        return COMPILING
+    for file, _, _ in frames:
         if not file.endswith(_MEANS):
             return next((word for part, word in _TABLE if part in file), OUTSIDE)
     return UNKNOWN

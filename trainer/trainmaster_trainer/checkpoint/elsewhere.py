@@ -70,7 +70,7 @@ def _nothing(job: str, place: str) -> ConfigurationError:
 def _beside(own: Path, job: str) -> list[Path]:
     """Folders of runs of `job`: not those of another job whose name only begins like it."""
     if own.name == _LOCAL:
-        folders = [folder / _LOCAL for folder in _named(own.parent.parent, job, r"(-[0-9T-]+)?")]
+        folders = [folder / _LOCAL for folder in _named(own.parent.parent, job, r"(-\d{8}-\d{6}(-\d+)?)?")]
         return [folder for folder in folders if folder.is_dir()]
     return _named(own.parent, job, _UID)
 

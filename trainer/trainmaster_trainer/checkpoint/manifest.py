@@ -25,7 +25,7 @@ from trainmaster_trainer.checkpoint.shard import CorruptCheckpointError, ShardRe
 from trainmaster_trainer.checkpoint.state import MODEL, Shapes
 from trainmaster_trainer.errors import ConfigurationError
 
-FORMAT = 2
+FORMAT = 3
 MAX_MANIFEST = 1 << 30  # bytes: four million pieces of tensors, and no bomb
 _SHARD_FILE = re.compile(r"shard-\d{5}-of-\d{5}\.safetensors")
 
@@ -38,6 +38,7 @@ class Cursor:
     samples: int  # consumed since the first step
     global_batch_size: int
     seed: int
+    dataset: int = 0  # its samples; 0: who saved does not know
 
 
 @dataclass(frozen=True)
@@ -85,12 +86,18 @@ def whole(pieces: Iterable[TensorRecord]) -> tuple[str, tuple[int, ...]]:
     return records[0].dtype, tuple(max(end) for end in ends)
 
 
-def check_same_order(cursor: Cursor, plan: TrainingPlan) -> None:
-    """Refuse to go on where samples would be left out or come twice: a step's samples follow from batch size and seed.
+def check_same_order(cursor: Cursor, plan: TrainingPlan, dataset: int) -> None:
+    """Refuse to go on where samples would be left out or come twice: a step's samples follow from these three.
 
     Raises:
         ConfigurationError: names the field that has changed.
     """
+    if cursor.dataset and dataset and cursor.dataset != dataset:
+        raise ConfigurationError(
+            f"spec.training.task: its dataset() has {dataset} samples now, and this job's checkpoint of step "
+            f"{cursor.step} was reached with {cursor.dataset}; the next steps would leave samples out or repeat some. "
+            "Give it the same again, or begin another job with spec.checkpoint.resumeFrom."
+        )
     for name, then, now in (
         ("globalBatchSize", cursor.global_batch_size, plan.global_batch_size),
         ("seed", cursor.seed, plan.seed),

@@ -54,8 +54,10 @@ class Resumed:
     pending_attempt: int = 0  # whose they are
 
 
-def resume(settings: Settings, group: Group, strategy: Strategy) -> Resumed:
+def resume(settings: Settings, group: Group, strategy: Strategy, dataset: int = 0) -> Resumed:
     """Bring strategy and random numbers to where the training stood, and write down from where this attempt goes on.
+
+    `dataset`: how many samples it has; 0 where that is not known.
 
     Raises:
         ConfigurationError: the checkpoint is another model's, or `resumeFrom` has none.
@@ -72,7 +74,7 @@ def resume(settings: Settings, group: Group, strategy: Strategy) -> Resumed:
             take_lines(remote, settings, known, durable)
         resumed = _from_memory(recalled, durable, settings, group, strategy)
     else:
-        step = _from_checkpoint(expected, settings, group, strategy, known)
+        step = _from_checkpoint(settings, group, strategy, known, dataset)
         resumed = Resumed(step, step)
     if group.is_first or (not settings.plan.checkpoint_shared and group.local_rank == 0):
         lineage.write(
@@ -110,9 +112,9 @@ def _from_memory(recalled: Recalled, durable: int, settings: Settings, group: Gr
     return Resumed(recalled.step, durable, recalled.pending, recalled.attempt)
 
 
-def _from_checkpoint(expected: Shapes, settings: Settings, group: Group, strategy: Strategy, known: Lineage) -> int:
+def _from_checkpoint(settings: Settings, group: Group, strategy: Strategy, known: Lineage, dataset: int) -> int:
     """Go on from a verified checkpoint; the step, 0 for the beginning."""
-    plan = settings.plan
+    plan, expected = settings.plan, strategy.state().model_shapes()
     remote = open_remote(settings)
     if remote:
         loaded = find_remote(remote, settings, group, expected, known)
@@ -123,7 +125,7 @@ def _from_checkpoint(expected: Shapes, settings: Settings, group: Group, strateg
         if loaded is None and settings.resume_before is not None:
             loaded = find(settings.checkpoints, group, expected, None, trusted)  # none is older: better this one
     if loaded is not None:
-        check_same_order(loaded.manifest.cursor, plan)
+        check_same_order(loaded.manifest.cursor, plan, dataset)
     elif plan.resume_from or plan.resume_job:
         loaded = _find_elsewhere(settings, group, expected)
     step = loaded.manifest.step if loaded else 0

@@ -56,8 +56,9 @@ class SaveFailedError(Exception):
 class Saver:
     """Writes this rank's part of every checkpoint."""
 
-    def __init__(self, settings: Settings, group: Group) -> None:
+    def __init__(self, settings: Settings, group: Group, dataset: int = 0) -> None:
         self._settings = settings
+        self._dataset = dataset  # how many samples it has; 0: not known here
         self._plan = settings.plan
         self._folder = settings.checkpoints
         self._rank = group.rank
@@ -152,6 +153,10 @@ class Saver:
             yield
         except NonFiniteLossError:
             self.wait(needed=False)
+            raise
+        except Exception:
+            if self._writers.count == 1:  # and no peer is killed meanwhile because of it
+                self.wait(needed=False)
             raise
 
     def _generators(self) -> dict[str, Tensor]:
@@ -292,7 +297,7 @@ class Saver:
             attempt=self._settings.attempt,
             world_size=self._world_size,
             strategy=plan.strategy,
-            cursor=Cursor(step, step * plan.global_batch_size, plan.global_batch_size, plan.seed),
+            cursor=Cursor(step, step * plan.global_batch_size, plan.global_batch_size, plan.seed, self._dataset),
             time=time.time(),
             model_sha256=model_sha256(tensors),
             shards=shards,

@@ -1,4 +1,4 @@
-"""The command: prints one JSON object; exit 78 and a sentence on stderr where the task cannot be used."""
+"""The command: writes one JSON object; exit 78 and a sentence on stderr where the task cannot be used."""
 
 from __future__ import annotations
 
@@ -23,12 +23,15 @@ def main() -> int:
     """Measure as asked."""
     parser = argparse.ArgumentParser(prog="python -m trainmaster_trainer.measure")
     parser.add_argument("--machine", action="store_true", help="run a few steps and exchanges as well")
+    parser.add_argument("--answer", type=int, default=1, help="descriptor to write to; the task does not print there")
     options = parser.parse_args()
     try:
-        sys.stdout.write(codec.encode(_measure(Settings.read(os.environ), options.machine)).decode() + "\n")
+        found = codec.encode(_measure(Settings.read(os.environ), options.machine))
     except ConfigurationError as error:
         sys.stderr.write(f"{error}\n")
         return names.EXIT_BAD_CONFIGURATION
+    with os.fdopen(options.answer, "wb", closefd=False) as answer:
+        answer.write(found + b"\n")
     return 0
 
 

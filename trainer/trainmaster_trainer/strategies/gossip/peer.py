@@ -77,6 +77,11 @@ class Peer:
         self._answers = {"meet": self._meet, "thanks": self._thanks, "whole": self._whole, "closing": self._closing}
 
     @property
+    def dataset(self) -> int:
+        """How many samples it has."""
+        return self._batches.count
+
+    @property
     def workers(self) -> list[int]:
         """All workers of the roster."""
         return self.member.directory.workers

@@ -55,9 +55,11 @@ class Scribe:
     def resume(self) -> None:
         """Go on from the newest checkpoint, if there is one."""
         if self._writes:
-            self._saver = Saver(self._settings, self._peer.member.alone())
+            self._saver = Saver(self._settings, self._peer.member.alone(), self._peer.dataset)
             self._saver.prepare()
-            self._saved = resume(self._settings, self._peer.member.alone(), _Resumable(self._peer)).step
+            self._saved = resume(
+                self._settings, self._peer.member.alone(), _Resumable(self._peer), self._peer.dataset
+            ).step
         else:
             self._saved = self._read()
         if self._saved and not self._peer.census.entries:  # another strategy wrote it
@@ -84,7 +86,7 @@ class Scribe:
     def _take_office(self) -> None:
         if self._writes and self._journal is None:
             if self._saver is None:
-                self._saver = Saver(self._settings, self._peer.member.alone())
+                self._saver = Saver(self._settings, self._peer.member.alone(), self._peer.dataset)
                 self._saver.prepare()
             self._journal = Journal(self._settings, self._peer.member.progress, self._step, self._saved)
 
