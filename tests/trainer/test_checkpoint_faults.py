@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import torch
 from trainmaster_trainer.checkpoint.load import newest, read
+from trainmaster_trainer.checkpoint.manifest import FORMAT
 from trainmaster_trainer.checkpoint.shard import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.state import check_same_model
 from trainmaster_trainer.errors import ConfigurationError
@@ -145,7 +146,10 @@ ACCIDENTS: dict[str, tuple[Harm, str]] = {
         lambda p: shutil.copy(p.parent / "step-00000004" / "manifest.json", p / "manifest.json"),
         "manifest.json is of step 4 in the folder of step 6",
     ),
-    "newer format": (lambda p: rewrite_manifest(p, lambda m: m.update(format=3)), "has format 3; this version reads 2"),
+    "newer format": (
+        lambda p: rewrite_manifest(p, lambda m: m.update(format=FORMAT + 1)),
+        f"has format {FORMAT + 1}; this version reads {FORMAT}",
+    ),
     "a file instead": (become_a_file, "step-00000006 is not a folder"),
 }
 
