@@ -83,7 +83,8 @@ def main() -> None:
     for index in range(TRAINERS):
         if os.fork() == 0:
             speed = trainer(model, shared, index, steps)
-            print(speed if index == 0 else "", flush=True)
+            if index == 0:
+                print(speed, flush=True)
             os._exit(0)
     serve(shared, steps)
     for _ in range(TRAINERS):

@@ -38,9 +38,9 @@ def end_of_lines(folder: Path, step: int, trusted: int = 0) -> End:
         os.close(descriptor)
 
 
-def text_up_to(folder: Path, step: int) -> bytes:
+def text_up_to(folder: Path, step: int, trusted: int = 0) -> bytes:
     """The lines of steps up to `step`."""
-    end = end_of_lines(folder, step)
+    end = end_of_lines(folder, step, trusted)
     return (folder / METRICS).read_bytes()[: end.bytes] if end.bytes else b""
 
 

@@ -100,7 +100,7 @@ def spread(folder: Path, step: int, source: int, group: Group, *, trusted: int =
     found = group.gather(last)
     if min(found) >= found[source]:
         return
-    text = group.broadcast(text_up_to(folder, step).decode() if group.rank == source else "", source)
+    text = group.broadcast(text_up_to(folder, step, trusted).decode() if group.rank == source else "", source)
     if group.local_rank == 0 and last < found[source]:
         write_file(folder / METRICS, text.encode())
 

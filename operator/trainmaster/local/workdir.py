@@ -52,10 +52,9 @@ class Workdir:
         self.logs = self.path / "logs"
         self.checkpoints = checkpoints or self.path / "checkpoints"
         self.status_file = self.path / "status.json"
-        self._folders: dict[str, tuple[Path, ...]] = {
-            f"--workdir {shown}": (self.path, self.logs, self.path / "checkpoints")
-        }
-        if checkpoints and checkpoints.resolve() not in {one.resolve() for one in self._folders[f"--workdir {shown}"]}:
+        own = (self.path, self.logs, self.path / "checkpoints")
+        self._folders: dict[str, tuple[Path, ...]] = {f"--workdir {shown}": own}
+        if checkpoints and checkpoints.resolve() not in map(Path.resolve, own):
             self._folders[f"spec.checkpoint.storage.path: {checkpoints}"] = (checkpoints,)
         self._locks = ExitStack()
 

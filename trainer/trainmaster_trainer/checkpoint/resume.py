@@ -74,7 +74,7 @@ def resume(settings: Settings, group: Group, strategy: Strategy, dataset: int = 
             take_lines(remote, settings, known, durable)
         resumed = _from_memory(recalled, durable, settings, group, strategy)
     else:
-        step = _from_checkpoint(settings, group, strategy, known, dataset)
+        step = _from_checkpoint(expected, settings, group, strategy, known, dataset=dataset)
         resumed = Resumed(step, step)
     if group.is_first or (not settings.plan.checkpoint_shared and group.local_rank == 0):
         lineage.write(
@@ -112,9 +112,11 @@ def _from_memory(recalled: Recalled, durable: int, settings: Settings, group: Gr
     return Resumed(recalled.step, durable, recalled.pending, recalled.attempt)
 
 
-def _from_checkpoint(settings: Settings, group: Group, strategy: Strategy, known: Lineage, dataset: int) -> int:
+def _from_checkpoint(
+    expected: Shapes, settings: Settings, group: Group, strategy: Strategy, known: Lineage, *, dataset: int
+) -> int:
     """Go on from a verified checkpoint; the step, 0 for the beginning."""
-    plan, expected = settings.plan, strategy.state().model_shapes()
+    plan = settings.plan
     remote = open_remote(settings)
     if remote:
         loaded = find_remote(remote, settings, group, expected, known)

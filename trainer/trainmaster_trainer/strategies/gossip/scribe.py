@@ -55,8 +55,7 @@ class Scribe:
     def resume(self) -> None:
         """Go on from the newest checkpoint, if there is one."""
         if self._writes:
-            self._saver = Saver(self._settings, self._peer.member.alone(), self._peer.dataset)
-            self._saver.prepare()
+            self._saver = self._open_saver()
             self._saved = resume(
                 self._settings, self._peer.member.alone(), _Resumable(self._peer), self._peer.dataset
             ).step
@@ -83,11 +82,15 @@ class Scribe:
         self._peer.member.progress.start(self._step, self._saved)
         self._take_office()
 
+    def _open_saver(self) -> Saver:
+        saver = Saver(self._settings, self._peer.member.alone(), self._peer.dataset)
+        saver.prepare()
+        return saver
+
     def _take_office(self) -> None:
         if self._writes and self._journal is None:
             if self._saver is None:
-                self._saver = Saver(self._settings, self._peer.member.alone(), self._peer.dataset)
-                self._saver.prepare()
+                self._saver = self._open_saver()
             self._journal = Journal(self._settings, self._peer.member.progress, self._step, self._saved)
 
     def tell(self) -> None:
