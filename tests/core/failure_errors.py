@@ -265,6 +265,7 @@ ERRORS: list[tuple[str, str, Label]] = [
     ("EndedEarly", "exit code 0 before its training was over", BUG),
     ("EndpointConnectionError", 'Could not connect to the endpoint URL: "https://s3.example.com/bucket"', WEATHER),
     ("ConnectTimeoutError", "Connect timeout on endpoint URL", WEATHER),
+    ("StorageError", "s3://b/job: EndpointConnectionError: Could not connect to the endpoint URL", WEATHER),
     ("ReadTimeoutError", "Read timed out.", WEATHER),
     ("HTTPError", "503 Server Error: Service Unavailable for url: https://data.example.com/shard-7.tar", WEATHER),
     ("HTTPError", "404 Client Error: Not Found for url: https://data.example.com/shard-7.tar", BUG),

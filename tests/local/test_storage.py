@@ -136,3 +136,20 @@ def test_a_corrupted_checkpoint_after_a_fault_too(command: Command) -> None:
     assert command.end() == 0
     log = (command.workdir / "logs" / "small-worker-0-0.log").read_text()
     assert "Resuming from step 10" in log
+
+
+def test_where_all_checkpoints_are_bad_nothing_begins_anew(command: Command) -> None:
+    """What is there is left as it is: whoever can mend it must find it."""
+    assert command.start(a_job(steps=20, workers=1)).end() == 0
+    shards = sorted((command.workdir / "checkpoints").glob("step-*/*.safetensors"))
+    good = [shard.read_bytes() for shard in shards]
+    for shard in shards:
+        shard.write_bytes(b"")
+    assert command.start(a_job(steps=30, workers=1), "--output", "text").end() == 1
+    assert command.status["reason"] == "CorruptCheckpoint"
+    assert "2 are bad, the newest is step-00000020 (" in command.status["message"]
+    assert "take them away to begin at step 0" in command.text
+    for shard, content in zip(shards, good, strict=True):
+        shard.write_bytes(content)
+    assert command.start(a_job(steps=30, workers=1), "--output", "text").end() == 0
+    assert "Resuming from step 20" in command.text

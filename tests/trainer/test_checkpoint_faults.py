@@ -262,3 +262,21 @@ def test_another_model_is_no_bad_checkpoint(
 def test_the_first_difference_may_be_a_tensor_too_many() -> None:
     with pytest.raises(ConfigurationError, match=r"b is float32\[1\] in the checkpoint and absent in the task"):
         check_same_model({"model/b": ("float32", (1,))}, {}, "it")
+
+
+@pytest.mark.parametrize("ranks_per_pod", [1, 2])
+def test_a_job_does_not_begin_anew_over_bad_checkpoints(forker: Forker, tmp_path: Path, ranks_per_pod: int) -> None:
+    """Its new ones would push out what a storage that comes back could still give."""
+    job = make_job(forker, tmp_path / "job").run(2, ranks_per_pod=ranks_per_pod)
+    saved = sorted(job.folder.rglob("manifest.json"))
+    kept = [path.read_bytes() for path in saved]
+    for path in saved:
+        path.write_bytes(b"")
+    running = job.start(2, attempt=2, ranks_per_pod=ranks_per_pod)
+    assert running.wait() == [1, 1]
+    assert "can be used: 3 are bad, the newest is step-00000006 (" in running.output()
+    assert "Restore them, or take them away to begin at step 0." in running.output()
+    for path, content in zip(saved, kept, strict=True):
+        path.write_bytes(content)
+    job.but(steps=8).run(2, attempt=3, ranks_per_pod=ranks_per_pod)
+    assert [line["attempt"] for line in job.lines() if "loss" in line] == [1, 1, 1, 1, 1, 1, 3, 3]

@@ -183,11 +183,12 @@ CLASSES = (
     ),
     FailureClass(
         CORRUPT_CHECKPOINT,
-        "no checkpoint could be read as it was written (CorruptCheckpointError)",
-        "A storage that lies once may tell the truth the next time; bad ones are passed over by the trainer itself.",
+        "there are checkpoints, and none could be read as it was written (CorruptCheckpointError)",
+        "A storage that lies once may tell the truth the next time. Where one is good, bad ones are passed over by the "
+        "trainer itself; it never begins anew over them.",
         limit=2,
         pauses=(0, 10),
-        cure="Restore spec.checkpoint.storage, or start anew in another folder.",
+        cure="Restore spec.checkpoint.storage, or take the bad checkpoints away to begin at step 0.",
     ),
     FailureClass(
         DEVICE_FAULT,

@@ -60,7 +60,7 @@ SIGNATURES = (
     # Storage.
     Signature(
         classes.OUT_OF_STORAGE,
-        f"{_SYSTEM}|{_TORCH}|SafetensorError|ClientError|S3Error",
+        f"{_SYSTEM}|{_TORCH}|SafetensorError|ClientError|S3Error|StorageError",
         r"No space left on device|\[Errno 28\]|Disk quota exceeded|\[Errno 122\]|PytorchStreamWriter failed writing"
         r"|QuotaExceeded|XMinioStorageFull",
     ),
@@ -98,7 +98,7 @@ SIGNATURES = (
     ),
     Signature(classes.PEER_LOST, "DistNetworkError|DistBackendError|DistStoreError"),
     # Everything around us.
-    Signature(classes.INFRASTRUCTURE, "StartFailed"),
+    Signature(classes.INFRASTRUCTURE, "StartFailed|StorageError"),  # the trainer's: an object store is away
     Signature(classes.INFRASTRUCTURE, f"{_CLIENTS}|EndpointConnectionError|IncompleteRead|RemoteDisconnected"),
     Signature(
         classes.INFRASTRUCTURE,

@@ -19,9 +19,10 @@ from trainmaster_trainer.checkpoint import layout
 from trainmaster_trainer.checkpoint import lineage as lineages
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.load import Loaded, read
-from trainmaster_trainer.checkpoint.remote import Remote, Saved
+from trainmaster_trainer.checkpoint.remote import Remote, Saved, StorageError
 from trainmaster_trainer.checkpoint.shard import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.state import Shapes
+from trainmaster_trainer.checkpoint.unusable import none_is_good
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.lines import METRICS, end_of_lines, text_up_to
@@ -32,16 +33,22 @@ Seen = TypeVar("Seen")
 
 
 def find_remote(remote: Remote, settings: Settings, group: Group, expected: Shapes, lineage: Lineage) -> Loaded | None:
-    """The newest good checkpoint that lies on the way of the training, or None.
+    """The newest good checkpoint that lies on the way of the training; None where there is none at all.
 
     Raises:
         ConfigurationError: it is good, but another model's.
+        CorruptCheckpointError: there are some, and all are bad.
+        StorageError: none of them could be fetched.
     """
     here = [one for one in remote.saved() if lineage.holds(one.attempt, one.step)] if group.is_first else []
     before = settings.resume_before
     if before is not None:
         here.sort(key=lambda one: one.step >= before)  # the doubtful ones last
-    return _first_good(remote, here, settings, group, expected, own=True)
+    loaded = _first_good(remote, here, settings, group, expected, own=True)
+    names = group.broadcast([one.name for one in here])
+    if loaded is None and names:
+        raise CorruptCheckpointError(none_is_good(names, settings.plan.checkpoint_url or ""))
+    return loaded
 
 
 def find_foreign(remote: Remote, settings: Settings, group: Group, expected: Shapes) -> Loaded | None:
@@ -49,6 +56,7 @@ def find_foreign(remote: Remote, settings: Settings, group: Group, expected: Sha
 
     Raises:
         ConfigurationError: it is good, but another model's.
+        StorageError: none of them could be fetched.
     """
     return find_while_it_changes(
         lambda: _foreign(remote, settings) if group.is_first else [],
@@ -82,17 +90,21 @@ def _first_good(
     remote: Remote, here: list[Saved], settings: Settings, group: Group, expected: Shapes, *, own: bool
 ) -> Loaded | None:
     """The first of those that rank 0 names which all ranks find good."""
+    away = ""
     for row in group.broadcast([dataclasses.astuple(one) for one in here]):
-        loaded = _fetch(remote, Saved(*row), settings, group, expected, own=own)
+        loaded, unfetched = _fetch(remote, Saved(*row), settings, group, expected, own=own)
         if loaded is not None:
             return loaded
+        away = away or unfetched
+    if away:
+        raise StorageError(away)  # which passes, unlike a bad checkpoint
     return None
 
 
 def _fetch(
     remote: Remote, saved: Saved, settings: Settings, group: Group, expected: Shapes, *, own: bool
-) -> Loaded | None:
-    """One checkpoint, if all ranks find it good."""
+) -> tuple[Loaded | None, str]:
+    """One checkpoint, if all ranks find it good; and why it could not be fetched."""
     folder = settings.checkpoints / f"{layout.FETCHED}{settings.run_key}-{group.rank - group.local_rank}"
     problem = _download(remote, saved, folder) if group.local_rank == 0 else ""
     found = "; ".join(text for text in group.gather(problem) if text)
@@ -105,7 +117,7 @@ def _fetch(
             _take_metrics(layout.step_folder(folder, saved.step), settings.checkpoints, saved.step)
         if bad and group.is_first:
             log.warning("%s cannot be used, trying the one before. %s", saved.name, found)
-        return None if bad else loaded
+        return None if bad else loaded, found
     finally:
         if group.local_rank == 0:
             shutil.rmtree(folder, ignore_errors=True)

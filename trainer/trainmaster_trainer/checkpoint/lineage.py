@@ -65,14 +65,18 @@ class Lineage:
 
 
 def read(folder: Path, job: str | None, remote: Objects | None = None) -> Lineage:
-    """What a folder, or the object store, knows of a job (None: of whichever); nothing where it cannot be read."""
+    """What a folder, or the object store, knows of a job (None: of whichever); nothing where it is rubbish.
+
+    Raises:
+        OSError: it cannot be read now. Branches that were given up must not count for that.
+    """
     try:
         text = remote.get(_FILE) if remote else (folder / _FILE).read_bytes()
         written = json.loads(text or b"")
         if job is not None and written["job"] != job:
             return Lineage()
         return Lineage({int(attempt): int(step) for attempt, step in written["resumed"].items()})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
         return Lineage()
 
 

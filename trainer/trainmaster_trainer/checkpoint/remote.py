@@ -29,6 +29,10 @@ _PATIENCE = {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts
 _CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "InvalidAccessKeyId")
 
 
+class StorageError(OSError):
+    """The object store does not answer, or not now. The operator's table of signatures knows this name."""
+
+
 @dataclass(frozen=True, order=True)
 class Saved:
     """A committed checkpoint: the newest is the largest."""
@@ -44,6 +48,7 @@ class Remote:
 
     Raises:
         ConfigurationError: nobody could ever write there.
+        OSError: the store does not answer now; a StorageError where its client has no better one.
     """
 
     def __init__(self, url: str, endpoint: str | None, field: str = FIELD) -> None:
@@ -135,7 +140,7 @@ class Remote:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """What will never mend itself is a configuration error, all else an OSError: the client has many kinds."""
+        """What will never mend itself is a configuration error, all else passes: the client has many kinds."""
         try:
             yield
         except ImportError as error:
@@ -160,7 +165,7 @@ class Remote:
                 raise ConfigurationError(f"{self._field}: {error}. {cure}") from None
             if isinstance(error, ValueError):
                 raise ConfigurationError(f"{self._url_field}: {self._url}: {error}.") from None
-            raise OSError(f"{self._url}: {type(error).__name__}: {error}") from None
+            raise StorageError(f"{self._url}: {type(error).__name__}: {error}") from None
 
 
 def open_remote(settings: Settings) -> Remote | None:

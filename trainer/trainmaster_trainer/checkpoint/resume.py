@@ -36,6 +36,7 @@ from trainmaster_trainer.checkpoint.recall import Recalled, recall
 from trainmaster_trainer.checkpoint.remote import Remote, open_remote
 from trainmaster_trainer.checkpoint.shard import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.state import Shapes
+from trainmaster_trainer.checkpoint.unusable import check_empty
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
@@ -61,6 +62,8 @@ def resume(settings: Settings, group: Group, strategy: Strategy, dataset: int = 
 
     Raises:
         ConfigurationError: the checkpoint is another model's, or `resumeFrom` has none.
+        CorruptCheckpointError: there are checkpoints, and none is good.
+        OSError: the object store does not answer.
     """
     expected = strategy.state().model_shapes()
     remote = open_remote(settings)
@@ -126,6 +129,8 @@ def _from_checkpoint(
         loaded = find(settings.checkpoints, group, expected, settings.resume_before, trusted)
         if loaded is None and settings.resume_before is not None:
             loaded = find(settings.checkpoints, group, expected, None, trusted)  # none is older: better this one
+        if loaded is None:
+            check_empty(settings, group, trusted)
     if loaded is not None:
         check_same_order(loaded.manifest.cursor, plan, dataset)
     elif plan.resume_from or plan.resume_job:

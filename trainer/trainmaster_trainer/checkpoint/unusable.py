@@ -1,0 +1,60 @@
+"""Where no checkpoint is good: there are none, or all are bad.
+
+Training that began at step 0 over bad ones would prune them and give up for good what a storage that is back, or a
+version that reads their format, could still give. So that is said, and nothing is touched. Called by `resume.py` and
+`fetch.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from trainmaster_trainer.checkpoint.layout import saved_steps, step_folder
+from trainmaster_trainer.checkpoint.load import Trusted, read
+from trainmaster_trainer.checkpoint.manifest import glance
+from trainmaster_trainer.checkpoint.shard import CorruptCheckpointError
+from trainmaster_trainer.group import Group
+from trainmaster_trainer.settings import Settings
+
+
+def check_empty(settings: Settings, group: Group, trusted: Trusted) -> None:
+    """Call it on all ranks where none of them has found a good checkpoint.
+
+    Raises:
+        CorruptCheckpointError: there are some, of this training's way.
+    """
+    looks = group.is_first if settings.plan.checkpoint_shared else group.local_rank == 0
+    for problem in filter(None, group.gather(_problem(settings.checkpoints, trusted) if looks else "")):
+        raise CorruptCheckpointError(problem)
+
+
+def _problem(folder: Path, trusted: Trusted) -> str:
+    """What is wrong with the checkpoints in a folder; nothing where there are none."""
+    bad = [step for step in saved_steps(folder) if _may_be_wanted(folder, step, trusted)]
+    if not bad:
+        return ""
+    return none_is_good([step_folder(folder, step).name for step in bad], str(folder), _reason(folder, bad[0]))
+
+
+def _may_be_wanted(folder: Path, step: int, trusted: Trusted) -> bool:
+    """Whether it is of no branch that is known to have been given up."""
+    seen = glance(step_folder(folder, step), step)
+    return seen is None or trusted(seen)
+
+
+def _reason(folder: Path, step: int) -> str:
+    try:
+        read(folder, step)
+    except CorruptCheckpointError as bad:
+        return str(bad)
+    return "not good for all ranks"
+
+
+def none_is_good(names: Sequence[str], place: str, reason: str = "") -> str:
+    """A sentence with a cure. `names`: the newest first."""
+    why = f" ({reason})" if reason else ""
+    return (
+        f"none of the checkpoints in {place} can be used: {len(names)} are bad, the newest is {names[0]}{why}. "
+        "Restore them, or take them away to begin at step 0."
+    )
