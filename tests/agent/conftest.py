@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -51,11 +52,18 @@ def agent(tmp_path: Path, intake: Intake, shared_parent: SharedParent) -> Iterat
     """Make and start an agent that runs `command`. At the end of the test nothing may be left of any."""
     made: list[AgentProcess] = []
 
-    def make(*command: str, ranks: int = 1, index: int = 0, role: str = names.WORKER, **variables: str) -> AgentProcess:
+    def make(
+        *command: str,
+        ranks: int = 1,
+        index: int = 0,
+        role: str = names.WORKER,
+        python: str = sys.executable,
+        **variables: str,
+    ) -> AgentProcess:
         key: Key = (role, index)
         plan = TrainingPlan("AllReduce", command=tuple(part.replace("SCRIPTS", str(SCRIPTS)) for part in command))
         variables.setdefault(names.ENV_WARM_SOCKET, str(shared_parent.path))
-        one = AgentProcess(tmp_path, intake, plan, key).start(**{names.ENV_RANKS: str(ranks), **variables})
+        one = AgentProcess(tmp_path, intake, plan, key, python).start(**{names.ENV_RANKS: str(ranks), **variables})
         made.append(one)
         return one
 

@@ -55,8 +55,16 @@ class Witness:
 class AgentProcess:
     """One agent, started as the hands start it."""
 
-    def __init__(self, folder: Path, intake: Intake, plan: TrainingPlan, key: Key = (names.WORKER, 0)) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        intake: Intake,
+        plan: TrainingPlan,
+        key: Key = (names.WORKER, 0),
+        python: str = sys.executable,
+    ) -> None:
         self.key = key
+        self.python = python
         role, index = key
         self.log = folder / f"{role}-{index}.log"
         self.scratch = folder / f"scratch-{role}-{index}"
@@ -87,7 +95,7 @@ class AgentProcess:
         """Start it, with these variables besides."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "trainmaster_trainer.agent"],
+                [self.python, "-m", "trainmaster_trainer.agent"],
                 env={**os.environ, **self.variables, **variables},
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -42,7 +42,9 @@ ENV_SCRATCH = "TRAINMASTER_SCRATCH"  # a folder for sockets, progress pages, err
 ENV_WARM_SOCKET = "TRAINMASTER_WARM_SOCKET"  # a warm parent to share; unset: the agent starts its own
 ENV_PARENT_PID = "TRAINMASTER_PARENT_PID"  # local hand only: when this process has gone, everything ends
 ENV_GRACE = "TRAINMASTER_GRACE_SECONDS"  # what ranks get between SIGTERM and SIGKILL when the agent itself must go
-ENV_PRELOAD = "TRAINMASTER_PRELOAD"  # more modules for the warm parent to import, comma separated
+ENV_PRELOAD = (
+    "TRAINMASTER_PRELOAD"  # modules for the warm parent to import as well, comma separated; unset: it learns them
+)
 
 # Of the warm parent, unless the user sets it: malloc asks the kernel for pages of 2 MiB. Its heap is that of every rank
 # forked from it, and a fork or the end of a rank takes about as long as there are pages to go through.
@@ -53,6 +55,7 @@ ENV_FAULTS = "TRAINMASTER_FAULTS"  # local hand only: the folder of wire.faults;
 # The agent writes these for a rank beside the usual torchrun variables.
 ENV_PROGRESS_FILE = "TRAINMASTER_PROGRESS_FILE"
 ENV_STACKS_FILE = "TRAINMASTER_STACKS_FILE"  # where a rank that is asked for them writes its Python stacks
+ENV_IMPORTS = "TRAINMASTER_IMPORTS_FILE"  # where one rank notes what it imports; empty: it does not
 ENV_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # torchrun's own name, so that @record users are understood
 ENV_ATTEMPT = "TRAINMASTER_ATTEMPT"
 ENV_ROSTER = "TRAINMASTER_ROSTER"  # a file with the JSON of wire.messages.Roster, replaced when members come or go

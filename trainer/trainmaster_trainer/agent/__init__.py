@@ -24,6 +24,9 @@ Its files:
 - `channel`: JSON lines and descriptors over a unix socket
 - `children`: what the warm parent has forked: ranks at work, and more standing by
 - `rehearsal`: one throwaway step in a child that stands by
+- `imports`: what a task imports: noted by a rank, and imported once more for later ones
+- `learning`: when that is worth it
+- `branch`: the agent's line to a process, forked from the warm parent, that has done so
 - `warm`: the warm parent: imports torch once, forks ranks in milliseconds
 - `rank`: what a rank's process does before and after the user's code
 - `command`: pure: a command line to what is run in the forked child

@@ -35,7 +35,7 @@ class Children:
     """All processes that this one has started and not yet reaped."""
 
     def __init__(self) -> None:
-        self.wanted = 0  # how many should stand by
+        self._wanted = 0  # how many should stand by
         self._pid = os.getpid()
         self._at_work: Set[int] = set()
         self._standing_by: Dict[int, Channel] = {}
@@ -49,20 +49,38 @@ class Children:
         """
         self._last_start = time.monotonic()
         # Those that stand by are for ranks: a store needs nothing of what they have rehearsed.
-        pid, rest = self._send_one(message, descriptors) if message["start"] == "rank" else None, None
+        pid = self._send_one(message, descriptors) if message["start"] == "rank" else None
         if pid is None and process.threads() > 1:
             pid = _spawn(message, descriptors)
         elif pid is None:
-            pid = process.fork()
-            if pid == 0:
-                rank.detach(self._pid)
-                return 0, rank.become(message, descriptors)
+            return self.fork(lambda: rank.become(message, descriptors))
         self._at_work.add(pid)
-        return pid, rest
+        return pid, None
+
+    def fork(self, become: Callable[[], Rest]) -> Tuple[int, Optional[Rest]]:
+        """Fork. In the parent: the child's pid and None. In the child: 0 and what `become` says that it does.
+
+        Raises:
+            OSError: there can be no new process.
+        """
+        if process.threads() > 1:
+            raise OSError("this process has threads")
+        pid = process.fork()
+        if pid == 0:
+            rank.detach(self._pid)
+            return 0, become()
+        self._at_work.add(pid)
+        return pid, None
+
+    def want(self, count: int) -> None:
+        """So many should stand by. Those that are too many see the end of their line, and end."""
+        self._wanted = count
+        while len(self._standing_by) > count:
+            self._standing_by.popitem()[1].close()
 
     def patience(self) -> Optional[float]:
         """Seconds until `replenish` should be called; None: it need not be."""
-        if len(self._standing_by) >= min(self.wanted, _MOST_STANDING_BY) or process.threads() > 1:
+        if len(self._standing_by) >= min(self._wanted, _MOST_STANDING_BY) or process.threads() > 1:
             return None
         return max(0.0, self._last_start + _QUIET_SECONDS - time.monotonic())
 

@@ -7,7 +7,7 @@ the store is always served outside the ranks.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, Mapping, Optional
+from typing import Dict, List, Mapping, Optional
 
 from trainmaster.wire import names
 from trainmaster.wire.messages import Member, Roster
@@ -41,6 +41,7 @@ class Place:
     stacks_file: str
     roster_file: str
     memory_folder: str = ""
+    imports_file: str = ""
 
 
 def rank_environment(base: Mapping[str, str], place: Place) -> Dict[str, str]:
@@ -51,6 +52,11 @@ def rank_environment(base: Mapping[str, str], place: Place) -> Dict[str, str]:
     for name, value in _defaults(place, base.get(names.ENV_THREADS, "1")).items():
         environment.setdefault(name, value)
     return environment
+
+
+def differing(place: Place) -> List[str]:
+    """The names of the variables in which ranks and attempts differ."""
+    return [*_torchrun(place), *_trainmaster(place)]
 
 
 def _torchrun(place: Place) -> Dict[str, str]:
@@ -85,6 +91,7 @@ def _trainmaster(place: Place) -> Dict[str, str]:
         names.ENV_STACKS_FILE: place.stacks_file,
         names.ENV_ROSTER: place.roster_file,
         names.ENV_MEMORY: place.memory_folder,
+        **({names.ENV_IMPORTS: place.imports_file} if place.imports_file else {}),
         names.ENV_RESUME_BEFORE: "" if place.roster.resume_before is None else str(place.roster.resume_before),
     }
 

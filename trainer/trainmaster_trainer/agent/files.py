@@ -42,6 +42,15 @@ class Files:
         """Where `rank` writes its Python stacks when it is asked for them."""
         return self._folder / f"rank-{rank}.stacks"
 
+    def imports(self, rank: int) -> Path:
+        """Where `rank` notes what it imports."""
+        return self._folder / f"rank-{rank}.imports"
+
+    @property
+    def learned(self) -> Path:
+        """What a rank has imported, for the warm parent to read."""
+        return self._home / "imports"
+
     def begin(self, attempt: int, numbers: range, roster: bytes) -> None:
         """Make the files of an attempt anew."""
         with self._lock:

@@ -4,6 +4,7 @@ Called by `ranks`. What goes over the line (JSON, see `channel`):
     {"start": "rank", "id", "environment"}  + stdout, stderr (, listener)   agent to parent
     {"start": "store", "id", "host", "port", "world_size"}  + listener
     {"prepare": count}                                                 how many children should stand by
+    {"start": "branch", "id", "imports", "environment", "differing"}  + one end of the line to it, see `branch`
     {"ready": true, "stores", "pid"}                                   parent to agent
     {"started": id, "pid"}   {"ended": id, "code" | "signal" | "failure"}
 """
@@ -21,6 +22,7 @@ from typing import Any, Callable, Dict, Optional, Sequence
 from trainmaster.wire import names
 
 from trainmaster_trainer.agent import process
+from trainmaster_trainer.agent.branch import BRANCH, IDENTITY, Branch
 from trainmaster_trainer.agent.channel import Channel
 from trainmaster_trainer.agent.reactor import Reactor
 
@@ -33,6 +35,12 @@ _HOPELESS_AFTER = 6
 _LONGEST_PAUSE_SECONDS = 5.0
 # Imports from a cold network disk may take minutes; an import that waits for something never ends.
 _READY_PATIENCE_SECONDS = 600.0
+
+LOST = {
+    "signal": "SIGKILL",
+    "failure": "the process from which this rank was forked has died, and the rank with it",
+    "type": "WarmParentLost",
+}
 
 Log = Callable[[str], None]
 
@@ -71,6 +79,7 @@ class Parent:
         self._failures = 0
         self._closed = False
         self._pid: Optional[int] = None  # of an own one
+        self._branch = Branch(reactor, self._handle, self._share_children, log)
 
     def open(self) -> None:
         """Connect to the shared one, or start one."""
@@ -81,9 +90,35 @@ class Parent:
 
     def start(self, request: Dict[str, Any], descriptors: Sequence[int]) -> None:
         """Have a process started. Only when `ready`; a broken line shows itself as `parent_lost`."""
-        if self._channel is not None:
+        if request.get("start") == "rank" and self._branch.takes_ranks:
+            self._branch.send(request, descriptors)
+        elif self._channel is not None:
             with contextlib.suppress(OSError):
                 self._channel.send(request, descriptors)
+
+    @property
+    def may_branch(self) -> bool:
+        """Whether ranks would be started sooner if they found their task's libraries imported."""
+        return self.ready and not self._branch.exists and not self._branch.failed
+
+    def branch_off(self, notes: str, environment: Dict[str, str], differing: Sequence[str]) -> None:
+        """Have a process forked that imports what is noted in a file, and start ranks there when it has done so."""
+        ours, theirs = socket.socketpair()
+        request = {"imports": notes, "environment": environment, "differing": list(differing)}
+        self.start({"start": BRANCH, "id": IDENTITY, **request}, [theirs.fileno()])
+        theirs.close()
+        self._branch.use(ours)
+
+    def distrust(self, identity: int) -> None:
+        """A rank failed before its first step."""
+        self._branch.distrust(identity)
+
+    def _share_children(self) -> None:
+        """Children stand by where ranks are started."""
+        if self._branch.takes_ranks:
+            self._branch.send({"prepare": self._prepare})
+        if self.ready:
+            self.start({"prepare": 0 if self._branch.takes_ranks else self._prepare}, [])
 
     def close(self) -> None:
         """Leave the line: whatever was started over it is killed by the other end."""
@@ -155,12 +190,14 @@ class Parent:
     def _handle(self, message: Dict[str, Any]) -> None:
         if "ready" in message:
             self.ready, self.stores, self._failures = True, message["stores"], 0
-            self.start({"prepare": self._prepare}, [])
+            self._share_children()
             self._listener.parent_ready()
-        elif "started" in message:
+        elif message.get("ended") == IDENTITY:
+            self._branch.lost()
+        elif message.get("started", IDENTITY) != IDENTITY:
             self._listener.started(message["started"], message["pid"])
         elif "ended" in message:
-            self._listener.ended(message["ended"], message)
+            self._listener.ended(message["ended"], LOST if message.get("lost") else message)
 
     def _lost(self) -> None:
         was_ready = self.ready
@@ -182,6 +219,7 @@ class Parent:
 
     def _drop(self) -> None:
         self.ready = False
+        self._branch.close()
         if self._channel is not None:
             self._reactor.unwatch(self._channel.fileno())
             self._channel.close()

@@ -24,7 +24,7 @@ from typing import Any, Callable, Dict, List, NoReturn, Optional
 from trainmaster.wire import codec, names
 from trainmaster.wire.training import TrainingPlan
 
-from trainmaster_trainer.agent import command, errors, process, stacks
+from trainmaster_trainer.agent import command, errors, imports, process, stacks
 
 # A pool of one of these in the warm parent is a thread, and forks are unsafe then.
 THREAD_LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -164,6 +164,7 @@ def _run_plan(plan: TrainingPlan) -> Any:
     _enter_folder(plan.working_directory)
     if plan.task:
         _set_first_path(str(Path.cwd()))
+        _note_imports(without=plan.task.partition(":")[0])
         return importlib.import_module("trainmaster_trainer.rank").main()
     if not plan.command:
         raise BadConfigurationError("training has neither a task nor a command")
@@ -172,7 +173,12 @@ def _run_plan(plan: TrainingPlan) -> Any:
         sys.stderr.write(f"trainmaster: {invocation.note}\n")
     if invocation.unbuffered:
         _open_streams(unbuffered=True)
+    _note_imports(without=invocation.target if invocation.kind == command.MODULE else "")
     return _RUNNERS[invocation.kind](invocation)
+
+
+def _note_imports(without: str) -> None:
+    imports.note(os.environ.get(names.ENV_IMPORTS), without.partition(".")[0])
 
 
 def _enter_folder(folder: Optional[str]) -> None:

@@ -15,7 +15,17 @@ from typing import Any, Callable, Dict, List, Optional
 from trainmaster.wire import codec, names
 from trainmaster.wire.messages import Member, Roster
 
-from trainmaster_trainer.agent import environment, evidence, memory, parent, process, rendezvous, store, supervise
+from trainmaster_trainer.agent import (
+    environment,
+    evidence,
+    learning,
+    memory,
+    parent,
+    process,
+    rendezvous,
+    store,
+    supervise,
+)
 from trainmaster_trainer.agent.files import Files
 from trainmaster_trainer.agent.listeners import Listeners
 from trainmaster_trainer.agent.output import Output
@@ -25,12 +35,12 @@ from trainmaster_trainer.agent.settings import Settings
 Emit = Callable[[supervise.Event], None]
 # A start that killed the warm parent so often is the start's fault.
 _MOST_STARTS = 2
+_CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")
 _NOT_OFFERED = "the meeting point that the orders name is not, or no more, offered here"
 _TOO_EARLY = (
     "exit code 0 before its training was over: something in the task or in a library of it has ended the process "
     "(sys.exit, os._exit)"
 )
-_PARENT_LOST = "the process from which this rank was forked has died, and the rank with it"
 
 
 @dataclass
@@ -73,6 +83,7 @@ class Ranks(parent.Listener):
         self._emit = emit
         self._parent = parent.Parent(reactor, self, settings.warm_socket, settings.ranks, output.say)
         self._store = store.StoreKeeper(settings, self.offer, self._parent)
+        self._learning = learning.Learning(reactor, self.files, self._parent)
         self._interface = rendezvous.interface_of(settings.address)
         self._identities = itertools.count(1)
         self._memory = memory.make(settings)
@@ -163,8 +174,7 @@ class Ranks(parent.Listener):
             self._output.finish(rank.stdout, rank.stderr)
         fresh = all(rank.pid is None and rank.signalled is None for rank in lost)
         if wanted is not None and lost and not (fresh and wanted.starts < _MOST_STARTS):
-            end = {"signal": "SIGKILL", "failure": _PARENT_LOST, "type": "WarmParentLost"}
-            self._fail(wanted, [rank.number for rank in lost], end)
+            self._fail(wanted, [rank.number for rank in lost], parent.LOST)
 
     def parent_hopeless(self) -> None:
         """There will be no rank here."""
@@ -189,10 +199,13 @@ class Ranks(parent.Listener):
                 self._output.say(f"the store at which the ranks meet has ended ({end})")
             return
         self._output.finish(rank.stdout, rank.stderr)
+        if _is_its_own_doing(end) and rank.signalled is None and self.files.step(rank.number) == 0:
+            self._parent.distrust(identity)
         event = self._judge(wanted, rank.number, rank.signalled, self._whole(rank.number, end))
         if not self._live:
             self._wanted = None
             self._listeners.drop_all()
+            self._learning.forget()
             self._cancel_kill()
         self._emit(event)
 
@@ -226,6 +239,7 @@ class Ranks(parent.Listener):
             stacks_file=str(self.files.stacks(number)),
             roster_file=str(self.files.roster),
             memory_folder=str(self._memory or ""),
+            imports_file="" if number > wanted.member.first_rank else self._learning.notes(number),
         )
         (stdout, stdout_end), (stderr, stderr_end) = os.pipe(), os.pipe()
         identity = next(self._identities)
@@ -233,6 +247,8 @@ class Ranks(parent.Listener):
         prefix = f"[{self._settings.name} rank {number}] " if wanted.member.ranks > 1 else ""
         self._output.add(stdout, stderr, prefix)
         variables = environment.rank_environment(os.environ, place)
+        if place.imports_file:
+            self._learning.expect(place, variables)
         descriptors = [stdout_end, stderr_end, *self._listeners.descriptors(number)]
         self._parent.start({"start": "rank", "id": identity, "environment": variables}, descriptors)
         os.close(stdout_end)
@@ -266,6 +282,11 @@ class Ranks(parent.Listener):
         step = self.files.step(number)
         death = evidence.Death(wanted.attempt, number, step, end, signalled, wanted.kills_before)
         return evidence.judge(death, {other: self.files.error(other) for other in wanted.numbers})
+
+
+def _is_its_own_doing(end: Dict[str, Any]) -> bool:
+    """Whether a rank failed by itself: not killed from outside, and not ended well."""
+    return end.get("code") not in (None, 0) or end.get("signal") in _CRASHES
 
 
 def _signal(rank: Rank, number: int) -> None:

@@ -17,11 +17,13 @@ import signal
 import socket
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Dict, List, NoReturn, Optional, Sequence
 
 from trainmaster.wire import names
 
-from trainmaster_trainer.agent import process, rank
+from trainmaster_trainer.agent import imports, process, rank
+from trainmaster_trainer.agent.branch import BRANCH
 from trainmaster_trainer.agent.channel import Channel, Received
 from trainmaster_trainer.agent.children import Children, End, Rest
 
@@ -37,6 +39,9 @@ PRELOADED = (
     "numpy",
     "trainmaster_trainer.rank",
 )
+
+# A module that asks for a GPU at import must not initialise CUDA here: forked children could not use it.
+_CAREFUL = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 
 
 @dataclass
@@ -144,12 +149,15 @@ class WarmParent:
         return self._start(client, request)
 
     def _count_wanted(self) -> None:
-        self._children.wanted = sum(client.wanted for client in self._clients)
+        self._children.want(sum(client.wanted for client in self._clients))
 
     def _start(self, client: Client, request: Received) -> Optional[Rest]:
         identity = request.message["id"]
         try:
-            pid, rest = self._children.start(request.message, request.descriptors)
+            if request.message["start"] == BRANCH:
+                pid, rest = self._children.fork(lambda: branch(*request))
+            else:
+                pid, rest = self._children.start(request.message, request.descriptors)
         except OSError as error:
             _close(request.descriptors)
             _say(client, {"ended": identity, "failure": f"the process could not be started: {error}"})
@@ -218,6 +226,35 @@ def preload(modules: Sequence[str]) -> None:
     gc.enable()
 
 
+def branch(message: Dict[str, Any], descriptors: List[int]) -> Rest:
+    """In a forked child: become a warm parent for one agent, that has imported more than the first one."""
+    (connection,) = descriptors
+    process.close_descriptors(keep=[connection])
+    process.rename("tm-warm-task")
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for standard in range(3):  # what imports print, the rank that did it first has printed
+        os.dup2(nothing, standard)
+    os.close(nothing)
+    os.environ.clear()
+    os.environ.update({**message["environment"], **_CAREFUL})
+    return lambda: _grow(socket.socket(fileno=connection), Path(message["imports"]), message["differing"])
+
+
+def _grow(connection: socket.socket, notes: Path, differing: Sequence[str]) -> int:
+    gc.disable()
+    try:
+        with process.first_to_go():
+            imports.repeat(notes.read_text().splitlines(), differing)
+    except (OSError, ValueError, imports.ChangedError) as error:
+        Channel(connection).send({"failed": str(error)})
+        return 1
+    gc.enable()
+    gc.collect()
+    gc.freeze()
+    rest = WarmParent(None, connection).serve(stores=False)
+    return rest() if rest is not None else 0
+
+
 def can_serve_stores() -> bool:
     """Whether a forked child can open torch's TCPStore on a socket that it was given."""
     store = getattr(sys.modules.get("torch.distributed"), "TCPStore", None)
@@ -232,8 +269,7 @@ def main() -> NoReturn:
         process.die_with_parent(os.getppid())
     # Set before any import: a library's thread pool would make every fork unsafe.
     os.environ.update(dict.fromkeys(rank.THREAD_LIMITS, "1"))
-    # A module that asks for a GPU at import must not initialise CUDA here: forked children could not use it.
-    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+    os.environ.update(_CAREFUL)
     parent = _open(options)
     if os.environ.get(names.ENV_PARENT_PID) and options.socket:
         parent.watch_process(int(os.environ[names.ENV_PARENT_PID]))

@@ -1,0 +1,18 @@
+"""Import an installed package, say in which process it was imported, and wait to be killed. Arguments: an exit code."""
+
+import importlib.util
+import os
+import sys
+import time
+
+os.environ["HEAVY"] = "set before"
+import heavy  # type: ignore[import-not-found]
+import own_module  # type: ignore[import-not-found]  # noqa: F401 of the script's own folder
+from witness import say  # type: ignore[import-not-found]
+
+importlib.util.find_spec("heavy.never")
+say("imported", where=heavy.PID, variable=heavy.VARIABLE, never="heavy.never" in sys.modules)
+if len(sys.argv) > 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "1":
+    sys.exit(int(sys.argv[1]))
+while True:
+    time.sleep(3600)

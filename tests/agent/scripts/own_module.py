@@ -1,0 +1,1 @@
+"""Of the user: may be edited between two attempts."""

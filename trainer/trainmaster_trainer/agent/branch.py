@@ -1,0 +1,113 @@
+"""The agent's line to a branch of the warm parent: a process forked from it that has imported what the task imports.
+
+Called by `parent`, which has ranks started here as soon as there is one. It says what a warm parent says, and:
+    {"failed": why}                                                    there is none: it would not be the same
+What is started here dies with it, and it dies with the warm parent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from typing import Any, Callable, Dict, Optional, Sequence, Set
+
+from trainmaster_trainer.agent.channel import Channel
+from trainmaster_trainer.agent.reactor import Reactor
+
+BRANCH = "branch"  # what the warm parent is asked to start
+IDENTITY = 0  # its own; ranks and stores count from 1
+
+
+class Branch:
+    """At most one at a time. `tell` gets its messages; `changed` is called when it comes to be of use, or no more."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        tell: Callable[[Dict[str, Any]], None],
+        changed: Callable[[], None],
+        log: Callable[[str], None],
+    ) -> None:
+        self._reactor = reactor
+        self._tell = tell
+        self._changed = changed
+        self._log = log
+        self._channel: Optional[Channel] = None
+        self._ready = False
+        self._distrusted = False
+        self._live: Set[int] = set()
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is one, or will be."""
+        return self._channel is not None
+
+    @property
+    def takes_ranks(self) -> bool:
+        """Whether ranks are to be started here."""
+        return self._ready and not self._distrusted
+
+    @property
+    def failed(self) -> bool:
+        """Whether there was one that was of no use: the next one would be of none either."""
+        return self._distrusted
+
+    def use(self, connection: socket.socket) -> None:
+        """One is being made; this is our end of its line."""
+        channel = self._channel = Channel(connection)
+        self._reactor.watch(channel.fileno(), lambda: self._read(channel))
+
+    def send(self, message: Dict[str, Any], descriptors: Sequence[int] = ()) -> None:
+        """A broken line shows itself as the end of whatever runs over it."""
+        if "id" in message:
+            self._live.add(message["id"])
+        if self._channel is not None:
+            with contextlib.suppress(OSError):
+                self._channel.send(message, descriptors)
+
+    def distrust(self, identity: int) -> None:
+        """A rank ended before its first step. If it was started here, that may be why: let no other one be."""
+        if identity in self._live and not self._distrusted:
+            self._distrusted = True
+            self._log("ranks import the task's libraries themselves from here on")
+            self._changed()
+
+    def close(self) -> None:
+        """Hang up, which ends it and all that runs over it."""
+        self._ready = False
+        self._live.clear()
+        if self._channel is not None:
+            self._reactor.unwatch(self._channel.fileno())
+            self._channel.close()
+            self._channel = None
+
+    def lost(self) -> None:
+        """It has ended, and its ranks with it."""
+        died = sorted(self._live)
+        self._distrusted = self._distrusted or not self._ready  # it would die of its imports again
+        self.close()
+        self._changed()
+        for identity in died:
+            self._tell({"ended": identity, "lost": True})
+
+    def _read(self, channel: Channel) -> None:
+        try:
+            received = channel.receive()
+        except EOFError:
+            self.lost()
+            return
+        for message, _ in received:
+            self._handle(message)
+
+    def _handle(self, message: Dict[str, Any]) -> None:
+        if "failed" in message:
+            self._distrusted = True
+            self._log(f"each restart imports the task's libraries anew: {message['failed']}")
+        elif "ready" in message:
+            self._ready = True
+            self._changed()
+        else:
+            self._tell(message)
+            self._live.discard(message.get("ended", IDENTITY))
+        if self._distrusted and not self._live:
+            self.close()
