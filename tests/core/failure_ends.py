@@ -129,6 +129,7 @@ REPLICAS: list[tuple[Replica, Label]] = [
     (ended(a_replica(), 128, "StartError", f'{OCI}exec: "python3": executable file not found in $PATH'), WRONG),
     (ended(a_replica(), 128, "StartError", f'{OCI}exec: "/app/start.sh": permission denied: unknown'), WRONG),
     (ended(a_replica(), 128, "StartError", f"{OCI}exec /usr/bin/python3: exec format error"), WRONG),
+    (ended(a_replica(), 128, "StartError", f"{OCI}exec /usr/bin/python3: argument list too long"), WRONG),
     (
         ended(a_replica(), 128, "StartError", f"{OCI}nvidia-container-cli: initialization error: nvml error: driver"),
         DEVICE,

@@ -261,6 +261,7 @@ ERRORS: list[tuple[str, str, Label]] = [
     ("OSError", "[Errno 24] Too many open files", WEATHER),
     ("BlockingIOError", "[Errno 11] Resource temporarily unavailable", WEATHER),
     ("StartFailed", "the process could not be started: [Errno 11] Resource temporarily unavailable", WEATHER),
+    ("StartFailed", "the process could not be started: [Errno 7] Argument list too long: '/usr/bin/python3'", WRONG),
     ("StartFailed", "the warm parent does not answer", WEATHER),
     ("EndedEarly", "exit code 0 before its training was over", BUG),
     ("EndpointConnectionError", 'Could not connect to the endpoint URL: "https://s3.example.com/bucket"', WEATHER),

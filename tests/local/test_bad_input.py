@@ -144,6 +144,19 @@ def test_the_last_words_of_another_worker_are_shown_too(command: Command) -> Non
     assert "logs/small-worker-1-0.log" in command.text
 
 
+def test_an_environment_that_no_process_can_be_started_with_ends_the_job(own_command: Command) -> None:
+    """The shell's is large and so is the job's; each alone would do."""
+    variables = [{"name": f"OURS{number}", "value": "x" * 8000} for number in range(25)]
+    usual = ("sh", "-c", 'ulimit -Ss 8192; exec "$@"', "sh")  # a quarter of the stack is for variables
+    shell = {f"SHELL{number}": "x" * 120_000 for number in range(16)}
+    job = a_job(workers={"replicas": 1, "env": variables})
+    assert own_command.start(job, prefix=usual, **shell).end() == 1
+    status = own_command.status
+    assert (status["phase"], status["reason"]) == ("Failed", "BadConfiguration")
+    assert "cannot be started: Argument list too long" in status["message"]
+    assert "spec.workers.env" in status["message"]
+
+
 def test_a_command_line_that_is_wrong(command: Command) -> None:
     """The same exit code as for an invalid job."""
     path = command.folder / "job.yaml"

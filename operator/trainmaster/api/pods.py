@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from trainmaster.api.model import FreeObject, Int, Keyed, Model, Name, Text
+from trainmaster.api.sizes import fit_a_variable
 
 
 class EnvVar(Model):
@@ -17,7 +18,7 @@ class EnvVar(Model):
 
     name: Name
     """The variable's name."""
-    value: Annotated[str, Field(max_length=32768)] | None = None
+    value: Annotated[str, Field(max_length=32768), AfterValidator(fit_a_variable)] | None = None
     """Its value; put numbers in quotes."""
     value_from: FreeObject | None = None
     """Where the value comes from instead: secretKeyRef, configMapKeyRef, fieldRef, ... as in a pod."""

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from trainmaster.api.model import FreeObject, Int, Keyed, Model, Name, Quantity
 from trainmaster.api.pods import EnvFrom, EnvVar, LocalReference, PodTemplate, Toleration, Volume, VolumeMount
+from trainmaster.api.sizes import fit_an_environment
 
 TPU = "tpu"
 """The accelerator that is no model of a GPU: XLA devices."""
@@ -42,7 +43,9 @@ Mirrored and AllReduce."""
     """When to pull the image, as in a pod."""
     image_pull_secrets: Annotated[tuple[LocalReference, ...], Field(strict=False, max_length=32), Keyed("name")] = ()
     """Secrets to pull the image with."""
-    env: Annotated[tuple[EnvVar, ...], Field(strict=False, max_length=512), Keyed("name")] = ()
+    env: Annotated[
+        tuple[EnvVar, ...], Field(strict=False, max_length=512), Keyed("name"), AfterValidator(fit_an_environment)
+    ] = ()
     """Environment variables, as in a pod. Names that begin with TRAINMASTER_ are taken."""
     env_from: Annotated[tuple[EnvFrom, ...], Field(strict=False, max_length=64)] = ()
     """Environment variables from Secrets and ConfigMaps, as in a pod."""

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from trainmaster.api.model import FreeObject, Int, Model, Text
+from trainmaster.api.sizes import fit_a_plan
+
+_WORDS = Field(strict=False, min_length=1, max_length=256)
+_Command = Annotated[tuple[Text, ...], _WORDS, AfterValidator(fit_a_plan)]
 
 
 class Training(Model):
@@ -18,10 +22,10 @@ class Training(Model):
     task: Annotated[str, Field(min_length=1, max_length=512)] | None = None
     """A Task class as module:Class, for example trainmaster_trainer.tasks.digits:Digits. It is given the arguments \
 below and runs under every strategy."""
-    command: Annotated[tuple[Text, ...], Field(strict=False, min_length=1, max_length=256)] | None = None
+    command: _Command | None = None
     """Your own script in place of a task, for example [python, train.py]. It is started once per rank with the \
 variables that torchrun sets (RANK, WORLD_SIZE, MASTER_ADDR, ...)."""
-    arguments: FreeObject | None = None
+    arguments: Annotated[FreeObject, AfterValidator(fit_a_plan)] | None = None
     """Given to the task by name, for example {hidden: 256, learningRate: 0.01}. Task only."""
     steps: Annotated[Int, Field(ge=1, le=1_000_000_000_000)] | None = None
     """How many optimizer steps to train. Required with a task; with a command it is only shown as the total."""

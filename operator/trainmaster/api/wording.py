@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 from pydantic_core import ErrorDetails
 
+from trainmaster.api.sizes import TOO_LARGE
+
 
 class Words(NamedTuple):
     """A message and its cure."""
@@ -133,6 +135,13 @@ def _size(key: str, word: str, unit: str) -> Callable[[dict[str, Any], Any], Wor
     return wording
 
 
+def _too_large(context: dict[str, Any], _value: Any) -> Words:
+    message = (
+        f"has {context['size']:,} bytes {context['how']}, and a process can be started with {context['most']:,} at most"
+    )
+    return Words(message, context["cure"])
+
+
 _MORE = {"at least": "more", "at most": "less"}
 _WORDINGS: dict[str, Callable[[dict[str, Any], Any], Words]] = {
     "int_type": _whole_number,
@@ -152,6 +161,7 @@ _WORDINGS: dict[str, Callable[[dict[str, Any], Any], Words]] = {
     "string_too_long": _size("max_length", "at most", "characters"),
     "too_short": _size("min_length", "at least", "items"),
     "too_long": _size("max_length", "at most", "items"),
+    TOO_LARGE: _too_large,
     "duplicate": lambda context, _value: Words(
         f"{context['key']} {context['value']} stands in this list a second time", "Remove one of the two"
     ),

@@ -58,7 +58,9 @@ _REASONS = {
     "PodSandboxChanged": classes.INFRASTRUCTURE,
 }
 _OWN_STORAGE = re.compile(r"exceed(s|ed) (the (total )?limit|its local ephemeral storage limit)")
-_NO_SUCH_PROGRAM = re.compile(r"executable file not found|exec: .*(no such file|permission denied)|exec format error")
+_CANNOT_START = re.compile(
+    r"executable file not found|exec: .*(no such file|permission denied)|exec format error|argument list too long"
+)
 _UNHEALTHY_DEVICE = re.compile(r"unhealthy devices|no healthy devices|nvidia-container-cli|failed to initialize NVML")
 
 
@@ -159,7 +161,7 @@ def _class_of_ending(ending: Ending) -> str:
     if ending.exit_code == names.EXIT_BAD_CONFIGURATION:
         return classes.CONFIGURATION
     kind = _REASONS.get(ending.reason, classes.REPLICA_ENDED)
-    if kind == classes.INFRASTRUCTURE and _NO_SUCH_PROGRAM.search(ending.message):
+    if kind == classes.INFRASTRUCTURE and _CANNOT_START.search(ending.message):
         return classes.CONFIGURATION
     if kind == classes.INFRASTRUCTURE and _UNHEALTHY_DEVICE.search(ending.message):
         return classes.DEVICE_FAULT

@@ -98,6 +98,7 @@ SIGNATURES = (
     ),
     Signature(classes.PEER_LOST, "DistNetworkError|DistBackendError|DistStoreError"),
     # Everything around us.
+    Signature(classes.CONFIGURATION, "StartFailed", r"\[Errno 7\]"),  # E2BIG: its variables are too large
     Signature(classes.INFRASTRUCTURE, "StartFailed|StorageError"),  # the trainer's: an object store is away
     Signature(classes.INFRASTRUCTURE, f"{_CLIENTS}|EndpointConnectionError|IncompleteRead|RemoteDisconnected"),
     Signature(

@@ -6,6 +6,7 @@ Made by session.py for one job.
 import asyncio
 import contextlib
 import dataclasses
+import errno
 import signal
 import time
 import uuid
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import actions, observed
+from trainmaster.core.rules import obstacles
 from trainmaster.intake import Intake, RefusedError
 from trainmaster.local import processes
 from trainmaster.local.variables import LOOPBACK, Site, agent_variables, grace_seconds
@@ -57,6 +59,7 @@ class LocalPlatform:
         self._token = token
         self._listeners = listeners
         self._places: dict[str, _Place] = {}
+        self._refused: dict[str, observed.Obstacle] = {}  # what can never be started, by its name
         self._past: list[Heartbeat] = []  # the last words of replicas that are gone
         self._ending: set[asyncio.Task[None]] = set()
         self._status_kept = True
@@ -68,7 +71,7 @@ class LocalPlatform:
         if key != self.key:
             return None
         replicas = tuple(self._look(place) for place in self._places.values())
-        return self.job, observed.Observed(replicas, service=True)
+        return self.job, observed.Observed(replicas, service=True, refused=tuple(self._refused.values()))
 
     async def write_status(self, job: TrainingJob, status: TrainingJobStatus) -> None:  # noqa: ARG002 there is one job
         """Keep it, and write status.json. Training goes on without the file: a disk may be full for a while."""
@@ -140,7 +143,7 @@ class LocalPlatform:
 
     async def _create(self, wish: actions.CreateReplica) -> None:
         name = names.replica_name(self.job.name, wish.role, wish.index, wish.incarnation)
-        if name in self._places:
+        if name in self._places or name in self._refused:
             return
         uid = str(uuid.uuid4())
         scratch = self.site.scratch / name
@@ -150,7 +153,12 @@ class LocalPlatform:
         try:
             agent = await processes.start(name, variables, log, self._listeners.on_output, self._listeners.on_change)
         except OSError as error:
-            raise UnavailableError(f"{name} cannot be started: {error.strerror}") from error
+            problem = f"{name} cannot be started: {error.strerror}"
+            if error.errno != errno.E2BIG:
+                raise UnavailableError(problem) from error
+            self._refused[name] = observed.Obstacle(obstacles.TOO_LARGE, problem, time.time(), name)
+            self._listeners.on_change()
+            return
         replica = observed.Replica(
             wish.role, wish.index, wish.incarnation, name, uid, observed.RUNNING, time.time(), LOOPBACK, "localhost"
         )

@@ -13,7 +13,10 @@ from trainmaster.core.observed import RUNNING, Obstacle
 from trainmaster.core.verdict import Verdict
 from trainmaster.wire import names
 
-HOPELESS = frozenset({"InvalidImageName", "ErrImageNeverPull", "Invalid"})
+# The variables of a process are more than the kernel gives room for.
+TOO_LARGE = "BadConfiguration"
+
+HOPELESS = frozenset({"InvalidImageName", "ErrImageNeverPull", "Invalid", TOO_LARGE})
 
 # Reasons that wait for somebody's help. A cluster that is merely full (Unschedulable) may be waited for without end.
 NEEDS_HELP = frozenset(
@@ -47,6 +50,8 @@ CURES = {
     "Forbidden": "The namespace's quota or Pod Security level refuses these pods; see the message.",
     "DeniedByPolicy": "The admission webhook or policy that it names refuses these pods: change them, or it.",
     "NameTaken": "Another object has the name of one of this job's pods; rename the job.",
+    TOO_LARGE: "The variables of spec.workers.env or parameterServers.env, with those of the shell, are too large; put "
+    "what is large into files.",
     "Invalid": "The pod is not one that Kubernetes takes; correct the named field.",
 }
 

@@ -1,0 +1,51 @@
+"""What a process can be started with: Linux takes no single argument or variable of 128 KiB, nor about 2 MiB in all.
+
+The whole plan of a training travels to its processes as one variable (`wire/training.py`), so what a user may write
+freely in it has a limit. Not in the CRD: CEL sees no free objects and counts characters, Linux counts bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic_core import PydanticCustomError
+
+from trainmaster.wire import codec
+
+MOST_OF_A_PLAN = 96 * 1024
+"""Of 128 KiB for the plan as JSON. The rest of it is paths, URLs and figures, each with a bound of its own."""
+MOST_OF_A_VALUE = 127 * 1024
+"""Of 128 KiB for NAME=value."""
+MOST_OF_ALL_VARIABLES = 1024 * 1024
+"""Of 2 MiB. The rest is for what the image, the shell and the cluster set, and for the plan."""
+_BESIDE = 2 + 8  # of each variable: = and the end, and its address
+
+TOO_LARGE = "too_large"
+"""The type of the errors below; their context has the member `cure`."""
+
+
+def fit_a_plan(value: Any) -> Any:
+    """Arguments or a command that are not too large for the plan."""
+    _check(len(codec.encode(value)), MOST_OF_A_PLAN, "as JSON", "Put what is large into a file and give its path")
+    return value
+
+
+def fit_a_variable(value: str) -> str:
+    """A value that is not too large for a variable."""
+    _check(len(value.encode()), MOST_OF_A_VALUE, "in UTF-8", "Put it into a file, for example from a ConfigMap")
+    return value
+
+
+def fit_an_environment(variables: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Variables that are not too much together."""
+    cure = "Put what is large into a file, for example from a ConfigMap"
+    size = sum(len(one.name.encode()) + len((one.value or "").encode()) + _BESIDE for one in variables)
+    _check(size, MOST_OF_ALL_VARIABLES, "together", cure)
+    return variables
+
+
+def _check(size: int, most: int, how: str, cure: str) -> None:
+    if size > most:
+        context = {"size": size, "most": most, "how": how, "cure": cure}
+        message = "has {size} bytes {how}, and a process can be started with {most} of it at most. {cure}"
+        raise PydanticCustomError(TOO_LARGE, message, context)

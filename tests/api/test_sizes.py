@@ -1,0 +1,58 @@
+"""What no process can be started with is refused before one is: Linux limits the bytes of arguments and variables."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from trainmaster.api.document import load
+from trainmaster.api.job import TrainingJob
+from trainmaster.api.sizes import MOST_OF_A_PLAN
+from trainmaster.core.environment import agent_environment
+from trainmaster.wire import names
+
+from tests.api.changes import changed, good_job
+
+MAX_ARG_STRLEN = 128 * 1024  # of Linux, with the zero at the end
+A_TASK = {"task": "a:B", "steps": 1, "globalBatchSize": 8}
+LARGE: dict[str, tuple[dict[str, Any], str]] = {
+    "arguments": ({"spec.training": {**A_TASK, "arguments": {"text": "x" * 2**17}}}, "spec.training.arguments"),
+    "many arguments": ({"spec.training": {**A_TASK, "arguments": {"n": [10**9] * 15_000}}}, "spec.training.arguments"),
+    "command": ({"spec.training": {"command": ["python", *["x" * 4000] * 30]}}, "spec.training.command"),
+    "escapes": ({"spec.training": {"command": ["python", *["\u00e9" * 4000] * 5]}}, "spec.training.command"),
+    "bytes": ({"spec.workers.env": [{"name": "A", "value": "\U0001f600" * 32768}]}, "spec.workers.env[0].value"),
+    "all": ({"spec.workers.env": [{"name": f"A{i}", "value": "x" * 32768} for i in range(40)]}, "spec.workers.env"),
+}
+
+
+@pytest.mark.parametrize(("change", "field"), LARGE.values(), ids=LARGE)
+def test_too_large_to_start_is_refused_with_field_and_cure(change: dict[str, Any], field: str) -> None:
+    """By what reads a file, and in what the operator says of a job that it cannot read."""
+    job = changed(good_job(), change)
+    with pytest.raises(ValidationError) as refused:
+        TrainingJob.parse(job)
+    (detail,) = refused.value.errors()
+    told = ".".join(map(str, detail["loc"])).replace(".0.", "[0].")
+    assert told == field
+    assert "into a file" in detail["msg"]
+    if field != "spec.workers.env":  # so many do not fit into a file, but for aliases
+        text = json.dumps(job, ensure_ascii=False)
+        problems = load(text)
+        assert isinstance(problems, list)
+        assert [(problem.path, "into a file" in problem.cure) for problem in problems] == [(field, True)]
+
+
+def test_what_is_just_small_enough_fits_the_kernel() -> None:
+    """With the longest of all that travels beside it, in letters of two bytes each."""
+    longest = "/" + "\u00e9" * 1023
+    arguments = {"text": "x" * (MOST_OF_A_PLAN - 20)}
+    training = {**A_TASK, "arguments": arguments, "workingDirectory": longest}
+    store = {"url": f"s3://{longest[:1000]}", "endpoint": f"http://{longest[:1000]}"}
+    resume = {"path": longest, "step": 10**12}
+    change = {"spec.training": training, "spec.checkpoint": {"storage": {"objectStore": store}, "resumeFrom": resume}}
+    job = TrainingJob.parse(changed(good_job(), change))
+
+    for name, value in agent_environment(job, names.WORKER, 0, 0).items():
+        assert len(f"{name}={value}".encode()) < MAX_ARG_STRLEN
