@@ -215,3 +215,21 @@ def test_a_length_of_time_in_two_units(seconds: float, text: str) -> None:
 )
 def test_a_length_of_time_is_read_as_it_was_written(text: str | None, seconds: float | None) -> None:
     assert figures.length(text) == seconds
+
+
+def test_steps_that_were_lowered_below_the_newest_checkpoint_leave_nothing_to_train() -> None:
+    stage = a_running_group(workers=2, training={"task": "a:B", "steps": 5, "globalBatchSize": 8})
+    at_step(stage, 20, resumed_step=20, phase="evaluate")
+    stage.wait(20).finish()
+    assert (stage.status.phase, stage.status.reason) == (phases.SUCCEEDED, "AllWorkersFinished")
+    assert (stage.status.message or "").startswith(
+        "The newest checkpoint is of step 20, beyond spec.training.steps (5)"
+    )
+    assert stage.status.progress
+    assert stage.status.progress.summary == "20/5"
+
+
+def test_a_job_that_is_begun_again_at_its_last_step_is_simply_through() -> None:
+    stage = a_running_group(workers=2, training={"task": "a:B", "steps": 20, "globalBatchSize": 8})
+    at_step(stage, 20, resumed_step=20, phase="evaluate")
+    assert stage.finish().status.message == "All 2 workers finished."

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.local.command import Command, a_job
 
 
@@ -29,6 +31,20 @@ def test_a_job_that_is_through_is_succeeded_again_with_the_same_model(command: C
     assert command.start(a_job(steps=20)).end() == 0
     assert command.status["checkpoint"]["sha256"] == before
     assert steps_trained(command) == list(range(1, 21))
+
+
+@pytest.mark.parametrize("strategy", ["AllReduce", "ParameterServer", "Gossip"])
+def test_fewer_steps_than_were_trained_is_said_to_be_nothing_to_train(command: Command, strategy: str) -> None:
+    """And the model, its lines and its figures stay those of the later step."""
+    assert command.start(a_job(steps=20, strategy={"type": strategy})).end() == 0
+    result = command.workdir / "checkpoints" / "result.json"
+    assert command.start(a_job(steps=5, strategy={"type": strategy}), "--output", "text").end() == 0
+    assert command.status["message"].startswith("The newest checkpoint is of step 20, beyond spec.training.steps (5)")
+    assert f"Succeeded: {command.status['message']}" in command.text
+    assert "5/5" not in command.text
+    assert command.status["progress"]["step"] == 20
+    assert steps_trained(command) == list(range(1, 21))
+    assert json.loads(result.read_text())["step"] == 20
 
 
 def test_a_second_run_in_a_workdir_is_refused_and_the_first_is_not_disturbed(command: Command) -> None:

@@ -60,9 +60,9 @@ def closing_lines(outcome: Outcome, result: dict[str, Any], folder: Path) -> lis
 
 
 def trained(status: TrainingJobStatus) -> dict[str, str]:
-    """Steps, loss and time, as far as they are known."""
+    """Steps, loss and time, as far as they are known. Beyond its steps a job had nothing to train."""
     figures: dict[str, str] = {}
-    if status.progress and status.progress.step:
+    if status.progress and 0 < status.progress.step <= (status.progress.total_steps or status.progress.step):
         loss = "" if status.progress.loss is None else f", loss {status.progress.loss:.4g}"
         figures["trained"] = f"{status.progress.summary} steps{loss}"
     if status.start_time and status.completion_time:

@@ -160,7 +160,7 @@ def progress(facts: Facts, status: TrainingJobStatus) -> Progress:
     if not ranks or ranks[0].phase == "load":
         return before.model_copy(update={"total_steps": total, "eta": None, "time": facts.now})
     told = figures.count(ranks[0].step)  # as loss and speed: the others' words may be a request older
-    step = told if total is None else min(told, total)
+    step = told if total is None else min(told, max(total, facts.resumed_step or 0))  # steps may have been lowered
     return Progress(
         step=step,
         total_steps=total,

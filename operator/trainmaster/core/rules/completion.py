@@ -18,7 +18,17 @@ def complete(facts: Facts) -> Verdict:
     if len(finished) < _least(facts) or any(slot.key not in there for slot in _needed(facts, workers)):
         return NOTHING
     message = f"All {len(finished)} workers finished." if len(finished) > 1 else "The worker finished."
-    return Verdict(status=ending.succeeded(facts.status, message, facts.now))
+    return Verdict(status=ending.succeeded(facts.status, _nothing_to_train(facts) or message, facts.now))
+
+
+def _nothing_to_train(facts: Facts) -> str:
+    """Where steps was lowered below what had been trained; else empty."""
+    steps, began = facts.job.spec.training.steps, facts.resumed_step
+    if steps is None or began is None or began <= steps:
+        return ""
+    return (
+        f"The newest checkpoint is of step {began}, beyond spec.training.steps ({steps}), so nothing was left to train."
+    )
 
 
 def _needed(facts: Facts, workers: list[Slot]) -> list[Slot]:

@@ -48,11 +48,13 @@ def train(member: Member) -> int:
 def _end(peer: Peer, scribe: Scribe) -> int:
     """Nobody leaves before the final checkpoint stands."""
     peer.member.progress.enter("evaluate")
+    if peer.closed and _is_first(peer) and scribe.final_stands():
+        scribe.close()  # it stood before anybody began: the others had nothing to do, nor said how good it is
     while not peer.closed:
         peer.member.check()
         if peer.member.stop.is_set():
             return EXIT_STOPPED
-        if peer.member.rank == min(peer.workers, default=peer.member.rank):
+        if _is_first(peer):
             scribe.close()
         elif _ask_whether_closed(peer) or scribe.final_stands():
             peer.closed = True
@@ -68,6 +70,10 @@ def _end(peer: Peer, scribe: Scribe) -> int:
         time.sleep(WAIT_SECONDS)
     peer.member.progress.enter("done")
     return 0
+
+
+def _is_first(peer: Peer) -> bool:
+    return peer.member.rank == min(peer.workers, default=peer.member.rank)
 
 
 def _ask_whether_closed(peer: Peer) -> bool:

@@ -50,7 +50,8 @@ class Scribe:
 
     @property
     def _step(self) -> int:
-        return min(self._peer.census.step, self._plan.steps)
+        """The census may end above the last step; and the last step may be below what had been saved before."""
+        return min(self._peer.census.step, max(self._plan.steps, self._saved))
 
     def resume(self) -> None:
         """Go on from the newest checkpoint, if there is one."""
@@ -142,7 +143,7 @@ class Scribe:
         if not stood and not self._save_average():
             return
         assert self._journal is not None  # noqa: S101 (`tell` made it)
-        self._journal.finish(self._plan.steps, peer.evaluate())
+        self._journal.finish(max(self._plan.steps, self._saved), peer.evaluate())
         self.closed_it = not stood
         peer.closed = True
 

@@ -122,7 +122,7 @@ class Steward:
         if book is not None and book.complete >= book.gate > self._cut:
             self._save(book.gate)
         if self._result is not None and not self.desk.is_over and self._journal is not None:
-            self._journal.finish(self._plan.steps, self._result)
+            self._journal.finish(max(self._plan.steps, self._saved), self._result)
             with self.desk.changing():
                 self.desk.is_over = True
         self._member.progress.write()

@@ -84,6 +84,8 @@ class Worker:
             randomness.seed_rank(self._member.settings.plan.seed, self._member.rank, values["ticket"][0])
             self._pull(with_buffers=True)
             self._begun = True
+        if order.name == "end" and not self._begun:
+            progress.start(values["complete"], values["saved"])  # nothing was left to train
         if self._begun:
             self._member.seen(values["complete"])
             progress.told(values["complete"], *(float(values[key]) for key in ("loss", "speed", "seconds")))
