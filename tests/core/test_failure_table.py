@@ -135,6 +135,15 @@ def test_who_hung_is_named_and_not_who_waited_for_it() -> None:
     assert (line.failure_class, line.node, line.exit, line.stacks) == ("Hang", "node-1", "hung", "stack of worker-1")
 
 
+@pytest.mark.parametrize(("waiting", "kind"), [(False, "Hang"), (True, "Stalled")])
+def test_a_restart_for_a_hang_names_the_field_that_allows_more(waiting: bool, kind: str) -> None:
+    stage, told = a_running_group(workers=1), "raise spec.failurePolicy.hangSeconds"
+    stage.rank_dies("worker-0", a_death(step=50, hung=True, waiting=waiting))
+    (line,) = stage.status.restarts
+    assert (line.failure_class, line.decision, told in line.why) == (kind, "Restart", True)
+    assert told in next(event.message for event in stage.events if event.reason == "Restarting")
+
+
 def test_the_stacks_of_the_newest_hang_alone_are_kept_and_clipped() -> None:
     stage = a_running_group(workers=1)
     for attempt in (1, 2):

@@ -39,7 +39,8 @@ def test_a_stopped_rank_is_named(command: Command, workers: int, gpus: int) -> N
     command.until_step(20)
     stopped = time.monotonic()
     os.kill(command.rank_pid(1), signal.SIGSTOP)
-    command.until_event("Restarting")
+    told = command.until_event("Restarting")["event"]["message"]
+    assert "spec.failurePolicy.hangSeconds" in told
     assert time.monotonic() - stopped < 30, "by far: gloo itself waits for half an hour"
     assert command.end() == 0
     (line,) = command.status["restarts"]

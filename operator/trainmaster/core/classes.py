@@ -30,6 +30,8 @@ REPLICA_DELETED = "ReplicaDeleted"
 DISRUPTION = "Disruption"
 ROSTER_CHANGED = "RosterChanged"
 
+_MERELY_SLOW = "If that was no hang, raise spec.failurePolicy.hangSeconds."
+
 
 @dataclass(frozen=True)
 class FailureClass:
@@ -51,6 +53,7 @@ class FailureClass:
     older: bool = False  # the newest checkpoint is not trusted: the next attempt goes on from the one before
     symptom: bool = False  # the cause is somebody else's end, and may still be told
     cure: str = ""  # said when the job stops for it
+    hint: str = ""  # said when it goes on
 
     @property
     def free(self) -> bool:
@@ -162,6 +165,7 @@ CLASSES = (
         blames_node=True,
         cure="The ledger holds the stacks of the hung ranks; set spec.failurePolicy.hangSeconds if the steps are "
         "merely long.",
+        hint=_MERELY_SLOW,
     ),
     FailureClass(
         STALLED,
@@ -169,7 +173,8 @@ CLASSES = (
         "The victim of somebody's hang, whose own report takes its place; with none, nobody knows who hung.",
         limit=3,
         symptom=True,
-        cure="The ledger holds the stacks of the waiting ranks: look which collective they wait in.",
+        cure=f"The ledger holds the stacks of the waiting ranks: look which collective they wait in. {_MERELY_SLOW}",
+        hint=_MERELY_SLOW,
     ),
     FailureClass(
         NON_FINITE_LOSS,

@@ -31,8 +31,7 @@ def after_lonely_failure(facts: Facts, failure: Failure, **more: object) -> Trai
     status = judged(facts, failure, **more)
     if status.phase in phases.TERMINAL:
         return status
-    free = " It costs no restart budget." if failure.failure_class in classes.FREE else ""
-    why = f"Starting it again alone; the others train on.{free}"
+    why = f"Starting it again alone; the others train on.{_remark(failure)}"
     line = status.restarts[-1].model_copy(update={"why": why, "steps_lost": 0})
     message = f"{failure.replica}: {figures.sentence(failure.evidence)} {why}"
     return status.model_copy(update={"restarts": (*status.restarts[:-1], line), "message": message})
@@ -143,10 +142,9 @@ def _corrected(line: RestartRecord, facts: Facts) -> RestartRecord:
 
 def _line(facts: Facts, failure: Failure, stop: Stop | None, symptom: RestartRecord | None) -> RestartRecord:
     resumes_at = facts.checkpoint.step if facts.checkpoint else 0
-    free = " It costs no restart budget." if failure.failure_class in classes.FREE else ""
     step = symptom.step if symptom else min(failure.step, facts.job.spec.training.steps or failure.step)
     newer = " or a newer one in memory" if _keeps_snapshots(facts) else ""
-    decision, why = RESTART, f"Restarting from step {resumes_at}{newer}.{free}"
+    decision, why = RESTART, f"Restarting from step {resumes_at}{newer}.{_remark(failure)}"
     older = classes.of(failure.failure_class).older and resumes_at and not symptom
     if older:
         why = f"Restarting from an older checkpoint than that of step {resumes_at}, which may hold what went wrong."
@@ -170,6 +168,13 @@ def _line(facts: Facts, failure: Failure, stop: Stop | None, symptom: RestartRec
         decision=decision,
         why=why,
     )
+
+
+def _remark(failure: Failure) -> str:
+    """On a failure after which the job goes on."""
+    kind = classes.of(failure.failure_class)
+    remarks = (["It costs no restart budget."] if kind.free else []) + ([kind.hint] if kind.hint else [])
+    return "".join(f" {remark}" for remark in remarks)
 
 
 def _keeps_snapshots(facts: Facts) -> bool:

@@ -132,7 +132,7 @@ class HangWatch:
     def _report(self, verdict: Verdict, pids: Dict[int, int]) -> None:
         texts = {rank: self._dump(rank) or stacks.where_in_kernel(pids[rank]) for rank in self._quiet}
         sentence = hangs.sentence(verdict)
-        self._say(f"{sentence} (limit {verdict.limit:.1f} s)")
+        self._say(f"{sentence} (limit {verdict.limit:.1f} s; spec.failurePolicy.hangSeconds sets it)")
         for rank, text in texts.items():
             self._say(f"stacks of rank {rank}:\n{text.rstrip()}")
         clipped = "".join(f"rank {rank}:\n{text[-stacks.MOST_PER_RANK :]}" for rank, text in texts.items())
