@@ -44,6 +44,30 @@ def test_a_whole_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert audit(str(tmp_path / "nowhere")) == 2
 
 
+@pytest.mark.parametrize(
+    ("strategy", "dropped", "words"),
+    [
+        ("AllReduce", 0, "over 2 attempts: no sample lost or repeated."),
+        ("ParameterServer", 0, "no sample lost or repeated."),
+        ("ParameterServer", 1, "no sample repeated. 2 of 16 were not trained on: they were in late shares"),
+        ("Gossip", 0, "as many samples as there should be."),
+    ],
+)
+def test_no_more_is_said_than_the_strategy_promises(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], strategy: str, dropped: int, words: str
+) -> None:
+    """Late shares that backup workers dropped, and the pace of each worker of Gossip."""
+    (tmp_path / "step-00000004").mkdir()
+    (tmp_path / "step-00000004" / "manifest.json").write_text(json.dumps({"cursor": cursor(4), "strategy": strategy}))
+    late = {"dropped_samples": dropped} if dropped else {}
+    text = "".join(json.dumps({**line, **(late if line["step"] > 2 else {})}) + "\n" for line in lines(1, 2, 3, 4))
+    (tmp_path / "metrics.jsonl").write_text(text)
+    assert audit(str(tmp_path)) == 0
+    told = capsys.readouterr().out
+    assert words in told
+    assert ("no sample lost" in told) == (strategy != "Gossip" and not dropped)
+
+
 def test_a_run_that_began_with_anothers_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`resumeFrom`: its first line is that of the step after; what its folder says of where it began is believed."""
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines(51, 52, 53)))

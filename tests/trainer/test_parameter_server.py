@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 import torch
+from trainmaster.cli.audit import audit
 from trainmaster_trainer.checkpoint.load import read
 
 from tests.trainer.crew import Crew
@@ -239,12 +240,16 @@ def test_without_a_bound_staleness_grows(new_crew: NewCrew) -> None:
     assert max(line["staleness"] for line in crew.figures()) > 4
 
 
-def test_backup_workers_are_not_waited_for(new_crew: NewCrew) -> None:
+def test_backup_workers_are_not_waited_for(new_crew: NewCrew, capsys: pytest.CaptureFixture[str]) -> None:
     plan = {"task": "small_tasks:Paced", "arguments": {"paces": [0.0, 0.0, 20.0]}, "global_batch_size": 12}
     crew = new_crew(3, 2, steps=10, strategy_options={"update": "Sync", "backupWorkers": 1}, **plan).start()
     assert crew.wait(0) == 0, crew.output()
     assert crew.wait(1) == 0, crew.output()
     assert len(crew.job.losses()) == 10
+    dropped = sum(line.get("dropped_samples", 0) for line in crew.job.lines())
+    assert dropped == 10 * 4, "the share of one of three, at each step"
+    assert audit(str(crew.job.checkpoints())) == 0
+    assert "no sample repeated. 40 of 120 were not trained on" in capsys.readouterr().out
 
 
 def test_any_strategy_goes_on_from_any_others_checkpoint(new_job: NewJob, new_crew: NewCrew) -> None:

@@ -68,7 +68,8 @@ device for this very model, and what a failure does. Of a job that has run: its 
 where, the evidence, what it cost, what was decided and why. From a cluster:
 kubectl get tj NAME -o json | trainmaster explain -"""
 AUDIT = """Look at the metrics and checkpoints of a run: is each step there exactly once, whatever restarts there were,
-and do all checkpoints agree on the order of the samples? Exit code 1 if not."""
+and do all checkpoints agree on the order of the samples? Exit code 1 if not. Samples that the strategy leaves out by
+itself (ParameterServer's backupWorkers) are counted, and no fault."""
 RENDER = "Print the service and the pods that a cluster would get for this job, as YAML. No cluster is asked."
 CRD = "Print the CustomResourceDefinition of TrainingJob, for kubectl apply -f -."
 OPERATOR = """Serve the TrainingJobs of a cluster: inside it by its service account, outside by KUBECONFIG. The chart

@@ -162,9 +162,9 @@ class Steward:
         size = sum(done.size for done in shares)
         loss = sum(done.loss * done.size for done in shares) / max(size, 1)
         ended = self.desk.moments.pop(step, None)
-        self._journal.stepped(
-            step, loss, size, self._saver.committed_step, {"staleness": self._own.staleness}, ended=ended
-        )
+        dropped = self._plan.global_batch_size - size  # in shares that came too late: `trainmaster audit` counts them
+        figures = {"staleness": self._own.staleness, **({"dropped_samples": dropped} if dropped else {})}
+        self._journal.stepped(step, loss, size, self._saver.committed_step, figures, ended=ended)
 
     def _save(self, step: int) -> None:
         """A cut at `step`: nothing beyond it has begun, everything up to it is in all shards."""
