@@ -1,5 +1,7 @@
 """Gossip with real processes: accuracy, consensus, comings and goings; and the arithmetic of its meetings."""
 
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -73,6 +75,48 @@ def test_workers_come_and_go(new_crew: NewCrew) -> None:
     crew.finish()
     assert "Took over the model of rank" in crew.output_file(1).read_text()
     assert "Took over the model of rank" in crew.output_file(3).read_text()
+    assert len(crew.job.losses()) == 60
+
+
+@pytest.mark.parametrize("rank", [0, 1], ids=["the one that writes", "another"])
+def test_one_that_comes_back_while_nobody_answers_waits_for_somebody(new_crew: NewCrew, rank: int) -> None:
+    """Before the first checkpoint: the initial weights must not be averaged into models that have been trained."""
+    crew = new_crew(3, **{**LINE, "checkpoint_every": 1000}).start()
+    crew.reach(10, rank=2)
+    crew.kill(rank)
+    others = {0, 1, 2} - {rank}
+    for other in others:
+        os.kill(crew.pids[other], signal.SIGSTOP)
+    crew.again(rank)
+    crew.until(lambda: "Waiting for a peer" in crew.output_file(rank).read_text() or crew.step(rank) > 0)
+    assert crew.step(rank) == 0, "it trains"
+    for other in others:
+        os.kill(crew.pids[other], signal.SIGCONT)
+    crew.finish()
+    assert "Took over the model of rank" in crew.output_file(rank).read_text()
+    assert len(crew.job.losses()) == 60
+
+
+def test_one_that_waits_for_a_peer_can_be_stopped(new_crew: NewCrew) -> None:
+    crew = new_crew(2, **{**LINE, "checkpoint_every": 1000}).start()
+    crew.reach(10)
+    crew.kill(1)
+    os.kill(crew.pids[0], signal.SIGSTOP)
+    crew.again(1)
+    crew.until(lambda: "Waiting for a peer" in crew.output_file(1).read_text())
+    crew.stop(1)
+    assert crew.wait(1) == 143, crew.output()
+
+
+def test_all_that_come_back_at_once_before_the_first_checkpoint_begin_anew(new_crew: NewCrew) -> None:
+    """Nobody has more than the initial weights, and each hears so from all others."""
+    crew = new_crew(3, **{**LINE, "checkpoint_every": 1000}).start()
+    crew.reach(10)
+    crew.lose(0, 1, 2)
+    for rank in range(3):
+        crew._settle(rank)
+    crew.write_roster()
+    crew.start().finish()
     assert len(crew.job.losses()) == 60
 
 

@@ -29,7 +29,8 @@ def train(member: Member) -> int:
     scribe = Scribe(peer)
     scribe.resume()
     peer.open()
-    peer.take_over()
+    if not peer.take_over():
+        return EXIT_STOPPED
     scribe.begin()
     while peer.census.samples < peer.goal and not peer.closed:
         member.check()

@@ -38,6 +38,7 @@ CENSUS = "census"  # among the scalars of a state
 PARTNER_SECONDS = 0.0  # a partner that does not answer is left alone for a while, and another one met
 SILENCE_SECONDS = 2.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
+ABSENCE_SECONDS = 0.25  # between two looks for somebody to take over from
 HELLO_TIMES = 3  # a whole state has the optimizer's tensors too
 
 
@@ -70,6 +71,7 @@ class Peer:
         self._open: dict[int, tuple[Place | None, Message]] = {}
         self.finished: set[int] = set()
         self.closed = False
+        self._has_waited = False  # for somebody to take over from
         self._settled = False  # has looked whether somebody is further, and may be met
         self._avoided: dict[int, tuple[float, float]] = {}  # who did not answer: until when, and for how long
         self.left: set[int] = set()  # who has said goodbye
@@ -143,13 +145,41 @@ class Peer:
             if CENSUS in state.scalars:
                 self.census.restore(state.scalars[CENSUS])
 
-    def take_over(self) -> None:
-        """Somebody is further than the newest checkpoint: go on from its model, and count as it does."""
+    def take_over(self) -> bool:
+        """Somebody is further than the newest checkpoint: go on from its model, and count as it does.
+
+        Initial weights are for the beginning: averaged into the models of those who have trained, they undo much of it.
+        So who comes later than the others began, and finds no checkpoint, waits for somebody who is further, or until
+        nobody in the roster is. False: it was asked to stop meanwhile.
+        """
+        while self._ask_around() and self._came_later and not self.census.samples:
+            if not self._has_waited:
+                log.info("Waiting for a peer: the others may have trained, and not all of them answer yet.")
+            self._has_waited = True
+            self.member.progress.enter("load")  # a peer's absence is no hang of ours
+            self.member.check()
+            if self.member.stop.wait(ABSENCE_SECONDS):
+                return False
+        self._settled = True
+        self._turn = self.census.step
+        randomness.seed_rank(self.plan.seed, self.member.rank, self._turn)
+        return True
+
+    @property
+    def _came_later(self) -> bool:
+        """Its pod was replaced, or it was started again alone: not one of those with whom all began."""
+        place = self.member.directory.place(self.member.rank)
+        return place is not None and place.life != (0, 0)
+
+    def _ask_around(self) -> bool:
+        """Take over the model of whoever is furthest; whether somebody did not answer."""
         heard: list[Any] = []
+        silent = False
         for rank in self._others():
             try:
                 answer = self.member.links.ask(rank, Message("whole"), 0.0, HELLO_TIMES * self._silence)
             except (PeerLostError, PeerRefusedError):
+                silent = True
                 continue
             theirs = Census(self.plan.global_batch_size)
             theirs.merge(answer.values["census"])
@@ -160,9 +190,7 @@ class Peer:
                     log.info("Took over the model of rank %d at step %d.", rank, theirs.step)
                 self.census.merge(heard)
                 self.closed = self.closed or bool(answer.values["closed"])
-        self._settled = True
-        self._turn = self.census.step
-        randomness.seed_rank(self.plan.seed, self.member.rank, self._turn)
+        return silent
 
     def _others(self) -> list[int]:
         others = [rank for rank in self.workers if rank != self.member.rank]
