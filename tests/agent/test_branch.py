@@ -153,6 +153,12 @@ def test_who_names_modules_beforehand_gets_those(
     assert said["variable"] is None
 
 
+def test_it_can_be_switched_off(agent: MakeAgent, intake: Intake, witness: Witness, installed: Installed) -> None:
+    begin(agent, intake, installed, TRAINMASTER_PRELOAD="")
+    witness.wait(what="imported")
+    assert not [*Path(installed.variables["PYTHONPATH"]).rglob("*.imports")]
+
+
 TOLD_APART = {
     "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()": "leaves a thread behind",
     "import os; os.environ.get('RANK')": "asks for RANK while it is imported",

@@ -92,7 +92,7 @@ _training = st.one_of(
     ),
 )
 _variable = st.fixed_dictionaries(
-    {"name": st.sampled_from(["A", "B", "RANK", "TRAINMASTER_A", "A B", "1", "_a.b-c", ""])},
+    {"name": st.sampled_from(["A", "B", "RANK", "TRAINMASTER_A", "TRAINMASTER_PRELOAD", "A B", "1", "_a.b-c", ""])},
     optional={"value": _word, "valueFrom": st.just({"fieldRef": {}})},
 )
 _template_spec = _some(

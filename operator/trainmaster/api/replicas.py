@@ -46,7 +46,8 @@ Mirrored and AllReduce."""
     env: Annotated[
         tuple[EnvVar, ...], Field(strict=False, max_length=512), Keyed("name"), AfterValidator(fit_an_environment)
     ] = ()
-    """Environment variables, as in a pod. Names that begin with TRAINMASTER_ are taken."""
+    """Environment variables, as in a pod. Names that begin with TRAINMASTER_ are taken, but for TRAINMASTER_PRELOAD: \
+modules to import once before the first attempt, comma separated; empty, what the task imports is not learned either."""
     env_from: Annotated[tuple[EnvFrom, ...], Field(strict=False, max_length=64)] = ()
     """Environment variables from Secrets and ConfigMaps, as in a pod."""
     volumes: Annotated[tuple[Volume, ...], Field(strict=False, max_length=128), Keyed("name")] = ()

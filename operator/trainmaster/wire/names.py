@@ -42,9 +42,7 @@ ENV_SCRATCH = "TRAINMASTER_SCRATCH"  # a folder for sockets, progress pages, err
 ENV_WARM_SOCKET = "TRAINMASTER_WARM_SOCKET"  # a warm parent to share; unset: the agent starts its own
 ENV_PARENT_PID = "TRAINMASTER_PARENT_PID"  # local hand only: when this process has gone, everything ends
 ENV_GRACE = "TRAINMASTER_GRACE_SECONDS"  # what ranks get between SIGTERM and SIGKILL when the agent itself must go
-ENV_PRELOAD = (
-    "TRAINMASTER_PRELOAD"  # modules for the warm parent to import as well, comma separated; unset: it learns them
-)
+ENV_PRELOAD = "TRAINMASTER_PRELOAD"  # the user's: what the warm parent imports at once; empty: nor does it learn
 
 # Of the warm parent, unless the user sets it: malloc asks the kernel for pages of 2 MiB. Its heap is that of every rank
 # forked from it, and a fork or the end of a rank takes about as long as there are pages to go through.

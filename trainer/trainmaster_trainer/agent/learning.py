@@ -21,7 +21,7 @@ _LOOK_SECONDS = 1.5
 
 
 class Learning:
-    """Of one replica. Where TRAINMASTER_PRELOAD says what is imported beforehand, be it nothing, there is none."""
+    """Of one replica. None where TRAINMASTER_PRELOAD is there and empty."""
 
     def __init__(self, reactor: Reactor, files: Files, parent: Parent) -> None:
         self._reactor = reactor
@@ -32,7 +32,8 @@ class Learning:
 
     def notes(self, rank: int) -> str:
         """Where this rank is to note its imports; nothing where they are known, or nobody wants to know."""
-        return "" if names.ENV_PRELOAD in os.environ or not self._parent.may_branch else str(self._files.imports(rank))
+        wanted = os.environ.get(names.ENV_PRELOAD) != "" and self._parent.may_branch
+        return str(self._files.imports(rank)) if wanted else ""
 
     def expect(self, place: environment.Place, variables: Dict[str, str]) -> None:
         """The rank of this place is being started with these variables, and notes what it imports."""
