@@ -12,6 +12,7 @@ import pytest
 from trainmaster.wire import names
 from trainmaster.wire.training import TrainingPlan
 
+from tests.agent.installed import Installed
 from tests.agent.intake import Intake, Key
 from tests.agent.machine import MARK, SCRIPTS, AgentProcess, SharedParent, Witness, ours, wait_gone
 
@@ -77,3 +78,8 @@ def _nothing_left(parent: SharedParent) -> None:
     left = {pid: name for pid, name in ours().items() if pid != parent.process.pid and name != "tm-standby"}
     stubborn = {pid: name for pid, name in left.items() if not wait_gone(pid)}
     assert not stubborn, f"these processes were left: {stubborn}"
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Installed:
+    return Installed(tmp_path)

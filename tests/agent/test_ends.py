@@ -44,6 +44,21 @@ def test_a_script_that_raises(agent: MakeAgent, intake: Intake) -> None:
     assert "ValueError: no good" in trace
 
 
+def test_a_limit_for_hangs_that_is_changed_while_a_job_runs(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
+    """`hangSeconds` may be corrected when it turns out to be wrong; the orders bring it."""
+    agent("python", "SCRIPTS/sleeper.py")
+    intake.wait_state(messages.WAITING, 0, W0)
+    roster = intake.run(1, [(W0, 1)], hang_seconds=86_400.0)
+    (said,) = witness.wait(what="begin")
+    os.kill(said["pid"], signal.SIGSTOP)
+    with intake.changed:
+        intake.orders[W0] = intake.run_orders(roster, hang_seconds=1.0)
+        intake.changed.notify_all()
+    (heartbeat,) = intake.wait_state(messages.FAILED, 1, W0)
+    assert heartbeat.exit is not None
+    assert heartbeat.exit.hung
+
+
 def test_a_wrong_configuration_is_said_without_a_traceback(agent: MakeAgent, intake: Intake) -> None:
     one, report = run_to_the_end(agent, intake, "python", "SCRIPTS/fail.py", "configuration")
     assert report.exit_code == names.EXIT_BAD_CONFIGURATION

@@ -356,7 +356,7 @@ LIFECYCLE = (
         "Remove spares, and raise workers.replicas instead",
         strategy={"type": "Gossip"},
     ),
-    _bad("queue without gang", "scheduling.queue", "team", "Set gang, for example to Kueue"),
+    _bad("queue without gang", "scheduling.queue", "team", "Remove queue"),
     _bad("queue name", "scheduling.queue", "My Team", "lower-case letters", scheduling__gang="Kueue"),
 )
 

@@ -135,3 +135,12 @@ def test_a_replica_that_its_peers_cannot_reach_is_waited_for() -> None:
 def test_a_job_that_is_being_deleted_is_left_alone() -> None:
     stage = Stage(a_job().with_metadata(deletionTimestamp="2026-03-01T12:00:00Z"))
     assert not stage.turn().actions
+
+
+def test_a_limit_for_hangs_may_be_changed_while_ranks_train() -> None:
+    """Agents hear it with their orders: a pod's plan is as old as the pod."""
+    stage = a_running_group(workers=2)
+    assert {orders.hang_seconds for orders in stage.orders.values()} == {None}
+    policy = stage.job.spec.failure_policy.model_copy(update={"hang_seconds": 900})
+    stage.respec(failure_policy=policy)
+    assert {(orders.verb, orders.hang_seconds) for orders in stage.orders.values()} == {(messages.RUN, 900.0)}

@@ -91,7 +91,8 @@ class FailurePolicy(Model):
     """What to do when something dies. Evictions and lost nodes never count."""
 
     max_restarts: Annotated[Int, Field(ge=0, le=1_000_000)] = 10
-    """Give up after so many failures of the training itself. Progress fills the budget up again."""
+    """Restart at most so often after failures of the training itself; more than 50 are 50. Progress fills the budget \
+up again."""
     hang_seconds: IntOrText = "auto"
     """Restart when no step has ended for so many seconds; auto is to learn the limit from the job's own step times. \
 Saving, evaluating and loading may take longer. A script of one's own (`command`) does not tell its steps: of such \
@@ -102,6 +103,11 @@ missing. A cluster that is merely full is waited for without end."""
     node_lost_seconds: Annotated[Int, Field(ge=0, le=86_400)] | None = None
     """Replace the pods of a node that has not answered for so many seconds. Unset: as soon as Kubernetes gives \
 the node up."""
+
+    @property
+    def fixed_hang_seconds(self) -> float | None:
+        """None: the limit is learned."""
+        return None if self.hang_seconds == "auto" else float(self.hang_seconds)
 
 
 class Scheduling(Model):

@@ -15,7 +15,7 @@ def training_plan(job: TrainingJob) -> TrainingPlan:
     """What the trainer needs to know of the spec."""
     training, checkpoint = job.spec.training, job.spec.checkpoint
     objects = checkpoint.storage.object_store if checkpoint.storage else None
-    resume, hang = checkpoint.resume_from, job.spec.failure_policy.hang_seconds
+    resume = checkpoint.resume_from
     return TrainingPlan(
         strategy=job.spec.strategy.type,
         strategy_options=job.spec.strategy.options,
@@ -40,7 +40,7 @@ def training_plan(job: TrainingJob) -> TrainingPlan:
         resume_step=resume.step if resume else None,
         reproducible=job.spec.reproducible,
         accelerator=TPU if job.spec.workers.accelerator == TPU else None,
-        hang_seconds=None if hang == "auto" else float(hang),
+        hang_seconds=job.spec.failure_policy.fixed_hang_seconds,
     )
 
 

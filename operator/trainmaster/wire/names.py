@@ -63,6 +63,8 @@ ENV_RESUME_BEFORE = "TRAINMASTER_RESUME_BEFORE"  # a step: only older checkpoint
 ENV_MEMORY = "TRAINMASTER_MEMORY"  # a folder in memory that outlives the ranks, not the replica
 ENV_SHARED_MEMORY = "TRAINMASTER_SHARED_MEMORY"  # "off": ranks of one host use the network as if they were apart
 
+USERS_OWN = (ENV_PRELOAD, ENV_SHARED_MEMORY)  # what a job may set
+
 HEARTBEAT_PATH = "/v1/heartbeat"
 MAX_HEARTBEAT_BYTES = 1 << 20
 

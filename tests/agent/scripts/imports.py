@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import subprocess
 import sys
 import time
 
@@ -11,6 +12,7 @@ import own_module  # type: ignore[import-not-found]  # noqa: F401 of the script'
 from witness import say  # type: ignore[import-not-found]
 
 importlib.util.find_spec("heavy.never")
+subprocess.Popen(["sleep", "3600"])
 say("imported", where=heavy.PID, variable=heavy.VARIABLE, never="heavy.never" in sys.modules)
 if len(sys.argv) > 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "1":
     sys.exit(int(sys.argv[1]))

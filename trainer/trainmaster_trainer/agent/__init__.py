@@ -25,7 +25,7 @@ Its files:
 - `children`: what the warm parent has forked: ranks at work, and more standing by
 - `rehearsal`: one throwaway step in a child that stands by
 - `imports`: what a task imports: noted by a rank, and imported once more for later ones
-- `learning`: when that is worth it
+- `learning`: when that is worth it, and `room`: whether there is memory for it
 - `branch`: the agent's line to a process, forked from the warm parent, that has done so
 - `warm`: the warm parent: imports torch once, forks ranks in milliseconds
 - `rank`: what a rank's process does before and after the user's code

@@ -15,7 +15,6 @@ from trainmaster_trainer.agent.channel import Channel
 from trainmaster_trainer.agent.reactor import Reactor
 
 BRANCH = "branch"  # what the warm parent is asked to start
-IDENTITY = 0  # its own; ranks and stores count from 1
 
 
 class Branch:
@@ -33,6 +32,7 @@ class Branch:
         self._changed = changed
         self._log = log
         self._channel: Optional[Channel] = None
+        self.identity = 0  # of the newest one, below 0; ranks and stores count from 1
         self._ready = False
         self._distrusted = False
         self._live: Set[int] = set()
@@ -52,10 +52,12 @@ class Branch:
         """Whether there was one that was of no use: the next one would be of none either."""
         return self._distrusted
 
-    def use(self, connection: socket.socket) -> None:
-        """One is being made; this is our end of its line."""
+    def use(self, connection: socket.socket) -> int:
+        """One is being made; this is our end of its line. Its identity."""
         channel = self._channel = Channel(connection)
         self._reactor.watch(channel.fileno(), lambda: self._read(channel))
+        self.identity -= 1
+        return self.identity
 
     def send(self, message: Dict[str, Any], descriptors: Sequence[int] = ()) -> None:
         """A broken line shows itself as the end of whatever runs over it."""
@@ -83,6 +85,8 @@ class Branch:
 
     def lost(self) -> None:
         """It has ended, and its ranks with it."""
+        if self._channel is None:
+            return  # that is known
         died = sorted(self._live)
         self._distrusted = self._distrusted or not self._ready  # it would die of its imports again
         self.close()
@@ -108,6 +112,6 @@ class Branch:
             self._changed()
         else:
             self._tell(message)
-            self._live.discard(message.get("ended", IDENTITY))
+            self._live.discard(message.get("ended", self.identity))
         if self._distrusted and not self._live:
             self.close()

@@ -19,6 +19,7 @@ from trainmaster_trainer.agent.channel import Channel
 Rest = Callable[[], int]  # what a forked child goes on with, after it has left the parent's loop
 # Ranks that have just been started need the processor for themselves.
 _QUIET_SECONDS = 1.0
+_POOR_SECONDS = 60.0
 _MOST_STANDING_BY = 64
 
 
@@ -88,8 +89,12 @@ class Children:
         """Fork one more to stand by, if it is time to. In that child: what it does."""
         if self.patience() != 0.0:
             return None
-        ours, theirs = socket.socketpair()
-        pid = process.fork()
+        try:
+            ours, theirs = socket.socketpair()
+            pid = process.fork()
+        except OSError:  # no processes, descriptors or memory left: those at work need them more
+            self._last_start = time.monotonic() + _POOR_SECONDS
+            return None
         if pid == 0:
             rank.detach(self._pid)
             process.close_descriptors(keep=[theirs.fileno()])

@@ -33,6 +33,7 @@ class Engine:
         self._agent = Agent(settings.role, settings.index)
         self._exit_code = 0
         self._reason = ""
+        self._hang_seconds = settings.plan.hang_seconds
         self._events: Deque[supervise.Event] = collections.deque()
         self._reactor = Reactor()
         self._output = Output()
@@ -93,7 +94,7 @@ class Engine:
 
     def _start_ranks(self, action: supervise.StartRanks) -> None:
         self._ranks.start(action.attempt, action.roster)
-        self._hang_watch.expect(action.attempt, self._settings.plan.hang_seconds, action.roster.independent)
+        self._hang_watch.expect(action.attempt, self._hang_seconds, action.roster.independent)
         if not self._settings.plan.command:  # a script does not tell
             self._first_steps.expect(self._settings.ranks)
 
@@ -115,6 +116,9 @@ class Engine:
 
     def _take_orders(self, orders: Orders) -> None:
         self._reason = orders.reason
+        if orders.verb == messages.RUN:
+            self._hang_seconds = orders.hang_seconds
+            self._hang_watch.allow(orders.hang_seconds)
         self._handle(supervise.OrdersArrived(orders))
 
     # --- the outside ---

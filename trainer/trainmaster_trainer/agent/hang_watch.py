@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Callable, Dict, Optional
 
 from trainmaster.wire.messages import ErrorReport, ExitReport
@@ -49,13 +49,18 @@ class HangWatch:
         self._say = say
         self._emit = emit
         self._timer: Optional[Timer] = None
-        self._begin(0, Policy())
+        self._policy = Policy()
+        self._begin(0, self._policy)
 
     def expect(self, attempt: int, fixed_seconds: Optional[float], independent: bool) -> None:
         """Ranks of a new attempt were started."""
         self.forget()
         self._begin(attempt, Policy(fixed_seconds, independent))
         self._again()
+
+    def allow(self, fixed_seconds: Optional[float]) -> None:
+        """Steps may take so long from now on; None: as long as they did, with some patience."""
+        self._policy = replace(self._policy, fixed=fixed_seconds)
 
     def forget(self) -> None:
         """The attempt has ended."""

@@ -2,12 +2,7 @@
 
 Libraries take seconds to import, at every restart. So the first rank of a replica writes down which installed modules
 it imports, and under which variables (`Notes`). A process forked from the warm parent imports the same (`repeat`), and
-from then on forks the ranks; see `branch`.
-
-Ranks must find what they would have made themselves, so whatever could tell it apart is a reason to give up: a module
-that asks for a variable in which ranks or attempts differ, leaves a thread, a child, an open file, shared memory or a
-signal's handler behind, initialises CUDA, comes from another place, or fails in another way than by a missing module.
-Modules of the task itself are left out: they may be edited between two attempts, and do what they like at import.
+from then on forks the ranks; see `branch`. What makes it give up: docs/decisions/0043-what-a-task-imports.md.
 """
 
 from __future__ import annotations
@@ -23,14 +18,18 @@ import site
 import sys
 import sysconfig
 from pathlib import Path
-from typing import Any, Collection, Deque, Dict, Iterable, List, Optional, Set, Tuple
+from typing import Any, Collection, Deque, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
 from trainmaster_trainer.agent import process
 
-WORTH = 20  # modules: with fewer of them a restart gains nothing that shows
+WORTH = 20  # notes: with fewer of them a restart gains nothing that shows
 # They open devices, or count those that are open.
 _NEVER = frozenset({"jax", "jaxlib", "tensorflow", "torch_xla"})
+# Set by a task, they are mostly another one in each rank.
+_OF_DEVICES = ("CUDA_", "HIP_", "ROCR_", "NCCL_", "GLOO_")
 _MOST_WAITING = 64
+# Instead of a module's file:
+OUTSIDE, RANKS_OWN = "outside", "rank's own"
 
 
 class ChangedError(Exception):
@@ -49,28 +48,35 @@ class Notes:
     def __init__(self, path: str, without: str) -> None:
         self._path = Path(path)
         self._without = without
+        self._pid = os.getpid()
         self._variables = dict(os.environ)
         self._waiting: Deque[str] = collections.deque(maxlen=_MOST_WAITING)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:  # noqa: ARG002 the protocol's
-        """Called by the import system."""
-        for other in [*self._waiting]:
-            origin = _origin(other)
-            if origin is not None:
-                self._waiting.remove(other)
-                self._write(other, origin)
-        self._waiting.append(name)
+        """Called by the import system, and so by everybody's imports: nothing may go wrong here."""
+        if os.getpid() != self._pid:
+            return  # a data loader's process is none of those that are started again
+        with contextlib.suppress(Exception):
+            for other in [*self._waiting]:
+                origin = _origin(other)
+                if origin is not None:
+                    self._waiting.remove(other)
+                    self._write(self._line(other, origin))
+            if self._variables != os.environ:
+                self._write([_changes(self._variables, os.environ)])
+                self._variables = dict(os.environ)
+            self._waiting.append(name)
 
-    def _write(self, name: str, origin: str) -> None:
+    def _line(self, name: str, origin: str) -> List[str]:
+        """The name and the file; another mark instead of the file where it is not to be imported by others."""
         top = name.partition(".")[0]
         if top == self._without or not _is_installed(origin):
-            return
-        lines = [[name, origin]] if top not in _NEVER else [[name, ""]]
-        if self._variables != os.environ:
-            lines.insert(0, [_changes(self._variables, os.environ)])  # type: ignore[list-item]
-            self._variables = dict(os.environ)
-        with contextlib.suppress(OSError), self._path.open("a") as file:  # a full disk: then nothing is learned
-            file.write("".join(json.dumps(line) + "\n" for line in lines))
+            return [name, OUTSIDE]
+        return [name, RANKS_OWN if top in _NEVER or not _is_plain_torch() else origin]
+
+    def _write(self, line: Any) -> None:
+        with self._path.open("a") as file:  # not held open: whoever counts or closes descriptors must find none of ours
+            file.write(json.dumps(line) + "\n")
 
 
 def note(path: Optional[str], without: str) -> None:
@@ -85,9 +91,18 @@ def _changes(before: Dict[str, str], now: Any) -> Dict[str, Optional[str]]:
 
 
 def _origin(name: str) -> Optional[str]:
-    """The file that an imported module came from."""
-    origin = getattr(getattr(sys.modules.get(name), "__spec__", None), "origin", None)
+    """The file that an imported module came from. One that is to be loaded at its first use is not touched."""
+    module = sys.modules.get(name)
+    if module is None or type(module) is importlib.util._LazyModule:  # type: ignore[attr-defined]  # noqa: SLF001
+        return None
+    origin = getattr(object.__getattribute__(module, "__dict__").get("__spec__"), "origin", None)
     return origin if isinstance(origin, str) else None
+
+
+def _is_plain_torch() -> bool:
+    """Whether what is imported now makes its tensors as it would by itself."""
+    torch = sys.modules.get("torch")
+    return torch is None or torch.get_default_dtype() is torch.float32
 
 
 def _is_installed(origin: str) -> bool:
@@ -112,14 +127,20 @@ def repeat(lines: Iterable[str], differing: Collection[str]) -> None:
     Raises:
         ChangedError: a rank could tell that somebody else has imported it.
     """
+    parsed = [json.loads(line) for line in lines]
     before = _traces()
     asked: Set[str] = set()
+    outside = _Outside(line[0] for line in parsed if line[-1] == OUTSIDE)
     os.environ.__class__ = _watching(frozenset(differing), asked)
+    sys.meta_path.append(outside)
     try:
-        for line in lines:
-            _repeat_one(*json.loads(line))
+        with _without_cuda():
+            for line in parsed:
+                _repeat_one(*line)
     finally:
         os.environ.__class__ = os._Environ  # noqa: SLF001 as it was
+        sys.meta_path.remove(outside)
+    asked |= outside.asked
     if asked:
         raise ChangedError(f"something asks for {min(asked)} while it is imported")
     changed = [what for what, trace in _traces().items() if trace != before[what]]
@@ -127,24 +148,62 @@ def repeat(lines: Iterable[str], differing: Collection[str]) -> None:
         raise ChangedError(f"something leaves {changed[0]} behind")
 
 
+class _Outside:
+    """Last among the finders: notes who is asked for and was found, by the rank, in the task's own folders."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = frozenset(names)
+        self.asked: Set[str] = set()
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:  # noqa: ARG002 the protocol's
+        """Called by the import system."""
+        if name in self._names:
+            self.asked.add(name)
+
+
+@contextlib.contextmanager
+def _without_cuda() -> Iterator[None]:
+    """A context on a GPU would take memory from the rank that uses it, and make forks useless."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    before = getattr(cuda, "_lazy_init", None)
+
+    def refuse() -> None:
+        raise ChangedError("something opens a GPU while it is imported")
+
+    if before is not None:
+        cuda._lazy_init = refuse  # type: ignore[union-attr]  # noqa: SLF001
+    try:
+        yield
+    finally:
+        if before is not None:
+            cuda._lazy_init = before  # type: ignore[union-attr]  # noqa: SLF001
+
+
 def _repeat_one(what: Any, origin: str = "") -> None:
     if isinstance(what, dict):
         for name, value in what.items():
             _set_variable(name, value)
-        return
-    if not origin:
+    elif origin == RANKS_OWN:
         raise ChangedError(f"{what} belongs to its rank alone")
+    elif origin != OUTSIDE:
+        _import(what, origin)
+
+
+def _import(name: str, origin: str) -> None:
+    there = len(sys.modules)
     try:
-        if "." not in what:  # before a file of another place is run
-            _check_place(what, getattr(importlib.util.find_spec(what), "origin", None), origin)
-        importlib.import_module(what)
-    except ImportError:
+        if "." not in name:  # before a file of another place is run
+            _check_place(name, getattr(importlib.util.find_spec(name), "origin", None), origin)
+        importlib.import_module(name)
+    except ImportError as error:
+        if len(sys.modules) > there:
+            raise ChangedError(f"{name} is imported by halves only: {error}") from None
         return  # as in the rank, which went on without it
     except ChangedError:
         raise
     except BaseException as error:  # noqa: BLE001 an import may even call sys.exit
-        raise ChangedError(f"{what} cannot be imported: {type(error).__name__}: {error}") from None
-    _check_place(what, _origin(what), origin)
+        raise ChangedError(f"{name} cannot be imported: {type(error).__name__}: {error}") from None
+    _check_place(name, _origin(name), origin)
 
 
 def _check_place(name: str, found: Optional[str], noted: str) -> None:
@@ -153,6 +212,8 @@ def _check_place(name: str, found: Optional[str], noted: str) -> None:
 
 
 def _set_variable(name: str, value: Optional[str]) -> None:
+    if name.startswith(_OF_DEVICES):
+        raise ChangedError(f"the task sets {name} before it imports")
     if value is None:
         os.environ.pop(name, None)
     else:

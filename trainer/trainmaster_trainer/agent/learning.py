@@ -6,13 +6,14 @@ worth it, the warm parent has a process branch off that imports them too (`branc
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
-from typing import Dict, Optional
+from typing import Callable, Dict, Optional
 
 from trainmaster.wire import names
 
-from trainmaster_trainer.agent import environment, imports
+from trainmaster_trainer.agent import environment, imports, room
 from trainmaster_trainer.agent.files import Files
 from trainmaster_trainer.agent.parent import Parent
 from trainmaster_trainer.agent.reactor import Reactor, Timer
@@ -23,11 +24,13 @@ _LOOK_SECONDS = 1.5
 class Learning:
     """Of one replica. None where TRAINMASTER_PRELOAD is there and empty."""
 
-    def __init__(self, reactor: Reactor, files: Files, parent: Parent) -> None:
+    def __init__(self, reactor: Reactor, files: Files, parent: Parent, folder: Optional[str]) -> None:
         self._reactor = reactor
+        self._folder = folder  # where ranks work
         self._files = files
         self._parent = parent
         self._timer: Optional[Timer] = None
+        self._begun: Callable[[], None] = lambda: None
         self._size = 0  # of the notes at the last look
 
     def notes(self, rank: int) -> str:
@@ -35,10 +38,11 @@ class Learning:
         wanted = os.environ.get(names.ENV_PRELOAD) != "" and self._parent.may_branch
         return str(self._files.imports(rank)) if wanted else ""
 
-    def expect(self, place: environment.Place, variables: Dict[str, str]) -> None:
+    def expect(self, place: environment.Place, variables: Dict[str, str], pid: Callable[[], Optional[int]]) -> None:
         """The rank of this place is being started with these variables, and notes what it imports."""
         self.forget()
-        self._again(place, variables)
+        self._begun = lambda: self._look(place, variables, pid())
+        self._again()
 
     def forget(self) -> None:
         """It has ended."""
@@ -46,21 +50,25 @@ class Learning:
             self._timer.cancel()
         self._size = 0
 
-    def _again(self, place: environment.Place, variables: Dict[str, str]) -> None:
-        self._timer = self._reactor.after(_LOOK_SECONDS, lambda: self._look(place, variables))
+    def _again(self) -> None:
+        self._timer = self._reactor.after(_LOOK_SECONDS, self._begun)
 
-    def _look(self, place: environment.Place, variables: Dict[str, str]) -> None:
+    def _look(self, place: environment.Place, variables: Dict[str, str], pid: Optional[int]) -> None:
         if not self._parent.may_branch:
             return
         try:
             notes = Path(place.imports_file).read_bytes()
         except OSError:
             notes = b""  # it has imported nothing yet, or is no Python
-        if len(notes) > self._size or notes.count(b"\n") < imports.WORTH:
+        if pid is None or len(notes) > self._size or notes.count(b"\n") < imports.WORTH:
             self._size = len(notes)
-            self._again(place, variables)
-            return
-        self._files.learned.write_bytes(notes)
+            self._again()
+        elif room.is_left_for(pid):
+            self._branch_off(notes, place, variables)
+
+    def _branch_off(self, notes: bytes, place: environment.Place, variables: Dict[str, str]) -> None:
         differing = environment.differing(place)
         same = {name: value for name, value in variables.items() if name not in differing}
-        self._parent.branch_off(str(self._files.learned), same, differing)
+        with contextlib.suppress(OSError):  # a full disk, no descriptors left: no reason to end anything
+            self._files.learned.write_bytes(notes)
+            self._parent.branch_off(str(self._files.learned), self._folder, same, differing)

@@ -4,7 +4,7 @@ Called by `ranks`. What goes over the line (JSON, see `channel`):
     {"start": "rank", "id", "environment"}  + stdout, stderr (, listener)   agent to parent
     {"start": "store", "id", "host", "port", "world_size"}  + listener
     {"prepare": count}                                                 how many children should stand by
-    {"start": "branch", "id", "imports", "environment", "differing"}  + one end of the line to it, see `branch`
+    {"start": "branch", "id", "imports", "folder", "environment", "differing"}  + its end of a line, see `branch`
     {"ready": true, "stores", "pid"}                                   parent to agent
     {"started": id, "pid"}   {"ended": id, "code" | "signal" | "failure"}
 """
@@ -22,7 +22,7 @@ from typing import Any, Callable, Dict, Optional, Sequence
 from trainmaster.wire import names
 
 from trainmaster_trainer.agent import process
-from trainmaster_trainer.agent.branch import BRANCH, IDENTITY, Branch
+from trainmaster_trainer.agent.branch import BRANCH, Branch
 from trainmaster_trainer.agent.channel import Channel
 from trainmaster_trainer.agent.reactor import Reactor
 
@@ -101,13 +101,18 @@ class Parent:
         """Whether ranks would be started sooner if they found their task's libraries imported."""
         return self.ready and not self._branch.exists and not self._branch.failed
 
-    def branch_off(self, notes: str, environment: Dict[str, str], differing: Sequence[str]) -> None:
-        """Have a process forked that imports what is noted in a file, and start ranks there when it has done so."""
+    def branch_off(
+        self, notes: str, folder: Optional[str], environment: Dict[str, str], differing: Sequence[str]
+    ) -> None:
+        """Have a process forked that imports what is noted in a file, and start ranks there when it has done so.
+
+        Raises:
+            OSError: there can be no line to it.
+        """
         ours, theirs = socket.socketpair()
-        request = {"imports": notes, "environment": environment, "differing": list(differing)}
-        self.start({"start": BRANCH, "id": IDENTITY, **request}, [theirs.fileno()])
+        request = {"imports": notes, "environment": environment, "differing": list(differing), "folder": folder}
+        self.start({"start": BRANCH, "id": self._branch.use(ours), **request}, [theirs.fileno()])
         theirs.close()
-        self._branch.use(ours)
 
     def distrust(self, identity: int) -> None:
         """A rank failed before its first step."""
@@ -192,12 +197,12 @@ class Parent:
             self.ready, self.stores, self._failures = True, message["stores"], 0
             self._share_children()
             self._listener.parent_ready()
-        elif message.get("ended") == IDENTITY:
-            self._branch.lost()
-        elif message.get("started", IDENTITY) != IDENTITY:
+        elif "started" in message and message["started"] > 0:
             self._listener.started(message["started"], message["pid"])
-        elif "ended" in message:
+        elif "ended" in message and message["ended"] > 0:
             self._listener.ended(message["ended"], LOST if message.get("lost") else message)
+        elif message.get("ended") == self._branch.identity:
+            self._branch.lost()
 
     def _lost(self) -> None:
         was_ready = self.ready

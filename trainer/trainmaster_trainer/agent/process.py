@@ -11,16 +11,19 @@ import ctypes
 import gc
 import io
 import os
+import select
 import signal
 import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any, Collection, Iterator, NoReturn, Optional
+from typing import Any, Collection, List, NoReturn, Optional
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _STDERR = 2
+_OOM = Path("/proc/self/oom_score_adj")
+_BEFORE: List[str] = []  # what stood there
 # Loaded at import: a forked child should not have to look for the C library.
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -42,16 +45,26 @@ def threads() -> int:
     return sum(1 for _ in Path("/proc/self/task").iterdir())
 
 
-@contextlib.contextmanager
-def first_to_go() -> Iterator[None]:
-    """Meanwhile this is what the kernel ends first where memory is short: nobody needs it."""
-    path = Path("/proc/self/oom_score_adj")
-    before = path.read_text()
-    path.write_text("1000")
-    try:
-        yield
-    finally:
-        path.write_text(before)  # anybody may go back to what it was
+def first_to_go() -> None:
+    """From here on this is what the kernel ends first where memory is short: nobody needs it."""
+    _BEFORE.append(_OOM.read_text())
+    _OOM.write_text("1000")
+
+
+def as_needed_as_before() -> None:
+    """In a child of such a process: it is needed. (Anybody may go back to what root once set.)."""
+    while _BEFORE:
+        _OOM.write_text(_BEFORE.pop())
+
+
+def wait_for(pids: Collection[int], seconds: float) -> None:
+    """Wait for the ends of children; not for longer than that."""
+    until = time.monotonic() + seconds
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            descriptor = os.pidfd_open(pid)
+            select.select([descriptor], [], [], max(0.0, until - time.monotonic()))
+            os.close(descriptor)
 
 
 def close_descriptors(keep: Collection[int]) -> None:

@@ -48,6 +48,7 @@ def detach(parent: int) -> None:
     os.setsid()
     process.die_with_parent(parent)
     process.default_signals()
+    process.as_needed_as_before()
 
 
 def become(message: Dict[str, Any], descriptors: List[int]) -> Callable[[], int]:

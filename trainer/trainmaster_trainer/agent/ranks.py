@@ -5,6 +5,8 @@ Called by `engine` with the supervisor's actions; answers with the supervisor's 
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import itertools
 import os
 import signal
@@ -35,7 +37,8 @@ from trainmaster_trainer.agent.settings import Settings
 Emit = Callable[[supervise.Event], None]
 # A start that killed the warm parent so often is the start's fault.
 _MOST_STARTS = 2
-_CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")
+_FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
+_YOUNG_SECONDS = 60.0
 _NOT_OFFERED = "the meeting point that the orders name is not, or no more, offered here"
 _TOO_EARLY = (
     "exit code 0 before its training was over: something in the task or in a library of it has ended the process "
@@ -52,6 +55,7 @@ class Rank:
     stderr: int
     pid: Optional[int] = None
     signalled: Optional[float] = None  # when the agent told it to end
+    begun: float = dataclasses.field(default_factory=time.monotonic)
 
 
 @dataclass
@@ -83,7 +87,7 @@ class Ranks(parent.Listener):
         self._emit = emit
         self._parent = parent.Parent(reactor, self, settings.warm_socket, settings.ranks, output.say)
         self._store = store.StoreKeeper(settings, self.offer, self._parent)
-        self._learning = learning.Learning(reactor, self.files, self._parent)
+        self._learning = learning.Learning(reactor, self.files, self._parent, settings.plan.working_directory)
         self._interface = rendezvous.interface_of(settings.address)
         self._identities = itertools.count(1)
         self._memory = memory.make(settings)
@@ -133,7 +137,8 @@ class Ranks(parent.Listener):
         if self._wanted is not None:
             self._wanted.roster = roster
             if self._live:  # else they have no folder yet
-                self.files.write_roster(codec.encode(roster))
+                with contextlib.suppress(OSError):  # a full disk: the older roster holds as long as it can
+                    self.files.write_roster(codec.encode(roster))
 
     def stop(self, grace_seconds: float) -> None:
         """End all ranks: SIGTERM and SIGKILL later, or SIGKILL at once."""
@@ -199,7 +204,9 @@ class Ranks(parent.Listener):
                 self._output.say(f"the store at which the ranks meet has ended ({end})")
             return
         self._output.finish(rank.stdout, rank.stderr)
-        if _is_its_own_doing(end) and rank.signalled is None and self.files.step(rank.number) == 0:
+        if end is parent.LOST:
+            _signal(rank, signal.SIGKILL)  # what the rank had started lives on
+        elif self._was_young(rank, end):
             self._parent.distrust(identity)
         event = self._judge(wanted, rank.number, rank.signalled, self._whole(rank.number, end))
         if not self._live:
@@ -248,7 +255,7 @@ class Ranks(parent.Listener):
         self._output.add(stdout, stderr, prefix)
         variables = environment.rank_environment(os.environ, place)
         if place.imports_file:
-            self._learning.expect(place, variables)
+            self._learning.expect(place, variables, lambda: self.pids().get(number))
         descriptors = [stdout_end, stderr_end, *self._listeners.descriptors(number)]
         self._parent.start({"start": "rank", "id": identity, "environment": variables}, descriptors)
         os.close(stdout_end)
@@ -276,17 +283,20 @@ class Ranks(parent.Listener):
             return {"failure": _TOO_EARLY, "type": "EndedEarly"}
         return end
 
+    def _was_young(self, rank: Rank, end: Dict[str, Any]) -> bool:
+        """Whether a rank failed, or had to be stopped, before anything showed that it can do its work at all."""
+        if self.files.step(rank.number) > 0 or end.get("code") == 0:
+            return False
+        age = time.monotonic() - rank.begun
+        failed = rank.signalled is None and end.get("signal") not in _FROM_OUTSIDE
+        return failed and age < _YOUNG_SECONDS if self._settings.plan.command else failed or age > _YOUNG_SECONDS
+
     def _judge(
         self, wanted: Wanted, number: int, signalled: Optional[float], end: Dict[str, Any]
     ) -> supervise.RankEnded:
         step = self.files.step(number)
         death = evidence.Death(wanted.attempt, number, step, end, signalled, wanted.kills_before)
         return evidence.judge(death, {other: self.files.error(other) for other in wanted.numbers})
-
-
-def _is_its_own_doing(end: Dict[str, Any]) -> bool:
-    """Whether a rank failed by itself: not killed from outside, and not ended well."""
-    return end.get("code") not in (None, 0) or end.get("signal") in _CRASHES
 
 
 def _signal(rank: Rank, number: int) -> None:

@@ -40,6 +40,7 @@ PRELOADED = (
     "trainmaster_trainer.rank",
 )
 
+_BRANCH_SECONDS = 2.0  # for a branch to kill its ranks, which would leave behind what they had started
 # A module that asks for a GPU at import must not initialise CUDA here: forked children could not use it.
 _CAREFUL = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 
@@ -93,6 +94,7 @@ class WarmParent:
             if rest is not None:
                 return rest
         self._kill([*self._work])
+        process.wait_for([pid for pid, work in self._work.items() if work.identity < 0], _BRANCH_SECONDS)
         return None
 
     def watch_process(self, pid: int) -> None:
@@ -196,8 +198,8 @@ class WarmParent:
             _say(work.client, {"ended": work.identity, "code": end.code, "signal": end.signal})
 
     def _kill(self, pids: List[int]) -> None:
-        for pid in pids:
-            process.kill_group(pid, signal.SIGKILL)
+        for pid in pids:  # a branch has ranks of its own to kill
+            process.kill_group(pid, signal.SIGTERM if self._work[pid].identity < 0 else signal.SIGKILL)
 
     def _end(self) -> None:
         self._ending = True
@@ -237,22 +239,28 @@ def branch(message: Dict[str, Any], descriptors: List[int]) -> Rest:
     os.close(nothing)
     os.environ.clear()
     os.environ.update({**message["environment"], **_CAREFUL})
-    return lambda: _grow(socket.socket(fileno=connection), Path(message["imports"]), message["differing"])
+    for stream in (sys.stdout, sys.stderr):  # a library may keep them, and the last lines of a rank with them
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    process.first_to_go()
+    return lambda: _grow(socket.socket(fileno=connection), message)
 
 
-def _grow(connection: socket.socket, notes: Path, differing: Sequence[str]) -> int:
+def _grow(connection: socket.socket, message: Dict[str, Any]) -> int:
     gc.disable()
     try:
-        with process.first_to_go():
-            imports.repeat(notes.read_text().splitlines(), differing)
+        os.chdir(message["folder"] or ".")
+        imports.repeat(Path(message["imports"]).read_text().splitlines(), message["differing"])
     except (OSError, ValueError, imports.ChangedError) as error:
-        Channel(connection).send({"failed": str(error)})
-        return 1
+        with contextlib.suppress(OSError):
+            Channel(connection).send({"failed": str(error)})
+        os._exit(1)  # whatever the libraries want to do at an end, it is not theirs
     gc.enable()
     gc.collect()
     gc.freeze()
     rest = WarmParent(None, connection).serve(stores=False)
-    return rest() if rest is not None else 0
+    if rest is None:
+        os._exit(0)
+    return rest()
 
 
 def can_serve_stores() -> bool:

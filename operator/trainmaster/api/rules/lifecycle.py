@@ -181,7 +181,7 @@ _SCHEDULING = (
         cel="!has(self.queue) || self.gang != 'None'",
         holds=lambda scheduling: scheduling.queue is None or scheduling.gang != "None",
         message="queue needs somebody who queues, and gang is None",
-        cure="Set gang, for example to Kueue, or remove queue",
+        cure="Remove queue",
     ),
     shaped(
         "queue-form",

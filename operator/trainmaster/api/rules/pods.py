@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from trainmaster.api.rules.rule import Rule, shaped
-from trainmaster.wire.names import ENV_PRELOAD, MAIN_CONTAINER
+from trainmaster.wire.names import MAIN_CONTAINER, USERS_OWN
 
 _ROLES = ("spec.workers", "spec.parameterServers")
 _SUBDOMAIN = "[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
@@ -101,8 +101,8 @@ _ENVIRONMENT = (
         name="env-name-taken",
         where=_below("env[]"),
         field="name",
-        cel=f"self.name == '{ENV_PRELOAD}' || !self.name.startsWith('TRAINMASTER_')",
-        holds=lambda variable: variable.name == ENV_PRELOAD or not variable.name.startswith("TRAINMASTER_"),
+        cel=f"self.name in {list(USERS_OWN)} || !self.name.startsWith('TRAINMASTER_')",
+        holds=lambda variable: variable.name in USERS_OWN or not variable.name.startswith("TRAINMASTER_"),
         message="names that begin with TRAINMASTER_ are how the agent is told what to do",
         cure="Rename the variable",
     ),

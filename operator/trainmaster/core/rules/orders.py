@@ -69,6 +69,7 @@ def held_until(facts: Facts) -> datetime | None:
 
 def _orders(facts: Facts) -> Orders:
     attempt, members = facts.status.attempt, roster(facts)
+    hang = facts.job.spec.failure_policy.fixed_hang_seconds
     if ledger.undecided(facts.status):
         return Orders(WAIT, attempt, f"Attempt {attempt}: waiting to hear why the last one ended.")
     until = held_until(facts)
@@ -80,6 +81,7 @@ def _orders(facts: Facts) -> Orders:
         why = f"Attempt {attempt}: waiting until all {len(facts.slots)} replicas are here."
         return Orders(WAIT, attempt, why, grace_seconds=_grace_seconds(facts))
     if members.independent:
-        return Orders(RUN, attempt, f"Attempt {attempt}: members come and go one by one.", members)
+        why = f"Attempt {attempt}: members come and go one by one."
+        return Orders(RUN, attempt, why, members, hang_seconds=hang)
     why = f"Attempt {attempt}: all {len(facts.slots)} replicas are here."
-    return Orders(RUN, attempt, why, members, grace_seconds=_grace_seconds(facts))
+    return Orders(RUN, attempt, why, members, grace_seconds=_grace_seconds(facts), hang_seconds=hang)
