@@ -122,6 +122,7 @@ STRATEGY = (
     _bad("no micro-batches", "strategy.pipeline.microBatches", 0, "at least 1", _AT_LEAST_1, strategy__type="Pipeline"),
     _bad("an axis of none", "strategy.mesh.tensor", 0, "at least 1", _AT_LEAST_1, strategy__type="Mesh"),
     _bad("LocalSGD TopK", "strategy.compression", "TopK", "meets too seldom", strategy__type="LocalSGD"),
+    _bad("servers on TPUs", "parameterServers.accelerator", "tpu", "do not compute on TPUs", strategy__type=_SERVED),
     _bad("gossip on TPUs", "workers.accelerator", "tpu", "tpu trains OneDevice", strategy__type="Gossip"),
     _bad("a ring on TPUs", "workers.accelerator", "tpu", "XLA itself", strategy__allReduce={"algorithm": "Ring"}),
     _bad("reproducible LocalSGD", "reproducible", True, "only OneDevice, Mirrored", strategy__type="LocalSGD"),
@@ -172,8 +173,8 @@ STRATEGY = (
         "Mesh too small",
         "strategy.mesh",
         {"data": 2},
-        "mesh asks for 2 ranks (the product of its members), but workers.replicas times workers.gpus is 4. Set"
-        " strategy.mesh.data to 4, or have as many ranks as the mesh asks for",
+        "mesh asks for 2 ranks (the product of its members), but workers.replicas times workers.gpus"
+        " (1 where gpus is 0) is 4. Set strategy.mesh.data to 4, or have as many ranks as the mesh asks for",
         strategy__type="Mesh",
     ),
     _bad(
@@ -187,7 +188,8 @@ STRATEGY = (
         "Mesh too large",
         "strategy.mesh",
         {"data": 2, "tensor": 8},
-        "asks for 16 ranks (the product of its members), but workers.replicas times workers.gpus is 8",
+        "asks for 16 ranks (the product of its members), but workers.replicas times workers.gpus (1 where gpus is 0)"
+        " is 8",
         strategy__type="Mesh",
         workers__gpus=2,
     ),

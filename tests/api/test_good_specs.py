@@ -51,12 +51,12 @@ def test_only_strategy_and_training_must_be_given() -> None:
 
 
 def test_the_core_sees_ranks() -> None:
-    """A GPU is a rank; a replica without GPUs is one."""
+    """A GPU is a rank; a replica without GPUs is one, and so is a server."""
     job = TrainingJob.parse(GOOD_SPECS["all of a server's pod"])
 
     assert job.spec.workers.ranks == 1
     assert job.spec.parameter_servers is not None
-    assert job.spec.parameter_servers.ranks == 4
+    assert job.spec.parameter_servers.ranks == 1
     assert job.spec.worker_ranks == 4
     assert job.spec.world_size == 6, "a server is one rank, whatever its devices"
     assert list(job.spec.roles) == ["worker", "parameterServer"]

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from trainmaster.api.model import Int, Model
 from trainmaster.api.policies import Checkpoint, Elasticity, FailurePolicy, Scheduling
-from trainmaster.api.replicas import ReplicaSpec
+from trainmaster.api.replicas import ReplicaSpec, ServerSpec
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.api.strategy import Strategy
 from trainmaster.api.supported import Refusal, not_yet_supported
@@ -29,7 +29,7 @@ class TrainingJobSpec(Model):
     """What to train: a task or a command."""
     workers: ReplicaSpec = Field(default_factory=ReplicaSpec)
     """The pods that train."""
-    parameter_servers: ReplicaSpec | None = None
+    parameter_servers: ServerSpec | None = None
     """The pods that hold the model. For strategy type ParameterServer only; unset there: one."""
     elasticity: Elasticity | None = None
     """Bounds between which the number of workers may change by itself. Unset: it stays."""
@@ -40,9 +40,10 @@ class TrainingJobSpec(Model):
     scheduling: Scheduling | None = None
     """How the pods get their place on the cluster."""
     suspend: bool = False
-    """true ends all pods after a checkpoint and keeps the job; false lets it go on from there."""
+    """true ends all pods, a task's after a checkpoint, and keeps the job; false lets it go on from there. Needs \
+checkpoint.storage on a cluster: checkpoints inside the pods go with them, and the job then begins at step 0."""
     active_deadline_seconds: Annotated[Int, Field(ge=1, le=1_000_000_000)] | None = None
-    """Fail the job when it has not ended after so many seconds."""
+    """Fail the job when it has not ended after so many seconds. After a suspension they begin anew."""
     ttl_seconds_after_finished: Annotated[Int, Field(ge=0, le=1_000_000_000)] | None = None
     """Delete the job so many seconds after its end. Unset: keep it."""
     reproducible: bool = False
@@ -66,7 +67,7 @@ OneDevice, Mirrored and AllReduce."""
         if self.parameter_servers is not None:
             roles[names.PARAMETER_SERVER] = self.parameter_servers
         elif self.strategy.type == "ParameterServer":
-            roles[names.PARAMETER_SERVER] = ReplicaSpec()
+            roles[names.PARAMETER_SERVER] = ServerSpec()
         return roles
 
     @property

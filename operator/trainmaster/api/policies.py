@@ -19,7 +19,8 @@ class Elasticity(Model):
     """Train on with fewer workers when some have not come for a minute, and with all again when they are there."""
 
     min_replicas: _Count = 1
-    """Never train with fewer workers than this; wait instead."""
+    """Never train with fewer workers than this; wait instead. ParameterServer and Gossip look at it at their start \
+and end only."""
     max_replicas: _Count
     """Never train with more workers than this."""
 
@@ -70,21 +71,25 @@ job's own objectStore.endpoint and Secret, else what the variables AWS_* say."""
 
 
 class Checkpoint(Model):
-    """When and where the state of training is saved, so that nothing is lost when something dies."""
+    """When and where the state of training is saved, so that little is lost when something dies."""
 
     every_steps: Annotated[Int, Field(ge=1, le=1_000_000_000)] = 50
-    """Save after every so many steps. A failure costs at most that many."""
+    """Save after every so many steps. Without a snapshot in memory a failure costs at most that many, nearly twice as \
+many while a save is still being written, and more where saves fail."""
     memory_every_steps: Annotated[Int, Field(ge=0, le=1_000_000_000)] | None = None
     """Keep a snapshot in the memory of each replica after every so many steps: the death of a process then costs no \
-more than that, and one replica's snapshot brings back all. 0 is never. Unset: after every step, or as seldom as it \
-takes to cost at most 3 % of the time. Where memory is too short for it, it is left out, and the log says so."""
+more than that. Where every rank has all of the state (AllReduce without PowerSGD and TopK), one replica's snapshot \
+brings back all. LocalSGD keeps them at meetings; ParameterServer, Gossip and tpu keep none. 0 is never. Unset: after \
+every step, or as seldom as it takes to cost at most 3 % of the time. Where memory is too short for it, it is left \
+out, and the log says so."""
     keep: Annotated[Int, Field(ge=1, le=1000)] = 3
     """How many of the newest checkpoints to keep."""
     storage: Storage | None = None
     """Where to keep them. Unset on a cluster: inside the pods, so they outlive a crash of the training process but \
-not the loss of all pods. Unset on a laptop: a folder beside this file."""
+not a suspension or the loss of all pods (ParameterServer: of server 0's). Unset on a laptop: \
+.trainmaster/NAME-DATE/ in the current folder, or --workdir."""
     resume_from: ResumeFrom | None = None
-    """Start from a checkpoint of another run."""
+    """Start from a checkpoint of another run, as long as this job has none of its own."""
 
 
 class FailurePolicy(Model):
@@ -101,8 +106,8 @@ ranks only those that are stopped (SIGSTOP) are noticed."""
     """Fail a job whose replicas cannot start for so many seconds because an image, a volume or a ConfigMap is \
 missing. A cluster that is merely full is waited for without end."""
     node_lost_seconds: Annotated[Int, Field(ge=0, le=86_400)] | None = None
-    """Replace the pods of a node that has not answered for so many seconds. Unset: as soon as Kubernetes gives \
-the node up."""
+    """Replace the pods of a node so many seconds after Kubernetes has marked it as lost, which takes a while by \
+itself. Unset: as soon as Kubernetes gives the node up."""
 
     @property
     def fixed_hang_seconds(self) -> float | None:

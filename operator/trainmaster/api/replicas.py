@@ -47,7 +47,8 @@ Mirrored and AllReduce."""
         tuple[EnvVar, ...], Field(strict=False, max_length=512), Keyed("name"), AfterValidator(fit_an_environment)
     ] = ()
     """Environment variables, as in a pod. Names that begin with TRAINMASTER_ are taken, but for TRAINMASTER_PRELOAD: \
-modules to import once before the first attempt, comma separated; empty, what the task imports is not learned either."""
+modules to import once before the first attempt, comma separated (on a laptop the shell's count); empty, what the \
+task imports is not learned either."""
     env_from: Annotated[tuple[EnvFrom, ...], Field(strict=False, max_length=64)] = ()
     """Environment variables from Secrets and ConfigMaps, as in a pod."""
     volumes: Annotated[tuple[Volume, ...], Field(strict=False, max_length=128), Keyed("name")] = ()
@@ -77,3 +78,19 @@ modules to import once before the first attempt, comma separated; empty, what th
         """What the GPUs, or TPU chips, are asked for by."""
         own = "gpu_resource" in self.model_fields_set
         return _TPU_RESOURCE if self.accelerator == TPU and not own else self.gpu_resource
+
+
+class ServerSpec(ReplicaSpec):
+    """The parameter servers. Each is one pod on a cluster, one process on a laptop, whatever its gpus."""
+
+    replicas: Annotated[Int, Field(ge=1, le=10_000)] = 1
+    """How many. May be changed while the job runs: the model is then laid out anew."""
+    gpus: Annotated[Int, Field(ge=0, le=1024)] = 0
+    """GPUs of each server, which is one process all the same."""
+    accelerator: LabelValue | None = None
+    """The model of GPU wanted, for example NVIDIA-H200: the value of the node label nvidia.com/gpu.product."""
+
+    @property
+    def ranks(self) -> int:
+        """One process."""
+        return 1

@@ -115,7 +115,8 @@ class CheckpointStatus(StatusModel):
     sha256: ClippedText = ""
     """The SHA-256 of the whole model in it."""
     seconds: Seconds | None = None
-    """How long it took, from the step's end until it was complete. Pods get three times that to save before they go."""
+    """How long it took, from the step's end until it was complete. Pods made from then on get three times that to \
+save before they go."""
 
 
 class ReplicaStatus(StatusModel):
@@ -248,7 +249,7 @@ class TrainingJobStatus(StatusModel):
     conditions: Annotated[tuple[Condition, ...], Keyed("type")] = ()
     """Statements about the job with their reasons."""
     attempt: Count = 0
-    """How many times the group has been started; 0 before the first."""
+    """Which try this is: 1 from the first on; it rises with a restart, a change of size and a suspension."""
     incarnations: dict[str, Annotated[int, Field(ge=1, le=2**53)]] = Field(default_factory=dict)
     """Replica to how often its pod was replaced; those never replaced are not in it."""
     starts: dict[str, Count] = Field(default_factory=dict)
@@ -264,7 +265,7 @@ each was started again alone."""
     """Where spares stand by: place in the group to the number of the worker that fills it now, as in worker-1: 4. Not \
 in it are places that are filled by the worker of their own number."""
     start_time: Time | None = None
-    """When the first attempt was started."""
+    """When the job was created, or resumed after a suspension."""
     running_time: Time | None = None
     """When this attempt made its first step."""
     completion_time: Time | None = None
@@ -284,7 +285,7 @@ in it are places that are filled by the worker of their own number."""
     restart_count: Count = 0
     """How many times training had to start again."""
     restarts: Annotated[tuple[RestartRecord, ...], AfterValidator(_newest)] = ()
-    """The restart ledger, oldest first; the newest 50."""
+    """The restart ledger, oldest first: at most 50 lines. Those that cost nothing are dropped first."""
 
     @property
     def finished(self) -> bool:

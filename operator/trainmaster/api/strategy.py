@@ -40,9 +40,9 @@ class AllReduceOptions(Model):
     """How the workers add up their gradients at every step."""
 
     algorithm: Literal["Native", "Ring", "Hierarchical", "Driver"] = "Native"
-    """Native is NCCL between GPUs; without GPUs, shared memory within a host and gloo between hosts. Ring passes \
-chunks from neighbour to neighbour (least traffic per worker); Hierarchical adds up inside each worker first, then \
-between workers; Driver adds up on worker 0 (simplest)."""
+    """Native is NCCL between GPUs; without GPUs, shared memory where one pod (or one laptop) has all ranks, else \
+gloo. Ring passes chunks from neighbour to neighbour (least traffic per worker); Hierarchical adds up inside each \
+worker first, then between workers; Driver adds up on worker 0 (simplest)."""
 
 
 class ParameterServerOptions(Model):
@@ -64,7 +64,7 @@ class GossipOptions(Model):
     peers: Annotated[Int, Field(ge=1, le=64)] = 1
     """With how many other workers each worker averages after a step."""
     top_k_percent: Annotated[Int, Field(ge=1, le=100)] | None = None
-    """Send only this share of the parameters, those that changed most. Unset sends all."""
+    """Send only this share of the parameters: half of it those that changed most, half in turn. Unset sends all."""
 
 
 class LocalSGDOptions(Model):

@@ -26,7 +26,7 @@ below and runs under every strategy."""
     """Your own script in place of a task, for example [python, train.py]. It is started once per rank with the \
 variables that torchrun sets (RANK, WORLD_SIZE, MASTER_ADDR, ...)."""
     arguments: Annotated[FreeObject, AfterValidator(fit_a_plan)] | None = None
-    """Given to the task by name, for example {hidden: 256, learningRate: 0.01}. Task only."""
+    """Given to the task by name, for example {hidden: 256, learning_rate: 0.01}. Task only."""
     steps: Annotated[Int, Field(ge=1, le=1_000_000_000_000)] | None = None
     """How many optimizer steps to train. Required with a task; with a command it is only shown as the total."""
     global_batch_size: Annotated[Int, Field(ge=1, le=1_000_000_000)] | None = None
@@ -39,8 +39,8 @@ Required with a task."""
 FP16 comes with a loss scale, which checkpoints keep. Task only."""
     max_gradient_norm: Annotated[float, Field(ge=0, le=1_000_000_000)] | None = None
     """A gradient that is longer is shortened to this Euclidean length, as torch's clip_grad_norm_ does; unset, it \
-stays as it is. Of the whole batch's gradient under the synchronous strategies, of a rank's own under the others. \
-Task only."""
+stays as it is. Of a rank's own gradient under LocalSGD, Gossip and ParameterServer (Async), of the whole batch's \
+under the others. Task only."""
     micro_batch_size: Annotated[Int, Field(ge=1, le=1_000_000_000)] | None = None
     """About how many samples a rank computes at once. A larger share of the batch is computed in parts, one after \
 the other, whose gradients add up: less memory for the same result. Unset: the whole share. Pipeline has microBatches \

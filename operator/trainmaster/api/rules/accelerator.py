@@ -36,4 +36,13 @@ RULES = (
         message="on TPUs XLA itself adds up, without compression, reproducible or another algorithm than Native",
         cure="Remove these, or remove accelerator",
     ),
+    Rule(
+        name="tpu-servers",
+        where=("spec.parameterServers",),
+        field="accelerator",
+        cel=f"!has(self.accelerator) || self.accelerator != '{TPU}'",
+        holds=lambda servers: servers.accelerator != TPU,
+        message="parameter servers do not compute on TPUs",
+        cure="Remove accelerator",
+    ),
 )

@@ -194,7 +194,15 @@ _SCHEDULING = (
 )
 
 
-def _fixed(field: str, cel: str, same: Any) -> Rule:
+_SUSPEND = "Set suspend to true first and change it then (checkpoints inside the pods go with them)"
+_ANOTHER = f"{_SUSPEND}, or create another job"
+_ANOTHER_TRAINING = (
+    f"{_SUSPEND}; checkpoints of another globalBatchSize, seed or model are refused then: for these create another"
+    " job, with checkpoint.resumeFrom unless the model is another"
+)
+
+
+def _fixed(field: str, cel: str, same: Any, cure: str = _ANOTHER) -> Rule:
     """`field` holds while the job runs: another model or another place for checkpoints is another run.
 
     So does whatever stands in the plan of each pod and all ranks must agree on: a pod that comes later would have
@@ -207,7 +215,7 @@ def _fixed(field: str, cel: str, same: Any) -> Rule:
         cel=f"oldSelf.suspend || {cel}",
         holds=lambda new, old: old.suspend or same(new, old),
         message=f"{field} cannot change while the job runs",
-        cure="Set suspend to true first and change it then, or create another job",
+        cure=cure,
         transition=True,
     )
 
@@ -224,7 +232,7 @@ _STORAGE, _MEMORY, _RESUME = "checkpoint.storage", "checkpoint.memoryEverySteps"
 _EVERY, _GPUS = "checkpoint.everySteps", "workers.gpus"
 _CHANGES = (
     _fixed("strategy", _unchanged("strategy"), lambda new, old: new.strategy == old.strategy),
-    _fixed("training", _unchanged("training"), lambda new, old: new.training == old.training),
+    _fixed("training", _unchanged("training"), lambda new, old: new.training == old.training, _ANOTHER_TRAINING),
     _fixed(_STORAGE, _unchanged_if_any(_STORAGE), lambda new, old: new.checkpoint.storage == old.checkpoint.storage),
     _fixed(
         _RESUME,

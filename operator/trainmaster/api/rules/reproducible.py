@@ -50,7 +50,8 @@ RULES = (
         field="reproducible",
         cel=f"!self.reproducible || {CEL_RANKS} <= {_MOST}",
         holds=lambda spec: not spec.reproducible or ranks(spec) <= _MOST,
-        message=f"reproducible is for {_MOST} ranks at most, and workers.replicas times workers.gpus is {{ranks}}",
+        message=f"reproducible is for {_MOST} ranks at most, and workers.replicas times workers.gpus"
+        " (1 where gpus is 0) is {ranks}",
         cure="Lower replicas or gpus, or set reproducible to false",
         figures={"ranks": Figure(CEL_RANKS, ranks)},
     ),

@@ -177,7 +177,7 @@ _ABOUT_OPTIONS = (
 
 _MESH_MESSAGE = (
     "strategy.mesh asks for {mesh} ranks (the product of its members),"
-    " but workers.replicas times workers.gpus is {ranks}"
+    " but workers.replicas times workers.gpus (1 where gpus is 0) is {ranks}"
 )
 _MESH_FIGURES = {"mesh": Figure(_MESH, _mesh), "ranks": Figure(CEL_RANKS, ranks)}
 
@@ -208,7 +208,8 @@ _ABOUT_RANKS = (
         field="workers.replicas",
         cel=f"!(self.strategy.type in {list(_MANY_RANKS)}) || {CEL_RANKS} >= {_MANY}",
         holds=lambda spec: spec.strategy.type not in _MANY_RANKS or ranks(spec) >= _MANY,
-        message=f"{', '.join(_MANY_RANKS)} need at least {_MANY} ranks (workers.replicas times workers.gpus)",
+        message=f"{', '.join(_MANY_RANKS)} need at least {_MANY} ranks"
+        " (workers.replicas times workers.gpus, or 1 where gpus is 0)",
         cure="Raise workers.replicas or workers.gpus, or set strategy.type to OneDevice",
     ),
     Rule(
