@@ -47,7 +47,9 @@ and `tests/core/failure_ends.py` hold more than a hundred real messages and ends
 "Progress" is {budgets.REFILL_INTERVALS} checkpoint intervals (`spec.checkpoint.everySteps`) past a failure: it then
 leaves every budget. "Counts" is a restart that takes one of `spec.failurePolicy.maxRestarts`. The same failure is one
 with the same fingerprint: exception type, message without numbers, addresses and made-up names, and the top frame of
-your own code. Each failure is one line of `.status.restarts`; `trainmaster explain` tells them as a story.
+your own code. Each failure is one line of `.status.restarts`; `trainmaster explain` tells them as a story. "Stop" is
+for ever: correct the job and {classes.AGAIN}.
+`spec.checkpoint.resumeFrom.path` goes on from checkpoints that are left.
 
 """
 
@@ -73,6 +75,7 @@ def failures_page() -> str:
             "",
             "Not a failure of training: nothing is counted. A cluster that is merely full is waited for without end.",
             "While a job trains, as a smaller group or with other members, what keeps a replica away ends nothing.",
+            f"A job that has stopped is over: after the cure {classes.AGAIN}.",
             "",
             "| reason | decision | cure |",
             "|---|---|---|",

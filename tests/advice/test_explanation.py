@@ -62,6 +62,8 @@ def test_roles_have_their_own_lines() -> None:
     said = told({"type": "ParameterServer"}, parameterServers={"replicas": 2, "memory": "8Gi"})
     assert "4 workers with 1 rank each (CPU only)." in said
     assert "2 parameter servers with 1 rank each (CPU only, memory 8Gi)." in said
+    said = told({"type": "ParameterServer"}, parameterServers={"gpus": 2})
+    assert "1 parameter server with 1 rank each (2 x nvidia.com/gpu)." in said, "whatever its devices"
 
 
 def test_a_batch_that_does_not_divide_is_told_as_it_is_shared() -> None:

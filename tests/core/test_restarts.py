@@ -62,6 +62,31 @@ def test_the_ledger_tells_what_died_and_what_it_cost() -> None:
     assert (line.decision, line.why) == ("Restart", "Restarting from step 50 or a newer one in memory.")
 
 
+_TOP_K = {"type": "AllReduce", "compression": "TopK"}
+_TPU = {"gpus": 4, "accelerator": "tpu"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "after_a_rank", "after_a_pod"),
+    [
+        ({}, True, True),
+        ({"strategy": {"type": "LocalSGD"}}, True, False),
+        ({"strategy": _TOP_K}, True, False),
+        ({"workers": _TPU}, False, False),
+        ({"checkpoint": {"memoryEverySteps": 0}}, False, False),
+    ],
+)
+def test_memory_is_named_where_it_may_have_a_newer_state(
+    spec: dict[str, object], after_a_rank: bool, after_a_pod: bool
+) -> None:
+    job = a_job().where(**spec)
+    rank = Stage(job.with_workers(2)).train().rank_dies("worker-0", a_death())
+    pod = Stage(job.with_workers(2)).train().vanish("worker-0")
+    both = Stage(job.with_workers(1)).train().vanish("worker-0")
+    said = ["a newer one in memory" in stage.status.restarts[-1].why for stage in (rank, pod, both)]
+    assert said == [after_a_rank, after_a_pod, False]
+
+
 def test_a_failure_is_counted_once_however_often_it_is_told() -> None:
     stage = a_running_group(workers=2)
     stage.rank_dies("worker-0", a_death(attempt=1))

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from trainmaster.core import phases
@@ -159,6 +160,19 @@ def test_a_suspended_job_has_no_replicas_and_keeps_what_it_has() -> None:
     assert (stage.status.phase, stage.replicas) == (phases.SUSPENDED, {})
     assert stage.status.progress
     assert stage.status.progress.step == 70
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"checkpoint": {"storage": {"path": "/data"}}}, "to go on from the newest checkpoint"),
+        ({}, "begins anew on a cluster: without spec.checkpoint.storage"),
+        ({"training": {"command": ["python", "train.py"]}}, "to start the command again"),
+    ],
+)
+def test_a_suspended_job_says_what_it_will_go_on_from(spec: dict[str, Any], words: str) -> None:
+    stage = a_running_group(workers=2, **spec).respec(suspend=True)
+    assert words in (stage.status.message or "")
 
 
 def test_a_job_may_be_born_suspended() -> None:

@@ -99,8 +99,9 @@ TEXTBOOK: dict[str, Row] = {
         take="Workers come, go or differ in speed: a slow one costs no more than its own share.",
         leave="Workers are equal and always there: AllReduce moves fewer bytes through the busiest link.",
         failure=_ALONE
-        + " A lost server comes back from its neighbour's copy. Server 0 writes the checkpoints: where each replica "
-        "has a folder of its own, they are in server 0's alone.",
+        + " A lost server comes back from its neighbour's copy; with one server, the default, the whole job goes back "
+        "to the newest checkpoint, so have two. Server 0 writes the checkpoints: where each replica has a folder of "
+        "its own, they are in server 0's alone.",
         source="Li et al., OSDI 2014; staleness: Ho et al., NeurIPS 2013; backup workers: Chen et al., 2016",
     ),
     "Gossip": Row(

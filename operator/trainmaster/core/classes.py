@@ -30,6 +30,9 @@ REPLICA_DELETED = "ReplicaDeleted"
 DISRUPTION = "Disruption"
 ROSTER_CHANGED = "RosterChanged"
 
+# Failed is for ever on a cluster; a run on a laptop is simply repeated.
+AGAIN = "run it again (on a cluster: delete the job and create it anew)"
+
 _MERELY_SLOW = "If that was no hang, raise spec.failurePolicy.hangSeconds."
 
 
@@ -78,7 +81,8 @@ CLASSES = (
         "exit code 78; a program that the image does not have; variables that are too large to start it with",
         "What was written cannot work; trying again would only hide the sentence that says so.",
         limit=0,
-        cure="A restart would not mend this; correct the job and apply it again.",
+        cure=f"A restart would not mend this; correct the job and {AGAIN}. spec.checkpoint.resumeFrom.path goes on "
+        "from checkpoints that are left.",
     ),
     FailureClass(
         PYTHON_ERROR,
@@ -95,8 +99,8 @@ CLASSES = (
         costs=True,
         repeats=2,
         blames_node=True,
-        cure="Raise spec.workers.memory, or use less: a smaller spec.training.globalBatchSize, more workers, "
-        "fewer data loader processes.",
+        cure="Raise spec.workers.memory (of a server: spec.parameterServers.memory), or use less: a smaller "
+        "spec.training.microBatchSize, more workers, fewer data loader processes.",
     ),
     FailureClass(
         DEVICE_OUT_OF_MEMORY,
@@ -105,7 +109,7 @@ CLASSES = (
         costs=True,
         repeats=2,
         blames_node=True,
-        cure="Lower spec.training.globalBatchSize, use more workers, or shard the model "
+        cure="Set a smaller spec.training.microBatchSize, use more workers, or shard the model "
         "(spec.strategy.type: FullySharded).",
     ),
     FailureClass(
@@ -125,8 +129,7 @@ CLASSES = (
         costs=True,
         repeats=3,
         blames_node=True,
-        cure="Set PYTHONFAULTHANDLER=1 in spec.workers.env and look at the last lines of the pod's log; "
-        "SIGBUS is often a full /dev/shm.",
+        cure="Look at the last lines of the pod's log, which say where Python was; SIGBUS is often a full /dev/shm.",
     ),
     FailureClass(
         SIGNAL,

@@ -5,6 +5,7 @@ The budget is read off the ledger, so nothing is counted that is not also told. 
 
 from datetime import datetime
 
+from trainmaster.api.replicas import TPU
 from trainmaster.api.status import MAX_RESTARTS_KEPT, RestartRecord, TrainingJobStatus
 from trainmaster.core import budgets, classes, ending, figures, phases
 from trainmaster.core.budgets import Stop
@@ -42,7 +43,7 @@ def judged(facts: Facts, failure: Failure, **more: object) -> TrainingJobStatus:
     symptom = unexplained(facts.status)
     before = facts.status.restarts[:-1] if symptom else _closed(facts.status.restarts, facts.now)
     stop = budgets.reason_to_stop(facts.job, before, failure)
-    line = _line(facts, failure, stop, symptom)
+    line = _line(facts, failure, stop, symptom, _remembers(facts, more.get("incarnations")))
     counted_before = symptom is not None and symptom.decision == RESTART
     update: dict[str, object] = {
         "restarts": _kept((*before, line)),
@@ -140,10 +141,12 @@ def _corrected(line: RestartRecord, facts: Facts) -> RestartRecord:
     return line.model_copy(update={"steps_lost": lost, "why": f"{line.why} It went on from step {facts.resumed_step}."})
 
 
-def _line(facts: Facts, failure: Failure, stop: Stop | None, symptom: RestartRecord | None) -> RestartRecord:
+def _line(
+    facts: Facts, failure: Failure, stop: Stop | None, symptom: RestartRecord | None, remembered: bool
+) -> RestartRecord:
     resumes_at = facts.checkpoint.step if facts.checkpoint else 0
     step = symptom.step if symptom else min(failure.step, facts.job.spec.training.steps or failure.step)
-    newer = " or a newer one in memory" if _keeps_snapshots(facts) else ""
+    newer = " or a newer one in memory" if remembered else ""
     decision, why = RESTART, f"Restarting from step {resumes_at}{newer}.{_remark(failure)}"
     older = classes.of(failure.failure_class).older and resumes_at and not symptom
     if older:
@@ -177,9 +180,16 @@ def _remark(failure: Failure) -> str:
     return "".join(f" {remark}" for remark in remarks)
 
 
-def _keeps_snapshots(facts: Facts) -> bool:
+def _remembers(facts: Facts, replaced: object) -> bool:
+    """Whether memory may have a newer state. Where replicas are `replaced`, one that is left has to have all of it."""
     spec = facts.job.spec
-    return spec.training.task is not None and spec.checkpoint.memory_every_steps != 0
+    off = spec.checkpoint.memory_every_steps == 0 or spec.independent or spec.workers.accelerator == TPU
+    if spec.training.task is None or off:
+        return False
+    if not isinstance(replaced, dict):
+        return True
+    alike = spec.strategy.type == "AllReduce" and spec.strategy.compression not in ("PowerSGD", "TopK")
+    return alike and any(replaced.get(slot.key, 0) == slot.incarnation for slot in facts.slots)
 
 
 def _stopped(facts: Facts, status: TrainingJobStatus, line: RestartRecord, stop: Stop | None) -> TrainingJobStatus:

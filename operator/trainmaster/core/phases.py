@@ -17,10 +17,10 @@ REPLICAS_READY = "ReplicasReady"  # the condition that says whether the group is
 # order to run is given, so an operator that was killed in between knows that somebody may train.
 GATHERING = frozenset({PENDING, RESTARTING, RESIZING})
 
-# phase -> (next phase, why). Whatever is not terminal may also fail or be suspended.
+# phase -> (next phase, why). Whatever is not terminal may also fail (but while suspended) or be suspended.
 STEPS: dict[str, tuple[tuple[str, str], ...]] = {
     PENDING: ((STARTING, "all replicas are there"), (RESTARTING, "an agent ended")),
-    STARTING: ((RUNNING, "every rank took its first step"),),
+    STARTING: ((RUNNING, "every rank took its first step, or its agent began (scripts, ParameterServer, Gossip)"),),
     RUNNING: (),
     RESTARTING: ((STARTING, "all replicas are there"),),
     RESIZING: ((STARTING, "all replicas are there"), (RESTARTING, "an agent ended")),
@@ -32,7 +32,7 @@ STEPS: dict[str, tuple[tuple[str, str], ...]] = {
 _FROM_ANY = ((FAILED, "a failure that a restart would not mend"), (SUSPENDED, "suspend is true"))
 _WITH_RANKS = (
     (RESTARTING, "a rank or a replica was lost"),
-    (RESIZING, "the number of workers was changed"),
+    (RESIZING, "the number of workers changed"),
     (SUCCEEDED, "all workers finished"),
 )
 
@@ -42,4 +42,5 @@ def next_phases(phase: str) -> tuple[tuple[str, str], ...]:
     if phase in TERMINAL:
         return ()
     ranks = _WITH_RANKS if phase in (STARTING, RUNNING) else ()
-    return tuple(step for step in STEPS[phase] + ranks + _FROM_ANY if step[0] != phase)
+    ends = _FROM_ANY if phase != SUSPENDED else ()
+    return STEPS[phase] + ranks + ends

@@ -96,7 +96,7 @@ def check_same_order(cursor: Cursor, plan: TrainingPlan, dataset: int) -> None:
         raise ConfigurationError(
             f"spec.training.task: its dataset() has {dataset} samples now, and this job's checkpoint of step "
             f"{cursor.step} was reached with {cursor.dataset}; the next steps would leave samples out or repeat some. "
-            "Give it the same again, or begin another job with spec.checkpoint.resumeFrom."
+            "Give it the same again (on a laptop), or begin another job with spec.checkpoint.resumeFrom."
         )
     for name, then, now in (
         ("globalBatchSize", cursor.global_batch_size, plan.global_batch_size),
@@ -105,8 +105,8 @@ def check_same_order(cursor: Cursor, plan: TrainingPlan, dataset: int) -> None:
         if then != now:
             raise ConfigurationError(
                 f"spec.training.{name}: this job's checkpoint of step {cursor.step} was reached with {then}, and with "
-                f"{now} the next steps would leave samples out or repeat some. Put it back, or begin another job with "
-                "spec.checkpoint.resumeFrom."
+                f"{now} the next steps would leave samples out or repeat some. Put it back (on a laptop), or begin "
+                "another job with spec.checkpoint.resumeFrom."
             )
 
 

@@ -144,7 +144,7 @@ class Remote:
         try:
             yield
         except ImportError as error:
-            raise ConfigurationError(f"{self._field}: {error}. Install trainmaster[s3] in the image.") from None
+            raise ConfigurationError(f"{self._field}: {error}. Install its fsspec driver (for S3: s3fs).") from None
         except PermissionError as error:
             raise ConfigurationError(
                 f"{self._field}: {self._url}: {error}. Correct the Secret's credentials."

@@ -26,6 +26,7 @@ from trainmaster_trainer.numerics import LossScale
 
 MODEL = "model/"
 OPTIMIZER = "optimizer/"
+ANOTHER_FOLDER = "another job, --workdir or storage.path, without resumeFrom"
 _JSON = "json:"
 Placed = Callable[[Tensor, Tensor], Tensor]  # a value as it is saved, and what it is to be like
 Shapes = dict[str, tuple[str, tuple[int, ...]]]  # name -> dtype, shape
@@ -158,7 +159,8 @@ class ModelState:
         if saved["type"] != here or [group["names"] for group in saved["groups"]] != self._groups:
             raise ConfigurationError(
                 f"spec.checkpoint: the checkpoint was written by {saved['type']} over other parameter groups or by "
-                f"another optimizer than the task's {here}. Give the job another name, or the task its old optimizer."
+                f"another optimizer than the task's {here}. Give the task its old optimizer, or "
+                f"train in another folder ({ANOTHER_FOLDER})."
             )
 
 
@@ -259,7 +261,7 @@ def check_same_model(found: Shapes, expected: Shapes, where: str) -> None:
             raise ConfigurationError(
                 f"spec.checkpoint: {where} holds another model. First difference: {name.removeprefix(MODEL)} is "
                 f"{_describe(found.get(name))} in the checkpoint and {_describe(expected.get(name))} in the task. "
-                "Put spec.training.arguments back, or train under a new job name (or without resumeFrom)."
+                f"Put spec.training.arguments back, or train in another folder ({ANOTHER_FOLDER})."
             )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import ending, figures, phases
+from trainmaster.core import classes, ending, figures, phases
 from trainmaster.core.facts import Facts
 from trainmaster.core.observed import RUNNING, Obstacle
 from trainmaster.core.verdict import Verdict
@@ -133,4 +133,5 @@ def sentence(obstacle: Obstacle) -> str:
 
 
 def _failed(facts: Facts, obstacle: Obstacle) -> TrainingJobStatus:
-    return ending.failed(facts.status, obstacle.reason, sentence(obstacle), facts.now)
+    message = f"{sentence(obstacle)} Then {classes.AGAIN}."
+    return ending.failed(facts.status, obstacle.reason, message, facts.now)

@@ -1,4 +1,4 @@
-"""`spec.suspend`: no replica exists while it is true; what was trained is kept, and the job goes on afterwards."""
+"""`spec.suspend`: no replica exists while it is true; the job goes on afterwards, from what outlives its pods."""
 
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import ledger, phases
@@ -26,10 +26,23 @@ def _suspended(facts: Facts) -> TrainingJobStatus:
     may_run = facts.status.phase not in phases.GATHERING  # an agent may have begun, unheard
     update = {
         "phase": phases.SUSPENDED,
-        "message": "Suspended by spec.suspend; set it to false to go on from the newest checkpoint.",
+        "message": f"Suspended by spec.suspend; {_afterwards(facts)}",
         "attempt": facts.status.attempt + (1 if may_run else 0),
         "absent": (),
         "substitutes": {},
         **ledger.overtaken(facts.status, "suspended"),
     }
     return facts.status.model_copy(update=update)
+
+
+def _afterwards(facts: Facts) -> str:
+    """What setting it to false will do. Checkpoints inside the pods went with them."""
+    spec = facts.job.spec
+    if spec.training.command:
+        return "set it to false to start the command again."
+    if spec.checkpoint.storage:
+        return "set it to false to go on from the newest checkpoint."
+    return (
+        "set to false, the job begins anew on a cluster: without spec.checkpoint.storage its checkpoints were inside "
+        "the pods."
+    )
