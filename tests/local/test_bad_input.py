@@ -64,7 +64,7 @@ def test_a_file_without_read_permission(command: Command) -> None:
 @pytest.mark.parametrize("workdir", ["/proc/nothing", "job.yaml"], ids=["not writable", "a file"])
 def test_a_workdir_that_cannot_be_used(command: Command, workdir: str) -> None:
     """Says that it is about --workdir."""
-    assert command.start(a_job(), "--workdir", workdir).end() == 1
+    assert command.start(a_job(), "--workdir", workdir).end() == 2
     assert f"--workdir {workdir}" in command.stderr
     assert "Traceback" not in command.stderr
 

@@ -53,7 +53,7 @@ def test_a_second_run_in_a_workdir_is_refused_and_the_first_is_not_disturbed(com
     command.start(a_job(arguments={"hold_at": 15}))
     command.until_step(14)
     second = Command(command.folder, None)
-    assert second.start(command.folder / "job.yaml").end() == 1
+    assert second.start(command.folder / "job.yaml").end() == 2
     assert "in use by another run" in (command.folder / "stderr").read_text()
     command.open_gate()
     assert command.end() == 0

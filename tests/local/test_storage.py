@@ -90,7 +90,7 @@ def test_checkpoints_may_lie_elsewhere_and_belong_to_one_run_at_a_time(command: 
     command.start(job)
     command.until_step(14)
     other = Command(command.folder, None)
-    assert other.start(job, "--workdir", str(tmp_path / "other")).end() == 1
+    assert other.start(job, "--workdir", str(tmp_path / "other")).end() == 2
     assert f"spec.checkpoint.storage.path: {kept} is in use by another run" in other.stderr
     command.open_gate()
     assert command.end() == 0

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-EPILOG = "Exit codes: 0 good, 1 the job failed, 2 not a valid job or command line, 130 stopped by Ctrl-C."
+EPILOG = "Exit codes: 0 good, 1 the job failed, 2 not a valid job, folder or command line, 130 stopped by Ctrl-C."
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -56,5 +56,5 @@ def measure(job: TrainingJob, folder: Path, machine: bool) -> Measured:
 def _reason(errors: str) -> str:
     lines = errors.strip().splitlines()
     if any("No module named 'torch'" in line for line in lines):
-        return "torch is not installed here: pip install 'trainmaster[trainer]'."
+        return "torch is not installed here: `make setup`, or pip install '.[trainer]', in a checkout."
     return lines[-1] if lines else "the trainer ended without a word."

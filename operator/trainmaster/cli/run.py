@@ -38,7 +38,7 @@ def run(job_file: str, workdir: str | None, output: str, faults: list[str]) -> i
     if not path.exists():
         return _refuse(f"{path}: no such file")
     if importlib.util.find_spec("torch") is None:
-        return _refuse("trainmaster run needs PyTorch: pip install 'trainmaster[trainer]'")
+        return _refuse("trainmaster run needs PyTorch: `make setup`, or pip install '.[trainer]', in a checkout")
     try:
         with Interrupts() as interrupts, Scratch() as scratch, WarmParent(scratch) as warm:
             return Run(path, workdir, output, faults, interrupts, scratch, warm).run()
@@ -87,8 +87,7 @@ class Run:
             with Workdir(folder, kept) as place:
                 return self._train(job, place, armed)
         except WorkdirError as error:
-            print(f"trainmaster run: {error}", file=sys.stderr)
-            return EXIT_FAILED
+            return _refuse(f"trainmaster run: {error}")
 
     def _train(self, job: "TrainingJob", place: "Workdir", armed: "Armed") -> int:
         with self.interrupts.raised():
