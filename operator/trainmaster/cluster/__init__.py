@@ -1,6 +1,6 @@
 """The Kubernetes hand: the loop's `Platform` on a real cluster.
 
-    operator    the kopf shell: login, startup, cleanup, probes, signals
+    operator    the kopf shell: login, startup, cleanup, signals
     hand        puts the parts below together and runs them
     platform    observe, write_status, apply
     cache       what the API server said last, in slim frozen values
