@@ -29,11 +29,12 @@ model. Synchronous: all wait for one another, at every step (with the loss of on
 Asynchronous: nobody waits, and gradients may be older than the model that they change. Centralized: all talk to one
 place; decentralized: to one another.
 
-How a step computes is another choice, and the same under all of them ([decision
+How a step computes is another choice, and the same under nearly all of them ([decision
 0120](decisions/0120-numerics-of-our-own.md)): `training.precision` (`BF16`, or `FP16` with a loss scale),
 `training.maxGradientNorm` (the whole model's gradient is shortened, wherever its parts are) and
 `training.microBatchSize` (a rank's share of the batch in parts that fit into its memory). What cannot be is refused
-with the reason: no FP16 where ranks take steps of their own, no norm over several synchronous servers.
+with the reason: no FP16 where ranks take steps of their own, no norm over several synchronous servers, no
+`microBatchSize` for a pipeline (it has `microBatches`); on TPUs neither FP16 nor `microBatchSize`.
 
 (Written from `operator/trainmaster/advice/textbook.py`, `docs/strategy_*.py` and `bench/results/` by `make generate`;
 not edited by hand. In the formulas, S are the bytes of all gradients, P of all parameters, A of the activations that

@@ -10,7 +10,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 EPOCHS = int(os.environ.get("EPOCHS", "20"))
-# TRAINMASTER_CHECKPOINTS outlives the pod; anywhere else, the current folder will do.
+# TRAINMASTER_CHECKPOINTS outlives this process, and the pod too where the job names a storage; anywhere else, the
+# current folder will do.
 CHECKPOINT = Path(os.environ.get("TRAINMASTER_CHECKPOINTS", ".")) / "script.pt"
 
 
