@@ -57,6 +57,7 @@ def main() -> None:
             optimizer.step()
         if dist.get_rank() == 0:
             print(f"epoch {epoch} loss {loss.item():.4f}", flush=True)
+            CHECKPOINT.parent.mkdir(parents=True, exist_ok=True)  # on a claim nobody has made it yet
             temporary = CHECKPOINT.with_suffix(".tmp")
             torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}, temporary)
             temporary.replace(CHECKPOINT)
