@@ -3,6 +3,7 @@
 The budget is read off the ledger, so nothing is counted that is not also told. Used by the rules about failures.
 """
 
+import dataclasses
 from datetime import datetime
 
 from trainmaster.api.replicas import TPU
@@ -40,6 +41,7 @@ def after_lonely_failure(facts: Facts, failure: Failure, **more: object) -> Trai
 
 def judged(facts: Facts, failure: Failure, **more: object) -> TrainingJobStatus:
     """The status with `failure` in its ledger, once: the cause takes the line that its first symptom opened."""
+    failure = _placed(facts, failure)
     symptom = unexplained(facts.status)
     before = facts.status.restarts[:-1] if symptom else _closed(facts.status.restarts, facts.now)
     stop = budgets.reason_to_stop(facts.job, before, failure)
@@ -139,6 +141,13 @@ def _corrected(line: RestartRecord, facts: Facts) -> RestartRecord:
     if line.steps_lost in (None, lost):
         return line
     return line.model_copy(update={"steps_lost": lost, "why": f"{line.why} It went on from step {facts.resumed_step}."})
+
+
+def _placed(facts: Facts, failure: Failure) -> Failure:
+    """Who dies while it loads says step 0. It stands at the checkpoint, or no budget would see what was trained."""
+    if failure.step > 0 or not facts.checkpoint:
+        return failure
+    return dataclasses.replace(failure, step=facts.checkpoint.step)
 
 
 def _line(
