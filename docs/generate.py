@@ -41,8 +41,8 @@ def states_page() -> str:
 
 _FAILURES_HEAD = f"""# What a failure means
 
-Drawn from `operator/trainmaster/core/classes.py` by `make generate`; not edited by hand. `tests/core/failure_errors.py`
-and `tests/core/failure_ends.py` hold more than a hundred real messages and ends, each with its class.
+Drawn from `operator/trainmaster/core/classes.py` by `make generate`; not edited by hand. `failure_errors.py`,
+`failure_services.py` and `failure_ends.py` in `tests/core` hold hundreds of real messages and ends, with their classes.
 
 "Progress" is {budgets.REFILL_INTERVALS} checkpoint intervals (`spec.checkpoint.everySteps`) past a failure: it then
 leaves every budget. "Counts" is a restart that takes one of `spec.failurePolicy.maxRestarts`. The same failure is one

@@ -69,6 +69,12 @@ ERRORS: list[tuple[str, str, Label]] = [
     ("AssertionError", "No space left on device", BUG),
     ("RuntimeError", "my backend is gloo and I do not like it", BUG),
     ("ValueError", "loss is nan", BUG),
+    ("ValueError", "503 Service Unavailable", BUG),
+    ("ValueError", "[Errno 110] Connection timed out", BUG),
+    ("KeyError", "'StorageError: SlowDown'", BUG),
+    ("TimeoutError", "my own barrier had no luck", BUG),
+    ("ReadError", "not a gzip file", BUG),
+    ("RetryError", "RetryError[<Future at 0x7f state=finished raised ValueError>]", BUG),
     ("Exception", "Temporary failure in name resolution", BUG),
     ("MyHangError", "hung", BUG),
     # What the trainer says itself.
@@ -127,6 +133,18 @@ ERRORS: list[tuple[str, str, Label]] = [
     ),
     ("RuntimeError", "unable to mmap 1024 bytes from file </torch_1>: Cannot allocate memory (12)", MEMORY),
     ("OSError", "[Errno 12] Cannot allocate memory", MEMORY),
+    # A full /dev/shm.
+    ("RuntimeError", "unable to write to file </torch_29919_1396182366>: No space left on device (28)", MEMORY),
+    (
+        "DistBackendError",
+        (
+            f"{NCCL}, unhandled system error, NCCL version 2.21.5\nncclSystemError: System call failed.\n"
+            "Last error:\nError while creating shared memory segment /dev/shm/nccl-XKFAFO (size 9637888)"
+        ),
+        MEMORY,
+    ),
+    ("DistBackendError", "Call to posix_fallocate of /dev/shm/nccl-1 failed : No space left on device (28)", MEMORY),
+    ("OSError", "[Errno 28] No space left on device: '/dev/shm/data'", MEMORY),
     # Storage.
     ("OSError", "[Errno 28] No space left on device: '/checkpoints/step-00000050/shard-00000.tmp'", DISK),
     ("OSError", "[Errno 122] Disk quota exceeded", DISK),
@@ -147,6 +165,8 @@ ERRORS: list[tuple[str, str, Label]] = [
         ),
         DISK,
     ),
+    ("SaveFailedError", "rank 0: [Errno 28] No space left on device", DISK),
+    ("StorageError", "s3://b/job: ClientError: An error occurred (QuotaExceeded) when calling PutObject", DISK),
     # Devices.
     (
         "RuntimeError",
@@ -231,20 +251,8 @@ ERRORS: list[tuple[str, str, Label]] = [
     ),
     ("DistStoreError", "Timed out after 901 seconds waiting for clients. 1/2 clients joined.", ECHO),
     ("DistStoreError", "wait timeout after 300000ms, keys: /default_pg/0//cpu//0/rank_1", ECHO),
-    ("ConnectionResetError", "[Errno 104] Connection reset by peer", ECHO),
-    ("BrokenPipeError", "[Errno 32] Broken pipe", ECHO),
     ("PeerLostError", "worker-1 does not answer", ECHO),
     # Everything around.
-    ("gaierror", "[Errno -3] Temporary failure in name resolution", WEATHER),
-    ("gaierror", "[Errno -2] Name or service not known", WEATHER),
-    (
-        "DistNetworkError",
-        (
-            "The IPv4 network addresses of (digits-worker-0, 29500) cannot be retrieved (gai error: -3 - "
-            "Temporary failure in name resolution)."
-        ),
-        WEATHER,
-    ),
     (
         "DistNetworkError",
         (
@@ -254,31 +262,30 @@ ERRORS: list[tuple[str, str, Label]] = [
         WEATHER,
     ),
     ("OSError", "[Errno 98] Address already in use", WEATHER),
+    ("OSError", "[Errno 6] No such device or address: '/dev/fuse'", WEATHER),
+    ("OSError", "[Errno 16] Device or resource busy: '.nfs0000000000a1'", WEATHER),
+    ("OSError", "[Errno 19] No such device", WEATHER),
+    ("OSError", "[Errno 30] Read-only file system: '/data/log'", WEATHER),
+    ("OSError", "[Errno 71] Protocol error: '/data/shard-7.tar'", WEATHER),
+    ("OSError", "[Errno 99] Cannot assign requested address", WEATHER),
+    ("OSError", "[Errno 101] Network is unreachable", WEATHER),
+    ("OSError", "[Errno 105] No buffer space available", WEATHER),
+    ("OSError", "[Errno 117] Structure needs cleaning: '/data'", WEATHER),
+    ("OSError", "[Errno 121] Remote I/O error", WEATHER),
+    ("BrokenPipeError", "[Errno 108] Cannot send after transport endpoint shutdown", WEATHER),
+    ("RuntimeError", "can't start new thread", WEATHER),
+    ("RuntimeError", "received 0 items of ancdata", WEATHER),
+    ("RuntimeError", f"{GLOO}/pair.cc:209] socket: Too many open files", WEATHER),
+    ("SaveFailedError", "rank 0: [Errno 116] Stale file handle", WEATHER),
+    ("SaveFailedError", "rank 3: ValueError: what is this", WEATHER),
     ("OSError", "[Errno 116] Stale file handle: '/checkpoints'", WEATHER),
     ("OSError", "[Errno 5] Input/output error", WEATHER),
     ("OSError", "[Errno 107] Transport endpoint is not connected: '/data'", WEATHER),
-    ("OSError", "[Errno 113] No route to host", WEATHER),
     ("OSError", "[Errno 24] Too many open files", WEATHER),
     ("BlockingIOError", "[Errno 11] Resource temporarily unavailable", WEATHER),
     ("StartFailed", "the process could not be started: [Errno 11] Resource temporarily unavailable", WEATHER),
     ("StartFailed", "the process could not be started: [Errno 7] Argument list too long: '/usr/bin/python3'", WRONG),
     ("StartFailed", "the warm parent does not answer", WEATHER),
+    ("RuntimeError", f"{GLOO}/device.cc:208] Unable to find address for: eth1", WRONG),
     ("EndedEarly", "exit code 0 before its training was over", BUG),
-    ("EndpointConnectionError", 'Could not connect to the endpoint URL: "https://s3.example.com/bucket"', WEATHER),
-    ("ConnectTimeoutError", "Connect timeout on endpoint URL", WEATHER),
-    ("StorageError", "s3://b/job: EndpointConnectionError: Could not connect to the endpoint URL", WEATHER),
-    ("ReadTimeoutError", "Read timed out.", WEATHER),
-    ("HTTPError", "503 Server Error: Service Unavailable for url: https://data.example.com/shard-7.tar", WEATHER),
-    ("HTTPError", "404 Client Error: Not Found for url: https://data.example.com/shard-7.tar", BUG),
-    (
-        "ClientError",
-        "An error occurred (SlowDown) when calling the GetObject operation: Please reduce your request rate.",
-        WEATHER,
-    ),
-    (
-        "ClientError",
-        ("An error occurred (NoSuchKey) when calling the GetObject operation: The specified key does not exist."),
-        BUG,
-    ),
-    ("HfHubHTTPError", "429 Client Error: Too Many Requests for url: https://hub.example.com/api", WEATHER),
 ]

@@ -35,5 +35,5 @@ def test_a_store_that_is_away_at_a_restart_is_waited_for(
         assert command.end() == 0
     killed, *away = command.status["restarts"]
     assert killed["class"] == "Signal"
-    assert {line["class"] for line in away} == {"Infrastructure"}
+    assert {line["class"] for line in away} == {"ServiceUnavailable"}
     assert "Resuming from step 20" in (command.workdir / "logs" / "small-worker-0-0.log").read_text()

@@ -25,6 +25,7 @@ NON_FINITE_LOSS = "NonFiniteLoss"
 CORRUPT_CHECKPOINT = "CorruptCheckpoint"
 DEVICE_FAULT = "DeviceFault"
 INFRASTRUCTURE = "Infrastructure"
+SERVICE_UNAVAILABLE = "ServiceUnavailable"
 REPLICA_ENDED = "ReplicaEnded"
 REPLICA_DELETED = "ReplicaDeleted"
 DISRUPTION = "Disruption"
@@ -117,8 +118,8 @@ CLASSES = (
         "no space left, disk quota exceeded, evicted for using more ephemeral storage than its own limit",
         "Unlike the eviction of a good citizen this one is the job's own doing. Old checkpoints are pruned meanwhile.",
         costs=True,
-        repeats=2,
-        pauses=(0, 10, 30),
+        repeats=5,
+        pauses=(10, 30, 120, 300),
         blames_node=True,
         cure="Make room: a larger volume or ephemeral-storage limit, a smaller spec.checkpoint.keep.",
     ),
@@ -209,12 +210,20 @@ CLASSES = (
     ),
     FailureClass(
         INFRASTRUCTURE,
-        "container runtime, name resolution, network storage, node agent, process could not be started",
+        "container runtime, network storage, node agent, process could not be started",
         "Weather: it passes, but not at once.",
         limit=10,
         pauses=(0, 5, 15, 30, 60),
         blames_node=True,
         cure="Look at the named node or service.",
+    ),
+    FailureClass(
+        SERVICE_UNAVAILABLE,
+        "a service away from the node does not answer: object store, HTTP, hub, name resolution",
+        "Weather that all nodes share, so none is blamed and no pod is moved; outages of such services last for hours.",
+        limit=30,
+        pauses=(0, 5, 15, 30, 60, 120, 300, 600),
+        cure="Look at the named service, and whether the job's nodes reach it.",
     ),
     FailureClass(
         REPLICA_ENDED,

@@ -1,8 +1,8 @@
 """What a rank's first error says about its class: a table of exception types and words, read from top to bottom.
 
 The type comes first, so that a user's `ValueError("no gloo for you")` stays a PythonError: torch, the transports and
-the operating system raise their own types. The words are those of torch 2.x, gloo, NCCL 2.x, CUDA 12 and CPython 3.11,
-taken from bug reports. Called by `failures`.
+the operating system raise their own types. The words are those of torch 2.x, gloo, NCCL 2.x, CUDA 12, CPython 3.11 and
+the clients of object stores, hubs and HTTP, taken from bug reports. Called by `failures`.
 """
 
 import re
@@ -15,24 +15,44 @@ from trainmaster.wire.messages import ErrorReport
 _TORCH = (
     "RuntimeError|AcceleratorError|DistError|DistBackendError|DistNetworkError|DistStoreError|QueueEmptyError|Error"
 )
-_SYSTEM = r"OSError|IOError|EnvironmentError|BlockingIOError|ChildProcessError|StartFailed"
+# `SaveFailedError` is the trainer's: the last checkpoint could not be written, in the words of whatever was the cause.
+_SYSTEM = r"OSError|IOError|EnvironmentError|BlockingIOError|ChildProcessError|StartFailed|SaveFailedError"
+_STREAMS = r"Connection(Reset|Aborted|Refused)Error|BrokenPipeError"
 _SOCKETS = r"Connection\w*Error|BrokenPipeError|TimeoutError|timeout|PeerLostError|RefusedError|BadFrameError"
-_CLIENTS = r"gaierror|herror|\w*ConnectionError|\w*ConnectTimeout\w*|\w*ReadTimeout\w*|MaxRetryError|NewConnectionError"
+# Clients of services: requests, urllib3, http.client; httpx; aiohttp; botocore; Google's, Azure's; Hugging Face's.
+_CLIENTS = (
+    r"gaierror|herror|\w*ConnectionError|\w*ConnectTimeout\w*|\w*ReadTimeout\w*|MaxRetryError|NewConnectionError"
+    r"|ChunkedEncodingError|ProtocolError|ProxyError|SSL(EOF|ZeroReturn)?Error|RemoteDisconnected|IncompleteRead(Error)?"
+    r"|ConnectError|RemoteProtocolError|PoolTimeout|WriteTimeout"
+    r"|Client(Connector(DNS|SSL)?|OS|Payload|ConnectionReset)Error|Server(Disconnected|Timeout|Connection)Error"
+    r"|(Connection|Socket)TimeoutError"
+    r"|ConnectionClosedError|HTTPClientError|ResponseStreamingError|CredentialRetrievalError"
+    r"|ServiceUnavailable|TooManyRequests|InternalServerError|GatewayTimeout|BadGateway|DeadlineExceeded|TransportError"
+    r"|Service(Request|Response)Error|LocalEntryNotFoundError"
+)
+_ANSWERS = (
+    r"ClientError|HTTPError|HfHubHTTPError|HTTPStatusError|S3Error|ServerError|ClientResponseError|Http(Response)?Error"
+)
+# Who of our own waits for peers; torch's `record` around a user's main is no sign of that.
+_COLLECTIVES = r"torch/distributed/(?!elastic/)|trainmaster_trainer/(transport|collectives)/"
 
 
 @dataclass(frozen=True)
 class Signature:
-    """An error of one of these types whose message has these words is of this class."""
+    """An error of one of these types, whose message has these words and whose traceback these, is of this class."""
 
     failure_class: str
     types: str
     words: str = ""
+    trace: str = ""
 
     def fits(self, error: ErrorReport) -> bool:
         """Whether this line speaks of that error."""
         if not re.fullmatch(self.types, error.type[:200]):
             return False
-        return not self.words or re.search(self.words, error.message[:4000], re.IGNORECASE) is not None
+        if self.words and not re.search(self.words, error.message[:4000], re.IGNORECASE):
+            return False
+        return not self.trace or re.search(self.trace, error.traceback) is not None
 
 
 SIGNATURES = (
@@ -57,6 +77,13 @@ SIGNATURES = (
         r"|unable to (open|allocate) shared memory|unable to mmap .*Cannot allocate memory",
     ),
     Signature(classes.OUT_OF_MEMORY, _SYSTEM, r"Cannot allocate memory|\[Errno 12\]"),
+    # A full /dev/shm: what is in it is memory.
+    Signature(
+        classes.OUT_OF_MEMORY,
+        f"{_TORCH}|{_SYSTEM}",
+        r"unable to write to file </torch_.*No space left|Error while creating shared memory segment /dev/shm/"
+        r"|/dev/shm/.*No space left|No space left on device.* '/dev/shm/",
+    ),
     # Storage.
     Signature(
         classes.OUT_OF_STORAGE,
@@ -77,16 +104,28 @@ SIGNATURES = (
     Signature(classes.DEVICE_FAULT, r"NVMLError\w*", ""),
     # Misuse of a collective is the program's own error, whoever says it.
     Signature(classes.PYTHON_ERROR, _TORCH, r"ncclInvalid(Usage|Argument)|op\.preamble\.length|Duplicate GPU detected"),
-    # Names and ports, before peers: the same types say them.
+    # What no restart mends, in words of clients and of gloo.
+    Signature(classes.CONFIGURATION, _TORCH, r"Unable to find (address for|interface)"),
+    Signature(
+        classes.PYTHON_ERROR, f"{_CLIENTS}|URLError", r"CERTIFICATE_VERIFY_FAILED|outgoing traffic has been disabled"
+    ),
+    # The node's ports, threads and descriptors, before peers: the same types say them.
     Signature(
         classes.INFRASTRUCTURE,
+        f"{_TORCH}|{_SYSTEM}|{_SOCKETS}",
+        r"EADDRINUSE|Address already in use|failed to listen on any local network|can't start new thread"
+        r"|Too many open files|received 0 items of ancdata|\[Errno 108\]",
+    ),
+    # Names, and data that does not come, before peers too.
+    Signature(
+        classes.SERVICE_UNAVAILABLE,
         f"{_TORCH}|{_CLIENTS}|{_SYSTEM}|{_SOCKETS}",
         r"Temporary failure in name resolution|Name or service not known|Name does not resolve|gai error: -|getaddrinfo"
-        r"|No address associated with hostname|EADDRINUSE|Address already in use|failed to listen on any local network",
+        r"|No address associated with hostname|DataLoader timed out after",
     ),
     # Peers.
     Signature(classes.PEER_LOST, r"PeerLostError|RefusedError|BadFrameError"),
-    Signature(classes.PEER_LOST, r"Connection(Reset|Aborted|Refused)Error|BrokenPipeError"),
+    Signature(classes.PEER_LOST, f"{_STREAMS}|TimeoutError", trace=_COLLECTIVES),
     Signature(
         classes.PEER_LOST,
         _TORCH,
@@ -97,22 +136,45 @@ SIGNATURES = (
         r"|failed to recv, got 0 bytes|Connection refused|Application timeout caused pair closure",
     ),
     Signature(classes.PEER_LOST, "DistNetworkError|DistBackendError|DistStoreError"),
-    # Everything around us.
+    # Starting.
     Signature(classes.CONFIGURATION, "StartFailed", r"\[Errno 7\]"),  # E2BIG: its variables are too large
-    Signature(classes.INFRASTRUCTURE, "StartFailed|StorageError"),  # the trainer's: an object store is away
-    Signature(classes.INFRASTRUCTURE, f"{_CLIENTS}|EndpointConnectionError|IncompleteRead|RemoteDisconnected"),
+    Signature(classes.INFRASTRUCTURE, "StartFailed"),
+    # Services away from the node.
+    Signature(classes.SERVICE_UNAVAILABLE, "StorageError"),  # the trainer's: an object store is away
+    Signature(classes.SERVICE_UNAVAILABLE, _CLIENTS),
+    Signature(classes.SERVICE_UNAVAILABLE, _STREAMS),
+    Signature(classes.SERVICE_UNAVAILABLE, "TimeoutError|timeout", r"^$|timed out|\[Errno 110\]"),
+    Signature(classes.SERVICE_UNAVAILABLE, "URLError", r"\[Errno (-\d|1\d\d)|timed out|\[SSL|EOF occurred|end closed"),
+    Signature(classes.SERVICE_UNAVAILABLE, "ReadError|WriteError", r"^$|\[Errno 1\d\d\]|\[SSL|timed out|connection"),
+    Signature(classes.SERVICE_UNAVAILABLE, "RetryError", r"exceeded|raised \w*(Connect|Timeout)"),
+    Signature(
+        classes.SERVICE_UNAVAILABLE,
+        r"_InactiveRpcError|_MultiThreadedRendezvous|AioRpcError",
+        r"StatusCode\.(UNAVAILABLE|DEADLINE_EXCEEDED|RESOURCE_EXHAUSTED)",
+    ),
+    Signature(
+        classes.SERVICE_UNAVAILABLE,
+        _ANSWERS,
+        r"^\s*(HTTP Error |<HttpError |\w+ error '|An error occurred \()?(408|425|429|50[02349]|5[23]\d)\b"
+        r"|SlowDown|Internal ?(Server ?)?Error|Service ?Unavailable|Bad Gateway|Gateway Time-?out|Too ?Many ?Requests"
+        r"|RequestTime(out|TooSkewed)|Throttl|RequestLimitExceeded|ExpiredToken",
+    ),
+    Signature(
+        classes.SERVICE_UNAVAILABLE,
+        _SYSTEM,
+        r"\bStorageError: |\[Errno 1(04|10|11|12|13)\]|Host is down|No route to host|couldn't connect to 'http"
+        r"|reduce your request rate|AWS Error (NETWORK_CONNECTION|SLOW_DOWN|SERVICE_UNAVAILABLE|INTERNAL_FAILURE"
+        r"|REQUEST_TIMEOUT|REQUEST_EXPIRED|THROTTLING)",
+    ),
+    # The node and what is mounted on it.
     Signature(
         classes.INFRASTRUCTURE,
         _SYSTEM,
-        r"\[Errno (5|11|23|24|101|107|110|112|113|116|121)\]|Input/output error|Stale file handle"
-        r"|Transport endpoint is not connected|Remote I/O error|Host is down|Network is unreachable|No route to host"
+        r"\[Errno (5|6|11|16|19|23|24|30|70|71|99|100|101|103|105|107|116|117|121)\]|Input/output error"
+        r"|Stale file handle|Transport endpoint is not connected|Remote I/O error|Network is unreachable"
         r"|Resource temporarily unavailable",
     ),
-    Signature(
-        classes.INFRASTRUCTURE,
-        r"ClientError|HTTPError|HfHubHTTPError|HTTPStatusError|S3Error|ServerError",
-        r"\b(500|502|503|504|429)\b|SlowDown|InternalError|ServiceUnavailable|Too Many Requests|RequestTimeout",
-    ),
+    Signature(classes.INFRASTRUCTURE, "SaveFailedError"),  # all was trained, and only the storage stands in the way
 )
 
 
