@@ -257,7 +257,8 @@ def _grow(connection: socket.socket, message: Dict[str, Any]) -> int:
     gc.enable()
     gc.collect()
     gc.freeze()
-    rest = WarmParent(None, connection).serve(stores=False)
+    parent = WarmParent(None, connection)  # kept: collected in a rank, it would close descriptors that are the rank's
+    rest = parent.serve(stores=False)
     if rest is None:
         os._exit(0)
     return rest()
