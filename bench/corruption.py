@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer.checkpoint.load import read
+from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.save import Saver
-from trainmaster_trainer.checkpoint.shard import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.settings import Settings
 

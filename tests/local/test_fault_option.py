@@ -12,7 +12,7 @@ from trainmaster.local.faults import FaultError, parse
 from trainmaster.wire import faults
 from trainmaster.wire.faults import Fault
 from trainmaster_trainer.checkpoint.load import read
-from trainmaster_trainer.checkpoint.shard import CorruptCheckpointError
+from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 
 from tests.local.command import TASKS, Command, a_job, a_script
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from trainmaster_trainer.checkpoint.load import newest, read
-from trainmaster_trainer.checkpoint.shard import CorruptCheckpointError
+from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 
 from tests.trainer.corruptions import HARMS, corrupted, load, store
 from tests.trainer.ranks import Forker, make_job

@@ -19,8 +19,8 @@ from trainmaster_trainer.checkpoint import layout
 from trainmaster_trainer.checkpoint import lineage as lineages
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.load import Loaded, read
+from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.remote import Remote, Saved, StorageError
-from trainmaster_trainer.checkpoint.shard import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.state import Shapes
 from trainmaster_trainer.checkpoint.unusable import none_is_good
 from trainmaster_trainer.errors import ConfigurationError
@@ -38,7 +38,7 @@ def find_remote(remote: Remote, settings: Settings, group: Group, expected: Shap
     Raises:
         ConfigurationError: it is good, but another model's.
         CorruptCheckpointError: there are some, and all are bad.
-        StorageError: none of them could be fetched.
+        StorageError: one that may be good could not be fetched.
     """
     here = [one for one in remote.saved() if lineage.holds(one.attempt, one.step)] if group.is_first else []
     before = settings.resume_before
@@ -56,7 +56,7 @@ def find_foreign(remote: Remote, settings: Settings, group: Group, expected: Sha
 
     Raises:
         ConfigurationError: it is good, but another model's.
-        StorageError: none of them could be fetched.
+        StorageError: one that may be good could not be fetched.
     """
     return find_while_it_changes(
         lambda: _foreign(remote, settings) if group.is_first else [],
@@ -89,15 +89,17 @@ def _foreign(remote: Remote, settings: Settings) -> list[Saved]:
 def _first_good(
     remote: Remote, here: list[Saved], settings: Settings, group: Group, expected: Shapes, *, own: bool
 ) -> Loaded | None:
-    """The first of those that rank 0 names which all ranks find good."""
-    away = ""
+    """The first of those that rank 0 names which all ranks find good; only what is bad is passed over.
+
+    Raises:
+        StorageError: one could not be fetched. That passes, and the steps since an older one would be lost for good.
+    """
     for row in group.broadcast([dataclasses.astuple(one) for one in here]):
         loaded, unfetched = _fetch(remote, Saved(*row), settings, group, expected, own=own)
         if loaded is not None:
             return loaded
-        away = away or unfetched
-    if away:
-        raise StorageError(away)  # which passes, unlike a bad checkpoint
+        if unfetched:
+            raise StorageError(unfetched)
     return None
 
 
@@ -116,7 +118,7 @@ def _fetch(
         if not bad and group.is_first and own:
             _take_metrics(layout.step_folder(folder, saved.step), settings.checkpoints, saved.step)
         if bad and group.is_first:
-            log.warning("%s cannot be used, trying the one before. %s", saved.name, found)
+            log.warning("%s cannot be used: %s", saved.name, found or "it is bad; trying the one before")
         return None if bad else loaded, found
     finally:
         if group.local_rank == 0:
@@ -141,7 +143,11 @@ def _read(folder: Path, step: int, expected: Shapes) -> tuple[Loaded | None, str
 
 
 def read_or_tell(folder: Path, step: int, expected: Shapes) -> Loaded | None:
-    """A checkpoint; None, and a line in the log, where it is bad."""
+    """A checkpoint; None, and a line in the log, where it is bad.
+
+    Raises:
+        OSError: it cannot be read now.
+    """
     try:
         return read(folder, step, expected)
     except CorruptCheckpointError as bad:

@@ -49,10 +49,16 @@ def shard_name(rank: int, world_size: int) -> str:
 
 
 def saved_steps(folder: Path) -> list[int]:
-    """The steps that have a folder, good or not, newest first."""
-    if not folder.is_dir():
+    """The steps that have a folder, good or not, newest first.
+
+    Raises:
+        OSError: it cannot be read now.
+    """
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 (names are what is asked for)
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    found = (_STEP.fullmatch(name) for name in os.listdir(folder))  # noqa: PTH208 (names are what is asked for)
+    found = map(_STEP.fullmatch, names)
     return sorted((int(match[1]) for match in found if match), reverse=True)
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,8 @@ from torch import Tensor
 from trainmaster_trainer.checkpoint.layout import saved_steps, step_folder
 from trainmaster_trainer.checkpoint.lineage import Origin
 from trainmaster_trainer.checkpoint.manifest import Manifest, glance, read_manifest, whole
-from trainmaster_trainer.checkpoint.shard import CorruptCheckpointError, TensorRecord, read_shard
+from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError, telling
+from trainmaster_trainer.checkpoint.shard import TensorRecord, read_shard
 from trainmaster_trainer.checkpoint.state import Shapes, State, check_same_model
 
 log = logging.getLogger(__name__)
@@ -53,6 +55,7 @@ def newest(folder: Path, expected: Shapes, below: int | None = None, trusted: Tr
 
     Raises:
         ConfigurationError: it is good, but another model's.
+        OSError: a newer one cannot be read now. It may be good.
     """
     for step in saved_steps(folder):
         if below is not None and step >= below:
@@ -65,7 +68,11 @@ def newest(folder: Path, expected: Shapes, below: int | None = None, trusted: Tr
 
 
 def newest_step(folder: Path, trusted: Trusted = everything) -> int:
-    """The newest trusted step in a folder whose manifest is whole, or 0: a look, not a verification."""
+    """The newest trusted step in a folder whose manifest is whole, or 0: a look, not a verification.
+
+    Raises:
+        OSError: a newer one cannot be read now.
+    """
     for step in saved_steps(folder):
         seen = glance(step_folder(folder, step), step)
         if seen is not None and trusted(seen):
@@ -79,9 +86,13 @@ def read(folder: Path, step: int, expected: Shapes | None = None, trusted: Trust
     Raises:
         CorruptCheckpointError: it cannot be trusted, or is not `trusted`.
         ConfigurationError: it is another model's.
+        OSError: it cannot be read now.
+        MemoryError: there is no room for it.
     """
     path = step_folder(folder, step)
-    if path.is_symlink() or not path.is_dir():
+    with telling(path, "opened"):
+        is_folder = stat.S_ISDIR(path.lstat().st_mode)
+    if not is_folder:
         raise CorruptCheckpointError(f"{path} is not a folder")
     try:
         manifest = read_manifest(path, step)

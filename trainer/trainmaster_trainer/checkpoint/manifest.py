@@ -21,7 +21,8 @@ from trainmaster.wire import codec
 from trainmaster.wire.training import TrainingPlan
 
 from trainmaster_trainer.checkpoint.layout import MANIFEST, open_regular
-from trainmaster_trainer.checkpoint.shard import CorruptCheckpointError, ShardRecord, TensorRecord
+from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError, telling
+from trainmaster_trainer.checkpoint.shard import ShardRecord, TensorRecord
 from trainmaster_trainer.checkpoint.state import MODEL, Shapes
 from trainmaster_trainer.errors import ConfigurationError
 
@@ -127,6 +128,7 @@ def read_manifest(folder: Path, step: int) -> Manifest:
 
     Raises:
         CorruptCheckpointError: says what is wrong.
+        OSError: it cannot be read now.
     """
     with _its_own_error():
         text, plain = _read(folder / MANIFEST)
@@ -148,7 +150,11 @@ class Glance:
 
 
 def glance(folder: Path, step: int) -> Glance | None:
-    """If the manifest of that step is there and unchanged: a look, at a third of the cost of reading it."""
+    """If the manifest of that step is there and unchanged: a look, at a third of the cost of reading it.
+
+    Raises:
+        OSError: it cannot be read now.
+    """
     try:
         with _its_own_error():
             plain = _read(folder / MANIFEST)[1]
@@ -160,7 +166,7 @@ def glance(folder: Path, step: int) -> Glance | None:
 
 def _read(path: Path) -> tuple[bytes, dict[str, Any]]:
     """The text, and what it says but for its digest."""
-    with open_regular(path) as descriptor, os.fdopen(os.dup(descriptor), "rb") as file:
+    with telling(path, "read"), open_regular(path) as descriptor, os.fdopen(os.dup(descriptor), "rb") as file:
         text = file.read(MAX_MANIFEST)
     plain: dict[str, Any] = json.loads(text)
     claimed = plain.pop("digest")
@@ -173,8 +179,6 @@ def _read(path: Path) -> tuple[bytes, dict[str, Any]]:
 def _its_own_error() -> Iterator[None]:
     try:
         yield
-    except OSError as error:
-        raise CorruptCheckpointError(f"{MANIFEST} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise CorruptCheckpointError(f"{MANIFEST} is not a manifest: {error}") from None
 

@@ -32,9 +32,9 @@ from trainmaster_trainer.checkpoint.fetch import (
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.load import Loaded, Trusted, everything, newest, newest_step, read
 from trainmaster_trainer.checkpoint.manifest import Manifest, check_same_order, whole
+from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.recall import Recalled, recall
 from trainmaster_trainer.checkpoint.remote import Remote, open_remote
-from trainmaster_trainer.checkpoint.shard import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.state import Shapes
 from trainmaster_trainer.checkpoint.unusable import check_empty
 from trainmaster_trainer.errors import ConfigurationError

@@ -37,8 +37,9 @@ from trainmaster_trainer.checkpoint import layout, lineage
 from trainmaster_trainer.checkpoint.copier import Copier, Settled, TornCopyError, nothing_settled
 from trainmaster_trainer.checkpoint.load import RNG, read
 from trainmaster_trainer.checkpoint.manifest import Cursor, Manifest, model_sha256
+from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.remote import Remote, open_remote
-from trainmaster_trainer.checkpoint.shard import CorruptCheckpointError, ShardRecord, write_shard
+from trainmaster_trainer.checkpoint.shard import ShardRecord, write_shard
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.checkpoint.writers import Writers
 from trainmaster_trainer.errors import ConfigurationError, NonFiniteLossError

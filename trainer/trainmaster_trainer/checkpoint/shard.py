@@ -7,12 +7,13 @@ hash were found right, so that its parser never sees foreign bytes.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import itertools
 import json
 import math
-import mmap
 import os
+import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from torch import Tensor
 
 from trainmaster_trainer.checkpoint.bulk import Arrival, there_already, write_parts
 from trainmaster_trainer.checkpoint.layout import open_regular
+from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError, telling
 from trainmaster_trainer.checkpoint.state import dtype_name
 
 DTYPES = {
@@ -49,11 +51,8 @@ HEADER = ""  # its name among the parts of a file
 HEADER_LENGTH = 8  # bytes of the number before the header
 _THREADS = min(4, os.cpu_count() or 1)
 _WORTH_THREADS = 1 << 20  # bytes
+_AT_ONCE = 1 << 20  # bytes
 MAX_HEADER = 100_000_000  # the library's own limit
-
-
-class CorruptCheckpointError(Exception):
-    """A checkpoint that cannot be trusted. The text names what is wrong with it."""
 
 
 @dataclass(frozen=True)
@@ -162,58 +161,81 @@ def read_shard(folder: Path, record: ShardRecord) -> dict[str, Tensor]:
 
     Raises:
         CorruptCheckpointError: says what is not.
+        OSError: the file cannot be read now.
+        MemoryError: there is no room for it.
     """
     path = folder / record.file
-    _verify_bytes(path, record)
-    try:
-        with safe_open(path, framework="pt") as opened:
-            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a dict)
-    except Exception as error:  # noqa: BLE001 (the library has a few kinds, and any of them means this)
-        raise CorruptCheckpointError(f"{record.file} is not a safetensors file: {error}") from None
+    with telling(path, "opened"):
+        with open_regular(path) as descriptor:
+            _verify_bytes(descriptor, record)
+        tensors = _parse(path)
     _verify_tensors(record, tensors)
     return tensors
 
 
-def _verify_bytes(path: Path, record: ShardRecord) -> None:
+def _parse(path: Path) -> dict[str, Tensor]:
+    """The library's words for weather are odd: they are brought into the form of all others."""
     try:
-        with open_regular(path) as descriptor:
-            _verify_open_file(descriptor, record)
-    except OSError as error:
-        raise CorruptCheckpointError(f"{record.file} cannot be opened: {error.strerror}") from None
+        with safe_open(path, framework="pt") as opened:
+            return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a dict)
+    except FileNotFoundError:
+        with open_regular(path):  # it says so of every file that it cannot open: this one says why
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
+    except (OSError, MemoryError):
+        raise
+    except RuntimeError as error:
+        if number := re.search(r" \((\d+)\)$", str(error)):  # torch's: "... Too many open files (24)"
+            raise OSError(int(number[1]), os.strerror(int(number[1]))) from None
+        raise CorruptCheckpointError(f"{path.name} is not a safetensors file: {error}") from None
+    except Exception as error:  # noqa: BLE001 (the library has a few kinds, and any of them means this)
+        raise CorruptCheckpointError(f"{path.name} is not a safetensors file: {error}") from None
 
 
-def _verify_open_file(descriptor: int, record: ShardRecord) -> None:
+def _verify_bytes(descriptor: int, record: ShardRecord) -> None:
     length = os.fstat(descriptor).st_size
     if length != record.length:
         raise CorruptCheckpointError(f"{record.file} has {length} bytes instead of {record.length}")
     if length < HEADER_LENGTH:
         raise CorruptCheckpointError(f"{record.file} is too short for a safetensors file")
-    with mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) as data:
-        header = int.from_bytes(data[:HEADER_LENGTH], "little")
-        if header > min(MAX_HEADER, length - HEADER_LENGTH):
-            raise CorruptCheckpointError(f"{record.file} claims a header of {header} bytes")
-        with memoryview(data) as view:
-            _verify_hashes(view, HEADER_LENGTH + header, record)
-
-
-def _verify_hashes(data: memoryview, start: int, record: ShardRecord) -> None:
-    """The names' order in the file is known, so nothing of it has to be parsed before it is trusted."""
+    header = int.from_bytes(os.pread(descriptor, HEADER_LENGTH, 0), "little")
+    if header > min(MAX_HEADER, length - HEADER_LENGTH):
+        raise CorruptCheckpointError(f"{record.file} claims a header of {header} bytes")
+    start = HEADER_LENGTH + header
+    # The names' order in the file is known, so nothing of it has to be parsed before it is trusted.
     items = sorted(record.tensors.items(), key=lambda item: (-_item_size(item[1]), item[0]))
     ends = list(itertools.accumulate((_size(tensor) for _, tensor in items), initial=start))
-    if ends[-1] != len(data):
+    if ends[-1] != length:
         raise CorruptCheckpointError(f"{record.file} does not have the bytes of the tensors that the manifest names")
-    if len(data) < _WORTH_THREADS:
-        found = [_sha256(data[first:end]) for first, end in itertools.pairwise(ends)]
-    else:
-        with ThreadPoolExecutor(_THREADS) as threads:
-            found = list(threads.map(lambda ends: _sha256(data[ends[0] : ends[1]]), itertools.pairwise(ends)))
+    found = _hashes(descriptor, ends)
     for (name, tensor), digest in zip(items, found, strict=True):
         if digest != tensor.sha256:
             raise CorruptCheckpointError(
                 f"{record.file} does not have the SHA-256 of the manifest: the content of {name} has changed"
             )
-    if _whole(bytes(data[:start]), found) != record.sha256:
+    if _whole(os.pread(descriptor, start, 0), found) != record.sha256:
         raise CorruptCheckpointError(f"{record.file} does not have the SHA-256 of the manifest: its header has changed")
+
+
+def _hashes(descriptor: int, ends: list[int]) -> list[str]:
+    """Of the bytes between each two ends."""
+    pairs = list(itertools.pairwise(ends))
+    if ends[-1] < _WORTH_THREADS:
+        return [_hash(descriptor, *pair) for pair in pairs]
+    with ThreadPoolExecutor(_THREADS) as threads:
+        return list(threads.map(lambda pair: _hash(descriptor, *pair), pairs))
+
+
+def _hash(descriptor: int, first: int, end: int) -> str:
+    """Read and not mapped: where a disk fails, a mapped page kills the process, and would again at each restart."""
+    digest = hashlib.sha256()
+    buffer = memoryview(bytearray(min(_AT_ONCE, end - first)))
+    while first < end:
+        count = os.preadv(descriptor, [buffer[: end - first]], first)
+        if not count:
+            break  # it has become shorter: no hash of this is right
+        digest.update(buffer[:count])
+        first += count
+    return digest.hexdigest()
 
 
 def _size(tensor: TensorRecord) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 from trainmaster_trainer.checkpoint.layout import saved_steps, step_folder
 from trainmaster_trainer.checkpoint.load import Trusted, read
 from trainmaster_trainer.checkpoint.manifest import glance
-from trainmaster_trainer.checkpoint.shard import CorruptCheckpointError
+from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
 
