@@ -1,5 +1,6 @@
 """Tasks for tests: quick, or slow on purpose. Reached by `workingDirectory: tests/trainer`."""
 
+import json
 import os
 import time
 from pathlib import Path
@@ -123,6 +124,22 @@ class Needy(Line):
         super().__init__(size)
         if colour == "blue":
             raise ValueError("blue is out of stock")
+
+
+class LocalEntryNotFoundError(FileNotFoundError, ValueError):
+    """As a model hub's client has it for a hub that it cannot reach."""
+
+
+class Reading(Line):
+    """Reads what is not as it should be when it is made."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        if kind == "UnicodeDecodeError":
+            b"\xff".decode()
+        if kind == "JSONDecodeError":
+            json.loads("<html>502 Bad Gateway</html>")
+        raise LocalEntryNotFoundError("Cannot find the requested files in the disk cache, and the hub is away")
 
 
 def not_a_task() -> None:

@@ -7,6 +7,7 @@ without one, turn it into exit code 78 and show its message alone. NonFiniteLoss
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterable
 
 
@@ -19,6 +20,11 @@ class ConfigurationError(Exception):
 
 class NonFiniteLossError(Exception):
     """The loss of a global batch is NaN or infinite. Raised on all ranks alike, before anything of it is saved."""
+
+
+def is_garbled(error: BaseException) -> bool:
+    """Whether data could not be understood: a ValueError by its type, but of what was read and not of what was set."""
+    return isinstance(error, UnicodeError | json.JSONDecodeError)
 
 
 def near(word: str, known: Iterable[str]) -> str:

@@ -46,7 +46,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import Dataset
 
-from trainmaster_trainer.errors import ConfigurationError, near
+from trainmaster_trainer.errors import ConfigurationError, is_garbled, near
 
 if TYPE_CHECKING:
     from torch.distributed.tensor.parallel import ParallelStyle
@@ -148,9 +148,18 @@ def load_task(reference: str, arguments: Mapping[str, Any]) -> Task:
     try:
         return kind(**arguments)
     except (TypeError, ValueError) as error:
+        if _is_weather(error):
+            raise
         raise ConfigurationError(
             f"spec.training.arguments: {reference} refused {dict(arguments)}: {error}. It takes {signature}."
         ) from error
+
+
+def _is_weather(error: Exception) -> bool:
+    """A task may read and download: what then fails is no mistake in its arguments, though some call it ValueError."""
+    names = (kind.__name__ for kind in type(error).__mro__)
+    away = any("NotFound" in name or "Connection" in name for name in names)
+    return away or isinstance(error, OSError) or is_garbled(error)
 
 
 def _find(reference: str) -> type[Task]:

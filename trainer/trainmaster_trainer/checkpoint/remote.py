@@ -14,19 +14,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trainmaster_trainer.checkpoint.layout import MANIFEST, step_folder
-from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.errors import ConfigurationError, is_garbled
 from trainmaster_trainer.settings import Settings
 
 FIELD = "spec.checkpoint.storage.objectStore"
 _FOLDER = re.compile(r"(step-(\d{8,})\.attempt-(\d+)-restart-(\d+))/([^/]+)")
 _PATIENCE = {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts": 3}}  # seconds
 _CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "InvalidAccessKeyId")
+_PASSING = ("ExpiredToken", "RequestTimeTooSkewed")  # of the refusals: tokens are renewed, and clocks are set
 
 
 class StorageError(OSError):
@@ -48,7 +49,7 @@ class Remote:
 
     Raises:
         ConfigurationError: nobody could ever write there.
-        OSError: the store does not answer now; a StorageError where its client has no better one.
+        StorageError: the store does not answer, or not now.
     """
 
     def __init__(self, url: str, endpoint: str | None, field: str = FIELD) -> None:
@@ -99,21 +100,35 @@ class Remote:
 
     def last_saved(self) -> float:
         """When the newest commit was put, in seconds since 1970; 0: there is none, 1: the store does not tell."""
-        manifests = [match[0] for match in self._objects() if match[5] == MANIFEST]
-        with self._errors():
-            try:
-                return max((self._files.modified(f"{self._root}/{one}").timestamp() for one in manifests), default=0.0)
-            except NotImplementedError:
-                return 1.0
+        newest = 0.0
+        for one in [match[0] for match in self._objects() if match[5] == MANIFEST]:
+            with self._errors(), suppress(FileNotFoundError):  # its job prunes meanwhile
+                try:
+                    newest = max(newest, self._files.modified(f"{self._root}/{one}").timestamp())
+                except NotImplementedError:
+                    return 1.0
+        return newest
 
     def fetch(self, saved: Saved, folder: Path) -> None:
-        """Bring a checkpoint into a folder, under the name that it would have there."""
+        """Bring a checkpoint into a folder, under the name that it would have there.
+
+        What is deleted meanwhile, or is not what was put, is no error: who reads the folder finds a bad checkpoint.
+        """
         target = step_folder(folder, saved.step)
         target.mkdir(parents=True, exist_ok=True)
         for match in self._objects():
             if match[1] == saved.name and re.fullmatch(r"[\w.-]+", match[5]):
                 with self._errors():
-                    self._files.get_file(f"{self._root}/{match[0]}", str(target / match[5]))
+                    self._fetch_file(f"{self._root}/{match[0]}", target / match[5])
+
+    def _fetch_file(self, name: str, path: Path) -> None:
+        try:
+            self._files.get_file(name, str(path))
+        except FileNotFoundError:
+            return
+        except Exception as error:
+            if "Checksum" not in type(error).__name__:
+                raise
 
     def remove(self, name: str) -> None:
         """Delete a checkpoint: the manifest first, so that no half of it is ever seen."""
@@ -145,27 +160,33 @@ class Remote:
             yield
         except ImportError as error:
             raise ConfigurationError(f"{self._field}: {error}. Install its fsspec driver (for S3: s3fs).") from None
-        except PermissionError as error:
-            raise ConfigurationError(
-                f"{self._field}: {self._url}: {error}. Correct the Secret's credentials."
-            ) from None
-        except FileNotFoundError as error:
-            raise ConfigurationError(
-                f"{self._url_field}: {self._url}: {error}. Make the bucket, or correct the URL."
-            ) from None
-        except OSError as error:
-            if "access key" in str(error).lower():
-                raise ConfigurationError(f"{self._field}: {error}. Correct the Secret's credentials.") from None
-            raise
         except ConfigurationError:
             raise
         except Exception as error:  # noqa: BLE001 (an S3 client has dozens of kinds)
-            if type(error).__name__ in _CREDENTIALS:
-                cure = "Name a Secret with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY as secretName."
-                raise ConfigurationError(f"{self._field}: {error}. {cure}") from None
-            if isinstance(error, ValueError):
-                raise ConfigurationError(f"{self._url_field}: {self._url}: {error}.") from None
-            raise StorageError(f"{self._url}: {type(error).__name__}: {error}") from None
+            raise self._own(error) from None
+
+    def _own(self, error: Exception) -> Exception:
+        kind, code = type(error).__name__, _code_of(error)
+        if isinstance(error, PermissionError) and code not in _PASSING:
+            return ConfigurationError(f"{self._field}: {self._url}: {error}. Correct the Secret's credentials.")
+        if isinstance(error, FileNotFoundError):
+            cure = "Make the bucket, or correct the URL."
+            return ConfigurationError(f"{self._url_field}: {self._url}: {error}. {cure}")
+        if isinstance(error, OSError) and "access key" in str(error).lower():
+            return ConfigurationError(f"{self._field}: {error}. Correct the Secret's credentials.")
+        if kind in _CREDENTIALS:
+            cure = "Name a Secret with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY as secretName."
+            return ConfigurationError(f"{self._field}: {error}. {cure}")
+        if isinstance(error, ValueError) and not isinstance(error, OSError) and not is_garbled(error):
+            return ConfigurationError(f"{self._url_field}: {self._url}: {error}.")
+        # Its client has an OSError of its own for many codes, with a number that means nothing here.
+        return StorageError(f"{self._url}: {code or kind}: {error}")
+
+
+def _code_of(error: BaseException) -> str:
+    """The store's own word, such as SlowDown; nothing where it has said none."""
+    response = getattr(error.__cause__, "response", None)
+    return str(response.get("Error", {}).get("Code", "")) if isinstance(response, dict) else ""
 
 
 def open_remote(settings: Settings) -> Remote | None:
