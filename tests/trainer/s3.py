@@ -78,6 +78,7 @@ class Proxy:
     cut_after: int | None = None
     pause: float = 0.0
     seen: int = 0
+    _passing: list[socket.socket] = field(default_factory=list)
     _listener: socket.socket = field(default_factory=lambda: socket.create_server(("127.0.0.1", 0)))
 
     @property
@@ -93,11 +94,18 @@ class Proxy:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
+    def cut(self) -> None:
+        """Cut all connections that there are now."""
+        while self._passing:
+            with contextlib.suppress(OSError):
+                self._passing.pop().shutdown(socket.SHUT_RDWR)
+
     def _serve(self) -> None:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
                 server = socket.create_connection(("127.0.0.1", self.target))
+                self._passing += [client, server]
                 threading.Thread(target=self._pass, args=(client, server, True), daemon=True).start()
                 threading.Thread(target=self._pass, args=(server, client, False), daemon=True).start()
 

@@ -70,7 +70,8 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
                 progress.enter("save", saver.committed_step)  # the agent's last word names this checkpoint
                 log.info("Asked to stop: saved and left at step %d.", step)
                 return EXIT_STOPPED
-        saver.wait()  # who is asked to stop now still brings the last checkpoint home
+        # Who is asked to stop now still brings the last checkpoint home.
+        saver.insist(lambda: save(plan.steps), stop_asked)
 
     progress.enter("evaluate", saver.committed_step)
     report.finish(max(plan.steps, resumed.step), evaluate(strategy, group))

@@ -67,11 +67,15 @@ def write_file(path: Path, data: bytes) -> None:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
-        write_all(descriptor, memoryview(data))
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    temporary.rename(path)
+        try:
+            write_all(descriptor, memoryview(data))
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        temporary.rename(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)  # on a full disk, each try would leave one more
+        raise
     sync_folder(path.parent)
 
 

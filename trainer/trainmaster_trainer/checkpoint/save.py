@@ -7,7 +7,8 @@ folder with a temporary name, which nobody reads and the next attempt removes.
 At most one save is under way: a save that is due while the one before is still being written waits for it, because
 `everySteps` is a promise of how much can be lost. A save that fails (a full disk, say) costs no training: it is said,
 nothing of it stays, and the next one is tried; only the last one of a job must succeed. The agent reads of it
-beside the progress page.
+beside the progress page. That last one is tried again for a minute before it fails: a store that is away for a moment
+at the end of weeks comes back.
 
 In private folders (`checkpoint_shared: false`) the first rank of each replica is a group of one and writes all.
 
@@ -48,6 +49,8 @@ from trainmaster_trainer.lines import METRICS
 from trainmaster_trainer.settings import Settings
 
 log = logging.getLogger(__name__)
+AGAIN_PAUSES = (0.0, 5.0, 15.0, 30.0)  # seconds before each further try of the last save
+_LOOK_SECONDS = 0.2  # how often somebody who pauses looks whether it is told to stop
 
 
 class SaveFailedError(Exception):
@@ -147,6 +150,27 @@ class Saver:
         if self._problem and needed:
             raise SaveFailedError(self._problem)
 
+    def insist(self, again: Callable[[], None], stopped: Callable[[], bool]) -> None:
+        """Wait for the last save; where it fails, save `again`, a few times. All ranks call it.
+
+        Raises:
+            SaveFailedError: all tries failed, or some rank is told to stop meanwhile.
+        """
+        for pause in AGAIN_PAUSES:
+            self.wait(needed=False)
+            if not any(self._gather(bool(self._problem))):
+                return
+            deadline = time.monotonic() + pause
+            while time.monotonic() < deadline and not stopped():
+                time.sleep(min(_LOOK_SECONDS, pause))
+            if any(self._gather(stopped())):
+                break
+            again()
+        self.wait(needed=False)
+        problems = [text for text in self._gather(self._problem) if text]
+        if problems:
+            raise SaveFailedError(problems[0])
+
     @contextmanager
     def brought_home(self) -> Iterator[None]:
         """An error that meets all ranks at once does not cost the save that is under way."""
@@ -176,10 +200,10 @@ class Saver:
         self, step: int, tensors: dict[str, Tensor], scalars: dict[str, Any], before_commit: Callable[[], None]
     ) -> None:
         try:
-            self._writers.report(step, self._copy_and_write(step, tensors))
+            self._writers.report(self._copy_and_write(step, tensors))
             if self._commits:
-                self._writers.publish(step, self._commit(step, scalars, before_commit))
-            problem = self._writers.outcome(step)
+                self._writers.publish(self._commit(step, scalars, before_commit))
+            problem = self._writers.outcome()
         except Exception as error:  # noqa: BLE001 (the main thread must hear of whatever it was)
             problem = f"{type(error).__name__}: {error}"
         self._problem = problem
@@ -224,12 +248,12 @@ class Saver:
 
     def _commit(self, step: int, scalars: dict[str, Any], before_commit: Callable[[], None]) -> str:
         """What went wrong, or nothing. Never raises: all ranks wait for this word."""
-        reports = self._writers.reports(step)
-        problems = [report["problem"] for report in reports if "problem" in report]
-        if problems:
-            return "; ".join(problems)
-        shards = tuple(codec.from_plain(ShardRecord, report["record"]) for report in reports)
         try:
+            reports = self._writers.reports()
+            problems = [report["problem"] for report in reports if "problem" in report]
+            if problems:
+                return "; ".join(problems)
+            shards = tuple(codec.from_plain(ShardRecord, report["record"]) for report in reports)
             before_commit()
             manifest = self._manifest(step, shards, scalars)
             if self._remote:
@@ -249,8 +273,17 @@ class Saver:
             layout.remove(temporary)  # the same step of an earlier attempt: first come, first kept
         else:
             layout.publish(temporary, layout.step_folder(self._folder, step))
-        layout.keep_newest(self._folder, self._plan.checkpoint_keep, step)
+        with self._after_commit(step):
+            layout.keep_newest(self._folder, self._plan.checkpoint_keep, step)
         return ""
+
+    @contextmanager
+    def _after_commit(self, step: int) -> Iterator[None]:
+        """What goes wrong now is said, and no more: the checkpoint stands."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 (whatever it was)
+            log.warning("The checkpoint of step %d stands; after it: %s", step, self._problem_of(error))
 
     def _has_good(self, step: int) -> bool:
         """Whether a good checkpoint of this step stands, of this training and not of a branch that was given up."""
@@ -275,13 +308,15 @@ class Saver:
         if (self._folder / METRICS).exists():
             remote.put_file(self._folder / METRICS, f"{self._key(step)}/{METRICS}")
         remote.put(f"{self._key(step)}/{layout.MANIFEST}", manifest.encode())
-        here = layout.step_folder(self._folder, step)
-        here.mkdir(exist_ok=True)
-        layout.write_file(here / layout.MANIFEST, manifest.encode())
-        layout.keep_newest(self._folder, self._plan.checkpoint_keep, step)
-        for old in remote.saved()[self._plan.checkpoint_keep :]:
-            if old.name != self._key(step):
-                remote.remove(old.name)
+        with self._after_commit(step):
+            here = layout.step_folder(self._folder, step)
+            here.mkdir(exist_ok=True)
+            layout.write_file(here / layout.MANIFEST, manifest.encode())
+            layout.keep_newest(self._folder, self._plan.checkpoint_keep, step)
+        with self._after_commit(step):
+            for old in remote.saved()[self._plan.checkpoint_keep :]:
+                if old.name != self._key(step):
+                    remote.remove(old.name)
         return ""
 
     def _key(self, step: int) -> str:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import Store
 from trainmaster.wire import codec
 
 from trainmaster_trainer.checkpoint import pieces
@@ -20,7 +22,10 @@ from trainmaster_trainer.checkpoint.pieces import Holding
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.group import Group
 
+log = logging.getLogger(__name__)
+Answer = TypeVar("Answer")
 PEERS_TIMEOUT = timedelta(minutes=30)
+_TRIES = 5  # of one call, each over a connection of its own
 
 
 class Writers:
@@ -33,18 +38,23 @@ class Writers:
         self._alone = alone or group.world_size == 1
         self.rank = 0 if self._alone else group.rank
         self.count = 1 if self._alone else group.world_size
-        # The thread's own connection: a blocking wait on a shared one would hold up the main thread.
-        self._store = dist.HashStore() if self._alone else group.store.clone()  # type: ignore[attr-defined]
-        self._store.set_timeout(PEERS_TIMEOUT)
+        self._store: Store = dist.HashStore()  # type: ignore[attr-defined]
+        self._connected = self._alone  # else `_connect` does it, for each save
+        self._number = 0  # of the save, the same on all ranks: one that is tried again has keys of its own
 
     def collect(self, state: State, copy: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> dict[str, Tensor]:
         """Copies of the tensors that this rank writes. Ranks that split a model send each other their parts."""
+        self._begin()
         if state.whole is None or self._group.world_size == 1:
             whole = {name: pieces.local(tensor) for name, tensor in state.tensors.items()}
             return copy({name: whole[name] for name in self._mine(whole)})
         writes = self._everyone or self._group.local_rank == 0
         holdings = self._tell(Holding.of(state.tensors, writes))
         return pieces.collect(state.tensors, holdings, self._wanted(holdings), self._group.rank)
+
+    def _begin(self) -> None:
+        self._number += 1
+        self._connected = self._alone
 
     def _tell(self, own: Holding) -> list[Holding]:
         """What every rank holds. Little is said where nobody's holding has changed since the last save."""
@@ -73,25 +83,57 @@ class Writers:
         holdings = [sizes] * self.count if same else self._group.gather(sizes)
         return [name for name, owner in divide(holdings).items() if owner == self.rank]
 
-    def report(self, step: int, report: dict[str, Any]) -> None:
+    def report(self, report: dict[str, Any]) -> None:
         """Phase one: what this rank wrote."""
-        self._store.set(f"checkpoint/{step}/{self.rank}", json.dumps(report))
+        self._put(self._key(self.rank), report)
 
-    def reports(self, step: int) -> list[dict[str, Any]]:
+    def reports(self) -> list[dict[str, Any]]:
         """What all ranks wrote, when all have."""
-        keys = [f"checkpoint/{step}/{rank}" for rank in range(self.count)]
-        found = [json.loads(self._store.get(key)) for key in keys]
-        for key in keys:
-            self._store.delete_key(key)  # the store lives as long as the attempt
+        keys = [self._key(rank) for rank in range(self.count)]
+        found = [self._get(key) for key in keys]
+        self._call(lambda store: [store.delete_key(key) for key in keys])  # it lives as long as the attempt
         return found
 
-    def publish(self, step: int, problem: str) -> None:
+    def publish(self, problem: str) -> None:
         """Phase two: tell all ranks how it went."""
-        self._store.set(f"checkpoint/{step}/problem", json.dumps(problem))
+        self._put(self._key("problem"), problem)
 
-    def outcome(self, step: int) -> str:
+    def outcome(self) -> str:
         """How it went, when that is known."""
-        return str(json.loads(self._store.get(f"checkpoint/{step}/problem")))
+        return str(self._get(self._key("problem")))
+
+    def _key(self, name: object) -> str:
+        return f"checkpoint/{self._number}/{name}"
+
+    def _get(self, key: str) -> Any:
+        return json.loads(self._call(lambda store: store.get(key)))
+
+    def _put(self, key: str, value: Any) -> None:
+        def put(store: Store) -> None:
+            store.set(key, json.dumps(value))
+            store.check([key])  # asks for an answer: `set` into a connection that is lost says nothing
+
+        self._call(put)
+
+    def _call(self, ask: Callable[[Store], Answer]) -> Answer:
+        """Over this save's own connection, and over a new one when it is lost: torch never mends it.
+
+        Not over the main thread's: a blocking wait would hold it up.
+        """
+        for _ in range(_TRIES - 1):
+            try:
+                return ask(self._connect())
+            except dist.DistNetworkError as error:
+                log.warning("The connection to the ranks' store is lost: %s", str(error).partition("\n")[0])
+                self._connected = False
+        return ask(self._connect())
+
+    def _connect(self) -> Store:
+        if not self._connected:
+            self._store = self._group.store.clone()
+            self._store.set_timeout(PEERS_TIMEOUT)
+            self._connected = True
+        return self._store
 
 
 def divide(holdings: list[dict[str, int]]) -> dict[str, int]:

@@ -174,7 +174,7 @@ class Scribe:
                 loss = self._peer.census.mean(self._peer.workers, "loss")
                 self._journal.stepped(number, loss, 0, self._saver.committed_step, {})
             self._save(self._plan.steps)
-            self._saver.wait()
+            self._saver.insist(lambda: self._save(self._plan.steps), self._peer.member.stop.is_set)
             self._peer.member.progress.enter("evaluate", self._saver.committed_step)
 
     def keep_final(self) -> None:

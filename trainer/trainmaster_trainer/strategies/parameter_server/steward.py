@@ -178,10 +178,13 @@ class Steward:
         last = step == self._plan.steps
         if last:
             self._member.progress.enter("save")
-        self._saver.save(step, state, before_commit=self._journal.sync)
+        sync = self._journal.sync
+        self._saver.save(step, state, before_commit=sync)
         self._saved = step
-        if last or self._member.stop.is_set():
-            self._saver.wait(needed=last)
+        if last:
+            self._saver.insist(lambda: self._saver.save(step, state, before_commit=sync), self._member.stop.is_set)
+        elif self._member.stop.is_set():
+            self._saver.wait(needed=False)
         self._ask_servers(Message("settle", {"step": self._saver.committed_step}))
         if last:
             self._end()

@@ -1,0 +1,190 @@
+"""What becomes of a save when something around it fails for a moment: the last one, the ranks' store, pruning."""
+
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
+from trainmaster.wire.training import TrainingPlan
+from trainmaster_trainer.checkpoint import save
+from trainmaster_trainer.checkpoint.layout import saved_steps
+from trainmaster_trainer.checkpoint.save import SaveFailedError, Saver
+from trainmaster_trainer.checkpoint.state import State
+from trainmaster_trainer.checkpoint.writers import Writers
+from trainmaster_trainer.group import Group
+from trainmaster_trainer.settings import Settings
+
+from tests.trainer.crew import Crew
+from tests.trainer.ranks import NewJob, Running, alone
+from tests.trainer.s3 import Proxy
+
+LAST = ".saving-00000006-attempt-1-restart-0"
+
+
+@contextmanager
+def disk(folder: Path, size: str) -> Iterator[Path]:
+    """A file system of its own (needs root, as the cluster tests do)."""
+    folder.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def begun(checkpoints: Path) -> Saver:
+    plan = TrainingPlan("OneDevice", steps=100, global_batch_size=4, checkpoint_every=10, checkpoint_keep=1)
+    saver = Saver(Settings(plan, checkpoints, job_uid="uid", attempt=1), alone())
+    saver.prepare()
+    return saver
+
+
+def put(saver: Saver, step: int, size: int = 10) -> None:
+    saver.save(step, State({"model/w": torch.ones(size)}), before_commit=lambda: None)
+
+
+def test_the_last_save_is_tried_until_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(save, "AGAIN_PAUSES", (0.0, 0.5, 0.5, 0.5, 0.5))
+    with disk(tmp_path / "disk", "256k") as folder:
+        saver = begun(folder / "checkpoints")
+        ballast = folder / "ballast"
+        ballast.write_bytes(bytes(200 << 10))
+        put(saver, 100, 20_000)
+        clearing = threading.Timer(0.7, ballast.unlink)
+        clearing.start()
+        saver.insist(lambda: put(saver, 100, 20_000), lambda: False)
+        assert saver.committed_step == 100
+        assert saved_steps(folder / "checkpoints") == [100]
+
+
+def test_who_is_told_to_stop_does_not_insist(tmp_path: Path) -> None:
+    with disk(tmp_path / "disk", "64k") as folder:
+        saver = begun(folder / "checkpoints")
+        stop = threading.Event()
+        put(saver, 100, 200_000)
+        threading.Timer(0.5, stop.set).start()
+        began = time.monotonic()
+        with pytest.raises(SaveFailedError, match="No space left on device"):
+            saver.insist(lambda: put(saver, 100, 200_000), stop.is_set)
+        assert time.monotonic() - began < 3, "the second pause is longer"
+
+
+def obstruct(running: Running, folder: Path) -> None:
+    """A file where the folder of the last save should be; a save that fails takes it away."""
+    running.reach(1)
+    (folder / LAST).write_text("")
+
+
+@pytest.mark.parametrize("ranks_per_pod", [1, 2])
+def test_all_ranks_try_the_last_save_again_together(new_job: NewJob, ranks_per_pod: int) -> None:
+    shared = ranks_per_pod == 1
+    job = new_job(arguments={"seconds": 0.05}, checkpoint_shared=shared)
+    running = job.start(2, ranks_per_pod=ranks_per_pod)
+    obstruct(running, job.checkpoints())
+    assert running.wait() == [0, 0], running.output()
+    assert "The checkpoint of step 6 was not written, the newest one is that of step 4" in running.output()
+    assert job.manifest(6)["step"] == 6
+    assert len(job.losses()) == 6
+
+
+@pytest.mark.parametrize(("strategy", "servers"), [("ParameterServer", 1), ("Gossip", 0)])
+def test_members_that_come_and_go_try_it_again_too(new_job: NewJob, strategy: str, servers: int) -> None:
+    job = new_job(strategy=strategy, arguments={"seconds": 0.1})
+    crew = Crew(job, 2, servers)
+    try:
+        crew.start().reach(1, rank=0)
+        (job.checkpoints() / LAST).write_text("")
+        crew.finish()
+    finally:
+        crew.close()
+    assert "The checkpoint of step 6 was not written" in crew.output()
+    assert job.manifest(6)["step"] == 6
+
+
+def test_what_cannot_be_pruned_costs_no_save(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    saver = begun(tmp_path / "checkpoints")
+    put(saver, 10)
+    saver.wait()
+    with disk(tmp_path / "checkpoints" / "step-00000010", "64k"):  # what is mounted cannot be renamed
+        put(saver, 20)
+        saver.wait()
+    assert saver.committed_step == 20
+    assert "The checkpoint of step 20 stands; after it: rank 0: [Errno 16]" in caplog.text
+    put(saver, 30)
+    saver.wait()
+    assert saved_steps(tmp_path / "checkpoints") == [30]
+
+
+def test_nor_does_what_cannot_be_deleted_in_a_store(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    plan = TrainingPlan("OneDevice", steps=100, checkpoint_keep=1, checkpoint_url=f"file://{tmp_path}/store")
+    saver = Saver(Settings(plan, tmp_path / "here", job_uid="uid", attempt=1), alone())
+    saver.prepare()
+    put(saver, 10)
+    saver.wait()
+    (manifest,) = (tmp_path / "store").glob("step-00000010*/manifest.json")
+    subprocess.run(["mount", "--bind", manifest, manifest], check=True)  # what is mounted cannot be deleted
+    try:
+        put(saver, 20)
+        saver.wait()
+    finally:
+        subprocess.run(["umount", "-l", manifest], check=True)
+    assert saver.committed_step == 20
+    assert "The checkpoint of step 20 stands; after it: rank 0: " in caplog.text
+
+
+class Talk:
+    """Two ranks that write together over one store; the second one's way there can be cut."""
+
+    def __init__(self) -> None:
+        self._server = dist.TCPStore("127.0.0.1", 0, 2, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
+        self.proxy = Proxy(self._server.port)
+
+    def rank(self, rank: int) -> Writers:
+        """One of them."""
+        port = self.proxy.port if rank else self._server.port
+        store = dist.TCPStore("127.0.0.1", port, 2, is_master=False, wait_for_workers=False)  # type: ignore[attr-defined]
+        return Writers(Group(rank, 2, 0, 1, torch.device("cpu"), PrefixStore("try", store)), alone=False)
+
+
+@pytest.fixture
+def talk() -> Iterator[Talk]:
+    talk = Talk()
+    with talk.proxy:
+        yield talk
+
+
+def test_a_lost_connection_to_the_ranks_store_costs_no_save(talk: Talk) -> None:
+    first, second = talk.rank(0), talk.rank(1)
+    for number in range(3):
+        talk.proxy.cut()  # between two saves
+        for writers in (first, second):
+            writers._begin()
+        first.report({"record": "first"})
+        second.report({"record": number})
+        talk.proxy.cut()  # and in the middle of one, while it waits
+        with ThreadPoolExecutor(1) as beside:
+            outcome = beside.submit(second.outcome)
+            time.sleep(0.2)
+            talk.proxy.cut()
+            assert first.reports() == [{"record": "first"}, {"record": number}]
+            first.publish("")
+            assert outcome.result(10) == ""
+
+
+def test_a_save_that_is_tried_again_is_told_of_anew(talk: Talk) -> None:
+    first, second = talk.rank(0), talk.rank(1)
+    for problem in ("full", ""):
+        for writers in (first, second):
+            writers._begin()
+        first.report({})
+        second.report({})
+        first.reports()
+        first.publish(problem)
+        assert second.outcome() == problem
