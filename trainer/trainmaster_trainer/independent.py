@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import FrameType
@@ -57,6 +57,18 @@ class Member:
         """Raise, in the main thread, what went wrong in another one."""
         if self.failures:
             raise self.failures[0]
+
+    def beside(self, work: Callable[[], None], name: str) -> None:
+        """Do this in a thread of its own; `check` tells of what goes wrong there."""
+
+        def guarded() -> None:
+            try:
+                work()
+            except Exception as error:
+                log.exception("The thread %r is over.", name)
+                self.failures.append(error)
+
+        threading.Thread(target=guarded, name=name, daemon=True).start()
 
     def seen(self, step: int) -> None:
         """The training has come to this step: faults on purpose (`--fault`) are suffered at theirs."""

@@ -13,9 +13,11 @@ further one takes the place of the one that has been silent longest.
 
 from __future__ import annotations
 
+import errno
 import logging
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -34,6 +36,8 @@ ERROR = "error"
 Answer = Message | Future[Message]
 Handler = Callable[[Caller, Message], Answer]
 SENDERS = 64
+_BREATH_SECONDS = 0.1
+_NO_LISTENER = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK, errno.EOPNOTSUPP)
 
 
 class RefusalError(Exception):
@@ -86,28 +90,48 @@ class Service:
         self._senders.shutdown(wait=False)
 
     def _accept(self) -> None:
-        while not self._closed:
-            try:
-                connected, _ = self._listener.accept()
-            except OSError:
-                return
-            with self._lock:
-                self._strangers.append(connected)
-                crowded = self._strangers[0] if len(self._strangers) > STRANGERS else None
-            if crowded is not None:
-                close(crowded)
+        try:
+            while not self._closed:
+                self._accept_one()
+        except Exception as error:  # noqa: BLE001 (whatever it was: nobody would ever be heard again)
+            if not self._closed:
+                self._failed(error)
+
+    def _accept_one(self) -> None:
+        """Hear one caller more. What lacks for it (descriptors, memory, threads) may be there a moment later."""
+        try:
+            connected, _ = self._listener.accept()
+        except OSError as error:
+            if error.errno in _NO_LISTENER or self._closed:
+                raise
+            log.warning("No caller can be heard at the moment: %s", error)
+            time.sleep(_BREATH_SECONDS)
+            return
+        with self._lock:
+            self._strangers.append(connected)
+            crowded = self._strangers[0] if len(self._strangers) > STRANGERS else None
+        if crowded is not None:
+            close(crowded)
+        try:
             threading.Thread(target=self._serve, args=(connected,), name="peer", daemon=True).start()
+        except RuntimeError as error:
+            log.warning("A caller cannot be heard at the moment: %s", error)
+            self._turn_away(connected)
+            time.sleep(_BREATH_SECONDS)
+
+    def _turn_away(self, connected: socket.socket) -> None:
+        with self._lock:
+            self._strangers.remove(connected)
+        close(connected)
 
     def _serve(self, connected: socket.socket) -> None:
         try:
             prepare(connected)
             set_timeout(connected, HANDSHAKE_SECONDS)
             caller, key = handshake.answer(connected, self._identity)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 (a stranger may not end this process, whatever it says)
             log.debug("A caller was not let in: %s", error)
-            with self._lock:
-                self._strangers.remove(connected)
-            close(connected)
+            self._turn_away(connected)
             return
         connection = Connection(connected, key, LISTENER, self._most)
         with self._lock:
@@ -154,17 +178,24 @@ class Service:
             self._failed(error)
             return
         answer = found.result()
-        if connection.takes_at_once(answer):
-            _send(connection, answer)
-        else:
-            self._senders.submit(_send, connection, answer)
+        try:
+            if connection.takes_at_once(answer):
+                _send(connection, answer)
+            else:
+                self._senders.submit(_send, connection, answer)
+        except RuntimeError as problem:  # no thread can be started
+            log.warning("A peer has to ask again: %s", problem)
+            connection.close()
 
     def _tell(self, caller: Caller) -> None:
         """The last connection of a process is closed."""
         with self._lock:
             still_there = caller in self._open.values()
         if not still_there and not self._closed:
-            self._gone(caller)
+            try:
+                self._gone(caller)
+            except Exception as error:  # noqa: BLE001 (whatever it was)
+                self._failed(error)
 
 
 def _send(connection: Connection, answer: Message) -> None:
@@ -173,6 +204,9 @@ def _send(connection: Connection, answer: Message) -> None:
     except OSError as error:
         log.debug("A peer is gone before its answer: %s", error)
         connection.close()  # the thread that listens to it tells
+    except Exception:
+        connection.close()  # else the peer would wait for ever
+        raise
 
 
 def inherited_listener(descriptor: int) -> socket.socket:

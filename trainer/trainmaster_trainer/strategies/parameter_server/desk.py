@@ -40,7 +40,7 @@ class Desk:
 
     def open(self) -> None:
         """From now on, nobody is kept waiting for longer than `HOLD_SECONDS`."""
-        threading.Thread(target=self._release_the_impatient, name="patience", daemon=True).start()
+        self._member.beside(self._release_the_impatient, "patience")
 
     def next(self, asker: Asker) -> Future[Message]:
         """A worker says how its last ticket went; what it should do next."""

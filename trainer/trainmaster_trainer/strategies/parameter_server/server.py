@@ -97,12 +97,12 @@ class Server:
         member = self._member
         gone = self.steward.desk.gone if self.steward else lambda _caller: None
         Service(member.listener, member.identity, self.answer, gone, failed=member.failures.append)
-        threading.Thread(target=self._come_up, name="come up", daemon=True).start()
+        member.beside(self._come_up, "come up")
 
     def _come_up(self) -> None:
         if self._count > 1:
             self._recover()
-            threading.Thread(target=self._keep_copy, name="copy", daemon=True).start()
+            self._member.beside(self._keep_copy, "copy")
         if self.steward is not None:
             self.steward.reconcile_soon()
             return
