@@ -134,3 +134,15 @@ def test_a_second_writer_goes_on_counting(path: str) -> None:
     ProgressFile(path).write(PAGE)
     (after,) = struct.unpack_from("<Q", Path(path).read_bytes())
     assert after > before
+
+
+def test_without_room_for_a_page_there_is_an_error(tmp_path: Path) -> None:
+    """And no SIGBUS at the first write into it. A file system of its own, in namespaces of its own."""
+    create = (
+        f"from trainmaster.wire.progress import ProgressFile; ProgressFile({str(tmp_path / 'page')!r}, create=True)"
+    )
+    full = f"mount -t tmpfs -o size=64k tmpfs {tmp_path} && head -c 65536 /dev/zero > {tmp_path}/ballast"
+    command = ["unshare", "--map-root-user", "--mount", "sh", "-c", f'{full}; exec {sys.executable} -c "{create}"']
+    ended = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert "No space left on device" in ended.stderr

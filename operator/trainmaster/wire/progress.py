@@ -46,14 +46,18 @@ class ProgressPage(NamedTuple):
 
 
 class ProgressFile:
-    """Maps a page. The agent creates it (`create=True`) before it starts the rank."""
+    """Maps a page. The agent creates it (`create=True`) before it starts the rank.
+
+    Raises:
+        OSError: it cannot be opened, or there is no room for it.
+    """
 
     def __init__(self, path: str, create: bool = False) -> None:
         flags = os.O_RDWR | (os.O_CREAT if create else 0)
         descriptor = os.open(path, flags, 0o600)
         try:
             if create:
-                os.ftruncate(descriptor, _SIZE)
+                _make_room(descriptor)
             self._page = mmap.mmap(descriptor, _SIZE)
         finally:
             os.close(descriptor)
@@ -114,3 +118,10 @@ class ProgressFile:
     def close(self) -> None:
         """Unmap. The file stays."""
         self._page.close()
+
+
+def _make_room(descriptor: int) -> None:
+    """Written, and not a hole: on a full file system, the first write into a mapped hole kills the process (SIGBUS)."""
+    size = os.fstat(descriptor).st_size
+    while size < _SIZE:
+        size += os.pwrite(descriptor, bytes(_SIZE - size), size)
