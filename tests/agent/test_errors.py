@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
+import os
+import signal
+import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch.utils.data
 from torch.distributed.elastic.multiprocessing.errors import get_error_handler
-from trainmaster_trainer.agent import errors, evidence
+from trainmaster_trainer.agent import command, errors, evidence, rank
+from typing_extensions import override
 
 
 def fail(text: str) -> None:
@@ -67,6 +74,77 @@ def test_long_texts_are_cut(tmp_path: Path) -> None:
     report = evidence.read_error(tmp_path / "error")
     assert report is not None
     assert (len(report.message), len(report.traceback)) == (1024, 8192)
+
+
+class Reading(torch.utils.data.Dataset[int]):
+    """Fails in the worker process of a DataLoader."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def __len__(self) -> int:
+        return 1
+
+    @override
+    def __getitem__(self, index: int) -> int:
+        raise self.error
+
+
+class OddError(Exception):
+    """Cannot be made of a text alone, so torch raises a RuntimeError instead."""
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(f"{first}\nand {second}")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "message"),
+    [
+        (OSError(121, "Remote I/O error"), "OSError", "[Errno 121] Remote I/O error"),
+        (OSError(28, "No space left on device"), "OSError", "[Errno 28] No space left on device"),
+        (OddError("one thing", "another"), "OddError", "one thing\nand another"),
+        (KeyError("x"), "KeyError", "'x'"),
+        (AssertionError(), "AssertionError", ""),
+    ],
+)
+def test_an_error_in_a_data_loaders_worker_is_that_error(
+    tmp_path: Path, error: Exception, kind: str, message: str
+) -> None:
+    loader = torch.utils.data.DataLoader(Reading(error), num_workers=1)
+    errors.write(str(tmp_path / "error"), caught(lambda: list(loader)))
+    report = evidence.read_error(tmp_path / "error")
+    assert report is not None
+    assert (report.type, report.message) == (kind, message)
+    assert "in __getitem__" in report.traceback
+    assert "in DataLoader worker process 0" in report.traceback
+
+
+def test_words_like_a_data_loaders_are_left_alone(tmp_path: Path) -> None:
+    errors.write(str(tmp_path / "error"), raise_one("Caught Nothing in a net\nOriginal Traceback (lost)"))
+    report = evidence.read_error(tmp_path / "error")
+    assert report is not None
+    assert (report.type, report.message[:14]) == ("ValueError", "Caught Nothing")
+
+
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.ENOTCONN, errno.ETIMEDOUT, errno.ENOMEM])
+@pytest.mark.parametrize("where", ["chdir", "open_code", "execvp"])
+def test_what_passes_is_no_bad_configuration(monkeypatch: pytest.MonkeyPatch, number: int, where: str) -> None:
+    def fails(*_arguments: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(io if where == "open_code" else os, where, fails)
+    if where == "execvp":
+        monkeypatch.setattr(signal, "signal", lambda *_: None)
+        monkeypatch.setenv("PYTHONUNBUFFERED", "1")
+    actions: dict[str, Callable[[], object]] = {
+        "chdir": lambda: rank._enter_folder("/somewhere"),
+        "open_code": lambda: rank._run_script(command.Invocation(command.SCRIPT, "train.py", ())),
+        "execvp": lambda: rank._execute(command.Invocation(command.EXECUTE, "train", ("train",))),
+    }
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    error = caught(actions[where])
+    assert isinstance(error, OSError)
+    assert error.errno == number
 
 
 def test_the_innermost_frame_of_the_users_own_code() -> None:

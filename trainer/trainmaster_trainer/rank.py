@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from trainmaster.wire.names import EXIT_BAD_CONFIGURATION
 
+from trainmaster_trainer.agent.errors import is_the_users
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import join
 from trainmaster_trainer.loop import train
@@ -54,6 +55,8 @@ def go_to(folder: str | None) -> None:
         try:
             os.chdir(folder)
         except OSError as error:
+            if not is_the_users(error):
+                raise
             raise ConfigurationError(f"spec.training.workingDirectory: {folder}: {error.strerror}.") from None
     here = str(Path.cwd())
     if here not in sys.path:

@@ -6,8 +6,10 @@ with one more member that says more.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 import runpy
 import site
 import sys
@@ -21,6 +23,18 @@ from typing import Any, Dict, List, Optional, Tuple
 MEMBER = "trainmaster"
 MOST_MESSAGE = 1024
 MOST_TRACEBACK = 8192
+_WRAPPED = re.compile(r"Caught (\w+) in .*\n+Original Traceback ")
+_THE_USERS = (
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.ENOEXEC,
+    errno.E2BIG,
+)
 _OURS = (str(Path(__file__).absolute().parent.parent),)
 
 
@@ -38,8 +52,7 @@ def write(path: Optional[str], error: BaseException) -> None:
 
 def describe(error: BaseException, now: float) -> Dict[str, Any]:
     """The content of the error file."""
-    kind = type(error).__name__
-    message = _message(error)
+    kind, message = cause(type(error).__name__, _message(error))
     stack = "".join(traceback.format_exception(type(error), error, users_part(error.__traceback__)))
     return {
         "message": {
@@ -54,6 +67,24 @@ def describe(error: BaseException, now: float) -> Dict[str, Any]:
             "time": now,
         },
     }
+
+
+def cause(kind: str, message: str) -> Tuple[str, str]:
+    """Type and message of the error itself where torch has wrapped one of a helper process or thread.
+
+    Its DataLoader writes "Caught OSError in DataLoader worker process 0.", then a traceback, and the error last.
+    """
+    wrapped = _WRAPPED.match(message)
+    if not wrapped:
+        return kind, message
+    name = wrapped.group(1)
+    ends = [found.end() for found in re.finditer(rf"^(?:[\w.]+\.)?{name}(?:: |$)", message, re.MULTILINE)]
+    return (name, message[ends[-1] :].strip()) if ends else (kind, message)
+
+
+def is_the_users(error: OSError) -> bool:
+    """Whether a file, a folder or a program is not there, or is not what was asked for: nothing that passes."""
+    return error.errno in _THE_USERS
 
 
 def frame(error: BaseException) -> str:

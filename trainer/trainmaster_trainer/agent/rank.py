@@ -187,6 +187,8 @@ def _enter_folder(folder: Optional[str]) -> None:
         if folder:
             os.chdir(folder)
     except OSError as error:
+        if not errors.is_the_users(error):
+            raise
         raise BadConfigurationError(f"workingDirectory: {error.strerror}: {folder}") from None
     # Where multiprocessing looks for a script with a relative path; it notes the folder when it is imported.
     multiprocessing.process.ORIGINAL_DIR = str(Path.cwd())  # type: ignore[attr-defined]
@@ -202,6 +204,8 @@ def _run_script(invocation: command.Invocation) -> None:
         with io.open_code(str(Path(path).absolute())) as file:
             source = file.read()
     except OSError as error:
+        if not errors.is_the_users(error):
+            raise
         raise BadConfigurationError(f"the script cannot be read: {error.strerror}: {Path(path).absolute()}") from None
     _set_first_path(str(Path(path).resolve().parent))
     # A module of its own, for good: what runs after the script's end (threads, atexit) must find it too.
@@ -230,6 +234,8 @@ def _execute(invocation: command.Invocation) -> int:
     try:
         os.execvp(invocation.target, list(invocation.arguments))  # noqa: S606 no shell is what is wanted
     except OSError as error:
+        if not errors.is_the_users(error):
+            raise
         raise BadConfigurationError(f"the command cannot be run: {error.strerror}: {invocation.target}") from None
 
 
