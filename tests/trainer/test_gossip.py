@@ -200,6 +200,44 @@ def test_nor_does_one_that_comes_back_from_another_strategys_checkpoint(
     assert 800 <= tally.stat().st_size < 900
 
 
+def test_none_begins_anew_over_bad_checkpoints(new_crew: NewCrew) -> None:
+    """Also not one that writes nothing: its initial weights would be averaged into what is restored."""
+    crew = new_crew(2, **LINE).start()
+    crew.reach(30)
+    crew.close()
+    for manifest in crew.job.checkpoints().glob("step-*/manifest.json"):
+        manifest.write_bytes(b"")
+    later = new_crew(2, attempt=2, **LINE).start(1)
+    assert later.wait(1) == 1, later.output()
+    assert "can be used: 1 are bad, the newest is step-00000020 (" in later.output_file(1).read_text()
+
+
+def test_with_an_object_store_all_wait_for_the_one_that_fetches(tmp_path: Path, new_crew: NewCrew) -> None:
+    plan = {**LINE, "checkpoint_url": f"file://{tmp_path}/store"}
+    crew = new_crew(3, **plan).start()
+    crew.reach(30)
+    crew.close()
+    later = new_crew(3, attempt=2, **plan).start(1, 2)
+    later.until(lambda: all("Waiting for a peer" in later.output_file(rank).read_text() for rank in (1, 2)))
+    assert [later.step(rank) for rank in (1, 2)] == [0, 0]
+    later.start(0)
+    later.finish()
+    for rank in (1, 2):
+        assert "Took over the model of rank" in later.output_file(rank).read_text()
+    assert len(later.job.losses()) == 60
+
+
+def test_with_an_object_store_one_that_comes_back_when_all_others_have_ended_ends_too(
+    tmp_path: Path, new_crew: NewCrew
+) -> None:
+    crew = new_crew(3, steps=60, arguments={"seconds": 0.01}, checkpoint_url=f"file://{tmp_path}/store").start()
+    crew.reach(10)
+    crew.lose(2)
+    assert [crew.wait(rank) for rank in (0, 1)] == [0, 0], crew.output()
+    crew.again(2)
+    assert crew.wait(2) == 0, crew.output()
+
+
 @pytest.mark.parametrize(
     ("workers", "changes", "message"),
     [

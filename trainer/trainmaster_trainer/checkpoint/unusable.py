@@ -1,8 +1,8 @@
 """Where no checkpoint is good: there are none, or all are bad.
 
 Training that began at step 0 over bad ones would prune them and give up for good what a storage that is back, or a
-version that reads their format, could still give. So that is said, and nothing is touched. Called by `resume.py` and
-`fetch.py`.
+version that reads their format, could still give. So that is said, and nothing is touched. Called by `resume.py`,
+`fetch.py`, and `scribe.py` of Gossip.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ def check_empty(settings: Settings, group: Group, trusted: Trusted) -> None:
         CorruptCheckpointError: there are some, of this training's way.
     """
     looks = group.is_first if settings.plan.checkpoint_shared else group.local_rank == 0
-    for problem in filter(None, group.gather(_problem(settings.checkpoints, trusted) if looks else "")):
+    for problem in filter(None, group.gather(problem_of(settings.checkpoints, trusted) if looks else "")):
         raise CorruptCheckpointError(problem)
 
 
-def _problem(folder: Path, trusted: Trusted) -> str:
+def problem_of(folder: Path, trusted: Trusted) -> str:
     """What is wrong with the checkpoints in a folder; nothing where there are none."""
     bad = [step for step in saved_steps(folder) if _may_be_wanted(folder, step, trusted)]
     if not bad:

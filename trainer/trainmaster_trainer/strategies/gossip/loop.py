@@ -29,7 +29,7 @@ def train(member: Member) -> int:
     scribe = Scribe(peer)
     scribe.resume()
     peer.open()
-    if not peer.take_over():
+    if not peer.take_over(scribe.final_stands):
         return EXIT_STOPPED
     scribe.begin()
     while peer.census.samples < peer.goal and not peer.closed:

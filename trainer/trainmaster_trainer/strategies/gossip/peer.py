@@ -10,7 +10,7 @@ import json
 import logging
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -145,25 +145,36 @@ class Peer:
             if CENSUS in state.scalars:
                 self.census.restore(state.scalars[CENSUS])
 
-    def take_over(self) -> bool:
+    def take_over(self, is_over: Callable[[], bool]) -> bool:
         """Somebody is further than the newest checkpoint: go on from its model, and count as it does.
 
         Initial weights are for the beginning: averaged into the models of those who have trained, they undo much of it.
-        So who comes later than the others began, and finds no checkpoint, waits for somebody who is further, or until
-        nobody in the roster is. False: it was asked to stop meanwhile.
+        So who comes later than the others began, or cannot see what they begin with, and finds no checkpoint, waits
+        for somebody who is further, until nobody in the roster is, or until it `is_over`: the last checkpoint stands,
+        and nobody may be there any more. False: it was asked to stop meanwhile.
         """
-        while self._ask_around() and self._came_later and not self.census.samples:
+        while self._ask_around() and self._may_be_behind and not self.census.samples:
             if not self._has_waited:
                 log.info("Waiting for a peer: the others may have trained, and not all of them answer yet.")
+                self.member.progress.enter("load")
             self._has_waited = True
-            self.member.progress.enter("load")  # a peer's absence is no hang of ours
             self.member.check()
+            if is_over():
+                self.closed = True
+                break
             if self.member.stop.wait(ABSENCE_SECONDS):
                 return False
         self._settled = True
         self._turn = self.census.step
         randomness.seed_rank(self.plan.seed, self.member.rank, self._turn)
         return True
+
+    @property
+    def _may_be_behind(self) -> bool:
+        """Whether others may have a model that is further, though this one has found no checkpoint."""
+        fetched = self.plan.checkpoint_url or self.plan.resume_from or self.plan.resume_job  # by the scribe alone
+        on_their_own = not self.plan.checkpoint_shared and self.member.settings.attempt > 1
+        return self._came_later or fetched is not None or on_their_own
 
     @property
     def _came_later(self) -> bool:

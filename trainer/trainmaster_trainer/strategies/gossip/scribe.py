@@ -7,18 +7,24 @@ each replica has a folder of its own, each worker writes checkpoints for itself.
 from __future__ import annotations
 
 import logging
+import time
 from pathlib import Path
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
-from trainmaster_trainer.checkpoint.layout import step_folder
-from trainmaster_trainer.checkpoint.load import newest, read
+from trainmaster_trainer.checkpoint import lineage
+from trainmaster_trainer.checkpoint.elsewhere import is_url
+from trainmaster_trainer.checkpoint.layout import saved_steps, step_folder
+from trainmaster_trainer.checkpoint.load import Loaded, newest, read
 from trainmaster_trainer.checkpoint.manifest import glance
+from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
+from trainmaster_trainer.checkpoint.remote import Remote, open_remote
 from trainmaster_trainer.checkpoint.resume import resume
 from trainmaster_trainer.checkpoint.save import Saver
-from trainmaster_trainer.checkpoint.state import MODEL, State
+from trainmaster_trainer.checkpoint.state import MODEL, Shapes, State
+from trainmaster_trainer.checkpoint.unusable import problem_of
 from trainmaster_trainer.data import Batch
 from trainmaster_trainer.journal import Journal
 from trainmaster_trainer.strategies.gossip.census import BEFORE, Entry
@@ -29,6 +35,7 @@ from trainmaster_trainer.transport.links import PeerLostError, PeerRefusedError
 
 log = logging.getLogger(__name__)
 PEER_SECONDS = 5.0
+STORE_SECONDS = 5.0
 
 
 class Scribe:
@@ -41,6 +48,9 @@ class Scribe:
         self._saver: Saver | None = None
         self._journal: Journal | None = None
         self._saved = 0
+        self._remote = open_remote(self._settings)
+        self._stands = False  # the last checkpoint, in the object store
+        self._next_look = 0.0
         self.closed_it = False
 
     @property
@@ -66,17 +76,40 @@ class Scribe:
             self._peer.census.entries[BEFORE] = Entry(self._saved * self._plan.global_batch_size)
 
     def _read(self) -> int:
-        """What the scribe resumes from, read without a trace in the folder, which is the scribe's."""
+        """What the scribe resumes from, read without a trace in the folder, which is the scribe's.
+
+        What is in an object store it alone fetches, and the others take it over from it: see `Peer.take_over`.
+
+        Raises:
+            CorruptCheckpointError: there are checkpoints, and none is good.
+        """
+        if self._plan.checkpoint_url is not None:
+            return 0
         expected = self._peer.state().model_shapes()
-        loaded = newest(self._settings.checkpoints, expected)
-        if loaded is None and self._plan.resume_from is not None:
-            other = Path(self._plan.resume_from)
+        loaded = self._newest(expected)
+        source = self._plan.resume_from
+        if loaded is None and source is not None and not is_url(source):
             step = self._plan.resume_step
-            loaded = newest(other, expected) if step is None else read(other, step, expected)
+            loaded = newest(Path(source), expected) if step is None else read(Path(source), step, expected)
         if loaded is None:
             return 0
         self._peer.restore(loaded.state)
         return loaded.manifest.step
+
+    def _newest(self, expected: Shapes) -> Loaded | None:
+        folder, job = self._settings.checkpoints, self._settings.job_uid
+        seen: list[int] | None = None
+        problem = ""
+        while seen != (steps := saved_steps(folder)):  # the scribe may save and prune meanwhile
+            seen = steps
+            trusted = lineage.read(folder, job).trusting(job)
+            loaded = newest(folder, expected, trusted=trusted)
+            if loaded is not None:
+                return loaded
+            problem = problem_of(folder, trusted)
+        if problem:
+            raise CorruptCheckpointError(problem)
+        return None
 
     def begin(self) -> None:
         """Training begins."""
@@ -151,9 +184,29 @@ class Scribe:
         """Whether the last checkpoint is there already: who comes only then finds nobody, and needs nobody."""
         if self._saved >= self._plan.steps:
             return True
-        here = self._plan.checkpoint_shared and self._plan.checkpoint_url is None
+        if not self._plan.checkpoint_shared:
+            return False
+        if self._remote is not None:
+            return self._stands_in_store(self._remote)
         last = step_folder(self._settings.checkpoints, self._plan.steps)
-        return here and glance(last, self._plan.steps) is not None
+        try:
+            return glance(last, self._plan.steps) is not None
+        except OSError:  # it cannot be read now, and is looked for again
+            return False
+
+    def _stands_in_store(self, remote: Remote) -> bool:
+        """Looked for now and then: a list costs a request. A store that is away is asked again."""
+        if self._stands or time.monotonic() < self._next_look:
+            return self._stands
+        self._next_look = time.monotonic() + STORE_SECONDS
+        try:
+            way = lineage.read(self._settings.checkpoints, self._settings.job_uid, remote)
+            steps = [one.step for one in remote.saved() if way.holds(one.attempt, one.step)]
+        except OSError as error:
+            log.warning("Whether the last checkpoint stands is not known at the moment: %s", error)
+            return False
+        self._stands = max(steps, default=0) >= self._plan.steps
+        return self._stands
 
     def _save_average(self) -> bool:
         """Whether all have stopped and given their models."""
