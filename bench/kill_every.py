@@ -77,11 +77,14 @@ class Training:
         return self.times()[0]
 
     def rank_pids(self) -> list[int]:
-        """The processes of its ranks: children of the warm parent, which is a child of the command."""
+        """The processes of its ranks: below the warm parent, which is a child of the command."""
         return [pid for pid in _all_pids() if _name(pid).startswith("tm-rank-") and self._is_ours(pid)]
 
     def _is_ours(self, pid: int) -> bool:
-        return _parent(_parent(pid)) == self.process.pid
+        ancestors = [pid]
+        while ancestors[-1] > 1:
+            ancestors.append(_parent(ancestors[-1]))
+        return self.process.pid in ancestors
 
 
 def main() -> str:

@@ -13,13 +13,14 @@ from typing_extensions import override
 class Noise(Task):
     """The same model as bench/scripts/rpc_parameter_server.py. `paces`: seconds that a step sleeps, by rank."""
 
-    def __init__(self, width: int = 128, paces: list[float] | None = None) -> None:
-        self.width, self.paces = width, paces or [0.0]
+    def __init__(self, width: int = 128, layers: int = 1, paces: list[float] | None = None) -> None:
+        self.width, self.layers, self.paces = width, layers, paces or [0.0]
 
     @override
     def model(self) -> nn.Module:
         width = self.width
-        return nn.Sequential(nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10))
+        hidden = [part for _ in range(self.layers) for part in (nn.Linear(width, width), nn.ReLU())]
+        return nn.Sequential(nn.Linear(64, width), nn.ReLU(), *hidden, nn.Linear(width, 10))
 
     @override
     def dataset(self) -> tuple[Tensor, Tensor]:

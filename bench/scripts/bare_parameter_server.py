@@ -3,7 +3,7 @@
 Two trainers and a server share three flat tensors (the parameters, a gradient of each trainer) and wait for one another
 by semaphores. There are no messages, tickets, samples, progress, keys, checkpoints or failures.
 
-Arguments: steps, hidden width. Prints the steps/s of a trainer.
+Arguments: steps, hidden width, hidden layers. Prints the steps/s of a trainer.
 """
 
 import ctypes
@@ -72,9 +72,9 @@ def views(flat: Tensor, like: list[nn.Parameter]) -> list[Tensor]:
 
 def main() -> None:
     """The server, and the trainers in processes of their own."""
-    steps, width = int(sys.argv[1]), int(sys.argv[2])
+    steps, width, layers = (int(argument) for argument in sys.argv[1:4])
     torch.set_num_threads(1)
-    model = make_model(width)
+    model = make_model(width, layers)
     parameters = list(model.parameters())
     shared = Shared(sum(parameter.numel() for parameter in parameters))
     for place, parameter in zip(views(shared.parameters, parameters), parameters, strict=True):

@@ -3,7 +3,7 @@
 Written from pytorch/examples, distributed/rpc/batch/parameter_server.py (BatchUpdateParameterServer): trainers call
 `update_and_fetch_model` with their gradients; the server waits for all of them, steps, and answers with the model.
 
-Arguments: rank (0 is the server), world size, port, steps, hidden width, seconds of a step. Trainer 1 prints steps/s.
+Arguments: rank (0 is the server), world size, port, steps, hidden width, hidden layers. Trainer 1 prints steps/s.
 """
 
 import os
@@ -18,17 +18,18 @@ from torch import Tensor, nn
 from torch.distributed import rpc
 
 
-def make_model(width: int) -> nn.Module:
+def make_model(width: int, layers: int) -> nn.Module:
     """The same as ours (bench/tasks.py)."""
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10))
+    hidden = [part for _ in range(layers) for part in (nn.Linear(width, width), nn.ReLU())]
+    return nn.Sequential(nn.Linear(64, width), nn.ReLU(), *hidden, nn.Linear(width, 10))
 
 
 class BatchUpdateParameterServer:
     """As in the example: one future for all trainers of a step."""
 
-    def __init__(self, trainers: int, width: int) -> None:
-        self.model = make_model(width)
+    def __init__(self, trainers: int, width: int, layers: int) -> None:
+        self.model = make_model(width, layers)
         self.lock = threading.Lock()
         self.future: Any = torch.futures.Future()
         self.trainers = trainers
@@ -90,13 +91,13 @@ def compute(model: nn.Module, steps: int, exchange: Callable[[nn.Module], nn.Mod
 
 def main() -> None:
     """One process of it."""
-    rank, world, port, steps, width = (int(argument) for argument in sys.argv[1:6])
+    rank, world, port, steps, width, layers = (int(argument) for argument in sys.argv[1:7])
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
     options = rpc.TensorPipeRpcBackendOptions(num_worker_threads=16, rpc_timeout=300)
     rpc.init_rpc("ps" if rank == 0 else f"trainer{rank}", rank=rank, world_size=world, rpc_backend_options=options)  # type: ignore[no-untyped-call]
     if rank == 0:
-        server = rpc.RRef(BatchUpdateParameterServer(world - 1, width))
+        server = rpc.RRef(BatchUpdateParameterServer(world - 1, width, layers))
         futures = [rpc.rpc_async(f"trainer{index}", train, args=(server, steps)) for index in range(1, world)]
         print(min(torch.futures.wait_all(futures)), flush=True)
     rpc.shutdown()
