@@ -37,17 +37,6 @@ SHAPES = {
 }
 
 
-@pytest.fixture(scope="module")
-def saved(forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Checkpoints of steps 2, 4 and 6, written by two ranks."""
-    return make_job(forker, tmp_path_factory.mktemp("saved")).run(2).checkpoints()
-
-
-@pytest.fixture
-def folder(saved: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(saved, tmp_path / "checkpoints")
-
-
 @pytest.fixture
 def last(folder: Path) -> Path:
     return folder / "step-00000006"

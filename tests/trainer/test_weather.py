@@ -5,7 +5,6 @@ import errno
 import http.server
 import os
 import resource
-import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,22 +28,11 @@ from trainmaster_trainer.settings import Settings
 from trainmaster_trainer.task import load_task
 from typing_extensions import override
 
-from tests.trainer.ranks import HERE, Forker, alone, make_job
+from tests.trainer.ranks import HERE, alone
 from tests.trainer.s3 import BUCKET, KEYS, Proxy, server
 from tests.trainer.test_checkpoint_faults import SHAPES
 
 NEWEST = "step-00000006"
-
-
-@pytest.fixture(scope="module")
-def saved(forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Checkpoints of steps 2, 4 and 6, written by two ranks."""
-    return make_job(forker, tmp_path_factory.mktemp("saved")).run(2).checkpoints()
-
-
-@pytest.fixture
-def folder(saved: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(saved, tmp_path / "checkpoints")
 
 
 @contextlib.contextmanager

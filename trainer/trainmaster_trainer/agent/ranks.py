@@ -6,12 +6,11 @@ Called by `engine` with the supervisor's actions; answers with the supervisor's 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import os
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Optional
 
 from trainmaster.wire import codec, names
@@ -55,7 +54,7 @@ class Rank:
     stderr: int
     pid: Optional[int] = None
     signalled: Optional[float] = None  # when the agent told it to end
-    begun: float = dataclasses.field(default_factory=time.monotonic)
+    begun: float = field(default_factory=time.monotonic)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""How much memory is left for a process that nobody needs. Called by `learning`.
+"""How much memory is left on this machine and in this container. Used by `learning` and by the trainer's snapshots.
 
 Where a container is short of memory, the kernel may end all of it (memory.oom.group, which kubelets set), so what is
 merely useful must not come near the limit.
@@ -8,24 +8,27 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Optional
+from typing import List, Optional
 
 _HOST = Path("/proc/meminfo")
 _GROUP = Path("/sys/fs/cgroup")
 
 
+def memory_left(host: Path = _HOST, group: Path = _GROUP) -> List[int]:
+    """Bytes: what the machine has to give, and what is below the limit of the container's cgroup where it has one."""
+    available = _number("MemAvailable", host)
+    below = _below_limit(group)
+    return ([] if available is None else [available << 10]) + ([] if below is None else [below])
+
+
 def is_left_for(pid: int, host: Path = _HOST, group: Path = _GROUP) -> bool:
     """Whether there is room for as much as this process has of its own."""
     own = _number("RssAnon", Path(f"/proc/{pid}/status"))
-    left = _number("MemAvailable", host)
-    if own is None or left is None:
-        return False
-    limit = _left_in(group)
-    return own * 1024 < min(left * 1024, limit if limit is not None else left * 1024)
+    return own is not None and own << 10 < min(memory_left(host, group), default=0)
 
 
-def _left_in(group: Path) -> Optional[int]:
-    """Bytes below the limit of the cgroup, not counting what the page cache would give back; None: no limit."""
+def _below_limit(group: Path) -> Optional[int]:
+    """Not counting what the page cache would give back; None: no limit."""
     try:
         limit, used = (group / "memory.max").read_text().strip(), int((group / "memory.current").read_text())
     except (OSError, ValueError):

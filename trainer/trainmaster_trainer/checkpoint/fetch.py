@@ -40,15 +40,19 @@ def find_remote(remote: Remote, settings: Settings, group: Group, expected: Shap
         CorruptCheckpointError: there are some, and all are bad.
         StorageError: one that may be good could not be fetched.
     """
-    here = [one for one in remote.saved() if lineage.holds(one.attempt, one.step)] if group.is_first else []
+    here = on_the_way(remote, lineage) if group.is_first else []
     before = settings.resume_before
     if before is not None:
         here.sort(key=lambda one: one.step >= before)  # the doubtful ones last
     loaded = _first_good(remote, here, settings, group, expected, own=True)
-    names = group.broadcast([one.name for one in here])
-    if loaded is None and names:
+    if loaded is None and (names := group.broadcast([one.name for one in here])):
         raise CorruptCheckpointError(none_is_good(names, settings.plan.checkpoint_url or ""))
     return loaded
+
+
+def on_the_way(remote: Remote, lineage: Lineage) -> list[Saved]:
+    """The committed checkpoints that are of no branch that was given up, newest first."""
+    return [one for one in remote.saved() if lineage.holds(one.attempt, one.step)]
 
 
 def find_foreign(remote: Remote, settings: Settings, group: Group, expected: Shapes) -> Loaded | None:
@@ -83,7 +87,7 @@ def find_while_it_changes(
 def _foreign(remote: Remote, settings: Settings) -> list[Saved]:
     """What there is, the newest first."""
     way, wanted = lineages.read(settings.checkpoints, None, remote), settings.plan.resume_step
-    return [one for one in remote.saved() if way.holds(one.attempt, one.step) and wanted in (None, one.step)]
+    return [one for one in on_the_way(remote, way) if wanted in (None, one.step)]
 
 
 def _first_good(
@@ -160,7 +164,7 @@ def take_lines(remote: Remote, settings: Settings, lineage: Lineage, step: int) 
     if end_of_lines(settings.checkpoints, step, trusted=step).step >= step:
         return
     try:
-        here = [one for one in remote.saved() if one.step == step and lineage.holds(one.attempt, one.step)]
+        here = [one for one in on_the_way(remote, lineage) if one.step == step]
         text = remote.get(f"{here[0].name}/{METRICS}") if here else None
     except OSError as error:
         log.warning("The lines of %s up to step %d could not be fetched: %s", METRICS, step, error)

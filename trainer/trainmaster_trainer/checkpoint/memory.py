@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from trainmaster_trainer import randomness
+from trainmaster_trainer.agent.room import memory_left
 from trainmaster_trainer.checkpoint.parts import Cut, cut
 from trainmaster_trainer.checkpoint.slot import Layout, Slot, size, step_of
 from trainmaster_trainer.group import Group
@@ -190,23 +191,8 @@ class Memory:
 
 def free_memory(folder: Path) -> int:
     """Bytes that a replica may still take: of the folder, of the machine and of the container's limit."""
-    room = os.statvfs(folder)
-    amounts = [room.f_bavail * room.f_frsize]
-    found = re.search(r"MemAvailable:\s+(\d+) kB", _text(Path("/proc/meminfo")))
-    amounts += [int(found[1]) << 10] if found else []
-    group = Path("/sys/fs/cgroup")
-    limit, used = _text(group / "memory.max").strip(), _text(group / "memory.current").strip()
-    if limit.isdigit() and used.isdigit():
-        cached = re.search(r"^inactive_file (\d+)$", _text(group / "memory.stat"), re.MULTILINE)
-        amounts.append(int(limit) - int(used) + (int(cached[1]) if cached else 0))
-    return max(0, min(amounts))
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""
+    disk = os.statvfs(folder)
+    return max(0, min([disk.f_bavail * disk.f_frsize, *memory_left()]))
 
 
 def _rank(path: Path) -> int | None:

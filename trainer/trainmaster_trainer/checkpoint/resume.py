@@ -26,6 +26,7 @@ from trainmaster_trainer.checkpoint.fetch import (
     find_foreign,
     find_remote,
     find_while_it_changes,
+    on_the_way,
     read_or_tell,
     take_lines,
 )
@@ -94,8 +95,8 @@ def _lineage(rows: list[tuple[int, int]]) -> Lineage:
 def _newest_step(settings: Settings, group: Group, remote: Remote | None, known: Lineage) -> int:
     """The step of the newest checkpoint on the training's way whose manifest is whole; 0 where there is none."""
     if remote:
-        saved = remote.saved() if group.is_first else []
-        return int(group.broadcast(next((one.step for one in saved if known.holds(one.attempt, one.step)), 0)))
+        saved = on_the_way(remote, known) if group.is_first else []
+        return int(group.broadcast(saved[0].step if saved else 0))
     looks = group.is_first if settings.plan.checkpoint_shared else group.local_rank == 0
     trusted = known.trusting(settings.job_uid)
     steps: list[int] = group.gather(newest_step(settings.checkpoints, trusted) if looks else 0)

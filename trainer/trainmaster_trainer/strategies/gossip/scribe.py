@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from trainmaster_trainer.checkpoint import lineage
 from trainmaster_trainer.checkpoint.elsewhere import is_url
+from trainmaster_trainer.checkpoint.fetch import on_the_way
 from trainmaster_trainer.checkpoint.layout import saved_steps, step_folder
 from trainmaster_trainer.checkpoint.load import Loaded, newest, read
 from trainmaster_trainer.checkpoint.manifest import glance
@@ -201,11 +202,11 @@ class Scribe:
         self._next_look = time.monotonic() + STORE_SECONDS
         try:
             way = lineage.read(self._settings.checkpoints, self._settings.job_uid, remote)
-            steps = [one.step for one in remote.saved() if way.holds(one.attempt, one.step)]
+            found = on_the_way(remote, way)
         except OSError as error:
             log.warning("Whether the last checkpoint stands is not known at the moment: %s", error)
             return False
-        self._stands = max(steps, default=0) >= self._plan.steps
+        self._stands = bool(found) and found[0].step >= self._plan.steps
         return self._stands
 
     def _save_average(self) -> bool:
