@@ -166,12 +166,12 @@ class Command:
         os.mkfifo(self.folder / "gate")
 
     def open_gate(self) -> None:
-        """All may pass, from now on."""
+        """All may pass, from now on: who has opened it as well as who comes later."""
         self._gate = os.open(self.folder / "gate", os.O_RDWR | os.O_NONBLOCK)
+        (self.folder / "open").touch()
+        (self.folder / "open").replace(self.folder / "gate")
         os.close(self._gate)
         self._gate = None
-        (self.folder / "gate").unlink()
-        (self.folder / "gate").touch()
 
     # --- what there is ---
 

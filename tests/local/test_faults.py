@@ -11,6 +11,9 @@ import pytest
 from tests.local.command import TASKS, Command, a_job, kill
 
 HELD = {"hold_at": 25}
+AGAIN = {**HELD, "hold_again": 5}
+EVERY_STEP = {"everySteps": 10, "keep": 3, "memoryEverySteps": 1}
+"""However long a snapshot takes on a busy machine."""
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +28,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, warm_parent: Path) -> 
 
 @pytest.fixture
 def held(command: Command) -> Command:
-    """A run of which both ranks wait before step 25; its newest checkpoint is that of step 20."""
+    """A run of which both ranks wait before step 25, and some steps after a restart."""
     command.make_gate()
-    command.start(a_job(arguments=HELD))
+    command.start(a_job(arguments=AGAIN, checkpoint=EVERY_STEP))
     command.until_step(24)
     return command
 

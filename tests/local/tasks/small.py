@@ -11,14 +11,17 @@ from typing_extensions import override
 
 
 class Small(Task):
-    """`hold_at`: the step of each process at which it opens the pipe `gate`, which waits for a writer."""
+    """`hold_at`: the step of each process at which it opens the pipe `gate`, which waits for a writer.
 
-    def __init__(self, hold_at: int = 0, width: int = 8, raise_at: int = 0) -> None:
-        self.hold_at = hold_at
+    `hold_again`: the same for processes of later attempts, which have fewer steps left.
+    """
+
+    def __init__(self, hold_at: int = 0, hold_again: int = 0, width: int = 8, raise_at: int = 0) -> None:
+        rank, attempt = os.environ["RANK"], os.environ["TRAINMASTER_ATTEMPT"]
+        self.hold_at = hold_again if hold_again and attempt != "1" else hold_at
         self.width = width
         self.raise_at = raise_at
         self.calls = 0
-        rank, attempt = os.environ["RANK"], os.environ["TRAINMASTER_ATTEMPT"]
         Path(f"rank-{rank}-{attempt}.txt").write_text(f"{os.getpid()} {os.environ['WORLD_SIZE']}")
         sys.stdout.write(f"rank {rank} is here\n")
 
