@@ -54,15 +54,16 @@ class DataParallel(WholeModel):
 
     snapshots = Snapshots.REPLICATED
     settles = True
-    replica: DistributedDataParallel
+    replica: DistributedDataParallel  # from the first step on
 
     def replicate(self, task: Task, group: Group, algorithm: str, compression: str) -> None:
-        """Make the model on every rank, equal to rank 0's, and connect the ranks."""
+        """Make the model on every rank, and what exchanges its gradients."""
         self.share = Share(group.rank, group.world_size)
         self.build(task, group)
         self.gradients = Gradients(group, algorithm, compression)
         check_dense("a mean of gradients", self.model)
-        self._connect(find_unused_parameters=False)
+        self._connected = False
+        self._are_equal = False  # all ranks have the same weights, and know it
         self._in_parts = False
         self._looked = False  # for parameters that the loss does not depend on
         self._rehearse = False
@@ -71,12 +72,15 @@ class DataParallel(WholeModel):
             self.snapshots = Snapshots.PER_RANK  # type: ignore[misc]
 
     def _connect(self, *, find_unused_parameters: bool) -> None:
-        options = {**_OPTIONS, "find_unused_parameters": find_unused_parameters}
-        self.replica = DistributedDataParallel(self.model, **options)  # sends rank 0's weights to all
+        options = {**_OPTIONS, "find_unused_parameters": find_unused_parameters, "init_sync": not self._are_equal}
+        self.replica = DistributedDataParallel(self.model, **options)  # init_sync: sends rank 0's weights to all
         self.gradients.attach(self.replica)
+        self._connected = self._are_equal = True
 
     @override
     def step(self, batch: Batch) -> Tensor | None:
+        if not self._connected:
+            self._connect(find_unused_parameters=False)
         parts = batch.parts(self.numerics.micro_batch)
         self._in_parts = len(parts) > 1
         if self._in_parts and not self._looked:
@@ -111,8 +115,7 @@ class DataParallel(WholeModel):
 
     @override
     def restore(self, state: State) -> None:
-        super().restore(state)
-        self._rehearse = self.gradients.place_matters
+        self._go_on_from(state)
         known = state.scalars.get(COMPRESSION, {})
         ranks = {name.split("/")[1] for name in state.tensors if name.startswith(f"{COMPRESSION}/")}
         # Of all ranks of the same number, or of none: they must agree on what is sent.
@@ -121,9 +124,14 @@ class DataParallel(WholeModel):
 
     @override
     def restore_local(self, state: State) -> None:
+        self._go_on_from(state)
+        self._recall(state)
+
+    def _go_on_from(self, state: State) -> None:
+        """All ranks have the same state, though not of what is in none, such as a buffer that is not persistent."""
         super().restore(state)
         self._rehearse = self.gradients.place_matters
-        self._recall(state)
+        self._are_equal = {name for name, _ in self.model.named_buffers()} <= self.model.state_dict().keys()
 
     def _recall(self, state: State) -> None:
         """After the rehearsal, which would spoil it."""
