@@ -16,7 +16,7 @@ from trainmaster.wire import names
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.parts import cut, join
 from trainmaster_trainer.checkpoint.recall import Held, choose
-from trainmaster_trainer.checkpoint.slot import Layout, Slot, SlotError, look
+from trainmaster_trainer.checkpoint.slot import Owner, Slot, SlotError, look
 
 from tests.trainer.ranks import Job, NewJob
 
@@ -161,8 +161,8 @@ def test_zero_turns_it_off(new_job: NewJob) -> None:
 # --- the parts ---
 
 
-def owner(attempt: int = 1) -> Layout:
-    return Layout("uid", attempt, 0, 1, replicated=True, tensors={})
+def owner(attempt: int = 1) -> Owner:
+    return Owner("uid", attempt, 0, 1, replicated=True)
 
 
 def test_a_kill_in_mid_write_never_yields_a_torn_snapshot(tmp_path: Path) -> None:
@@ -188,10 +188,10 @@ def test_a_kill_in_mid_write_never_yields_a_torn_snapshot(tmp_path: Path) -> Non
             except SlotError:
                 unfinished += 1
                 continue
-            tensors, scalars = snapshot.load()
-            values = {float(value) for tensor in tensors.values() for value in tensor[::999]}
+            loaded = snapshot.load()
+            values = {float(value) for tensor in loaded.tensors.values() for value in tensor[::999]}
             assert values == {snapshot.step}
-            assert scalars == {"step": snapshot.step}
+            assert loaded.scalars == {"step": snapshot.step}
     assert unfinished > 5, "the kills must have met writes"
 
 
@@ -208,8 +208,8 @@ def test_a_slot_takes_over_a_dead_process_file_at_its_first_write_only(tmp_path:
     assert look(old).step == 3
     heir.write(4, {"a": torch.full((500,), 2.0)}, b"{}")
     snapshot = look(heir.path)
-    assert (snapshot.step, snapshot.layout.attempt, heir.path.stat().st_ino) == (4, 10, before)
-    assert torch.equal(snapshot.load()[0]["a"], torch.full((500,), 2.0))
+    assert (snapshot.step, snapshot.owner.attempt, heir.path.stat().st_ino) == (4, 10, before)
+    assert torch.equal(snapshot.load().tensors["a"], torch.full((500,), 2.0))
     assert not old.exists()
 
 
@@ -220,7 +220,7 @@ def test_what_a_late_process_can_still_write_to_is_not_taken_over(tmp_path: Path
     heir = Slot(tmp_path / "attempt-2", owner(2), tensors, 100, heir_to=late.path)
     heir.write(2, tensors, b"{}")
     late.write(7, tensors, b"{}")
-    assert [(look(path).step, look(path).layout.attempt) for path in (late.path, heir.path)] == [(7, 1), (2, 2)]
+    assert [(look(path).step, look(path).owner.attempt) for path in (late.path, heir.path)] == [(7, 1), (2, 2)]
 
 
 @pytest.mark.parametrize("harm", ["short", "layout", "scalars", "magic", "link"])
@@ -293,12 +293,13 @@ def test_ranks_of_one_replica_keep_one_state_among_them(new_job: NewJob) -> None
         running = job.start(2, ranks_per_pod=ranks_per_pod)
         running.reach(4)
         running.kill()
-        sizes[ranks_per_pod] = [look(path).layout for path in (job.folder / "memory-0").iterdir()]
+        sizes[ranks_per_pod] = [look(path) for path in (job.folder / "memory-0").iterdir()]
     (alone, *_), (half, *_) = sizes[1], sizes[2]
-    assert (alone.parts, half.parts) == (1, 2)
-    assert alone.shapes("model/") == half.shapes("model/")
-    weight = next(name for name in alone.tensors if name.startswith("model/") and name.endswith("weight"))
-    assert torch.Size(half.tensors[weight].shape).numel() * 2 == torch.Size(alone.tensors[weight].shape).numel()
+    assert (alone.owner.parts, half.owner.parts) == (1, 2)
+    assert alone.owner.model == half.owner.model
+    whole, part = alone.load().tensors, half.load().tensors
+    weight = next(name for name in whole if name.startswith("model/") and name.endswith("weight"))
+    assert part[weight].numel() * 2 == whole[weight].numel()
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (5000,), (2, 700), (7, 300), (1, 4000), (40, 41, 3)])

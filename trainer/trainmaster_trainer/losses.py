@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -38,7 +39,7 @@ class Agreement(NamedTuple):
 
     losses: list[StepLoss]
     stop: bool
-    snapshot_seconds: float = 0.0  # mean over the ranks of what their last snapshot in memory took
+    snapshot_seconds: float = 0.0  # mean over the ranks of what a snapshot in memory takes them
 
 
 class Losses:
@@ -51,7 +52,8 @@ class Losses:
 
     def _clear(self) -> None:
         self._steps: list[int] = []
-        self._plain: list[tuple[int, float, int, float]] = []  # what `pending` has already fetched
+        self._page = np.zeros((MOST_STEPS, 4))  # of `pending`, which has filled so many rows of it
+        self._rows = 0
         self._local: list[Tensor] = []
         self._sizes: list[int] = []
         self._seconds: list[float] = []
@@ -65,13 +67,14 @@ class Losses:
         self._seconds.append(seconds)
 
     def pending(self) -> Tensor:
-        """What no flush has had yet, [MOST_STEPS, 4]: step, mean loss, samples, seconds; rows of step 0 are unused."""
-        for index in range(len(self._plain), len(self._steps)):
-            self._plain.append(
-                (self._steps[index], float(self._local[index]), self._sizes[index], self._seconds[index])
-            )
-        unused = MOST_STEPS - len(self._plain)
-        return torch.tensor(self._plain + [(0, 0.0, 0, 0.0)] * unused, dtype=torch.float64)
+        """What no flush has had yet, [MOST_STEPS, 4]: step, mean loss, samples, seconds; rows of step 0 are unused.
+
+        Float64, good until the next call.
+        """
+        for row in range(self._rows, len(self._steps)):
+            self._page[row] = self._steps[row], float(self._local[row]), self._sizes[row], self._seconds[row]
+        self._rows = len(self._steps)
+        return torch.from_numpy(self._page)
 
     def restore(self, pending: Iterable[Tensor], steps: range) -> None:
         """Go on with what was pending when the snapshots were taken. The share of a rank whose pod is gone is lost."""

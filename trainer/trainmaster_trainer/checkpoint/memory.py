@@ -21,8 +21,10 @@ import math
 import os
 import re
 import time
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import median
 
 import torch
 from torch import Tensor
@@ -30,7 +32,7 @@ from torch import Tensor
 from trainmaster_trainer import randomness
 from trainmaster_trainer.agent.room import memory_left
 from trainmaster_trainer.checkpoint.parts import Cut, cut
-from trainmaster_trainer.checkpoint.slot import Layout, Slot, size, step_of
+from trainmaster_trainer.checkpoint.slot import Owner, Slot, size, step_of
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
 from trainmaster_trainer.strategies.strategy import Snapshots, Strategy
@@ -40,6 +42,7 @@ log = logging.getLogger(__name__)
 RNG = "rng/"
 PENDING = "pending"
 COST = 0.03  # of the training's time
+_SURELY = 0.7  # of that, before snapshots become more frequent
 FREE_SECONDS = 0.0005  # a snapshot that takes less is taken after every step, however short the steps are
 SLOTS = 2
 _ROOM = 1 << 16  # bytes for scalars, at least
@@ -63,9 +66,9 @@ class Memory:
         self._cuts: dict[str, Cut] = {}
         self._kept = 0
         self.every = self._in_sync(asked or 1)
-        self.seconds = 0.0  # what the last snapshot took
-        on = self._folder is not None and asked != 0 and strategy.snapshots is not Snapshots.NONE
-        self.on = bool(group.sum(torch.tensor([int(not on)]))[0] == 0)
+        self._lately: deque[float] = deque(maxlen=9)  # seconds, without the first ones, which make their pages
+        self.seconds = 0.0  # what a snapshot takes, or the first ones took
+        self.on = asked != 0 and strategy.snapshots is not Snapshots.NONE
 
     def start(self, step: int) -> None:
         """The attempt goes on from `step`. What older ones left is kept until there is something newer."""
@@ -101,18 +104,25 @@ class Memory:
             self._kept += 1
             self._drop_old()
         self.seconds = time.perf_counter() - began
+        if self._kept > SLOTS:
+            self._lately.append(self.seconds)
+            self.seconds = median(self._lately)
 
     def adapt(self, step_seconds: float, snapshot_seconds: float) -> None:
         """Choose how often, by what all ranks agree on: a step with its share of the snapshots, and a snapshot."""
-        if not self.on or self._fixed or self._kept < SLOTS + 1:  # the first ones made their pages
+        if not self.on or self._fixed or not self._lately:
             return
         training = max(step_seconds - snapshot_seconds / self.every, 1e-6)
-        needed = 1 if snapshot_seconds <= FREE_SECONDS else math.ceil(snapshot_seconds / (COST * training))
-        # Twice as often or half as often, at least: a figure that trembles changes nothing.
-        if needed >= 2 * self.every or 2 * needed <= self.every or needed == 1:
-            self._set_every(self._in_sync(min(needed, _MOST_EVERY)), training, snapshot_seconds)
+        share = 0.0 if snapshot_seconds <= FREE_SECONDS else snapshot_seconds / training
+        # Half as often or twice as often, at least, and sooner the former: a figure that trembles changes nothing.
+        seldom, often = max(1, math.ceil(share / COST)), max(1, math.ceil(share / (_SURELY * COST)))
+        if seldom >= 2 * self.every:
+            self._set_every(seldom, training, snapshot_seconds)
+        elif 2 * often <= self.every:
+            self._set_every(often, training, snapshot_seconds)
 
-    def _set_every(self, every: int, step_seconds: float, snapshot_seconds: float) -> None:
+    def _set_every(self, steps: int, step_seconds: float, snapshot_seconds: float) -> None:
+        every = self._in_sync(min(steps, _MOST_EVERY))
         if every != self.every and self._group.is_first:
             log.info(
                 "Memory tier: a snapshot takes %.2f ms and a step %.2f ms, so one is taken every %d steps.",
@@ -127,8 +137,9 @@ class Memory:
 
     def _agree_to_open(self, tensors: Mapping[str, Tensor], scalars: bytes) -> None:
         """On for all ranks or for none: a snapshot that some lack is of no use to ranks that split a model."""
-        problem = self._open(tensors, scalars)
-        if self._group.sum(torch.tensor([int(bool(problem))]))[0]:
+        folder = self._folder
+        problem = self._open(folder, tensors, scalars) if folder else ""  # without an agent nobody expects snapshots
+        if self._group.sum(torch.tensor([int(folder is None or bool(problem))]))[0]:
             self.on = False
             for slot in self._slots:
                 slot.remove()
@@ -139,14 +150,14 @@ class Memory:
                 problem,
             )
 
-    def _open(self, tensors: Mapping[str, Tensor], scalars: bytes) -> str:
+    def _open(self, folder: Path, tensors: Mapping[str, Tensor], scalars: bytes) -> str:
         """Make the slots; what stands in the way, or nothing."""
         room = 2 * len(scalars) + _ROOM
         one = size(tensors, room)
         inherited = sum(abs(path.stat().st_size - one) < _ROOM for path in self._heirlooms[:SLOTS])
         needed = (SLOTS - inherited) * one * self._settings.local_world_size
         try:
-            free = free_memory(self._folder or Path())
+            free = free_memory(folder)
             if needed > free:
                 return (
                     f"{SLOTS} snapshots for each of {self._settings.local_world_size} ranks take {_mib(needed)} MiB, "
@@ -154,17 +165,16 @@ class Memory:
                 )
             self._slots = [self._slot(number, tensors, room) for number in range(SLOTS)]
         except OSError as error:
-            return f"{_mib(needed)} MiB in {self._folder}: {error.strerror}"
+            return f"{_mib(needed)} MiB in {folder}: {error.strerror}"
         return ""
 
     def _slot(self, number: int, tensors: Mapping[str, Tensor], room: int) -> Slot:
         settings = self._settings
         path = (self._folder or Path()) / f"{settings.run_key}.rank-{settings.rank}.slot-{number}"
         path.unlink(missing_ok=True)
-        owner = Layout(
-            settings.job_uid, settings.attempt, settings.rank, settings.world_size, self._alike, {},
-            self._part, self._parts,
-        )  # fmt: skip
+        owner = Owner(
+            settings.job_uid, settings.attempt, settings.rank, settings.world_size, self._alike, self._part, self._parts
+        )
         heir_to = self._heirlooms.pop(0) if self._heirlooms else None
         return Slot(path, owner, tensors, room, heir_to=heir_to, cuts=self._cuts)
 

@@ -35,8 +35,8 @@ def cut(tensors: Mapping[str, Tensor], part: int, parts: int) -> tuple[dict[str,
     """Views of one part of each tensor, and what of it they are; a tensor that is not cut has no entry there."""
     views, cuts = dict(tensors), {}
     for name, tensor in tensors.items() if parts > 1 else ():
-        dimension = max(range(tensor.dim()), key=lambda one: tensor.shape[one], default=0)
-        if tensor.numel() >= SMALL and (length := tensor.shape[dimension]) >= parts:
+        if tensor.numel() >= SMALL and (length := max(tensor.shape)) >= parts:
+            dimension = tensor.shape.index(length)
             begin, end = part * length // parts, (part + 1) * length // parts
             views[name] = tensor.narrow(dimension, begin, end - begin)
             cuts[name] = Cut(dimension, begin, length)

@@ -18,13 +18,14 @@ from torch import Tensor
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.memory import PENDING, RNG
 from trainmaster_trainer.checkpoint.parts import join
-from trainmaster_trainer.checkpoint.slot import Layout, SlotError, Snapshot, look
-from trainmaster_trainer.checkpoint.state import MODEL, Shapes, State, dtype_name
+from trainmaster_trainer.checkpoint.slot import Loaded, Owner, SlotError, Snapshot, fingerprint, look
+from trainmaster_trainer.checkpoint.state import Shapes, State, dtype_name
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
 
 log = logging.getLogger(__name__)
 Key = tuple[int, int]  # step, attempt: the newest is the largest
+Row = tuple[int, int, int, int, bool, int, int]  # a `Held`
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,14 @@ class Recalled:
     holder: int  # a rank that had it
 
 
-def recall(settings: Settings, group: Group, expected: Shapes, lineage: Lineage, newer_than: int) -> Recalled | None:
-    """The newest step that memory has for the whole group, if it is not older than step `newer_than`."""
-    mine = find(settings.memory, settings.job_uid, expected, lineage) if settings.memory is not None else []
-    held = [[Held(*row) for row in rows] for rows in group.gather([_row(snapshot) for snapshot in mine])]
+def recall(
+    settings: Settings, group: Group, mine: list[Snapshot], rows: Iterable[list[Row]], newer_than: int
+) -> Recalled | None:
+    """The newest step that memory has for the whole group, if it is not older than step `newer_than`.
+
+    `mine`: what this rank has found. `rows`: what each rank has found, as it tells the others.
+    """
+    held = [[Held(*row) for row in found] for found in rows]
     key = choose(held)
     if key is None or key[0] < newer_than:
         return None
@@ -73,10 +78,11 @@ class Held:
         return self.step, self.attempt
 
 
-def _row(snapshot: Snapshot) -> tuple[int, int, int, int, bool, int, int]:
-    layout = snapshot.layout
+def row_of(snapshot: Snapshot) -> Row:
+    """What the others are to know of a snapshot."""
+    owner = snapshot.owner
     return (
-        snapshot.step, layout.attempt, layout.rank, layout.world_size, layout.replicated, layout.part, layout.parts,
+        snapshot.step, owner.attempt, owner.rank, owner.world_size, owner.replicated, owner.part, owner.parts,
     )  # fmt: skip
 
 
@@ -104,21 +110,21 @@ def _is_passable(key: Key, rows: Iterable[Held]) -> bool:
     return _is_whole([one for one in rows if one.key == key and one.replicated])
 
 
-def _is_whole(found: Sequence[Held | Layout]) -> bool:
+def _is_whole(found: Sequence[Held | Owner]) -> bool:
     return bool(found) and {one.part for one in found} == set(range(found[0].parts))
 
 
-def find(folder: Path, job: str, expected: Shapes, lineage: Lineage) -> list[Snapshot]:
+def find_snapshots(folder: Path | None, job: str, expected: Shapes, lineage: Lineage) -> list[Snapshot]:
     """The whole snapshots of this job and model in a folder that lie on the way of the training."""
-    found = []
-    for path in sorted(folder.glob("*.slot-*")):
+    found, model = [], fingerprint(expected)
+    for path in sorted(folder.glob("*.slot-*")) if folder else ():
         try:
             snapshot = look(path)
         except SlotError:
             continue  # a kill met it in mid-write: there is another
-        layout = snapshot.layout
-        same = layout.job == job and (not layout.replicated or layout.shapes(MODEL) == expected)
-        if same and lineage.holds(layout.attempt, snapshot.step) and _is_sound(snapshot):
+        owner = snapshot.owner
+        same = owner.job == job and (not owner.replicated or owner.model == model)
+        if same and lineage.holds(owner.attempt, snapshot.step) and _is_sound(snapshot):
             found.append(snapshot)
     return found
 
@@ -126,13 +132,13 @@ def find(folder: Path, job: str, expected: Shapes, lineage: Lineage) -> list[Sna
 def _is_sound(snapshot: Snapshot) -> bool:
     """A loss that is no number has poisoned the model, though nobody had looked at it yet."""
     try:
-        return bool(snapshot.load()[0][PENDING].isfinite().all())
+        return bool(snapshot.tensor(PENDING).isfinite().all())
     except (OSError, SlotError, KeyError):
         return False
 
 
 def _is_own(one: Snapshot, settings: Settings) -> bool:
-    return (one.layout.rank, one.layout.world_size) == (settings.rank, settings.world_size)
+    return (one.owner.rank, one.owner.world_size) == (settings.rank, settings.world_size)
 
 
 @dataclass(frozen=True)
@@ -142,6 +148,11 @@ class _Part:
     tensors: dict[str, Tensor]
     scalars: dict[str, Any]
     own: bool  # it was this rank that wrote it, among as many as today
+
+    @classmethod
+    def of(cls, loaded: Loaded, own: bool) -> _Part:
+        """What one snapshot holds."""
+        return cls(loaded.tensors, loaded.scalars, own)
 
     def recalled(self, key: Key, pending: tuple[Tensor, ...], holder: int) -> Recalled:
         """With what goes to this rank alone."""
@@ -153,11 +164,11 @@ class _Part:
 def _load(fitting: list[Snapshot], settings: Settings) -> _Part | None:
     """The rank's own snapshot, or what its neighbours have of the same model; all parts of it together."""
     own = [one for one in fitting if _is_own(one, settings)]
-    alike = sorted((one for one in fitting if one.layout.replicated), key=lambda one: one.layout.part)
+    alike = sorted((one for one in fitting if one.owner.replicated), key=lambda one: one.owner.part)
     try:
-        if own and own[0].layout.parts == 1:
-            return _Part(*own[0].load(), own=True)
-        if not _is_whole([one.layout for one in alike]):
+        if own and own[0].owner.parts == 1:
+            return _Part.of(own[0].load(), own=True)
+        if not _is_whole([one.owner for one in alike]):
             return None
         return _join(alike, alike.index(own[0]) if own else None)
     except (OSError, SlotError) as error:
@@ -168,11 +179,10 @@ def _load(fitting: list[Snapshot], settings: Settings) -> _Part | None:
 def _join(snapshots: list[Snapshot], own: int | None) -> _Part:
     """One state out of those of all parts, in their order, with what is this rank's alone from its `own` one."""
     loaded = [snapshot.load() for snapshot in snapshots]
-    tensors, scalars = loaded[own or 0]
-    for name, place in snapshots[0].layout.tensors.items():
-        if place.cut:
-            tensors[name] = join([views[name] for views, _ in loaded], place.cut)
-    return _Part(tensors, scalars, own is not None)
+    part = _Part.of(loaded[own or 0], own is not None)
+    for name, cut in loaded[0].cuts.items():
+        part.tensors[name] = join([one.tensors[name] for one in loaded], cut)
+    return part
 
 
 def _pending(key: Key, mine: list[Snapshot], held: list[list[Held]], rank: int) -> tuple[Tensor, ...]:
@@ -185,11 +195,9 @@ def _pending(key: Key, mine: list[Snapshot], held: list[list[Held]], rank: int) 
     here = {old for old, viewers in seen.items() if rank == (old if old in viewers else viewers[0])}
     found = []
     for snapshot in mine:
-        if snapshot.key == key and snapshot.layout.rank in here:
+        if snapshot.key == key and snapshot.owner.rank in here:
             try:
-                found.append(
-                    snapshot.load()[0][PENDING].clone()
-                )  # a view would keep the whole file from being inherited
+                found.append(snapshot.tensor(PENDING))  # no view, which would keep the file from being inherited
             except (OSError, SlotError, KeyError):
                 continue
     return tuple(found)

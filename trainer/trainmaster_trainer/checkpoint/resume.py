@@ -34,7 +34,7 @@ from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.load import Loaded, Trusted, everything, newest, newest_step, read
 from trainmaster_trainer.checkpoint.manifest import Manifest, check_same_order, whole
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
-from trainmaster_trainer.checkpoint.recall import Recalled, recall
+from trainmaster_trainer.checkpoint.recall import Recalled, find_snapshots, recall, row_of
 from trainmaster_trainer.checkpoint.remote import Remote, open_remote
 from trainmaster_trainer.checkpoint.state import Shapes
 from trainmaster_trainer.checkpoint.unusable import check_empty
@@ -70,9 +70,11 @@ def resume(settings: Settings, group: Group, strategy: Strategy, dataset: int = 
     remote = open_remote(settings)
     told = lineage.read(settings.checkpoints, settings.job_uid, remote)
     known = Lineage.merged(map(_lineage, group.gather(sorted(told.resumed.items()))))
-    durable = _newest_step(settings, group, remote, known)
     remembers = strategy.snapshots is not Snapshots.NONE and settings.resume_before is None
-    recalled = recall(settings, group, expected, known, durable) if remembers else None
+    mine = find_snapshots(settings.memory, settings.job_uid, expected, known) if remembers else []
+    seen = group.gather([_newest_step(settings, group, remote, known), [row_of(snapshot) for snapshot in mine]])
+    durable = max(step for step, _ in seen)
+    recalled = recall(settings, group, mine, [rows for _, rows in seen], durable) if remembers else None
     if recalled is not None:
         if remote and group.is_first:
             take_lines(remote, settings, known, durable)
@@ -93,14 +95,15 @@ def _lineage(rows: list[tuple[int, int]]) -> Lineage:
 
 
 def _newest_step(settings: Settings, group: Group, remote: Remote | None, known: Lineage) -> int:
-    """The step of the newest checkpoint on the training's way whose manifest is whole; 0 where there is none."""
+    """The step of the newest checkpoint on the training's way whose manifest is whole; 0 where this rank sees none.
+
+    One rank looks where all would see the same.
+    """
     if remote:
         saved = on_the_way(remote, known) if group.is_first else []
-        return int(group.broadcast(saved[0].step if saved else 0))
+        return saved[0].step if saved else 0
     looks = group.is_first if settings.plan.checkpoint_shared else group.local_rank == 0
-    trusted = known.trusting(settings.job_uid)
-    steps: list[int] = group.gather(newest_step(settings.checkpoints, trusted) if looks else 0)
-    return max(steps)
+    return newest_step(settings.checkpoints, known.trusting(settings.job_uid)) if looks else 0
 
 
 def _from_memory(recalled: Recalled, durable: int, settings: Settings, group: Group, strategy: Strategy) -> Resumed:

@@ -1,7 +1,7 @@
 """One snapshot in memory: a mapped file that a kill in mid-write leaves marked as unfinished.
 
     page 0          magic, mark, lengths and checksums
-    layout          JSON, written once: whose it is, and where each tensor lies
+    layout          two lines of JSON, written once: whose it is, and where each tensor lies
     scalars         JSON, written with every snapshot
     tensors         their bytes, 64-byte aligned
 
@@ -14,6 +14,7 @@ slot rather takes over the file of a dead process, at its first write. Used by `
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import mmap
 import os
@@ -21,7 +22,7 @@ import struct
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +32,11 @@ from trainmaster.wire import codec
 
 from trainmaster_trainer.checkpoint.layout import open_regular
 from trainmaster_trainer.checkpoint.parts import Cut
-from trainmaster_trainer.checkpoint.state import Shapes, dtype_name
+from trainmaster_trainer.checkpoint.state import MODEL, Shapes, dtype_name
 
 Signature = tuple[tuple[str, torch.Size, torch.dtype], ...]
 _HEAD = struct.Struct("<8sQQQIQI")  # magic, mark, length of the layout, room for scalars, checksums and length
-_MAGIC = b"TMslot03"
+_MAGIC = b"TMslot04"
 _MARK = slice(8, 16)
 _PAGE = 4096
 _ALIGNED = 64
@@ -57,25 +58,23 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Layout:
-    """What does not change between the snapshots of a slot."""
+class Owner:
+    """Whose a slot is. Each rank looks at every slot of its replica, so this must be told from it at a glance."""
 
     job: str
     attempt: int
     rank: int
     world_size: int
     replicated: bool  # any rank can go on from it
-    tensors: dict[str, Place]
     part: int = 0  # of a state that several ranks of one replica keep together (parts.py)
     parts: int = 1
+    model: str = ""  # `fingerprint` of what it holds of a model
 
-    def shapes(self, prefix: str) -> Shapes:
-        """Dtype and whole shape of the tensors whose names begin so."""
-        return {
-            name: (at.dtype, at.cut.whole(at.shape) if at.cut else at.shape)
-            for name, at in self.tensors.items()
-            if name.startswith(prefix)
-        }
+
+def fingerprint(shapes: Shapes) -> str:
+    """Equal for models whose tensors have the same names, dtypes and shapes."""
+    text = json.dumps([(name, dtype, *shape) for name, (dtype, shape) in sorted(shapes.items())])
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class Slot:
@@ -90,7 +89,7 @@ class Slot:
     def __init__(
         self,
         path: Path,
-        owner: Layout,
+        owner: Owner,
         tensors: Mapping[str, Tensor],
         room: int,
         *,
@@ -100,7 +99,8 @@ class Slot:
         self.path = path
         self.signature = signature(tensors)
         places, length = _place(tensors, cuts or {})
-        layout = codec.encode(replace(owner, tensors=places))
+        owner = replace(owner, model=fingerprint(_model_shapes(places)))
+        layout = codec.encode(owner) + b"\n" + _to_text(places)
         self._scalars = _PAGE + len(layout)
         self._room = room
         data = _round(self._scalars + room, _PAGE)
@@ -178,7 +178,7 @@ class Snapshot:
 
     path: Path
     head: Head
-    layout: Layout
+    owner: Owner
 
     @property
     def step(self) -> int:
@@ -188,21 +188,44 @@ class Snapshot:
     @property
     def key(self) -> tuple[int, int]:
         """Step and attempt: the newest is the largest."""
-        return self.step, self.layout.attempt
+        return self.step, self.owner.attempt
 
-    def load(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Tensors (views of private pages, good for as long as they are held) and scalars.
+    def load(self) -> Loaded:
+        """What it holds: views of private pages, good for as long as they are held.
 
         Raises:
             SlotError: it is not whole any more.
         """
+        page, places, text = self._open()
+        tensors = {name: _view(page, self.head.data, at) for name, at in places.items()}
+        return Loaded(tensors, json.loads(text), {name: at.cut for name, at in places.items() if at.cut})
+
+    def tensor(self, name: str) -> Tensor:
+        """One of its tensors; a copy.
+
+        Raises:
+            KeyError: it has none of this name.
+            SlotError: it is not whole any more.
+        """
+        page, places, _ = self._open()
+        return _view(page, self.head.data, places[name]).clone()
+
+    def _open(self) -> tuple[mmap.mmap, dict[str, Place], bytes]:
         with open_regular(self.path) as descriptor:
             page = mmap.mmap(descriptor, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
-        head, _, text = _read(page)
+        head, layout, text = _read(page)
         if head != self.head:
             raise SlotError("it has changed")
-        scalars: dict[str, Any] = json.loads(text)
-        return {name: _view(page, head.data, at) for name, at in self.layout.tensors.items()}, scalars
+        return page, _from_text(layout.partition(b"\n")[2]), text
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a snapshot holds. `cuts`: which of the tensors are parts of larger ones."""
+
+    tensors: dict[str, Tensor]
+    scalars: dict[str, Any]
+    cuts: dict[str, Cut]
 
 
 def look(path: Path) -> Snapshot:
@@ -214,7 +237,7 @@ def look(path: Path) -> Snapshot:
     with _map_to_read(path) as page:
         head, layout, _ = _read(page)
     try:
-        return Snapshot(path, head, codec.decode(Layout, layout))
+        return Snapshot(path, head, codec.decode(Owner, layout.partition(b"\n")[0]))
     except ValueError as error:
         raise SlotError(str(error)) from None
 
@@ -258,6 +281,28 @@ def _place(tensors: Mapping[str, Tensor], cuts: Mapping[str, Cut]) -> tuple[dict
         places[name] = Place(dtype_name(tensor.dtype), tuple(tensor.shape), position, cuts.get(name))
         position = _round(position + tensor.numel() * tensor.element_size(), _ALIGNED)
     return places, position
+
+
+def _model_shapes(places: Mapping[str, Place]) -> Shapes:
+    return {
+        name: (at.dtype, at.cut.whole(at.shape) if at.cut else at.shape)
+        for name, at in places.items()
+        if name.startswith(MODEL)
+    }
+
+
+def _to_text(places: Mapping[str, Place]) -> bytes:
+    rows = {name: (at.dtype, at.shape, at.start, at.cut and astuple(at.cut)) for name, at in places.items()}
+    return json.dumps(rows, separators=(",", ":")).encode()
+
+
+def _from_text(text: bytes) -> dict[str, Place]:
+    """By hand: with thousands of tensors the types of a general decoder take longer than all else of a restart."""
+    try:
+        rows = json.loads(text).items()
+        return {name: Place(dtype, tuple(shape), start, cut and Cut(*cut)) for name, (dtype, shape, start, cut) in rows}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise SlotError(f"its layout cannot be read: {error}") from None
 
 
 def _map(path: Path, length: int) -> mmap.mmap:
