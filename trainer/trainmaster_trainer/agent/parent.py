@@ -2,7 +2,7 @@
 
 Called by `ranks`. What goes over the line (JSON, see `channel`):
     {"start": "rank", "id", "environment"}  + stdout, stderr (, listener)   agent to parent
-    {"start": "store", "id", "host", "port", "world_size"}  + listener
+    {"start": "store", "id", "host", "port"}  + listener
     {"prepare": count}                                                 how many children should stand by
     {"start": "branch", "id", "imports", "folder", "environment", "differing"}  + its end of a line, see `branch`
     {"ready": true, "stores", "pid"}                                   parent to agent

@@ -57,7 +57,7 @@ def become(message: Dict[str, Any], descriptors: List[int]) -> Callable[[], int]
         (listener,) = descriptors
         process.close_descriptors(keep=[listener])
         process.rename("tm-store")
-        return partial(serve_store, message["host"], message["port"], message["world_size"], listener)
+        return partial(serve_store, message["host"], message["port"], listener)
     output, errors_to, *inherited = descriptors
     _redirect(output, errors_to)
     process.close_descriptors(keep=inherited)
@@ -94,10 +94,10 @@ def main() -> NoReturn:
     process.leave(run())
 
 
-def serve_store(host: str, port: int, world_size: int, listener: int) -> int:
+def serve_store(host: str, port: int, listener: int) -> int:
     """Serve torch's store on a socket that listens already, until killed: it outlives every rank."""
     torch = importlib.import_module("torch.distributed")
-    store = torch.TCPStore(host, port, world_size, is_master=True, wait_for_workers=False, master_listen_fd=listener)
+    store = torch.TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener)
     while store is not None:
         signal.pause()
     return 0

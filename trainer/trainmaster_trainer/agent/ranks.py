@@ -38,6 +38,7 @@ Emit = Callable[[supervise.Event], None]
 _MOST_STARTS = 2
 _FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
 _YOUNG_SECONDS = 60.0
+_QUIET_SECONDS = 2.0  # after a start: nothing else is to be forked while ranks begin
 _NOT_OFFERED = "the meeting point that the orders name is not, or no more, offered here"
 _TOO_EARLY = (
     "exit code 0 before its training was over: something in the task or in a library of it has ended the process "
@@ -85,10 +86,10 @@ class Ranks(parent.Listener):
         self._output = output
         self._emit = emit
         self._parent = parent.Parent(reactor, self, settings.warm_socket, settings.ranks, output.say)
-        self._store = store.StoreKeeper(settings, self.offer, self._parent)
         self._learning = learning.Learning(reactor, self.files, self._parent, settings.plan.working_directory)
         self._interface = rendezvous.interface_of(settings.address)
         self._identities = itertools.count(1)
+        self._store = store.StoreKeeper(settings, self.offer, self._parent, self._identities)
         self._memory = memory.make(settings)
         self._wanted: Optional[Wanted] = None
         self._listeners = Listeners()
@@ -227,7 +228,8 @@ class Ranks(parent.Listener):
             while missing:
                 self._launch_rank(wanted, missing[0], agent_store)
                 missing.pop(0)
-            self._store.serve(wanted.roster, next(self._identities))
+            self._store.serve()
+            self._reactor.after(_QUIET_SECONDS, self._store.get_ahead)
         except OSError as error:  # no space for files, no descriptors left
             self._fail(wanted, missing, {"failure": f"the rank could not be started: {error}"})
 

@@ -20,6 +20,7 @@ from trainmaster.wire.messages import Rendezvous
 
 _SIOCGIFADDR = 0x8915
 _BACKLOG = 4096
+_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 nothing is bound to these here
 
 
 class Offer:
@@ -31,6 +32,11 @@ class Offer:
         self._socket = self._listen()
         self._doors = [self._listen() for _ in range(ranks)]
         self.rendezvous = self._describe()
+
+    @property
+    def listener(self) -> socket.socket:
+        """The socket behind the present offer, to be lent and not to be closed."""
+        return self._socket
 
     def take(self) -> socket.socket:
         """The socket behind the present offer; a fresh offer is made at once."""
@@ -67,6 +73,12 @@ class Offer:
 
 def _ports(sockets: Sequence[socket.socket]) -> Tuple[int, ...]:
     return tuple(one.getsockname()[1] for one in sockets)
+
+
+def own_end(listener: socket.socket) -> Tuple[str, int]:
+    """Host and port under which this machine itself reaches a listening socket."""
+    host, port = listener.getsockname()[:2]
+    return _LOOPBACK.get(host, host), port
 
 
 def interface_of(address: str) -> Optional[str]:

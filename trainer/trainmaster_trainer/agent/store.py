@@ -1,7 +1,8 @@
 """The store at which the ranks of an attempt meet, where this replica is the one that serves it.
 
 Called by `ranks`. The store is a process of its own, forked from the warm parent: it outlives every rank, and its
-port was open before anybody was told of it.
+port was open before anybody was told of it. That of the next attempt is served while this one trains, so that a restart
+need not wait for it.
 """
 
 from __future__ import annotations
@@ -9,24 +10,27 @@ from __future__ import annotations
 import signal
 import socket
 from dataclasses import dataclass
-from typing import Optional
+from typing import Iterator, Optional
 
 from trainmaster.wire import names
 from trainmaster.wire.messages import Rendezvous, Roster
 
 from trainmaster_trainer.agent import process
 from trainmaster_trainer.agent.parent import Parent
-from trainmaster_trainer.agent.rendezvous import Offer
+from trainmaster_trainer.agent.rendezvous import Offer, own_end
 from trainmaster_trainer.agent.settings import Settings
 
 
 @dataclass
 class _Store:
-    """The listener is kept until the process that has it is known to run: a lost warm parent is asked again."""
+    """The listener is kept until the process that has it is known to run: a lost warm parent is asked again.
+
+    Of a store that is not yet in use it is the offer's.
+    """
 
     rendezvous: Rendezvous
     listener: Optional[socket.socket]
-    identity: int = 0
+    identity: int = 0  # 0: nobody has been asked to serve it
     pid: Optional[int] = None
 
     def close_listener(self) -> None:
@@ -36,13 +40,15 @@ class _Store:
 
 
 class StoreKeeper:
-    """At most one store at a time."""
+    """At most one store in use, and one at the offered socket."""
 
-    def __init__(self, settings: Settings, offer: Offer, parent: Parent) -> None:
+    def __init__(self, settings: Settings, offer: Offer, parent: Parent, identities: Iterator[int]) -> None:
         self._settings = settings
         self._offer = offer
         self._parent = parent
+        self._identities = identities
         self._store: Optional[_Store] = None
+        self._next: Optional[_Store] = None
 
     def take(self, roster: Roster) -> bool:
         """Take the offered socket if the ranks are to meet at it. False: they are to meet here, but cannot."""
@@ -50,7 +56,10 @@ class StoreKeeper:
             return True  # only this replica starts anew, the others have been at this store all the time
         self.drop()
         if _same_place(roster.rendezvous, self._offer.rendezvous):
-            self._store = _Store(roster.rendezvous, self._offer.take())
+            self._store, self._next = self._next or _Store(roster.rendezvous, None), None
+            self._store.rendezvous, self._store.listener = roster.rendezvous, self._offer.take()
+            if self._store.pid is not None:
+                self._store.close_listener()
             return True
         if roster.independent:
             return True  # they meet nowhere; the first worker may be younger than the attempt
@@ -66,18 +75,26 @@ class StoreKeeper:
             store.close_listener()
         return store.listener is not None or store.pid is not None
 
-    def serve(self, roster: Roster, identity: int) -> None:
+    def serve(self) -> None:
         """Have the store served, if the ranks meet here and it is not served already.
 
         After the ranks were started: they have some 10 ms to do before they miss it, and its socket listens.
         """
         store = self._store
-        if store is None or store.listener is None:
-            return
-        store.identity = identity
-        host, port = roster.rendezvous_address, roster.rendezvous.port
-        request = {"start": "store", "id": identity, "host": host, "port": port, "world_size": roster.world_size}
-        self._parent.start(request, [store.listener.fileno()])
+        if store is not None and store.listener is not None and not store.identity:
+            self._ask(store, store.listener)
+
+    def get_ahead(self) -> None:
+        """Have the store of the next attempt served, if the ranks meet here, and so will most probably again."""
+        in_use = self._store is not None and self._store.pid is not None
+        if in_use and self._next is None and self._parent.ready and self._parent.stores:
+            self._next = _Store(self._offer.rendezvous, None)
+            self._ask(self._next, self._offer.listener)
+
+    def _ask(self, store: _Store, listener: socket.socket) -> None:
+        store.identity = next(self._identities)
+        host, port = own_end(listener)
+        self._parent.start({"start": "store", "id": store.identity, "host": host, "port": port}, [listener.fileno()])
 
     def drop(self) -> None:
         """End the store, if there is one."""
@@ -90,8 +107,8 @@ class StoreKeeper:
 
     def started(self, identity: int, pid: int) -> bool:
         """The store's process runs. False: it is not the store that has this identity."""
-        store = self._store
-        if store is None or store.identity != identity:
+        store = next((one for one in (self._store, self._next) if one and one.identity == identity), None)
+        if store is None:
             return False
         store.pid = pid
         store.close_listener()  # else a late rank could connect to a port that nobody serves any more
@@ -99,6 +116,8 @@ class StoreKeeper:
 
     def ended(self, identity: int) -> bool:
         """A process has ended. True: it was the store that is in use. Ranks that have met can do without it."""
+        if self._next is not None and self._next.identity == identity:
+            self._next = None
         if self._store is None or self._store.identity != identity:
             return False
         self._store.close_listener()
@@ -106,9 +125,11 @@ class StoreKeeper:
         return True
 
     def parent_lost(self) -> None:
-        """The store died with the warm parent; one that had not been started is kept for the next parent."""
-        if self._store is not None and self._store.listener is None:
-            self._store = None
+        """The stores died with the warm parent; one that had not been started is kept for the next parent."""
+        self._next = None
+        if self._store is not None:
+            self._store.identity = 0
+            self._store = self._store if self._store.listener is not None else None
 
 
 def _same_place(one: Rendezvous, other: Rendezvous) -> bool:
