@@ -15,11 +15,14 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 from trainmaster_trainer.agent import process, rank, rehearsal
 from trainmaster_trainer.agent.channel import Channel
+from trainmaster_trainer.agent.huge_pages import HugePages
 
 Rest = Callable[[], int]  # what a forked child goes on with, after it has left the parent's loop
 # Ranks that have just been started need the processor for themselves.
 _QUIET_SECONDS = 1.0
 _POOR_SECONDS = 60.0
+_SETTLED_SECONDS = 3.0
+_PAUSE_SECONDS = 0.03  # between two pieces of memory
 _MOST_STANDING_BY = 64
 
 
@@ -41,6 +44,7 @@ class Children:
         self._at_work: Set[int] = set()
         self._standing_by: Dict[int, Channel] = {}
         self._last_start = float("-inf")
+        self._huge_pages = HugePages()
 
     def start(self, message: Dict[str, Any], descriptors: List[int]) -> Tuple[int, Optional[Rest]]:
         """Start what `message` asks for. In the parent: its pid and None. In a forked child: 0 and what it does.
@@ -48,7 +52,8 @@ class Children:
         Raises:
             OSError: there can be no new process.
         """
-        self._last_start = time.monotonic()
+        if message["start"] == "rank":
+            self._last_start = time.monotonic()
         # Those that stand by are for ranks: a store needs nothing of what they have rehearsed.
         pid = self._send_one(message, descriptors) if message["start"] == "rank" else None
         if pid is None and process.threads() > 1:
@@ -76,16 +81,39 @@ class Children:
     def want(self, count: int) -> None:
         """So many should stand by. Those that are too many see the end of their line, and end."""
         self._wanted = count
-        while len(self._standing_by) > count:
+        self._dismiss(count)
+
+    def _dismiss(self, left: int) -> None:
+        while len(self._standing_by) > left:
             self._standing_by.popitem()[1].close()
 
     def patience(self) -> Optional[float]:
-        """Seconds until `replenish` should be called; None: it need not be."""
-        if len(self._standing_by) >= min(self._wanted, _MOST_STANDING_BY) or process.threads() > 1:
+        """Seconds until `use_leisure` should be called; None: it need not be."""
+        if process.threads() > 1 or not self._wanted:
             return None
-        return max(0.0, self._last_start + _QUIET_SECONDS - time.monotonic())
+        age = time.monotonic() - self._last_start
+        if self._lacks_some:
+            return max(0.0, _QUIET_SECONDS - age)
+        if self._huge_pages.done or not self._at_work:
+            return None
+        return max(_PAUSE_SECONDS, _SETTLED_SECONDS - age)
 
-    def replenish(self) -> Optional[Rest]:
+    @property
+    def _lacks_some(self) -> bool:
+        return len(self._standing_by) < min(self._wanted, _MOST_STANDING_BY)
+
+    def use_leisure(self) -> Optional[Rest]:
+        """Nobody wants anything at the moment. In a child that this forks: what it does."""
+        if self._lacks_some:
+            return self._replenish()
+        age = time.monotonic() - self._last_start
+        if self._at_work and not self._huge_pages.done and age >= _SETTLED_SECONDS:
+            self._huge_pages.take_one()
+            if self._huge_pages.done and self._huge_pages.of_use:  # those that come from now on are smaller
+                self._dismiss(0)
+        return None
+
+    def _replenish(self) -> Optional[Rest]:
         """Fork one more to stand by, if it is time to. In that child: what it does."""
         if self.patience() != 0.0:
             return None

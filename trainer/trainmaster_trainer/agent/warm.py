@@ -90,7 +90,7 @@ class WarmParent:
                 rest: Optional[Rest] = key.data()
                 if rest is not None:
                     return rest
-            rest = None if ready else self._children.replenish()
+            rest = None if ready else self._children.use_leisure()
             if rest is not None:
                 return rest
         self._kill([*self._work])

@@ -1,0 +1,78 @@
+"""Puts the memory of the process from which ranks are forked into huge pages, so that forks and deaths are quick.
+
+A fork copies an entry for each page that is no file's, and an end drops as many: with torch 100,000 of them, 10 ms
+and more for each fork and each end, and a restart waits for two ends. In huge pages it is a third. glibc is asked for
+them at the start (`names.WARM_ENVIRONMENT`), but most of this memory is Python's and the libraries' own.
+
+Called by `warm`, a piece at a time, when there is nothing else to do: all of it takes up to a second of the processor.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import re
+from pathlib import Path
+from typing import Iterator, List, Optional, Tuple
+
+from trainmaster_trainer.agent import room
+
+_HUGE = 2 << 20
+_PIECE = 4 * _HUGE  # some 20 ms
+_COLLAPSE = 25  # madvise(2), MADV_COLLAPSE: Linux 6.1, whatever the administrator has set for huge pages
+_IN_PART = (errno.EAGAIN, errno.EBUSY)  # somebody uses some of these pages at the moment
+_SHARE = 8  # of the memory that is left, the part that this may take: children keep the old pages as long as they live
+_FIRST_LINE = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) rw-p \S+ \S+ 0\s+(?:\[heap\])?$")
+
+
+class HugePages:
+    """Once in the life of a process."""
+
+    def __init__(self) -> None:
+        self._pieces: Optional[Iterator[Tuple[int, int]]] = None
+        self.done = False
+        self.of_use = False  # some of the memory is in huge pages now
+
+    def take_one(self) -> None:
+        """The next piece. The first one that the kernel refuses for good is the last."""
+        if self._pieces is None:
+            self._pieces = iter(_affordable())
+        address, length = next(self._pieces, (0, 0))
+        error = _collapse(address, length) if length else 0
+        self.done = not length or error not in (0, *_IN_PART)
+        self.of_use = self.of_use or (length > 0 and not self.done)
+
+
+def _affordable() -> List[Tuple[int, int]]:
+    """All pieces, or none."""
+    pieces = [piece for start, end in _own_memory() for piece in _pieces(start, end)]
+    needed = sum(length for _, length in pieces)
+    return pieces if needed * _SHARE < min(room.memory_left(), default=0) else []
+
+
+def _pieces(start: int, end: int) -> Iterator[Tuple[int, int]]:
+    """Address and length, of whole huge pages."""
+    first, last = -(-start // _HUGE) * _HUGE, end // _HUGE * _HUGE
+    for address in range(first, last, _PIECE):
+        yield address, min(_PIECE, last - address)
+
+
+def _own_memory() -> Iterator[Tuple[int, int]]:
+    """Where memory begins and ends that is no file's and in use: what is half empty would be filled."""
+    begin = end = 0
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        found = _FIRST_LINE.match(line)
+        if found:
+            begin, end = int(found[1], 16), int(found[2], 16)
+        elif line.startswith("Anonymous:") and end:
+            used = int(line.split()[1]) << 10
+            if used > (end - begin) * 3 // 4:
+                yield begin, end
+            begin = end = 0
+
+
+def _collapse(address: int, length: int) -> int:
+    """0, or the number of the error."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    refused = libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(length), _COLLAPSE)
+    return ctypes.get_errno() if refused else 0
