@@ -5,7 +5,8 @@ with steps of the same length that leave the cores to others, as those of a GPU 
 
 TRAINMASTER_KILL_SECONDS says how long each is killed in all (default 300), in rounds of half a minute; an undisturbed
 training takes as long beside each round. A round counts from its first step on, by the lines of metrics.jsonl: steps on
-the path to the final model, those trained twice only once.
+the path to the final model, those trained twice only once. The first kill comes after half of the pause, so that what
+the last one costs is counted as well.
 """
 
 import json
@@ -118,8 +119,8 @@ def _round(training: dict[str, Any], seconds: float, kill: bool) -> tuple[int, i
     with _running(training) as run:
         first = run.wait_for_first_steps()
         kills = 0
-        for number in range(1, int(seconds / KILL_EVERY_SECONDS)):
-            _sleep_until(first + number * KILL_EVERY_SECONDS)
+        for number in range(int(seconds / KILL_EVERY_SECONDS)):
+            _sleep_until(first + (number + 0.5) * KILL_EVERY_SECONDS)
             kills += kill and _kill_one(run)
         _sleep_until(first + seconds + SETTLED_SECONDS)
         return sum(first <= when <= first + seconds for when in run.times()), kills

@@ -24,8 +24,8 @@ from trainmaster_trainer.task import Task
 from typing_extensions import override
 
 # Width of the layers, and samples of each rank: many parameters for few samples (25 MB of gradients for 0.15 GFLOP),
-# and the reverse (1.6 MB for 9 GFLOP).
-MODELS = {"communication": (1024, 4), "computing": (256, 2048)}
+# and the reverse (1.6 MB for 5 GFLOP, and for 19).
+MODELS = {"communication": (1024, 4), "computing": (256, 2048), "computing long": (256, 8192)}
 STEPS = 3
 
 
@@ -92,7 +92,7 @@ def measure(rounds: int, contestants: dict[str, Callable[[], object]], alone: st
 
 
 def main(answer: Path, rounds: int) -> None:
-    """Measure both models."""
+    """Measure all models."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
