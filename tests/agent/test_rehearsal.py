@@ -18,6 +18,9 @@ def test_nothing_of_the_rehearsal_stays() -> None:
 
 def test_it_takes_the_whole_step() -> None:
     """Silence is for a torch that cannot; here it can."""
-    rehearsal._step(torch, dist)
+    rehearsal._begin()
+    model, optimizer = rehearsal._step(torch, dist)
     assert dist.is_initialized()
     dist.destroy_process_group()
+    rehearsal._keep(torch, model, optimizer)
+    assert model.weight.grad is not None

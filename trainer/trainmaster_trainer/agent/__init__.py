@@ -23,6 +23,7 @@ Its files:
 - `output`: ranks' output, whole lines, never a reason for a rank to wait for ever
 - `channel`: JSON lines and descriptors over a unix socket
 - `children`: what the warm parent has forked: ranks at work, and more standing by
+- `huge_pages`: the warm parent's memory, so that forks and ends are quick
 - `rehearsal`: one throwaway step in a child that stands by
 - `imports`: what a task imports: noted by a rank, and imported once more for later ones
 - `learning`: when that is worth it, and `room`: whether there is memory for it

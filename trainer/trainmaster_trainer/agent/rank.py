@@ -67,7 +67,7 @@ def become(message: Dict[str, Any], descriptors: List[int]) -> Callable[[], int]
         os.set_inheritable(descriptor, True)  # a script may replace this process
         os.environ[names.ENV_LISTEN] = str(descriptor)
     process.rename(f"tm-rank-{os.environ.get('RANK', '')}")
-    _as_if_started_afresh()
+    as_if_started_afresh()
     return run
 
 
@@ -112,7 +112,7 @@ def _redirect(output: int, errors_to: int) -> None:
         os.dup2(source, target)
 
 
-def _as_if_started_afresh() -> None:
+def as_if_started_afresh() -> None:
     """What Python and libraries derive from the environment once, at their start, done for the new environment."""
     time.tzset()
     importlib.invalidate_caches()

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, NoReturn, Optional, Sequence
 
-from trainmaster.wire import names
+from trainmaster.wire import codec, names
+from trainmaster.wire.training import TrainingPlan
 
 from trainmaster_trainer.agent import imports, process, rank
 from trainmaster_trainer.agent.branch import BRANCH
@@ -285,6 +286,7 @@ def main() -> NoReturn:
     if not options.bare:
         extra = [name.strip() for name in os.environ.get(names.ENV_PRELOAD, "").split(",") if name.strip()]
         preload([*PRELOADED, *extra])
+        codec.decode(TrainingPlan, codec.encode(TrainingPlan("")))  # children find its types looked up
     gc.collect()
     gc.freeze()
     rest = parent.serve(stores=can_serve_stores())
