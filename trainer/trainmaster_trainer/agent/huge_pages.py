@@ -10,7 +10,6 @@ Called by `warm`, a piece at a time, when there is nothing else to do: all of it
 from __future__ import annotations
 
 import ctypes
-import errno
 import re
 from pathlib import Path
 from typing import Iterator, List, Optional, Tuple
@@ -20,7 +19,6 @@ from trainmaster_trainer.agent import room
 _HUGE = 2 << 20
 _PIECE = 4 * _HUGE  # some 20 ms
 _COLLAPSE = 25  # madvise(2), MADV_COLLAPSE: Linux 6.1, whatever the administrator has set for huge pages
-_IN_PART = (errno.EAGAIN, errno.EBUSY)  # somebody uses some of these pages at the moment
 _SHARE = 8  # of the memory that is left, the part that this may take: children keep the old pages as long as they live
 _FIRST_LINE = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) rw-p \S+ \S+ 0\s+(?:\[heap\])?$")
 
@@ -34,13 +32,12 @@ class HugePages:
         self.of_use = False  # some of the memory is in huge pages now
 
     def take_one(self) -> None:
-        """The next piece. The first one that the kernel refuses for good is the last."""
+        """The next piece. One that the kernel refuses, perhaps as somebody uses it at the moment, stays as it is."""
         if self._pieces is None:
             self._pieces = iter(_affordable())
         address, length = next(self._pieces, (0, 0))
-        error = _collapse(address, length) if length else 0
-        self.done = not length or error not in (0, *_IN_PART)
-        self.of_use = self.of_use or (length > 0 and not self.done)
+        self.done = not length
+        self.of_use = (length > 0 and _collapse(address, length)) or self.of_use
 
 
 def _affordable() -> List[Tuple[int, int]]:
@@ -71,8 +68,6 @@ def _own_memory() -> Iterator[Tuple[int, int]]:
             begin = end = 0
 
 
-def _collapse(address: int, length: int) -> int:
-    """0, or the number of the error."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    refused = libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(length), _COLLAPSE)
-    return ctypes.get_errno() if refused else 0
+def _collapse(address: int, length: int) -> bool:
+    """Whether all of it is in huge pages now. An older kernel does not know what it is asked for."""
+    return not ctypes.CDLL(None).madvise(ctypes.c_void_p(address), ctypes.c_size_t(length), _COLLAPSE)
