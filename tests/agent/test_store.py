@@ -10,7 +10,7 @@ from trainmaster.wire import messages
 
 from tests.agent.conftest import MakeAgent
 from tests.agent.intake import Intake
-from tests.agent.machine import Witness, ours, wait_gone
+from tests.agent.machine import AgentProcess, Witness, ours, wait_gone
 
 W0 = ("worker", 0)
 
@@ -29,18 +29,18 @@ def wait_for_stores(count: int) -> set[int]:
     return found
 
 
-def train(agent: MakeAgent, intake: Intake) -> tuple[int, int]:
-    """Start an attempt that lasts; the stores of it and of the next one."""
-    agent("python", "SCRIPTS/ddp.py", "100000", "0.01")
+def train(agent: MakeAgent, intake: Intake) -> tuple[AgentProcess, int, int]:
+    """Start an attempt that lasts; its agent, and the stores of it and of the next one."""
+    one = agent("python", "SCRIPTS/ddp.py", "100000", "0.01")
     intake.wait_state(messages.WAITING, 0, W0)
     intake.run(1, [(W0, 1)])
     (first,) = wait_for_stores(1)
     (second,) = wait_for_stores(2) - {first}
-    return first, second
+    return one, first, second
 
 
 def test_the_next_attempt_finds_its_store_waiting(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
-    first, second = train(agent, intake)
+    _, first, second = train(agent, intake)
     (said,) = witness.wait(what="step")
     os.kill(said["pid"], signal.SIGKILL)
     intake.wait_state(messages.FAILED, 1, W0)
@@ -51,7 +51,7 @@ def test_the_next_attempt_finds_its_store_waiting(agent: MakeAgent, intake: Inta
 
 
 def test_a_store_that_dies_before_its_time_is_replaced(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
-    _, second = train(agent, intake)
+    _, _, second = train(agent, intake)
     os.kill(second, signal.SIGKILL)
     assert wait_gone(second)
     (said,) = witness.wait(what="step")
@@ -62,9 +62,6 @@ def test_a_store_that_dies_before_its_time_is_replaced(agent: MakeAgent, intake:
 
 
 def test_none_waits_longer_than_its_agent(agent: MakeAgent, intake: Intake) -> None:
-    one = agent("python", "SCRIPTS/ddp.py", "100000", "0.01")
-    intake.wait_state(messages.WAITING, 0, W0)
-    intake.run(1, [(W0, 1)])
-    both = wait_for_stores(2)
+    one, *both = train(agent, intake)
     one.end()
     assert all(wait_gone(pid) for pid in both)

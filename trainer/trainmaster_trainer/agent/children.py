@@ -103,20 +103,16 @@ class Children:
         return len(self._standing_by) < min(self._wanted, _MOST_STANDING_BY)
 
     def use_leisure(self) -> Optional[Rest]:
-        """Nobody wants anything at the moment. In a child that this forks: what it does."""
+        """What `patience` waited for, as nobody wanted anything meanwhile. In a child that this forks: what it does."""
         if self._lacks_some:
             return self._replenish()
-        age = time.monotonic() - self._last_start
-        if self._at_work and not self._huge_pages.done and age >= _SETTLED_SECONDS:
-            self._huge_pages.take_one()
-            if self._huge_pages.done and self._huge_pages.of_use:  # those that come from now on are smaller
-                self._dismiss(0)
+        self._huge_pages.take_one()
+        if self._huge_pages.done and self._huge_pages.of_use:  # those that come from now on are smaller
+            self._dismiss(0)
         return None
 
     def _replenish(self) -> Optional[Rest]:
-        """Fork one more to stand by, if it is time to. In that child: what it does."""
-        if self.patience() != 0.0:
-            return None
+        """Fork one more to stand by. In that child: what it does."""
         try:
             ours, theirs = socket.socketpair()
             pid = process.fork()

@@ -38,7 +38,7 @@ Emit = Callable[[supervise.Event], None]
 _MOST_STARTS = 2
 _FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
 _YOUNG_SECONDS = 60.0
-_QUIET_SECONDS = 2.0  # after a start: nothing else is to be forked while ranks begin
+_AHEAD_SECONDS = 2.0  # from a start until the next store: nothing else is to be forked while ranks begin
 _NOT_OFFERED = "the meeting point that the orders name is not, or no more, offered here"
 _TOO_EARLY = (
     "exit code 0 before its training was over: something in the task or in a library of it has ended the process "
@@ -229,7 +229,7 @@ class Ranks(parent.Listener):
                 self._launch_rank(wanted, missing[0], agent_store)
                 missing.pop(0)
             self._store.serve()
-            self._reactor.after(_QUIET_SECONDS, self._store.get_ahead)
+            self._reactor.after(_AHEAD_SECONDS, self._store.get_ahead)
         except OSError as error:  # no space for files, no descriptors left
             self._fail(wanted, missing, {"failure": f"the rank could not be started: {error}"})
 

@@ -47,10 +47,15 @@ def rehearse() -> None:
         sys.excepthook = hook  # a process group's own puts the rank in front of each line, and stays
 
 
-def _begin() -> None:
-    """As the process of a rank, and as one of a task, whose plan it reads."""
-    rank.as_if_started_afresh()
+def read_a_plan() -> None:
+    """As each rank does. A process that has done it once has looked up the types, for all that are forked from it."""
     codec.decode(TrainingPlan, codec.encode(TrainingPlan("AllReduce", task="a:B", arguments={"c": 1})))
+
+
+def _begin() -> None:
+    """As the process of a rank, which will seed numpy's generator once more."""
+    rank.as_if_started_afresh()
+    read_a_plan()
 
 
 def _step(torch: Any, distributed: Any) -> Tuple[Any, Any]:

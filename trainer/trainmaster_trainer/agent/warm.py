@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, NoReturn, Optional, Sequence
 
-from trainmaster.wire import codec, names
-from trainmaster.wire.training import TrainingPlan
+from trainmaster.wire import names
 
-from trainmaster_trainer.agent import imports, process, rank
+from trainmaster_trainer.agent import imports, process, rank, rehearsal
 from trainmaster_trainer.agent.branch import BRANCH
 from trainmaster_trainer.agent.channel import Channel, Received
 from trainmaster_trainer.agent.children import Children, End, Rest
@@ -286,7 +285,7 @@ def main() -> NoReturn:
     if not options.bare:
         extra = [name.strip() for name in os.environ.get(names.ENV_PRELOAD, "").split(",") if name.strip()]
         preload([*PRELOADED, *extra])
-        codec.decode(TrainingPlan, codec.encode(TrainingPlan("")))  # children find its types looked up
+        rehearsal.read_a_plan()
     gc.collect()
     gc.freeze()
     rest = parent.serve(stores=can_serve_stores())

@@ -90,7 +90,7 @@ class Memory:
         return self.on and step % self.every == 0
 
     def keep(self, step: int, pending: Tensor) -> None:
-        """Take a snapshot. All ranks call it after the same steps. `pending`: losses that no file has yet, [n, 4]."""
+        """Take a snapshot. All ranks call it after the same steps. `pending`: losses that no file has yet."""
         began = time.perf_counter()
         state = self._strategy.local_state()
         tensors, self._cuts = cut(state.tensors, self._part, self._parts)
