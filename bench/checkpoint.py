@@ -22,7 +22,7 @@ from trainmaster_trainer.checkpoint.memory import Memory
 from trainmaster_trainer.checkpoint.save import Saver
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.data import Batch
-from trainmaster_trainer.losses import MOST_STEPS
+from trainmaster_trainer.losses import COLUMNS, MOST_STEPS
 from trainmaster_trainer.settings import Settings
 from trainmaster_trainer.strategies.one_device import OneDevice
 from trainmaster_trainer.task import Task
@@ -169,7 +169,7 @@ def _snapshots() -> dict[str, Any]:
         memory = Memory(settings, alone(), strategy)
         inputs, targets = Wide().dataset()
         batch = Batch(inputs, targets, len(inputs), len(inputs), 0.0)
-        pending = torch.zeros(MOST_STEPS, 4, dtype=torch.float64)
+        pending = torch.zeros(MOST_STEPS, COLUMNS, dtype=torch.float64)
         steps, spent = [], []
         for step in range(1, STEPS + 1):
             began = time.perf_counter()

@@ -142,10 +142,21 @@ def test_losses_come_out_in_order_and_once() -> None:
     assert losses.flush(stop_asked=True)[:2] == ([], True)
 
 
+def test_lines_tell_when_steps_ended_even_if_a_later_attempt_writes_them() -> None:
+    losses, later = make_losses(), make_losses()
+    for step, ended in ((1, 10.0), (2, 10.5)):
+        losses.add(step, torch.tensor(0.5), size=4, seconds=0.5, ended=ended)
+    later.restore([losses.pending()], range(1, 3))
+    for some in (losses, later):
+        assert [(entry.step, entry.ended) for entry in some.flush(stop_asked=False).losses] == [(1, 10.0), (2, 10.5)]
+
+
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
 def test_a_loss_that_is_no_number_is_an_error_that_names_its_step(loss: float) -> None:
     with pytest.raises(NonFiniteLossError, match="The loss of step 8 is"):
-        check_finite([StepLoss(7, 1.0, 0.1, 4), StepLoss(8, loss, 0.1, 4), StepLoss(9, math.nan, 0.1, 4)])
+        check_finite(
+            [StepLoss(7, 1.0, 0.1, 4, 0.0), StepLoss(8, loss, 0.1, 4, 0.0), StepLoss(9, math.nan, 0.1, 4, 0.0)]
+        )
 
 
 def test_a_step_in_which_no_rank_sees_a_loss_is_no_error() -> None:

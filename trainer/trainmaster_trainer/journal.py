@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
+from trainmaster_trainer.errors import NonFiniteLossError
 from trainmaster_trainer.losses import StepLoss
 from trainmaster_trainer.metrics import Metrics
 from trainmaster_trainer.progress import Progress
@@ -35,7 +36,7 @@ class Journal:
         *,
         ended: float | None = None,
     ) -> None:
-        """A global batch is done, at the moment `ended` of the monotonic clock. Said twice, it is written once.
+        """A global batch is done, at the moment `ended` of the monotonic clock. Said twice, it is one. `write` follows.
 
         Raises:
             NonFiniteLossError: its loss is no number. It is written, and those before.
@@ -44,19 +45,27 @@ class Journal:
             return
         now = time.monotonic()
         ended = now if ended is None else ended
+        then = time.time() - (now - ended)  # of the epoch
         seconds = self._progress.stepped(step, checkpoint_step, now=ended)
         self._progress.loss = loss
-        self._progress.write()
         speed = round(self._progress.samples_per_second, 1)
         self._metrics.add(
-            step, loss=loss, samples_per_second=speed, step_seconds=round(seconds, 6), **figures, late=now - ended
+            step, loss=loss, samples_per_second=speed, step_seconds=round(seconds, 6), **figures, ended=then
         )
-        self._metrics.flush()
         self.step = step
-        check_finite([StepLoss(step, loss, seconds, samples)])
+        try:
+            check_finite([StepLoss(step, loss, seconds, samples, then)])
+        except NonFiniteLossError:
+            self.write()
+            raise
+
+    def write(self) -> None:
+        """Bring what was said into file and page: once for many steps, as each time costs more than a line."""
+        self._progress.write()
+        self._metrics.flush()
 
     def sync(self) -> None:
-        """Bring what was said so far to the disk: a checkpoint of it is about to become visible."""
+        """Bring what was written so far to the disk: a checkpoint of it is about to become visible."""
         self._metrics.sync()
 
     def finish(self, step: int, figures: dict[str, float]) -> None:

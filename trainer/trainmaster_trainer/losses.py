@@ -9,6 +9,7 @@ Used by `loop.py`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -20,18 +21,21 @@ from trainmaster_trainer.group import Group
 
 INTERVAL_SECONDS = 0.5  # how late a loss, or a request to stop, may be seen
 MOST_STEPS = 100  # even if steps become slow all of a sudden
+COLUMNS = 5  # of what is pending
 
 
 class StepLoss(NamedTuple):
     """The loss of one global batch; `seconds` is the mean over the ranks of what the step took.
 
-    `samples` says over how many samples the loss is a mean; with none there is no loss, and it is NaN.
+    `samples` says over how many samples the loss is a mean; with none there is no loss, and it is NaN. `ended` says
+    when this rank was done with the step, in seconds of the epoch.
     """
 
     step: int
     loss: float
     seconds: float
     samples: float
+    ended: float
 
 
 class Agreement(NamedTuple):
@@ -52,27 +56,33 @@ class Losses:
 
     def _clear(self) -> None:
         self._steps: list[int] = []
-        self._page = np.zeros((MOST_STEPS, 4))  # of `pending`, which has filled so many rows of it
+        self._page = np.zeros((MOST_STEPS, COLUMNS))  # of `pending`, which has filled so many rows of it
         self._rows = 0
         self._local: list[Tensor] = []
         self._sizes: list[int] = []
         self._seconds: list[float] = []
+        self._ended: list[float] = []
 
-    def add(self, step: int, loss: Tensor | None, size: int, seconds: float) -> None:
-        """Remember a step's mean loss over `size` samples; None for a rank that does not see one."""
+    def add(self, step: int, loss: Tensor | None, size: int, seconds: float, ended: float | None = None) -> None:
+        """Remember a step's mean loss over `size` samples; None for a rank that does not see one.
+
+        `ended`: when that was, in seconds of the epoch, if it was not just now.
+        """
         zero = torch.zeros((), device=self._group.device)
         self._steps.append(step)
         self._local.append(zero if loss is None else loss.float())
         self._sizes.append(0 if loss is None else size)
         self._seconds.append(seconds)
+        self._ended.append(time.time() if ended is None else ended)
 
     def pending(self) -> Tensor:
-        """What no flush has had yet, [MOST_STEPS, 4]: step, mean loss, samples, seconds; rows of step 0 are unused.
+        """What no flush has had yet, [MOST_STEPS, COLUMNS]: step, mean loss, samples, seconds, when it ended.
 
-        Float64, good until the next call.
+        Float64, good until the next call. Rows of step 0 are unused.
         """
         for row in range(self._rows, len(self._steps)):
-            self._page[row] = self._steps[row], float(self._local[row]), self._sizes[row], self._seconds[row]
+            loss = float(self._local[row])
+            self._page[row] = self._steps[row], loss, self._sizes[row], self._seconds[row], self._ended[row]
         self._rows = len(self._steps)
         return torch.from_numpy(self._page)
 
@@ -83,8 +93,8 @@ class Losses:
             here = [row for row in rows if int(row[0]) == step]
             size = int(sum(row[2] for row in here))
             mean = sum(row[1] * row[2] for row in here) / size if len(here) > 1 and size else (here or [[0, 0.0]])[0][1]
-            seconds = max((row[3] for row in here), default=0.0)
-            self.add(step, torch.tensor(mean, device=self._group.device), size, seconds)
+            seconds, ended = (max((row[column] for row in here), default=0.0) for column in (3, 4))
+            self.add(step, torch.tensor(mean, device=self._group.device), size, seconds, ended or None)
 
     @property
     def due(self) -> bool:
@@ -102,7 +112,8 @@ class Losses:
         table = torch.stack([means * sizes, sizes, seconds, torch.full_like(sizes, stop_asked), snapshots])
         losses, sizes, seconds, stops, snapshots = self._group.sum(table)
         self._every = max(1, min(MOST_STEPS, int(INTERVAL_SECONDS / max(float(seconds.mean()), 1e-6))))
-        rows = zip(self._steps, (losses / sizes).tolist(), seconds.tolist(), sizes.tolist(), strict=True)
+        means = (losses / sizes).tolist()
+        rows = zip(self._steps, means, seconds.tolist(), sizes.tolist(), self._ended, strict=True)
         agreement = Agreement([StepLoss(*row) for row in rows], bool(stops[0] > 0), float(snapshots[0]))
         self._clear()
         return agreement

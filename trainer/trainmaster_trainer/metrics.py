@@ -3,8 +3,10 @@
     {"step": 17, "loss": 0.41, "samples_per_second": 9120.0, "step_seconds": 0.028, "attempt": 1, "time": 1764…}
     {"step": 400, "evaluation": {"accuracy": 0.98}, "attempt": 1, "time": 1764…}
 
-A figure that is not a number is null: JSON has no NaN. Lines of steps up to S reach the disk before the checkpoint of
-S does, and a resume from S cuts off all later ones. A full disk costs no training: lines wait until there is room.
+`time` is when the step ended. A figure that is not a number is null: JSON has no NaN. Lines of steps up to S reach the
+disk before the checkpoint of S does, and a resume from S cuts off all later ones. A full disk costs no training: lines
+wait until there is room.
+
 Written by rank 0, in private folders by the first rank of each replica, from `report.py`; `resume.py` calls `spread`.
 """
 
@@ -48,9 +50,9 @@ class Metrics:
         os.ftruncate(self._descriptor, end.bytes)
         self.last_step = end.step
 
-    def add(self, step: int, *, late: float = 0.0, **values: Any) -> None:
-        """Remember one line, of what happened `late` seconds ago."""
-        line = {"step": step, **values, "attempt": self.attempt, "time": round(time.time() - late, 3)}
+    def add(self, step: int, *, ended: float | None = None, **values: Any) -> None:
+        """Remember one line, of what ended just now or then, in seconds of the epoch."""
+        line = {"step": step, **values, "attempt": self.attempt, "time": round(ended or time.time(), 3)}
         self._lines.append(_json(line) + "\n")
 
     def flush(self) -> None:

@@ -82,9 +82,10 @@ class Report:
         if agreement.losses:
             self._progress.loss = agreement.losses[-1].loss
         if self._metrics:
-            for step, loss, seconds, _ in agreement.losses:
-                speed = self._progress.samples_per_second
-                self._metrics.add(step, loss=loss, samples_per_second=round(speed, 1), step_seconds=round(seconds, 6))
+            speed = round(self._progress.samples_per_second, 1)
+            for step, loss, seconds, _, ended in agreement.losses:
+                told = {"samples_per_second": speed, "step_seconds": round(seconds, 6)}
+                self._metrics.add(step, loss=loss, **told, ended=ended)
             self._metrics.flush()
         try:
             check_finite(agreement.losses)
@@ -112,7 +113,7 @@ def check_finite(losses: Iterable[StepLoss]) -> None:
     Raises:
         NonFiniteLossError: names the first such step.
     """
-    for step, loss, _, samples in losses:
+    for step, loss, _, samples, _ in losses:
         if samples and not math.isfinite(loss):
             raise NonFiniteLossError(
                 f"The loss of step {step} is {loss}. Lower the learning rate or clip the gradients, or look at this "

@@ -139,8 +139,11 @@ class Scribe:
             loss = self._peer.census.mean(ranks, "loss")
             figures = {"consensus_distance": self._peer.census.mean(ranks, "distance")}
             step = self._step
-        for number in range(self._journal.step + 1, step + 1):
+        untold = range(self._journal.step + 1, step + 1)
+        for number in untold:
             self._journal.stepped(number, loss, self._plan.global_batch_size, self._saver.committed_step, figures)
+        if untold:  # a page that is written anew is a sign of life
+            self._journal.write()
         due = step // self._plan.checkpoint_every * self._plan.checkpoint_every
         if due > self._saved and step < self._plan.steps:
             self._save(due)

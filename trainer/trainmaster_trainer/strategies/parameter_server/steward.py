@@ -152,6 +152,7 @@ class Steward:
         for step, shares in finished:
             self._tell_step(step, shares)
         if finished:
+            self._journal.write()
             progress = self._member.progress
             speeds = {"speed": progress.samples_per_second, "seconds": progress.step_seconds}
             self.desk.told = {name: str(figure) for name, figure in {"loss": progress.loss, **speeds}.items()}
