@@ -5,8 +5,10 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from trainmaster_trainer import task as task_module
 from trainmaster_trainer.answers import figures_of, loss_of, make_model
@@ -190,3 +192,12 @@ def test_the_example_in_the_docstring_is_a_whole_task(tmp_path: Path, new_job: N
         checkpoint_every=60,
     )
     assert job.run(2).result()["metrics"]["accuracy"] > 0.8
+
+
+def test_digits_are_those_that_scikit_learn_reads() -> None:
+    digits = load_digits()
+    (images, labels), (test_images, test_labels) = Digits().dataset(), Digits()._test
+    shown = torch.cat([test_images, images])
+    order = np.random.RandomState(0).permutation(len(digits.target))
+    assert torch.equal(shown, torch.tensor(digits.data[order] / 16.0, dtype=torch.float32))
+    assert torch.equal(torch.cat([test_labels, labels]), torch.tensor(digits.target[order]))
