@@ -296,3 +296,24 @@ class WithCounter(Line):
     @override
     def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         return Counting(parameters)
+
+
+class WithTransposedWeight(Line):
+    """A weight whose columns lie in memory one after the other."""
+
+    @override
+    def model(self) -> nn.Module:
+        layer = nn.Linear(3, 6)
+        layer.weight = nn.Parameter(layer.weight.detach().t().contiguous().t())
+        return nn.Sequential(layer, nn.Linear(6, 1))
+
+
+class WithWholeNumbers(Line):
+    """Parameters that are whole numbers, as a quantized model's, and some that there are none of."""
+
+    @override
+    def model(self) -> nn.Module:
+        model = super().model()
+        model.register_parameter("places", nn.Parameter(torch.arange(3), requires_grad=False))
+        model.register_parameter("none", nn.Parameter(torch.zeros(0, 4)))
+        return model

@@ -24,7 +24,7 @@ DENSE = ("Native", "Mirrored", "CentralStorage", "FullySharded", "reproducible")
 
 CASES = [
     (task, name)
-    for task in ("WithUnused", "WithTiedWeights", "WithExperts", "WithPhases")
+    for task in ("WithUnused", "WithTiedWeights", "WithExperts", "WithPhases", "WithTransposedWeight")
     for name in STRATEGIES
     # Its ranks must use the same parameters at every step, and those of a layer have one dtype.
     if name != "FullySharded" or task not in ("WithExperts", "WithPhases")

@@ -290,6 +290,7 @@ GROUPS: dict[str, Options] = {
     "two groups by position": {"task": "odd_tasks:WithGroups", "arguments": {"sizes": [2]}},
     "each a group of its own": {"task": "odd_tasks:WithGroups", "arguments": {"sizes": [1, 1, 1]}},
     "one that is not trained": {"task": "odd_tasks:WithFrozenWeight"},
+    "whole numbers": {"task": "odd_tasks:WithWholeNumbers"},
 }
 
 

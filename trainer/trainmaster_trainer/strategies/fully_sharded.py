@@ -87,6 +87,9 @@ def shard(model: nn.Module, layers: list[nn.Module], mesh: DeviceMesh, shards: S
                 f"spec.training.task: the parameter {name} is a single number without a dimension, which cannot be "
                 "spread over ranks. Give it the shape [1]."
             )
+    for parameter in model.parameters():
+        if not parameter.is_contiguous():  # as after `.to(memory_format=torch.channels_last)`: torch cuts no others
+            parameter.data = parameter.data.contiguous()
     apart = {parameter for layer in layers for parameter in layer.parameters()}
     rest = [(name, one) for name, one in model.named_parameters() if one not in apart]
     _check_dtypes([*(list(layer.named_parameters()) for layer in layers), rest])

@@ -26,7 +26,7 @@ from trainmaster_trainer.shared_memory.semaphores import Semaphore
 from trainmaster_trainer.transport.frame import BadFrameError
 from trainmaster_trainer.transport.stream import Stream, close
 
-CHUNK, SLOTS = 1 << 17, 8  # 2 MiB of memory for a connection
+CHUNK, SLOTS = 1 << 20, 3  # 6 MiB of memory for a connection; each slot may cost two changes of process
 TRIES = 5  # a peer computes for longer than it pays to look again and again
 _HEAD = 64  # a slot begins with the number of bytes in it, in a cache line of its own
 _FIRST_SLOT = 2 * semaphores.SIZE

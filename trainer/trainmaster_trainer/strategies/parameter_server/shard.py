@@ -29,6 +29,7 @@ from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, ModelState, S
 from trainmaster_trainer.flat import Layout, adopt
 from trainmaster_trainer.numerics import Numerics
 from trainmaster_trainer.rates import Rates
+from trainmaster_trainer.strategies.parameter_server.fused import Fused
 from trainmaster_trainer.strategies.parameter_server.options import Options
 from trainmaster_trainer.strategies.parameter_server.tickets import Done, Ticket
 from trainmaster_trainer.strategies.parameter_server.whole import Whole
@@ -103,7 +104,12 @@ class Shard:
         self._flat = adopt(self._parameters, self.layout)
         self._total = self.layout.empty() if sync else []  # the gradients of a step, summed
         self._views = self.layout.views(self._total) if sync else {}
+        # Whole numbers may be parameters, such as a quantized model's, but have no gradients.
+        self._trained = [
+            index for index, dtype in enumerate(self.layout.dtypes) if dtype.is_floating_point or dtype.is_complex
+        ]
         self._optimizer = whole.optimizer(index)
+        self._fused = Fused(self._optimizer)
         self._rates = Rates(whole.task, self._optimizer)
         self._state = ModelState(Part(self._parameters, self._buffers), self._optimizer)
         self._snapshot: tuple[int, list[Tensor]] | None = None
@@ -138,11 +144,11 @@ class Shard:
         self._step = step
         pushes = [waiting[index] for index in sorted(waiting)]
         samples = sum(push.done.size for push in pushes)
-        for summed, gradient in zip(self._total, pushes[0].tensors, strict=False):
-            torch.mul(gradient, pushes[0].done.size / samples, out=summed)
+        for index in self._trained:
+            torch.mul(pushes[0].tensors[index], pushes[0].done.size / samples, out=self._total[index])
         for push in pushes[1:]:
-            for summed, gradient in zip(self._total, push.tensors, strict=False):
-                summed.add_(gradient, alpha=push.done.size / samples)
+            for index in self._trained:
+                self._total[index].add_(push.tensors[index], alpha=push.done.size / samples)
         absent = set.intersection(*(set(push.absent) for push in pushes))
         self._apply(self._views, pushes[0].tensors[len(self._total) :], absent, pushes[0].fraction)
 
@@ -154,7 +160,8 @@ class Shard:
         for buffer, tensor in zip(self._buffers.values(), buffers, strict=False):
             buffer.copy_(tensor)
         self._rates.set(fraction)
-        self._numerics.take_step(self._optimizer)
+        with self._fused.steps():
+            self._numerics.take_step(self._optimizer)
         self.version += 1
 
     def parameters(self, with_buffers: bool, step: int | None = None) -> list[Tensor]:

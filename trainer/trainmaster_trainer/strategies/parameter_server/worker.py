@@ -218,12 +218,18 @@ class _Part:
     def gradient(self) -> list[Tensor]:
         """On the CPU, as it travels: zero where a parameter has none, and then it is one of `absent`."""
         self.absent = []
+        views: list[Tensor] = []
+        gradients: list[Tensor] = []
         for name, parameter in self._parameters.items():
-            if parameter.grad is None:
+            gradient = parameter.grad
+            if gradient is None:
                 self.absent.append(name)
                 self._views[name].zero_()
             else:
-                self._views[name].copy_(parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad)
+                views.append(self._views[name])
+                gradients.append(gradient.to_dense() if gradient.is_sparse else gradient)
+        if views:  # one call for all, as torch's optimizers make it
+            torch._foreach_copy_(views, gradients)
         return self._packer.pack([buffer.cpu() for buffer in self._gradient])
 
     def take_over(self, tensors: Sequence[Tensor]) -> None:
