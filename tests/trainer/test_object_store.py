@@ -55,6 +55,14 @@ def make_settings(tmp_path: Path, port: int, prefix: str, attempt: int = 1, name
     return Settings(plan, tmp_path / name, job_uid="uid", attempt=attempt)
 
 
+def appear(path: Path) -> None:
+    """Return when it is there: a folder has no bell, so it is looked at."""
+    deadline = time.monotonic() + PATIENCE
+    while not path.exists():
+        assert time.monotonic() < deadline, path
+        time.sleep(0.001)
+
+
 def begun(settings: Settings) -> Saver:
     saver = Saver(settings, alone())
     saver.prepare()
@@ -96,20 +104,22 @@ def test_a_replaced_first_pod_goes_on_from_memory_with_the_lines_of_the_store(
     new_job: NewJob, store: tuple[int, Path]
 ) -> None:
     """Its own folder was in the pod. Lines of between the checkpoint and the loss may be empty, but none is missing."""
-    plan = {"steps": 40, "arguments": {"seconds": 0.005}, "checkpoint_every": 10, "memory_every": 1}
+    port, folder = store
+    plan = {"steps": 100, "arguments": {"seconds": 0.02}, "checkpoint_every": 10, "memory_every": 1}
     undisturbed = new_job("undisturbed", **plan).run(2)
-    job = replace(in_store(new_job("job", **plan), store[0], "replaced"), memory=True)
+    job = replace(in_store(new_job("job", **plan), port, "replaced"), memory=True)
     running = job.start(2)
+    appear(folder / BUCKET / "replaced" / "step-00000020.attempt-1-restart-0" / "manifest.json")
     running.reach(25)
     running.kill()
     shutil.rmtree(job.folder / "memory-0")
     shutil.rmtree(job.checkpoints())
     job.run(2, attempt=2)
     lines = [line for line in job.lines() if "loss" in line]
-    assert [line["step"] for line in lines] == list(range(1, 41))
+    assert [line["step"] for line in lines] == list(range(1, 101))
     assert [line["loss"] for line in lines][:20] == undisturbed.losses()[:20]
     assert min(line["step"] for line in lines if line["attempt"] == 2) >= 20, "it went on from memory"
-    assert job.manifest(40)["model_sha256"] == undisturbed.manifest(40)["model_sha256"]
+    assert job.manifest(100)["model_sha256"] == undisturbed.manifest(100)["model_sha256"]
 
 
 def test_a_kill_in_mid_save_leaves_what_was_there(new_job: NewJob, store: tuple[int, Path]) -> None:
@@ -119,9 +129,7 @@ def test_a_kill_in_mid_save_leaves_what_was_there(new_job: NewJob, store: tuple[
     with Proxy(port) as proxy:
         running = in_store(job.but(steps=6), proxy.port, "mid-save").start(1, attempt=2)
         shard = folder / BUCKET / "mid-save" / "step-00000004.attempt-2-restart-0"
-        deadline = time.monotonic() + PATIENCE
-        while not shard.exists() and time.monotonic() < deadline:
-            time.sleep(0.001)  # a folder has no bell
+        appear(shard)
         running.kill()
     (shard / "manifest.json").unlink(missing_ok=True)  # where the kill came too late
     job = in_store(job.but(steps=6), port, "mid-save").run(1, attempt=3)
