@@ -38,9 +38,9 @@ class Model:
         return [str(self.width), str(self.layers)]
 
 
-DEEP = Model("162 tensors, 0.3 MB", 32, 79, {"trainmaster": 200, "rpc": 40, "bare": 300, "alone": 400})
-SMALL = Model("6 tensors, 0.1 MB", 128, 1, {"trainmaster": 600, "rpc": 200, "bare": 2000, "alone": 2000})
-LARGE = Model("6 tensors, 4.6 MB", 1024, 1, {"trainmaster": 200, "rpc": 60, "bare": 200, "alone": 200})
+DEEP = Model("162 tensors, 0.3 MB", 32, 79, {"trainmaster": 1500, "rpc": 200, "bare": 1000, "alone": 1500})
+SMALL = Model("6 tensors, 0.1 MB", 128, 1, {"trainmaster": 6000, "rpc": 2000, "bare": 8000, "alone": 20000})
+LARGE = Model("6 tensors, 4.6 MB", 1024, 1, {"trainmaster": 800, "rpc": 400, "bare": 600, "alone": 1200})
 
 
 def main() -> str:
