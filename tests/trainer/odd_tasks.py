@@ -317,3 +317,81 @@ class WithWholeNumbers(Line):
         model.register_parameter("places", nn.Parameter(torch.arange(3), requires_grad=False))
         model.register_parameter("none", nn.Parameter(torch.zeros(0, 4)))
         return model
+
+
+class WithReplacedBuffer(Line):
+    """A running figure as people write it: each forward pass puts a new tensor in the place of the buffer."""
+
+    @override
+    def model(self) -> nn.Module:
+        return Replacing()
+
+
+class WithExtraState(Line):
+    """A module that keeps something which is no tensor of its own; `words` is no tensor at all."""
+
+    def __init__(self, words: bool = False) -> None:
+        super().__init__()
+        self.words = words
+
+    @override
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(3, 8), Remembering(words=self.words))
+
+
+class WithRoutes(Line):
+    """Whole batches go to one of two equal experts, so that ranks give gradients to different parameters."""
+
+    @override
+    def model(self) -> nn.Module:
+        return Routes()
+
+
+class Replacing(nn.Module):
+    """See `WithReplacedBuffer`."""
+
+    share: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 1)
+        self.register_buffer("share", torch.zeros(1))
+
+    @override
+    def forward(self, inputs: Tensor) -> Tensor:
+        if self.training:
+            self.share = self.share * 0.9 + 0.1
+        return cast("Tensor", self.linear(inputs) * self.share)
+
+
+class Remembering(nn.Linear):
+    """See `WithExtraState`."""
+
+    def __init__(self, *, words: bool) -> None:
+        super().__init__(8, 1)
+        self.words, self.calls = words, 0
+
+    @override
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.calls += 1
+        return super().forward(inputs)
+
+    @override
+    def get_extra_state(self) -> Any:
+        return {"calls": self.calls} if self.words else torch.tensor([self.calls])
+
+    @override
+    def set_extra_state(self, state: Any) -> None:
+        self.calls = int(state)
+
+
+class Routes(nn.Module):
+    """See `WithRoutes`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList(nn.Linear(3, 1) for _ in range(2))
+
+    @override
+    def forward(self, inputs: Tensor) -> Tensor:
+        return cast("Tensor", self.experts[int(inputs.sum() > 0)](inputs))

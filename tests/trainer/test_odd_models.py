@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.trainer.ranks import NewJob, Options
+from tests.trainer.ranks import Job, NewJob, Options
 
 # (name, strategy and its options, ranks, of which so many are one worker's)
 STRATEGIES: dict[str, tuple[Options, int, int]] = {
@@ -120,6 +120,7 @@ def test_what_a_layer_of_a_pipeline_raises_stays_what_it_is(new_job: NewJob) -> 
     [
         ("WithDoublePhases", "table of the model of WithDoublePhases is torch.complex128, which a checkpoint cannot"),
         ("WithStranger", "a parameter of shape [5] that is not the model's"),
+        ("WithExtraState", "1._extra_state of the model of WithExtraState is dict, which a checkpoint cannot"),
     ],
 )
 @pytest.mark.parametrize("strategy", ["OneDevice", "Pipeline"])
@@ -127,6 +128,47 @@ def test_what_no_checkpoint_could_hold_is_refused_at_the_start(
     new_job: NewJob, task: str, words: str, strategy: str
 ) -> None:
     ranks = 1 if strategy == "OneDevice" else 2
-    running = new_job(task=f"odd_tasks:{task}", strategy=strategy).start(ranks)
+    arguments = {"words": True} if task == "WithExtraState" else {}
+    running = new_job(task=f"odd_tasks:{task}", arguments=arguments, strategy=strategy).start(ranks)
     assert 78 in running.wait()
     assert words in running.output()
+
+
+MESH: Options = {"strategy": "Mesh", "strategy_options": {"data": 2, "sharded": 1, "pipeline": 1, "tensor": 1}}
+
+
+@pytest.mark.parametrize("strategy", [{"strategy": "FullySharded"}, MESH], ids=["FullySharded", "Mesh"])
+@pytest.mark.parametrize("parts_of", [None, 2])
+def test_ranks_that_use_different_parameters_are_noticed_before_that_is_kept(
+    new_job: NewJob, strategy: Options, parts_of: int | None
+) -> None:
+    """Torch would add up one expert's gradient and the other's, as they lie in the same place."""
+    plan: Options = {"task": "odd_tasks:WithRoutes", "steps": 50, "checkpoint_every": 1, **strategy}
+    job = new_job(**plan, micro_batch_size=parts_of)
+    running = job.start(2)
+    assert 78 in running.wait()
+    assert "a step's gradients were of different parameters on different ranks" in running.output()
+    kept = [job.manifest(step) for step in range(1, 51) if (job.checkpoints() / f"step-{step:08d}").exists()]
+    alone = new_job("one", **{**plan, "strategy": "OneDevice", "strategy_options": {}}).but(steps=len(kept) or 1).run(1)
+    assert all(alone.losses()[one["step"] - 1] == pytest.approx(_loss(job, one["step"]), rel=1e-4) for one in kept)
+
+
+def _loss(job: Job, step: int) -> float:
+    return next(float(line["loss"]) for line in job.lines() if line["step"] == step)
+
+
+@pytest.mark.parametrize("name", [name for name in STRATEGIES if name != "CentralStorage"])
+def test_extra_state_that_is_a_tensor_outlives_a_restart(new_job: NewJob, name: str) -> None:
+    strategy, ranks, inside = STRATEGIES[name]
+    plan: Options = {"task": "odd_tasks:WithExtraState", "global_batch_size": 9, **strategy}
+    whole = new_job("whole", **plan).but(steps=6).run(ranks, ranks_per_pod=inside)
+    job = new_job("parts", **plan).but(steps=4).run(ranks, ranks_per_pod=inside)
+    job = job.but(steps=6).run(ranks, attempt=2, ranks_per_pod=inside)
+    assert job.manifest(6)["model_sha256"] == whole.manifest(6)["model_sha256"]
+
+
+def test_extra_state_that_would_stay_behind_is_refused(new_job: NewJob) -> None:
+    """ParameterServer: test_parameter_server.py."""
+    running = new_job(task="odd_tasks:WithExtraState", strategy="CentralStorage").start(2, ranks_per_pod=2)
+    assert 78 in running.wait()
+    assert "keeps 1._extra_state (get_extra_state), which CentralStorage does not carry" in running.output()

@@ -286,16 +286,17 @@ def model_names(tensors: Mapping[str, torch.Tensor]) -> set[str]:
     return {name for name in tensors if name.startswith("model/")}
 
 
-GROUPS: dict[str, Options] = {
+ODD: dict[str, Options] = {
     "two groups by position": {"task": "odd_tasks:WithGroups", "arguments": {"sizes": [2]}},
     "each a group of its own": {"task": "odd_tasks:WithGroups", "arguments": {"sizes": [1, 1, 1]}},
     "one that is not trained": {"task": "odd_tasks:WithFrozenWeight"},
     "whole numbers": {"task": "odd_tasks:WithWholeNumbers"},
+    "a buffer that is replaced": {"task": "odd_tasks:WithReplacedBuffer"},
 }
 
 
-@pytest.mark.parametrize("task", GROUPS.values(), ids=GROUPS)
-def test_the_tasks_optimizer_gets_all_parameters_whatever_a_server_has_of_them(
+@pytest.mark.parametrize("task", ODD.values(), ids=ODD)
+def test_odd_tasks_train_as_on_one_device_whatever_a_server_has_of_them(
     new_job: NewJob, new_crew: NewCrew, task: Options
 ) -> None:
     plan = {**task, "checkpoint_every": 5}
@@ -313,6 +314,10 @@ def test_the_tasks_optimizer_gets_all_parameters_whatever_a_server_has_of_them(
         ({"strategy_options": {"speed": 9}}, "spec.strategy.parameterServer.speed: ParameterServer has no such option"),
         ({"strategy_options": {"update": "Sometimes"}}, "is not one of Async, Sync"),
         ({"task": "small_tasks:Nothing"}, "spec.training.task"),
+        (
+            {"task": "odd_tasks:WithExtraState"},
+            "keeps 1._extra_state (get_extra_state), which ParameterServer does not",
+        ),
         ({"task": "odd_tasks:WithSparseOptimizer"}, "its optimizer is SparseAdam, which takes sparse gradients only"),
     ],
 )

@@ -46,19 +46,26 @@ def make_model(task: Task) -> nn.Module:
     return model
 
 
+_OTHER_TENSOR = (
+    "Use another dtype (complex64 for complex128), or, of what model() can compute anew, a buffer with "
+    "persistent=False."
+)
+_OTHER_VALUE = "It holds tensors alone: let get_extra_state() return one, always of the same shape and dtype."
+
+
 def check_savable(model: nn.Module, name: str) -> None:
     """Refuse at the start what no checkpoint could hold, and not when the first one is due.
 
     Raises:
-        ConfigurationError: names the first such tensor.
+        ConfigurationError: names the first such value.
     """
     for key, value in model.state_dict().items():
-        kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
+        is_tensor = isinstance(value, Tensor)
+        kind = value.dtype if is_tensor else type(value).__name__
         if kind not in DTYPES:
             raise ConfigurationError(
-                f"spec.training.task: {key} of the model of {name} is {kind}, which a checkpoint cannot hold. Use "
-                "another dtype (complex64 for complex128), or, of what model() can compute anew, a buffer with "
-                "persistent=False."
+                f"spec.training.task: {key} of the model of {name} is {kind}, which a checkpoint cannot hold. "
+                + (_OTHER_TENSOR if is_tensor else _OTHER_VALUE)
             )
 
 

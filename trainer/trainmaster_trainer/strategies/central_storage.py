@@ -32,7 +32,7 @@ from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.strategies.strategy import Snapshots, WholeModel, check_one_machine, check_options
-from trainmaster_trainer.strategies.used import check_dense
+from trainmaster_trainer.strategies.used import check_dense, check_no_extra_state
 from trainmaster_trainer.task import Task
 
 ALIGNMENT = 64  # bytes, a cache line
@@ -50,6 +50,7 @@ class CentralStorage(WholeModel):
         self.task, self.group = task, group
         self._storage = make_model(task)
         check_dense("CentralStorage", self._storage)
+        check_no_extra_state("CentralStorage", self._storage)
         self._funnel = _connect(group, list(self._storage.parameters()))
         # A device's model is a copy; on the CPU it is the storage itself.
         on_cpu = group.device.type == "cpu"

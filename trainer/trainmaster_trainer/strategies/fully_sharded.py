@@ -13,7 +13,8 @@ model that says nothing of its layers is gathered as a whole).
 
 The loss is that of OneDevice, step by step, but for the order of float32 sums (1e-5 relative); shares of unequal size
 are weighed as in `all_reduce.py`. The ranks' losses must depend on the same parameters at each step: gradients are
-added up in pieces whose size follows from who has one, and experts that only some ranks' samples reach do not fit that.
+added up in pieces whose size follows from who has one, and experts that only some ranks' samples reach do not fit that
+(`used.py` notices).
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ from trainmaster_trainer.numerics import squares_here
 from trainmaster_trainer.rates import Rates
 from trainmaster_trainer.strategies.axes import Axes
 from trainmaster_trainer.strategies.strategy import Snapshots, Strategy
+from trainmaster_trainer.strategies.used import SameUse
 from trainmaster_trainer.task import Task
 
 Place = tuple[nn.Module, str]  # a module, and the name of its parameter or buffer
@@ -76,17 +77,26 @@ class Partitioned(Strategy):
         self._state = ModelState(self.model, self.optimizer, whole, {own: first for own, (first, *_) in known.items()})
         self._rates = Rates(self.task, self.optimizer)
         self._peers = self._those_with_other_samples()
+        names_here = {parameter: name for name, parameter in self.model.named_parameters() if parameter.requires_grad}
+        self._same_use = SameUse(names_here, self._peers, group.device) if self._peers else None
 
     @override
     def step(self, batch: Batch) -> Tensor | None:
         self.share_buffers()
         self.optimizer.zero_grad()
-        loss = self.numerics.backward(batch, self.loss, batch.weight(self.axes.data * self.axes.sharded))
+        loss = self.numerics.backward(batch, self._loss_of_part, batch.weight(self.axes.data * self.axes.sharded))
         self.update(batch.fraction_done)
         return loss
 
+    def _loss_of_part(self, part: Batch) -> Tensor:
+        if self._same_use:
+            self._same_use.tell()  # of the part before
+        return self.loss(part)
+
     def update(self, fraction_done: float) -> None:
         """An optimizer step with the gradients that there are, at the task's learning rate for this moment."""
+        if self._same_use:
+            self._same_use.tell()
         self._rates.set(fraction_done)
         self.numerics.take_step(self.optimizer, self._norm)
 
@@ -115,7 +125,7 @@ class Partitioned(Strategy):
     @override
     def state(self) -> State:
         self.share_buffers()
-        state = self._state.capture()
+        state = self._capture()
         for alias, first in self._aliases.items():
             if MODEL + first in state.tensors:  # some buffers need not outlive the process
                 state.tensors[MODEL + alias] = state.tensors[MODEL + first]
@@ -127,8 +137,13 @@ class Partitioned(Strategy):
 
     @override
     def local_state(self) -> State:
-        state = self._state.capture()
+        state = self._capture()
         return State({name: local(tensor) for name, tensor in state.tensors.items()}, state.scalars, state.whole)
+
+    def _capture(self) -> State:
+        if self._same_use:
+            self._same_use.verify()
+        return self._state.capture()
 
     @override
     def restore_local(self, state: State) -> None:

@@ -1,12 +1,14 @@
 """What of a model a loss depends on, and what averaging cannot carry: looked at before gradients are exchanged.
 
 Used by `data_parallel.py`, since DistributedDataParallel waits for a gradient of every parameter unless told not to;
-and by all strategies that lay gradients out flat.
+by `partitioned.py`, since `fully_shard` adds up whatever gradients there are, in the order in which they lie; and by
+all strategies that lay gradients out flat.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 import torch.distributed as dist
@@ -14,6 +16,8 @@ from torch import Tensor, nn
 
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
+
+_EXTRA_STATE = "_extra_state"  # torch has it under a private name
 
 
 def all_used(losses: Iterable[Tensor], parameters: Iterable[nn.Parameter], group: Group) -> bool:
@@ -61,6 +65,51 @@ def _nodes(loss: Tensor) -> Iterator[torch.autograd.graph.Node]:
         todo += new
 
 
+class SameUse:
+    """Notices ranks that have given gradients to different parameters, where that mixes up one with another.
+
+    What is told after one backward pass is looked at before the next is told, and before a state is kept: nobody waits
+    for a device that is still computing.
+    """
+
+    def __init__(self, names: Mapping[nn.Parameter, str], ranks: dist.ProcessGroup, device: torch.device) -> None:
+        self._names = names
+        self._ranks = ranks
+        self._device = device
+        self._unused: list[str] = []  # here, in the last backward pass
+        self._told: Tensor | None = None  # the highest number of all ranks, and the lowest one's negative
+
+    def tell(self) -> None:
+        """After a backward pass, if there was one since gradients were cleared. All ranks call it together.
+
+        Raises:
+            ConfigurationError: as `verify` does.
+        """
+        unused = [name for parameter, name in self._names.items() if parameter.grad is None]
+        if len(unused) == len(self._names):
+            return
+        self.verify()
+        self._unused = unused
+        number = zlib.crc32("\n".join(unused).encode())
+        self._told = torch.tensor([number, -number], device=self._device)
+        dist.all_reduce(self._told, dist.ReduceOp.MAX, group=self._ranks)
+
+    def verify(self) -> None:
+        """Look at what was told last.
+
+        Raises:
+            ConfigurationError: gradients were of different parameters. The weights are not to be used any more.
+        """
+        if self._told is not None and self._told.sum().item():
+            here = f"without {', '.join(self._unused[:3])}" if self._unused else "with all of them"
+            raise ConfigurationError(
+                "spec.training.task: a step's gradients were of different parameters on different ranks (on this one "
+                f"{here}), and ranks that each hold a part of the parameters cannot add those up. Let the loss depend "
+                "on the same parameters whatever the samples are, as with experts that add zero times their output "
+                "where no sample reaches them; or choose AllReduce or ParameterServer."
+            )
+
+
 def check_dense(strategy: str, model: nn.Module) -> None:
     """Refuse layers whose gradients name the rows that they change, instead of having a number for each parameter.
 
@@ -72,6 +121,20 @@ def check_dense(strategy: str, model: nn.Module) -> None:
             f"spec.training.task: the layer {name!r} has sparse gradients, which {strategy} cannot add up. Make "
             f"the {type(layer).__name__} with sparse=False, or choose OneDevice, LocalSGD, ParameterServer or "
             "Gossip."
+        )
+
+
+def check_no_extra_state(strategy: str, model: nn.Module) -> None:
+    """Refuse what modules keep beside parameters and buffers, where that stays behind in the process that computes.
+
+    Raises:
+        ConfigurationError: one of them does.
+    """
+    extra = next((name for name in model.state_dict() if name.endswith(_EXTRA_STATE)), None)
+    if extra is not None:
+        raise ConfigurationError(
+            f"spec.training.task: its model keeps {extra} (get_extra_state), which {strategy} does not carry. Keep it "
+            "in a buffer, or choose AllReduce, LocalSGD or Gossip."
         )
 
 

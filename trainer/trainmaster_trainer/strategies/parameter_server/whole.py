@@ -15,6 +15,7 @@ from trainmaster_trainer.data import Batch
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.strategies.parameter_server.partition import divide
 from trainmaster_trainer.strategies.strategy import Strategy
+from trainmaster_trainer.strategies.used import check_no_extra_state
 from trainmaster_trainer.task import Task
 
 
@@ -32,6 +33,7 @@ class Whole(Strategy):
         # Before any part of it moves: the order of all parameters in the optimizer's groups.
         self._template = ModelState(self.model, self._optimizer()).capture()
         self._aliases = _aliases(self.model)
+        check_no_extra_state("ParameterServer", self.model)
         self.found: State | None = None
 
     def part(self, index: int) -> dict[str, nn.Parameter]:

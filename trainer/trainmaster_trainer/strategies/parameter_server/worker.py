@@ -63,12 +63,15 @@ class Worker:
         whole = Whole(member.task, len(self._servers))
         self._model = whole.model.to(member.device)
         member.numerics.attach(self._model, member.device)
-        self._buffers = list(dict(self._model.named_buffers()).values())
-        self._landing = [torch.empty(buffer.shape, dtype=buffer.dtype) for buffer in self._buffers]
+        self._landing = [torch.empty(buffer.shape, dtype=buffer.dtype) for buffer in self._buffers()]
         compression = self._options.compression
         self._parts = [_Part(whole.part(index), member.device, compression) for index in range(len(self._servers))]
         self._batches: Batches = member.batches()
         self._begun = False
+
+    def _buffers(self) -> list[Tensor]:
+        """As they are now: a forward pass may put another tensor in the place of one."""
+        return list(self._model.buffers())
 
     def next(self, said: Values) -> Message:
         """What to do next; `said` is how the last ticket went."""
@@ -151,7 +154,7 @@ class Worker:
     def _gradient_message(self, name: str, index: int, values: Values) -> Message:
         part = self._parts[index]
         gradient = part.gradient()
-        buffers = [] if index else [buffer.cpu().contiguous() for buffer in self._buffers]
+        buffers = [] if index else [buffer.cpu().contiguous() for buffer in self._buffers()]
         return Message(name, {**values, "absent": part.absent}, [*gradient, *buffers])
 
     def _pull(self, *, with_buffers: bool, step: int | None = None) -> None:
@@ -172,7 +175,7 @@ class Worker:
         """What came from each server becomes the model's."""
         for part, tensors in zip(self._parts, pulled, strict=True):
             part.take_over(tensors)
-        for buffer, tensor in zip(self._buffers, pulled[0][len(self._parts[0].received) :], strict=False):
+        for buffer, tensor in zip(self._buffers(), pulled[0][len(self._parts[0].received) :], strict=False):
             buffer.copy_(tensor)
 
     def _ask(self, questions: dict[int, Question]) -> dict[int, Message]:
