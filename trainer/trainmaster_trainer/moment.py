@@ -9,6 +9,7 @@ Used by `answers.py` and the strategies.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,18 +20,22 @@ from trainmaster_trainer import randomness
 
 
 class Moment:
-    """What a forward pass changes besides gradients, to be put back: random numbers and buffers."""
+    """What a forward pass changes besides gradients, to be put back: random numbers, buffers, extra state."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._generators = randomness.capture()
         self._buffers = [buffer.clone() for buffer in model.buffers()]
+        having = [one for one in model.modules() if type(one).get_extra_state is not nn.Module.get_extra_state]
+        self._extra = [(module, copy.deepcopy(module.get_extra_state())) for module in having]
 
     def come_back(self) -> None:
         """As it was."""
         with torch.no_grad():
             for buffer, before in zip(self._model.buffers(), self._buffers, strict=True):
                 buffer.copy_(before)
+        for module, extra in self._extra:
+            module.set_extra_state(extra)
         randomness.restore(self._generators)
 
 

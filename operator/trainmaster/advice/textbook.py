@@ -136,7 +136,7 @@ TEXTBOOK: dict[str, Row] = {
         holds="Every rank keeps 1/N of parameters, gradients and optimizer, and gathers a layer when it computes it.",
         talks="All ranks: each layer is gathered forward and backward, and its gradients are scattered.",
         take="The model with its optimizer does not fit one device, and links are good.",
-        leave="It fits: AllReduce moves a third less.",
+        leave="It fits: AllReduce moves a third less. Or samples decide which parameters are used (experts).",
         failure=_GROUP,
         source="Rajbhandari et al., ZeRO, SC 2020; Zhao et al., FSDP, VLDB 2023",
     ),
