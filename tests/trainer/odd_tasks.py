@@ -351,16 +351,19 @@ class Replacing(nn.Module):
     """See `WithReplacedBuffer`."""
 
     share: Tensor
+    mean: Tensor
 
     def __init__(self) -> None:
         super().__init__()
         self.linear = nn.Linear(3, 1)
         self.register_buffer("share", torch.zeros(1))
+        self.register_buffer("mean", torch.zeros(3))
 
     @override
     def forward(self, inputs: Tensor) -> Tensor:
         if self.training:
             self.share = self.share * 0.9 + 0.1
+            self.mean = self.mean * 0.9 + inputs.mean(dim=0)
         return cast("Tensor", self.linear(inputs) * self.share)
 
 

@@ -6,6 +6,7 @@ What a strategy cannot carry is refused with a cure.
 from __future__ import annotations
 
 import pytest
+from trainmaster_trainer.checkpoint.load import read
 
 from tests.trainer.ranks import Job, NewJob, Options
 
@@ -172,3 +173,12 @@ def test_extra_state_that_would_stay_behind_is_refused(new_job: NewJob) -> None:
     running = new_job(task="odd_tasks:WithExtraState", strategy="CentralStorage").start(2, ranks_per_pod=2)
     assert 78 in running.wait()
     assert "keeps 1._extra_state (get_extra_state), which CentralStorage does not carry" in running.output()
+
+
+def test_a_buffer_that_is_replaced_is_averaged_where_models_are(new_job: NewJob) -> None:
+    plan: Options = {"task": "odd_tasks:WithReplacedBuffer", "strategy_options": {"every": 1, "outer": "Average"}}
+    alone = new_job("one", task=plan["task"], strategy="OneDevice").run(1)
+    job = new_job("many", strategy="LocalSGD", **plan).run(2)
+    assert job.losses() == pytest.approx(alone.losses(), rel=1e-4)
+    found, expected = (read(one.checkpoints(), 6).tensors["model/mean"] for one in (job, alone))
+    assert found.tolist() == pytest.approx(expected.tolist(), rel=1e-4)

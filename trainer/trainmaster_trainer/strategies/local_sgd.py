@@ -61,11 +61,9 @@ class LocalSGD(WholeModel):
         self.build(task, group)
         self._every = int(options.get("every", 8))
         self._reducer = choose_counted(group, options.get("compression", "None"))
-        # What is averaged: parameters, and running means.
-        here = self.model.state_dict(keep_vars=True)
-        self._here = {name: tensor for name, tensor in here.items() if _has_a_mean(tensor)}
+        here = self._here()
         # Where the ranks last met, and the optimizer that moves this point.
-        self._point = {name: nn.Parameter(tensor.detach().clone()) for name, tensor in self._here.items()}
+        self._point = {name: nn.Parameter(tensor.detach().clone()) for name, tensor in here.items()}
         learned = [point for name, point in self._point.items() if isinstance(here[name], nn.Parameter)]
         others = [point for name, point in self._point.items() if not isinstance(here[name], nn.Parameter)]
         outer = OUTER[options.get("outer", "Average")]
@@ -88,13 +86,19 @@ class LocalSGD(WholeModel):
     @torch.no_grad()
     def _meet(self) -> None:
         """The mean way of all ranks is the outer gradient."""
-        ways = [(point - self._here[name]) * self._weight for name, point in self._point.items()]
+        here = self._here()
+        ways = [(point - here[name]) * self._weight for name, point in self._point.items()]
         for way, point in zip(self._sum(ways), self._point.values(), strict=True):
             point.grad = way
         self._outer.step()
         for name, point in self._point.items():
-            self._here[name].copy_(point)
+            here[name].copy_(point)
         self._apart = False
+
+    def _here(self) -> dict[str, Tensor]:
+        """What is averaged: parameters and running means, as a forward pass may put new tensors in place of those."""
+        here = self.model.state_dict(keep_vars=True)
+        return {name: tensor for name, tensor in here.items() if _has_a_mean(tensor)}
 
     def _sum(self, tensors: list[Tensor]) -> list[Tensor]:
         """Each summed over all ranks: one message for all of a dtype."""
@@ -180,10 +184,11 @@ class LocalSGD(WholeModel):
     @override
     def evaluate(self) -> dict[str, float]:
         if self._apart and self.group.world_size > 1:  # the last steps were no whole round
-            means = {name: self._mean(MODEL + name, tensor.detach()) for name, tensor in self._here.items()}
+            here = self._here()
+            means = {name: self._mean(MODEL + name, tensor.detach()) for name, tensor in here.items()}
             with torch.no_grad():
                 for name, mean in means.items():
-                    self._here[name].copy_(mean)
+                    here[name].copy_(mean)
         return super().evaluate()
 
     @override
