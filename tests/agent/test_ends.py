@@ -72,11 +72,19 @@ def test_a_wrong_configuration_is_said_without_a_traceback(agent: MakeAgent, int
 
 @pytest.mark.parametrize(
     ("way", "code", "name"),
-    [("3", 3, None), ("message", 1, None), ("SIG11", None, "SIGSEGV"), ("SIG9", None, "SIGKILL")],
+    [("3", 3, None), ("SIG11", None, "SIGSEGV"), ("SIG9", None, "SIGKILL")],
 )
 def test_other_ends(agent: MakeAgent, intake: Intake, way: str, code: int | None, name: str | None) -> None:
     _, report = run_to_the_end(agent, intake, "python", "SCRIPTS/fail.py", way)
     assert report == ExitReport(attempt=1, rank=0, step=0, exit_code=code, signal=name)
+
+
+def test_a_script_that_says_why_it_ends(agent: MakeAgent, intake: Intake) -> None:
+    _, report = run_to_the_end(agent, intake, "python", "SCRIPTS/fail.py", "message")
+    assert (report.exit_code, report.signal) == (1, None)
+    assert report.error is not None
+    assert (report.error.type, report.error.message) == ("SystemExit", "a reason for people")
+    assert re.fullmatch(r".*/fail\.py:\d+ in fail", report.error.frame)
 
 
 def test_exit_code_zero_and_threads_that_are_still_busy(agent: MakeAgent, intake: Intake, witness: Witness) -> None:

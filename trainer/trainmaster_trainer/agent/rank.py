@@ -156,6 +156,8 @@ def _run_to_the_end(plan: TrainingPlan) -> int:
     try:
         return _exit_code(_run_plan(plan))
     except SystemExit as end:
+        if not isinstance(end.code, (int, type(None))):
+            _leave_evidence(end)  # sys.exit("please set DATA_DIR")
         return _exit_code(end.code)
     except BaseException as error:  # noqa: BLE001 whatever it is, it is the rank's last word
         return _last_words(error)
@@ -266,9 +268,13 @@ def _exit_code(value: Any) -> int:
     return 1
 
 
-def _last_words(error: BaseException) -> int:
+def _leave_evidence(error: BaseException) -> None:
     error.__traceback__ = errors.users_part(error.__traceback__)
     errors.write(os.environ.get(names.ENV_ERROR_FILE), error)
+
+
+def _last_words(error: BaseException) -> int:
+    _leave_evidence(error)
     if getattr(type(error), "trainmaster_configuration_error", False):
         sys.stderr.write(f"trainmaster: {error}\n")
         return names.EXIT_BAD_CONFIGURATION
