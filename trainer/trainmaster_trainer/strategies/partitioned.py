@@ -79,18 +79,21 @@ class Partitioned(Strategy):
         self._peers = self._those_with_other_samples()
         names_here = {parameter: name for name, parameter in self.model.named_parameters() if parameter.requires_grad}
         self._same_use = SameUse(names_here, self._peers, group.device) if self._peers else None
+        self._has_gradients = False  # of a part of this step's batch
 
     @override
     def step(self, batch: Batch) -> Tensor | None:
         self.share_buffers()
         self.optimizer.zero_grad()
+        self._has_gradients = False
         loss = self.numerics.backward(batch, self._loss_of_part, batch.weight(self.axes.data * self.axes.sharded))
         self.update(batch.fraction_done)
         return loss
 
     def _loss_of_part(self, part: Batch) -> Tensor:
-        if self._same_use:
+        if self._same_use and self._has_gradients:
             self._same_use.tell()  # of the part before
+        self._has_gradients = True
         return self.loss(part)
 
     def update(self, fraction_done: float) -> None:

@@ -80,17 +80,14 @@ class SameUse:
         self._told: Tensor | None = None  # the highest number of all ranks, and the lowest one's negative
 
     def tell(self) -> None:
-        """After a backward pass, if there was one since gradients were cleared. All ranks call it together.
+        """After a backward pass. All ranks call it together.
 
         Raises:
             ConfigurationError: as `verify` does.
         """
-        unused = [name for parameter, name in self._names.items() if parameter.grad is None]
-        if len(unused) == len(self._names):
-            return
         self.verify()
-        self._unused = unused
-        number = zlib.crc32("\n".join(unused).encode())
+        self._unused = [name for parameter, name in self._names.items() if parameter.grad is None]
+        number = zlib.crc32("\n".join(self._unused).encode())
         self._told = torch.tensor([number, -number], device=self._device)
         dist.all_reduce(self._told, dist.ReduceOp.MAX, group=self._ranks)
 
