@@ -19,6 +19,12 @@ from torch import nn
 from trainmaster_trainer import randomness
 
 
+def with_extra_state(model: nn.Module) -> dict[str, nn.Module]:
+    """The modules that keep something beside parameters and buffers (`get_extra_state`), by name."""
+    default = nn.Module.get_extra_state
+    return {name: module for name, module in model.named_modules() if type(module).get_extra_state is not default}
+
+
 class Moment:
     """What a forward pass changes besides gradients, to be put back: random numbers, buffers, extra state."""
 
@@ -26,7 +32,7 @@ class Moment:
         self._model = model
         self._generators = randomness.capture()
         self._buffers = [buffer.clone() for buffer in model.buffers()]
-        having = [one for one in model.modules() if type(one).get_extra_state is not nn.Module.get_extra_state]
+        having = with_extra_state(model).values()
         self._extra = [(module, copy.deepcopy(module.get_extra_state())) for module in having]
 
     def come_back(self) -> None:

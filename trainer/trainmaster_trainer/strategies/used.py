@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
-
-_EXTRA_STATE = "_extra_state"  # torch has it under a private name
+from trainmaster_trainer.moment import with_extra_state
 
 
 def all_used(losses: Iterable[Tensor], parameters: Iterable[nn.Parameter], group: Group) -> bool:
@@ -127,8 +126,8 @@ def check_no_extra_state(strategy: str, model: nn.Module) -> None:
     Raises:
         ConfigurationError: one of them does.
     """
-    extra = next((name for name in model.state_dict() if name.endswith(_EXTRA_STATE)), None)
-    if extra is not None:
+    for name in with_extra_state(model):
+        extra = f"{name}._extra_state".lstrip(".")  # as in the model's state_dict
         raise ConfigurationError(
             f"spec.training.task: its model keeps {extra} (get_extra_state), which {strategy} does not carry. Keep it "
             "in a buffer, or choose AllReduce, LocalSGD or Gossip."
