@@ -197,11 +197,12 @@ class Crew:
         """Wait for all workers to end well; then end the servers, as the operator does."""
         for rank in [rank for rank in sorted(self.pids) if rank < self.workers]:
             code = self.wait(rank)
-            assert code == 0, self.output()
+            assert code == 0, f"worker {rank} ended with {code}\n{self.output()}"
         for rank in sorted(self.pids):
             os.kill(self.pids[rank], signal.SIGTERM)
         for rank in sorted(self.pids):
-            assert self.wait(rank) in (0, 143), self.output()
+            code = self.wait(rank)
+            assert code in (0, 143), f"server {rank} ended with {code}\n{self.output()}"
         return self.job
 
     def close(self) -> None:

@@ -10,11 +10,11 @@ Used by `answers.py` and the strategies.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from trainmaster_trainer import randomness
 
@@ -26,12 +26,16 @@ def with_extra_state(model: nn.Module) -> dict[str, nn.Module]:
 
 
 class Moment:
-    """What a forward pass changes besides gradients, to be put back: random numbers, buffers, extra state."""
+    """What a forward pass changes besides gradients, to be put back: random numbers, buffers, extra state.
 
-    def __init__(self, model: nn.Module) -> None:
+    Parameters too, such as a target network's, if these are `kept`: as much memory again.
+    """
+
+    def __init__(self, model: nn.Module, kept: Iterable[Tensor] = ()) -> None:
         self._model = model
         self._generators = randomness.capture()
         self._buffers = [buffer.clone() for buffer in model.buffers()]
+        self._kept = [(tensor, tensor.detach().clone()) for tensor in kept]
         having = with_extra_state(model).values()
         self._extra = [(module, copy.deepcopy(module.get_extra_state())) for module in having]
 
@@ -40,6 +44,8 @@ class Moment:
         with torch.no_grad():
             for buffer, before in zip(self._model.buffers(), self._buffers, strict=True):
                 buffer.copy_(before)
+            for tensor, before in self._kept:
+                tensor.copy_(before)
         for module, extra in self._extra:
             module.set_extra_state(extra)
         randomness.restore(self._generators)

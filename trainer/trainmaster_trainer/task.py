@@ -60,7 +60,11 @@ class Task(ABC):
 
     @abstractmethod
     def model(self) -> nn.Module:
-        """A fresh model on the CPU. Random numbers are seeded before the call, alike on every rank."""
+        """A fresh model on the CPU. Random numbers are seeded before the call, alike on every rank.
+
+        Its forward pass may change buffers. Parameters that it changes, as a target network's, are followed where each
+        rank has all of them and changes them alike (OneDevice, AllReduce, Mirrored, LocalSGD, Gossip).
+        """
 
     @abstractmethod
     def dataset(self) -> Samples:
@@ -74,7 +78,9 @@ class Task(ABC):
     def optimizer(self, parameters: list[nn.Parameter]) -> Optimizer:
         """An optimizer for these parameters.
 
-        It gets all of the model's, whatever the strategy, and then works on what a rank holds of them.
+        It gets all of the model's, whatever the strategy, and then works on what a rank holds of them. So a hook of
+        it takes parameters from `optimizer.param_groups` when it is called, and no length over all of them: to shorten
+        gradients is `spec.training.maxGradientNorm`.
         """
 
     def learning_rate_factor(self, fraction: float) -> float:  # noqa: ARG002 (for those who override it)

@@ -31,6 +31,7 @@ from trainmaster_trainer.collectives.slots import share_slots
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
+from trainmaster_trainer.strategies.steady import Steady
 from trainmaster_trainer.strategies.strategy import Snapshots, WholeModel, check_one_machine, check_options
 from trainmaster_trainer.strategies.used import check_dense, check_no_extra_state
 from trainmaster_trainer.task import Task
@@ -55,6 +56,7 @@ class CentralStorage(WholeModel):
         # A device's model is a copy; on the CPU it is the storage itself.
         on_cpu = group.device.type == "cpu"
         self.model = self._storage if on_cpu else copy.deepcopy(self._storage).to(group.device)
+        Steady("CentralStorage", self.model, lambda: dict(self.model.named_parameters()))
         if group.is_first:
             self.make_optimizer(self._storage)
         self._wait_for_first()

@@ -31,6 +31,14 @@ from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.moment import Moment
+from trainmaster_trainer.strategies.steady import (
+    EARLY,
+    check_equal,
+    check_unchanged,
+    frozen,
+    is_looked_at,
+    marks,
+)
 from trainmaster_trainer.strategies.strategy import Snapshots, WholeModel
 from trainmaster_trainer.strategies.used import all_used, check_dense, uses_all
 from trainmaster_trainer.task import Task
@@ -47,6 +55,7 @@ _CHANGED = (
     "has sent no gradient of them and the others wait for it. Let every loss depend on all of them (adding 0 * "
     "parameter.sum() is enough), or choose LocalSGD, CentralStorage, ParameterServer or Gossip."
 )
+_LEAVE_NONE_OUT = "let every loss depend on all parameters that are trained (adding 0 * parameter.sum() is enough)"
 
 
 class DataParallel(WholeModel):
@@ -65,6 +74,7 @@ class DataParallel(WholeModel):
         self._connected = False
         self._are_equal = False  # all ranks have the same weights, and know it
         self._in_parts = False
+        self._steps = 0  # of this process
         self._looked = False  # for parameters that the loss does not depend on
         self._rehearse = False
         self._remember: Callable[[], None] | None = None
@@ -95,7 +105,14 @@ class DataParallel(WholeModel):
             raise
         self.gradients.stepped()
         self._equalize_buffers()
+        self._compare_copies()
         return loss
+
+    def _compare_copies(self) -> None:
+        """Of the steps of this process, the 2nd, 4th, 8th ...: an attempt's first is one that somebody waits for."""
+        self._steps += 1
+        if 1 < self._steps <= EARLY and is_looked_at(self._steps):
+            check_equal(dict(self.model.named_parameters()), self.group.device)
 
     @override
     def check_gradients(self) -> None:
@@ -159,11 +176,12 @@ class DataParallel(WholeModel):
         if self._looked:
             return self._forward(batch)
         self._looked = True
-        before = Moment(self.model)
+        before, still = Moment(self.model), marks(frozen(self.model))
         loss = self._forward(batch)
         if all_used([loss], self.model.parameters(), self.group):
             return loss
         before.come_back()
+        check_unchanged("a loss that leaves out parameters", still, marks(frozen(self.model)), _LEAVE_NONE_OUT)
         del loss
         self._connect_anew()
         return self._forward(batch)
@@ -171,10 +189,11 @@ class DataParallel(WholeModel):
     def _look(self, parts: Sequence[Batch]) -> None:
         """Ahead of a step in parts: between two of them the ranks cannot be connected anew."""
         self._looked = True
-        before = Moment(self.model)
+        before, still = Moment(self.model), marks(frozen(self.model))
         with self.replica.no_sync():
             used = all_used(map(self._forward, parts), self.model.parameters(), self.group)
         before.come_back()
+        check_unchanged("microBatchSize", still, marks(frozen(self.model)), "leave spec.training.microBatchSize out")
         if not used:
             self._connect_anew()
 
@@ -204,7 +223,7 @@ class DataParallel(WholeModel):
         order the ranks' numbers are added, by most algorithms. A process that resumes would take its first step with
         unsorted buckets and end in other bits than one that never stopped.
         """
-        before = Moment(self.model)
+        before = Moment(self.model, frozen(self.model).values())
         self.loss(batch).backward()  # type: ignore[no-untyped-call]
         before.come_back()
         self.gradients.stepped()

@@ -21,9 +21,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from typing_extensions import override
@@ -34,9 +35,12 @@ from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.strategies.axes import Axes
 from trainmaster_trainer.strategies.partitioned import Partitioned
+from trainmaster_trainer.strategies.steady import Steady
 from trainmaster_trainer.strategies.strategy import check_options
 from trainmaster_trainer.strategies.used import check_dense
 from trainmaster_trainer.task import Task
+
+_SPREAD = "a model that is spread over ranks"
 
 
 class FullySharded(Partitioned):
@@ -79,15 +83,10 @@ def shard(model: nn.Module, layers: list[nn.Module], mesh: DeviceMesh, shards: S
     Where the ranks of the mesh's last dimension share memory, `shards`, they exchange through it.
 
     Raises:
-        ConfigurationError: a parameter has no dimension to cut, or parameters of several dtypes are to lie together.
+        ConfigurationError: a parameter has nothing to cut, or parameters of several dtypes are to lie together.
     """
-    check_dense("a model that is spread over ranks", model)
-    for name, parameter in model.named_parameters():
-        if parameter.dim() == 0:
-            raise ConfigurationError(
-                f"spec.training.task: the parameter {name} is a single number without a dimension, which cannot be "
-                "spread over ranks. Give it the shape [1]."
-            )
+    check_dense(_SPREAD, model)
+    _check_shapes(model)
     for parameter in model.parameters():
         if not parameter.is_contiguous():  # as after `.to(memory_format=torch.channels_last)`: torch cuts no others
             parameter.data = parameter.data.contiguous()
@@ -97,9 +96,42 @@ def shard(model: nn.Module, layers: list[nn.Module], mesh: DeviceMesh, shards: S
     for layer in layers:
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
+    _keep_steady(model, layers)
     if shards:
         exchange_through(shards, model)
     return model
+
+
+def _check_shapes(model: nn.Module) -> None:
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 0:
+            raise ConfigurationError(
+                f"spec.training.task: the parameter {name} is a single number without a dimension, which cannot be "
+                "spread over ranks. Give it the shape [1]."
+            )
+        if not parameter.numel():
+            raise ConfigurationError(
+                f"spec.training.task: the parameter {name} has the shape {list(parameter.shape)}, so it has no number "
+                "that could be spread over ranks. Leave it out, or choose another strategy."
+            )
+
+
+def _keep_steady(model: nn.Module, layers: list[nn.Module]) -> None:
+    """Each layer's parameters are whole while it computes, and then dropped."""
+    inner = {parameter for layer in layers for parameter in layer.parameters()}
+    names = {module: name for name, module in model.named_modules()}
+    for unit in [*layers, model]:
+        places = [
+            (f"{names[module]}.{name}".lstrip("."), module, name)
+            for module in unit.modules()
+            for name, parameter in module.named_parameters(recurse=False)
+            if unit is not model or parameter not in inner
+        ]
+        Steady(_SPREAD, unit, partial(_at, places))
+
+
+def _at(places: list[tuple[str, nn.Module, str]]) -> dict[str, Tensor]:
+    return {told: getattr(module, name) for told, module, name in places}
 
 
 def _check_dtypes(units: list[list[tuple[str, nn.Parameter]]]) -> None:

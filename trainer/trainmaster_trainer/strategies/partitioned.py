@@ -10,7 +10,9 @@ All ranks evaluate together, since it takes all of them to compute an output.
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from abc import abstractmethod
 from collections.abc import Iterator
 
@@ -75,6 +77,9 @@ class Partitioned(Strategy):
         held = {id(module) for module in self.model.modules()}
         _hand_over(self.optimizer, {old: home for old, home in homes.items() if id(home[0]) in held})
         self._state = ModelState(self.model, self.optimizer, whole, {own: first for own, (first, *_) in known.items()})
+        replaced = [weakref.ref(old) for old, home in homes.items() if getattr(*home, None) is not old]
+        del homes
+        _check_nobody_keeps(replaced)
         self._rates = Rates(self.task, self.optimizer)
         self._peers = self._those_with_other_samples()
         names_here = {parameter: name for name, parameter in self.model.named_parameters() if parameter.requires_grad}
@@ -191,6 +196,22 @@ def _hand_over(optimizer: Optimizer, homes: dict[Tensor, Place]) -> None:
     kept = {parameter for group in optimizer.param_groups for parameter in group["params"]}
     forget_others(optimizer, kept)
     _one_by_one_if_mixed(optimizer, kept)
+
+
+def _check_nobody_keeps(replaced: list[weakref.ref[Tensor]]) -> None:
+    """Parameters that others have taken the place of should be gone.
+
+    Raises:
+        ConfigurationError: somebody still has one, and would do something with it to no effect.
+    """
+    if any(one() is not None for one in replaced):
+        gc.collect()  # perhaps nothing but a cycle holds it
+    for parameter in (kept for one in replaced if (kept := one()) is not None):
+        raise ConfigurationError(
+            f"spec.training.task: something keeps a parameter of shape {list(parameter.shape)} as optimizer() was "
+            "given it, such as a hook of the optimizer, and here a part of it is trained in its place: what is done "
+            "to the old one would have no effect. Take parameters from optimizer.param_groups when they are needed."
+        )
 
 
 def _one_by_one_if_mixed(optimizer: Optimizer, parameters: set[nn.Parameter]) -> None:

@@ -25,6 +25,7 @@ from trainmaster_trainer import randomness
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
+from trainmaster_trainer.strategies.steady import Steady
 from trainmaster_trainer.strategies.strategy import Snapshots, WholeModel
 from trainmaster_trainer.strategies.used import check_dense
 from trainmaster_trainer.task import Task
@@ -59,6 +60,7 @@ class VirtualRanks(WholeModel):
         self.share = Share(first, VIRTUAL_RANKS, parts=end - first)
         self.build(task, group)
         check_dense("a reproducible sum", self.model)
+        Steady("reproducible: true", self.model, lambda: dict(self.model.named_parameters()))
         self._trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
     @override

@@ -23,6 +23,7 @@ from trainmaster_trainer.strategies.parameter_server.compression import Packer
 from trainmaster_trainer.strategies.parameter_server.options import Options
 from trainmaster_trainer.strategies.parameter_server.tickets import Ticket
 from trainmaster_trainer.strategies.parameter_server.whole import Whole
+from trainmaster_trainer.strategies.steady import Steady
 from trainmaster_trainer.transport.frame import Message, Values
 from trainmaster_trainer.transport.links import PeerLostError, Question
 
@@ -63,6 +64,7 @@ class Worker:
         whole = Whole(member.task, len(self._servers))
         self._model = whole.model.to(member.device)
         member.numerics.attach(self._model, member.device)
+        Steady("ParameterServer", self._model, lambda: dict(self._model.named_parameters()))
         self._landing = [torch.empty(buffer.shape, dtype=buffer.dtype) for buffer in self._buffers()]
         compression = self._options.compression
         self._parts = [_Part(whole.part(index), member.device, compression) for index in range(len(self._servers))]

@@ -1,0 +1,126 @@
+"""Parameters that change outside of the optimizer's step: noticed where a strategy would lose or mix up such a change.
+
+A forward pass may move buffers, such as running means; every strategy carries them along. Some move parameters too:
+the target network of MoCo (He et al., CVPR 2020) or BYOL follows the trained one, `nn.Embedding(max_norm=...)` shortens
+the rows that it looks up. Ranks that each have all parameters and move them alike stay equal (`check_equal`). Where
+others hold them, or a pass is made for something else than its step, the change would be lost or made twice without a
+word (`Steady`).
+
+Used by the strategies, at so few steps that it costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from trainmaster_trainer.errors import ConfigurationError
+
+Named = Mapping[str, Tensor]
+EARLY = 64  # steps after the start of a process within which copies are compared; rounding needs more to add up
+TOLERANCE = 1e-4  # of a parameter's length, by which copies on unlike processors may differ
+_OTHERS = "choose AllReduce or OneDevice"
+_WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def is_looked_at(number: int) -> bool:
+    """Whether something is looked at for the `number`th time: the 1st, 2nd, 4th, 8th and so on.
+
+    Not the first alone: an average of weights that are still equal does not move yet.
+    """
+    return number & (number - 1) == 0
+
+
+class Steady:
+    """Refuses a module whose calls in training change what `parameters` gives, for the sake of `what`."""
+
+    def __init__(self, what: str, module: nn.Module, parameters: Callable[[], Named]) -> None:
+        self._what = what
+        self._parameters = parameters
+        self._calls = 0
+        self._before: dict[str, int] | None = None
+        module.register_forward_pre_hook(self._enter)
+        # Before those that were there earlier: `fully_shard` drops with one of them what was gathered.
+        module.register_forward_hook(self._leave, prepend=True)
+
+    def _enter(self, module: nn.Module, _inputs: Any) -> None:
+        self._before = None
+        if module.training and torch.is_grad_enabled():
+            self._calls += 1
+            if is_looked_at(self._calls):
+                self._before = prints(self._parameters())
+
+    def _leave(self, _module: nn.Module, _inputs: Any, _outputs: Any) -> None:
+        if self._before is not None:
+            check_unchanged(self._what, self._before, prints(self._parameters()))
+            self._before = None
+
+
+def frozen(model: nn.Module) -> dict[str, Tensor]:
+    """The parameters that no optimizer steps."""
+    return {name: one for name, one in model.named_parameters() if not one.requires_grad}
+
+
+def prints(parameters: Named) -> dict[str, int]:
+    """A number of each that hardly stays the same when the parameter does not: the sum of its bits as whole numbers."""
+    found = {}
+    with torch.no_grad():
+        for name, tensor in parameters.items():
+            here = tensor.to_local() if isinstance(tensor, DTensor) else tensor.detach()
+            bits = here.view(_WHOLE[here.element_size()])
+            found[name] = int(bits.sum(dtype=bits.dtype))  # which may wrap round; as fast as memory
+    return found
+
+
+def marks(parameters: Named) -> dict[str, int]:
+    """As `prints`, but also of who writes what was there: an average of weights that are still equal."""
+    found = prints(parameters)
+    written = {name: (one.data_ptr(), one._version) for name, one in parameters.items()}  # noqa: SLF001 (autograd's)
+    return {name: hash((found[name], *written[name])) for name in found}
+
+
+def check_unchanged(what: str, before: Mapping[str, int], after: Mapping[str, int], cure: str = _OTHERS) -> None:
+    """What a forward pass has left as it was is fine.
+
+    Raises:
+        ConfigurationError: names what it has changed, and why that does not go with `what`.
+    """
+    changed = [name for name, number in before.items() if after.get(name, number) != number]
+    if changed:
+        raise ConfigurationError(
+            f"spec.training.task: the forward pass of the model changes its parameter {changed[0]}, as target "
+            f"networks and nn.Embedding(max_norm=...) do. With {what} such a change would be lost, or made more than "
+            f"once in a step. Keep what a forward pass changes in buffers, or {cure}."
+        )
+
+
+def check_equal(parameters: Named, device: torch.device) -> None:
+    """Whether all ranks have the same parameters, but for rounding. All call it together.
+
+    Raises:
+        ConfigurationError: names one that differs.
+    """
+    names, tensors = list(parameters), [one.detach() for one in parameters.values()]
+    sums = torch.stack([tensor.sum().double() for tensor in _real(tensors)]).to(device)
+    lengths = torch.stack([tensor.norm().double() for tensor in _real(tensors)]).to(device)
+    least, most = sums.clone(), sums
+    dist.all_reduce(least, dist.ReduceOp.MIN)
+    dist.all_reduce(most, dist.ReduceOp.MAX)
+    apart = (most - least > TOLERANCE * lengths).nonzero()
+    if len(apart):
+        raise ConfigurationError(
+            f"spec.training.task: the ranks' copies of the parameter {names[int(apart[0])]} have become different, "
+            "though the ranks took the same steps. Either the forward pass changes it by the samples that it sees, as "
+            "nn.Embedding(max_norm=...) does, or the optimizer draws random numbers, which are other ones on each "
+            "rank. Leave that out, or choose OneDevice, LocalSGD or Gossip."
+        )
+
+
+def _real(tensors: Iterable[Tensor]) -> Iterable[Tensor]:
+    for tensor in tensors:
+        yield (torch.view_as_real(tensor) if tensor.is_complex() else tensor).float()
