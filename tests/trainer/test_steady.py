@@ -91,7 +91,7 @@ def test_a_parameter_without_numbers_is_refused_where_it_would_be_cut(new_job: N
     assert "the parameter nothing has the shape [0, 4]" in running.output()
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.complex64, torch.int8])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.complex128, torch.int8])
 @pytest.mark.parametrize("shape", [(1,), (3, 2)])
 def test_a_print_tells_one_changed_bit(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     flat = torch.ones(6, dtype=dtype)

@@ -72,7 +72,8 @@ def prints(parameters: Named) -> dict[str, int]:
     with torch.no_grad():
         for name, tensor in parameters.items():
             here = tensor.to_local() if isinstance(tensor, DTensor) else tensor.detach()
-            bits = here.view(_WHOLE[here.element_size()])
+            numbers = torch.view_as_real(here) if here.is_complex() else here
+            bits = numbers.view(_WHOLE[numbers.element_size()])
             found[name] = int(bits.sum(dtype=bits.dtype))  # which may wrap round; as fast as memory
     return found
 
