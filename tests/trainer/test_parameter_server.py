@@ -1,5 +1,6 @@
 """ParameterServer with real processes: equal losses in lock step, exactly-once shares, deaths of anybody."""
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 
@@ -222,6 +223,25 @@ def test_a_synchronous_run_ends_with_the_same_bits_whoever_died(new_crew: NewCre
     names = [name for name in expected if not name.startswith("rng/")]  # a server's own generators mean nothing
     assert sorted(expected) == sorted(found)
     assert [name for name in names if not torch.equal(expected[name], found[name])] == []
+
+
+def test_samples_that_are_read_ahead_are_read_with_the_same_random_numbers(new_crew: NewCrew) -> None:
+    plan: Options = {"task": "reading_tasks:WithReadSamples", "arguments": {"noise": 0.3}, "steps": 60}
+    calm = new_crew(2, 1, "calm", strategy_options={"update": "Sync"}, **plan).start().finish()
+    crew = new_crew(2, 1, "dying", strategy_options={"update": "Sync"}, **plan).start()
+    for step in (10, 30):  # a worker that is there again, or the other one, reads what was read ahead by the dead one
+        crew.reach(step)
+        crew.kill(1)
+        crew.again(1)
+    assert crew.finish().losses() == calm.losses()
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_a_sample_that_cannot_be_read_is_no_server_that_is_away(new_crew: NewCrew, servers: int) -> None:
+    plan: Options = {"task": "reading_tasks:WithReadSamples", "arguments": {"lost": 35}, "global_batch_size": 4}
+    crew = new_crew(1, servers, strategy_options={"update": "Sync"}, **plan).start()
+    assert crew.wait(0) == 1
+    assert re.search(r"FileNotFoundError.*sample-3[56]\.npy", crew.output_file(0).read_text())
 
 
 @pytest.mark.parametrize("bound", [0, 1, 3])

@@ -45,10 +45,14 @@ class PeerRefusedError(Exception):
 
 @dataclass
 class Question:
-    """What to ask a peer, and where its answer's tensors go."""
+    """What to ask a peer, where its answer's tensors go, and what to do while it thinks.
+
+    `meanwhile` is called again where the peer has to be asked again, and raises nothing.
+    """
 
     message: Message
     into: Sequence[Tensor] = ()
+    meanwhile: Callable[[], None] | None = None
 
 
 class Link:
@@ -93,6 +97,8 @@ class Link:
         connection = self._connected()
         connection.set_timeout(silence)
         connection.send(question.message)
+        if question.meanwhile is not None:
+            question.meanwhile()
         answer = connection.receive(question.into)
         if answer.name == ERROR:
             raise PeerRefusedError(answer.values["text"])

@@ -27,6 +27,11 @@ class Fused:
         self._groups = [group for group in optimizer.param_groups if known and _is_open(group)]
         self._parameters = sum(len(group["params"]) for group in optimizer.param_groups)
 
+    @property
+    def takes_all(self) -> bool:
+        """Whether that is every group."""
+        return len(self._groups) == len(self._optimizer.param_groups)
+
     @contextmanager
     def steps(self) -> Iterator[None]:
         """Steps within are fused. Settings are as before afterwards: other strategies read them from checkpoints."""

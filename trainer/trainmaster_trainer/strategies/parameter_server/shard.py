@@ -29,8 +29,8 @@ from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, ModelState, S
 from trainmaster_trainer.flat import Layout, adopt
 from trainmaster_trainer.numerics import Numerics
 from trainmaster_trainer.rates import Rates
-from trainmaster_trainer.strategies.parameter_server.fused import Fused
 from trainmaster_trainer.strategies.parameter_server.options import Options
+from trainmaster_trainer.strategies.parameter_server.steps import Steps
 from trainmaster_trainer.strategies.parameter_server.tickets import Done, Ticket
 from trainmaster_trainer.strategies.parameter_server.whole import Whole
 from trainmaster_trainer.transport.frame import Message, Values
@@ -103,13 +103,12 @@ class Shard:
         self.layout = Layout.of(self._parameters)
         self._flat = adopt(self._parameters, self.layout)
         self._total = self.layout.empty() if sync else []  # the gradients of a step, summed
-        self._views = self.layout.views(self._total) if sync else {}
         # Whole numbers may be parameters, such as a quantized model's, but have no gradients.
         self._trained = [
             index for index, dtype in enumerate(self.layout.dtypes) if dtype.is_floating_point or dtype.is_complex
         ]
         self._optimizer = whole.optimizer(index)
-        self._fused = Fused(self._optimizer)
+        self._steps = Steps(self._optimizer, self._parameters, self.layout, self._flat)
         self._rates = Rates(whole.task, self._optimizer)
         self._state = ModelState(Part(self._parameters, self._buffers), self._optimizer)
         self._snapshot: tuple[int, list[Tensor]] | None = None
@@ -129,8 +128,7 @@ class Shard:
         self.newest = max(self.newest, push.ticket.step)
         if not self._sync:
             count = len(self._flat)
-            gradients = self.layout.views(push.tensors[:count])
-            self._apply(gradients, push.tensors[count:], push.absent, push.fraction)
+            self._apply(push.tensors[:count], push.tensors[count:], push.absent, push.fraction)
         else:
             waiting = self._waiting.setdefault(push.ticket.step, {})
             waiting[push.ticket.index] = push
@@ -150,18 +148,13 @@ class Shard:
             for index in self._trained:
                 self._total[index].add_(push.tensors[index], alpha=push.done.size / samples)
         absent = set.intersection(*(set(push.absent) for push in pushes))
-        self._apply(self._views, pushes[0].tensors[len(self._total) :], absent, pushes[0].fraction)
+        self._apply(self._total, pushes[0].tensors[len(self._total) :], absent, pushes[0].fraction)
 
-    def _apply(
-        self, gradients: Mapping[str, Tensor], buffers: list[Tensor], absent: Collection[str], fraction: float
-    ) -> None:
-        for name, parameter in self._parameters.items():
-            parameter.grad = None if name in absent else gradients[name]
+    def _apply(self, gradients: list[Tensor], buffers: list[Tensor], absent: Collection[str], fraction: float) -> None:
         for buffer, tensor in zip(self._buffers.values(), buffers, strict=False):
             buffer.copy_(tensor)
         self._rates.set(fraction)
-        with self._fused.steps():
-            self._numerics.take_step(self._optimizer)
+        self._steps.take(gradients, absent, self._numerics.take_step)
         self.version += 1
 
     def parameters(self, with_buffers: bool, step: int | None = None) -> list[Tensor]:
@@ -188,6 +181,7 @@ class Shard:
     def restore(self, state: State, floor: int) -> None:
         """Go on from a checkpoint of step `floor`. Of a whole model's state it takes its own part."""
         self._state.restore(self._own(state))
+        self._steps.forget()
         self.loaded, self.floor, self.newest = True, floor, floor
         self.applied, self._waiting, self._snapshot, self._past = {}, {}, None, []
         self._step = floor

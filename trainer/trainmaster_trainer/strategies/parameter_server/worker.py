@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import torch
@@ -69,6 +71,7 @@ class Worker:
         compression = self._options.compression
         self._parts = [_Part(whole.part(index), member.device, compression) for index in range(len(self._servers))]
         self._batches: Batches = member.batches()
+        self._ahead: tuple[Ticket, Batch] | None = None
         self._begun = False
 
     def _buffers(self) -> list[Tensor]:
@@ -106,21 +109,41 @@ class Worker:
             self._take_over([order.tensors])
         else:
             self._pull(with_buffers=self._options.sync, step=ticket.step)
-        if self._options.sync:  # whoever computes this share, and however often: the same numbers
-            randomness.seed_rank(self._member.settings.plan.seed, ticket.index, ticket.step)
-        batch = self._batches.take(ticket.step, Share(ticket.index, ticket.of))
+        batch = self._batch(ticket)
         loss = float(self._gradient(batch))
         if self._options.spare and not self._may_push(generation):
+            self._clear()
             return self.next(generation)
         result = {**generation, "done": [loss, batch.size]}
         values = {**result, "fraction": batch.fraction_done}
+        del batch  # the next one may be there before the answer is
         if len(self._servers) == 1:
             return self._step(values)
         return self.next(result if self._push(values) else generation)
 
-    def _gradient(self, batch: Batch) -> Tensor:
+    def _batch(self, ticket: Ticket) -> Batch:
+        ahead, self._ahead = self._ahead, None
+        return ahead[1] if ahead and ahead[0] == ticket else self._take(ticket)
+
+    def _take(self, ticket: Ticket) -> Batch:
+        """The samples of a ticket, which may be made with random numbers."""
+        if self._options.sync:  # whoever computes this share, and however often: the same numbers
+            randomness.seed_rank(self._member.settings.plan.seed, ticket.index, ticket.step)
+        return self._batches.take(ticket.step, Share(ticket.index, ticket.of))
+
+    def _prepare(self, ticket: Ticket) -> None:
+        """While the servers take this ticket's step: what the next one needs. In lock step it can be guessed."""
+        self._clear()
+        following = ticket._replace(step=ticket.step + 1)
+        if self._options.sync and self._ahead is None and following.step <= self._member.settings.plan.steps:
+            with suppress(Exception):  # a task's own, which comes again where it can be told from a server that is away
+                self._ahead = (following, self._take(following))
+
+    def _clear(self) -> None:
         for part in self._parts:
             part.clear()
+
+    def _gradient(self, batch: Batch) -> Tensor:
         numerics = self._member.numerics
         loss = numerics.backward(batch, self._loss)
         if not self._options.sync:  # else the server does, with the whole batch's
@@ -141,16 +164,17 @@ class Worker:
         rank = self._servers[0]
         stopping = {"stopping": self._member.stop.is_set()}
         message = self._gradient_message("step", 0, {**values, **stopping})
-        question = Question(message, self._places(0, with_buffers=self._options.sync))
+        places = self._places(0, with_buffers=self._options.sync)
+        question = Question(message, places, partial(self._prepare, Ticket(*values["ticket"])))
         order = self._ask({rank: question})[rank]
         self._tell(order)
         return order
 
     def _push(self, values: Values) -> bool:
         """Whether all servers have it."""
-        questions = {
-            rank: Question(self._gradient_message("push", index, values)) for index, rank in enumerate(self._servers)
-        }
+        messages = [self._gradient_message("push", index, values) for index in range(len(self._servers))]
+        questions = {rank: Question(message) for rank, message in zip(self._servers, messages, strict=True)}
+        questions[self._servers[0]].meanwhile = partial(self._prepare, Ticket(*values["ticket"]))
         return "stale" not in {answer.name for answer in self._ask(questions).values()}
 
     def _gradient_message(self, name: str, index: int, values: Values) -> Message:
