@@ -23,7 +23,7 @@ from trainmaster_trainer.errors import ConfigurationError
 
 Named = Mapping[str, Tensor]
 EARLY = 64  # steps after the start of a process within which copies are compared; rounding needs more to add up
-TOLERANCE = 1e-4  # of a parameter's length, by which copies on unlike processors may differ
+TOLERANCE = 1e-4  # of a parameter, by which copies on unlike processors may differ; one digit, where digits are few
 _OTHERS = "choose AllReduce or OneDevice"
 _WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -112,7 +112,8 @@ def check_equal(parameters: Named, device: torch.device) -> None:
     least, most = sums.clone(), sums
     dist.all_reduce(least, dist.ReduceOp.MIN)
     dist.all_reduce(most, dist.ReduceOp.MAX)
-    apart = (most - least > TOLERANCE * lengths).nonzero()
+    allowed = torch.tensor([_tolerance(tensor.dtype) for tensor in tensors], dtype=torch.float64, device=device)
+    apart = (most - least > allowed * lengths).nonzero()
     if len(apart):
         raise ConfigurationError(
             f"spec.training.task: the ranks' copies of the parameter {names[int(apart[0])]} have become different, "
@@ -120,6 +121,11 @@ def check_equal(parameters: Named, device: torch.device) -> None:
             "nn.Embedding(max_norm=...) does, or the optimizer draws random numbers, which are other ones on each "
             "rank. Leave that out, or choose OneDevice, LocalSGD or Gossip."
         )
+
+
+def _tolerance(dtype: torch.dtype) -> float:
+    has_digits = dtype.is_floating_point or dtype.is_complex
+    return max(TOLERANCE, torch.finfo(dtype).eps) if has_digits else TOLERANCE
 
 
 def _real(tensors: Iterable[Tensor]) -> Iterable[Tensor]:
