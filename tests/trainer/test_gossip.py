@@ -97,6 +97,20 @@ def test_one_that_comes_back_while_nobody_answers_waits_for_somebody(new_crew: N
     assert len(crew.job.losses()) == 60
 
 
+def test_nor_does_one_that_joins_begin_while_nobody_answers(new_crew: NewCrew) -> None:
+    crew = new_crew(2, **{**LINE, "checkpoint_every": 1000}).start()
+    crew.reach(10)
+    for other in (0, 1):
+        os.kill(crew.pids[other], signal.SIGSTOP)
+    crew.join(2)
+    crew.until(lambda: "Waiting for a peer" in crew.output() or crew.step(2) > 0)
+    assert crew.step(2) == 0, "it trains"
+    for other in (0, 1):
+        os.kill(crew.pids[other], signal.SIGCONT)
+    crew.finish()
+    assert "Took over the model of rank" in crew.output_file(2).read_text()
+
+
 def test_one_that_waits_for_a_peer_can_be_stopped(new_crew: NewCrew) -> None:
     crew = new_crew(2, **{**LINE, "checkpoint_every": 1000}).start()
     crew.reach(10)

@@ -39,6 +39,7 @@ PARTNER_SECONDS = 0.0  # a partner that does not answer is left alone for a whil
 SILENCE_SECONDS = 2.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 ABSENCE_SECONDS = 0.25  # between two looks for somebody to take over from
+START_SECONDS = 2.0  # within which all are there, when all begin together
 HELLO_TIMES = 3  # a whole state has the optimizer's tensors too
 
 
@@ -71,7 +72,7 @@ class Peer:
         self._open: dict[int, tuple[Place | None, Message]] = {}
         self.finished: set[int] = set()
         self.closed = False
-        self._has_waited = False  # for somebody to take over from
+        self._has_heard = False  # any other worker
         self._settled = False  # has looked whether somebody is further, and may be met
         self._avoided: dict[int, tuple[float, float]] = {}  # who did not answer: until when, and for how long
         self.left: set[int] = set()  # who has said goodbye
@@ -149,15 +150,17 @@ class Peer:
         """Somebody is further than the newest checkpoint: go on from its model, and count as it does.
 
         Initial weights are for the beginning: averaged into the models of those who have trained, they undo much of it.
-        So who comes later than the others began, or cannot see what they begin with, and finds no checkpoint, waits
-        for somebody who is further, until nobody in the roster is, or until it `is_over`: the last checkpoint stands,
-        and nobody may be there any more. False: it was asked to stop meanwhile.
+        So who finds no checkpoint waits for an answer of anybody, as it may have joined others that train; and if it
+        comes later than they began, or cannot see what they begin with, for somebody who is further. It waits until
+        nobody silent is in the roster, or until it `is_over`: the last checkpoint stands, and nobody may be there any
+        more. False: it was asked to stop meanwhile.
         """
+        begun, has_told = time.monotonic(), False
         while self._ask_around() and self._may_be_behind and not self.census.samples:
-            if not self._has_waited:
+            self.member.progress.enter("load")
+            if not has_told and time.monotonic() > begun + START_SECONDS:
                 log.info("Waiting for a peer: the others may have trained, and not all of them answer yet.")
-                self.member.progress.enter("load")
-            self._has_waited = True
+                has_told = True
             self.member.check()
             if is_over():
                 self.closed = True
@@ -174,7 +177,7 @@ class Peer:
         """Whether others may have a model that is further, though this one has found no checkpoint."""
         fetched = self.plan.checkpoint_url or self.plan.resume_from or self.plan.resume_job  # by the scribe alone
         on_their_own = not self.plan.checkpoint_shared and self.member.settings.attempt > 1
-        return self._came_later or fetched is not None or on_their_own
+        return not self._has_heard or self._came_later or fetched is not None or on_their_own
 
     @property
     def _came_later(self) -> bool:
@@ -192,6 +195,7 @@ class Peer:
             except (PeerLostError, PeerRefusedError):
                 silent = True
                 continue
+            self._has_heard = True
             theirs = Census(self.plan.global_batch_size)
             theirs.merge(answer.values["census"])
             heard += answer.values["census"]
