@@ -153,7 +153,11 @@ class Job:
         """Call `module:function` of this folder with the group on every rank; the answers, by rank."""
         running = self.calling(function, **arguments).start(world, ranks_per_pod=ranks_per_pod)
         assert running.wait() == [0] * world, running.output()
-        return [json.loads((self.folder / f"page-1-{rank}-answer").read_text()) for rank in range(world)]
+        return [self.answer(rank) for rank in range(world)]
+
+    def answer(self, rank: int) -> Any:
+        """What a rank's function gave."""
+        return json.loads((self.folder / f"page-1-{rank}-answer").read_text())
 
     def calling(self, function: str, **arguments: Any) -> Job:
         """A job whose ranks call a function instead of training."""

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from trainmaster_trainer.collectives import host_group
+from trainmaster_trainer.collectives import host_group, stage_group
 from trainmaster_trainer.data import Share
 from trainmaster_trainer.group import Group
 
@@ -48,9 +48,13 @@ class Axes:
 
     def mesh(self, group: Group) -> DeviceMesh:
         """A process group for every row along every axis. All ranks call it together."""
-        # Tensor ranks exchange in every layer, the others seldom or in their own way (`collectives/shards.py`).
-        backend = host_group.offer(group) if self.tensor > 1 else None
-        override: Any = {"tensor": backend} if backend else None
+        # Ranks that share samples exchange seldom, and those that share layers in their own way (`shards.py`).
+        offers = {"pipeline": stage_group.offer, "tensor": host_group.offer}
+        override: Any = {
+            name: backend
+            for name, offer in offers.items()
+            if getattr(self, name) > 1 and (backend := offer(group)) is not None
+        }
         mesh = init_device_mesh(group.device.type, self.lengths, mesh_dim_names=self.names, backend_override=override)
         # A rank that finds a mistake next, and leaves with the store, must not disturb one that is still on its way.
         group.sum(torch.zeros(1))

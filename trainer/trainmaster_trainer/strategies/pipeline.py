@@ -11,9 +11,10 @@ Vertical model parallelism on torch.distributed.pipelining, with two schedules:
     stage 1      F0 F1 F2 F3 B0 .  B1 ...             (p-1)/(m+p-1) of the time: the bubble.
 
 Memory per rank: a stage's parameters, gradients and moments, about 1/p of the model. Bytes per step: only what goes in
-and out at the cuts. The loss is that of OneDevice, step by step, but for the order of float32 sums (1e-5 relative),
-also where the batch does not divide (`microbatches.py`); a layer that looks at its whole batch, such as BatchNorm,
-sees a micro-batch.
+and out at the cuts, through memory between the CPUs of one host (`collectives/messages.py`).
+
+The loss is that of OneDevice, step by step, but for the order of float32 sums (1e-5 relative), also where the batch
+does not divide (`microbatches.py`); a layer that looks at its whole batch, such as BatchNorm, sees a micro-batch.
 """
 
 from __future__ import annotations

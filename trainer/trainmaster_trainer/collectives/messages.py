@@ -1,0 +1,165 @@
+"""Messages: tensors from one rank to its neighbour on the same host, through memory, without waiting to be received.
+
+Each direction between two neighbours is a lane: a few slots of one message each, in the receiver's memory. That is the
+bounded buffer of Dijkstra (1965): one semaphore counts the messages that lie there, another the slots that are free.
+
+Nobody but the two ends carries a message, and no thread of theirs besides the one that computes. So whoever sends,
+receives or waits moves everything that can be moved; who waits for a message while the other end waits for one of his
+is not stuck, as with messages that are carried by threads.
+
+Used by `stage_group.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor
+from typing_extensions import override
+
+from trainmaster_trainer.collectives.memory import PeerLostError, connect
+from trainmaster_trainer.group import Group
+from trainmaster_trainer.shared_memory import semaphores
+from trainmaster_trainer.shared_memory.segment import Segment
+from trainmaster_trainer.shared_memory.semaphores import Semaphore
+
+ROOM = 1 << 20  # bytes of a slot. What is larger takes a while to compute, too, and gloo's threads carry it meanwhile
+SLOTS = 4
+_FIRST_SLOT = 2 * semaphores.SIZE
+_LANE = _FIRST_SLOT + SLOTS * ROOM
+_BELOW, _ABOVE = 0, 1  # where in a rank's memory the lanes from its neighbours are
+_PAUSE_SECONDS = 0.0002  # while messages in both directions have to wait
+
+
+class Message(dist.Work):
+    """A tensor on its way; what torch waits for."""
+
+    def __init__(self, tensor: Tensor, finish: Callable[[Message], None]) -> None:
+        super().__init__()
+        self.tensor = tensor.detach()
+        self.done = False
+        self._finish = finish
+
+    @override
+    def wait(self, timeout: Any = None) -> bool:
+        if not self.done:
+            self._finish(self)
+        return True
+
+    @override
+    def is_completed(self) -> bool:
+        return self.done
+
+
+class Lane:
+    """One direction between this rank and a neighbour, seen from one of its ends."""
+
+    def __init__(self, owner: Segment, place: int, *, outwards: bool) -> None:
+        first = place * _LANE
+        self._outwards = outwards
+        full, free = (Semaphore(owner.address + first + at * semaphores.SIZE) for at in (0, 1))
+        self.ready, self._passed_on = (free, full) if outwards else (full, free)
+        slots = owner.data[first + _FIRST_SLOT : first + _LANE]
+        self._slots = list(slots.chunk(SLOTS))
+        self._number = 0
+        self.waiting: deque[Message] = deque()
+
+    def move(self) -> bool:
+        """As many messages as can be moved now; whether there were any."""
+        moved = False
+        while self.waiting and self.ready.try_wait(1):
+            self.take_turn()
+            moved = True
+        return moved
+
+    def take_turn(self) -> None:
+        """Move the next message: `ready` has been counted down for it."""
+        message = self.waiting.popleft()
+        slot = _view(self._slots[self._number], message.tensor)
+        if self._outwards:
+            slot.copy_(message.tensor)
+        else:
+            message.tensor.copy_(slot)
+        self._number = (self._number + 1) % SLOTS
+        self._passed_on.post()
+        message.done = True
+
+
+class Messages:
+    """All lanes of one rank."""
+
+    def __init__(self, segments: dict[int, Segment], rank: int) -> None:
+        self._segments = segments
+        self._timeout = dist.default_pg_timeout.total_seconds()
+        neighbours = [peer for peer in (rank - 1, rank + 1) if peer in segments]
+        places = {rank - 1: _BELOW, rank + 1: _ABOVE}
+        theirs = {rank - 1: _ABOVE, rank + 1: _BELOW}
+        self._out = {peer: Lane(segments[peer], theirs[peer], outwards=True) for peer in neighbours}
+        self._in = {peer: Lane(segments[rank], places[peer], outwards=False) for peer in neighbours}
+        self._lanes = [*self._out.values(), *self._in.values()]
+
+    def takes(self, tensor: Tensor, peer: int) -> bool:
+        """Whether this is a message for here. Both ends give the same answer."""
+        return peer in self._out and 0 < tensor.nbytes <= ROOM
+
+    def send(self, tensor: Tensor, peer: int) -> Message:
+        """Send a tensor, which must not be changed until it is done."""
+        return self._begin(self._out[peer], peer, tensor)
+
+    def receive(self, tensor: Tensor, peer: int) -> Message:
+        """Receive into a tensor of the size that was sent."""
+        return self._begin(self._in[peer], peer, tensor)
+
+    def _begin(self, lane: Lane, peer: int, tensor: Tensor) -> Message:
+        message = Message(tensor, partial(self._finish, lane, peer))
+        lane.waiting.append(message)
+        self._move_all()
+        return message
+
+    def _move_all(self) -> bool:
+        moved = [lane.move() for lane in self._lanes]  # all of them, not up to the first that can
+        return any(moved)
+
+    def _finish(self, lane: Lane, peer: int, message: Message) -> None:
+        deadline = time.monotonic() + self._timeout
+        while not message.done:
+            if self._move_all():
+                continue
+            if self._alone(lane):
+                lane.ready.wait(partial(self._watch, peer, deadline))
+                lane.take_turn()
+            else:
+                time.sleep(_PAUSE_SECONDS)
+                self._watch(peer, deadline)
+
+    def _alone(self, lane: Lane) -> bool:
+        """Whether nothing else has to be moved meanwhile."""
+        return not any(other.waiting for other in self._lanes if other is not lane)
+
+    def _watch(self, peer: int, deadline: float) -> None:
+        if not self._segments[peer].owner_lives():
+            raise PeerLostError(f"rank {peer} of this group, which shares memory with this rank, has ended")
+        if time.monotonic() > deadline:
+            raise PeerLostError(f"rank {peer} of this group was silent for {self._timeout:.0f} s")
+
+
+def _view(slot: Tensor, like: Tensor) -> Tensor:
+    return slot[: like.nbytes].view(like.dtype).view(like.shape)
+
+
+def share_messages(group: Group) -> Messages | None:
+    """Lanes between the neighbours of a group, all ranks of which call it; None, on all of them, if they cannot."""
+    segments = connect(group, "messages", range(group.world_size), 2 * _LANE, prepare=_prepare)
+    return Messages(segments, group.rank) if segments else None
+
+
+def _prepare(segment: Segment) -> None:
+    for place in (_BELOW, _ABOVE):
+        first = segment.address + place * _LANE
+        Semaphore(first).create(0)
+        Semaphore(first + semaphores.SIZE).create(SLOTS)

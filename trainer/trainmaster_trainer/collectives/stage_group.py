@@ -1,0 +1,53 @@
+"""StageGroup: a process group of torch's whose ranks are the stages of a pipeline on one host.
+
+Torch's schedules send activations and gradients to neighbouring stages. Those of up to a MiB go through memory
+(`messages.py`): between processes that compute without a pause, gloo's threads have to be given a core first, at both
+ends. All else goes to gloo (`over_gloo.py`). Asked for where a mesh is made (`axes.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+from typing_extensions import override
+
+from trainmaster_trainer.collectives import over_gloo
+from trainmaster_trainer.collectives.messages import Messages, share_messages
+from trainmaster_trainer.collectives.over_gloo import OverGloo
+from trainmaster_trainer.group import Group
+
+
+class StageGroup(OverGloo):
+    """Ranks each of which sends to the one before and the one after it."""
+
+    backend = "trainmaster-stages"
+
+    def __init__(self, gloo: Any, messages: Messages) -> None:
+        super().__init__(gloo)
+        self._messages = messages
+
+    # Names and arguments from here on are torch's.
+
+    @override
+    def send(self, tensors: list[Tensor], dstRank: int, tag: int) -> Any:
+        if self._messages.takes(tensors[0], dstRank):
+            return self._messages.send(tensors[0], dstRank)
+        return self._gloo.send(tensors, dstRank, tag)
+
+    @override
+    def recv(self, tensors: list[Tensor], srcRank: int, tag: int) -> Any:
+        if self._messages.takes(tensors[0], srcRank):
+            return self._messages.receive(tensors[0], srcRank)
+        return self._gloo.recv(tensors, srcRank, tag)
+
+
+def offer(group: Group) -> str | None:
+    """The backend's name, if ranks of this group may exchange through memory."""
+    return over_gloo.offer(StageGroup.backend, group, _create)
+
+
+def _create(among: Group, gloo: Any) -> Any:
+    """The group of those who share memory; gloo's, for all of them, where one of them cannot."""
+    messages = share_messages(among)
+    return StageGroup(gloo, messages) if messages else gloo
