@@ -8,8 +8,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from trainmaster_trainer.collectives.choose import make_links
 from trainmaster_trainer.collectives.memory import PeerLostError
-from trainmaster_trainer.collectives.messages import ROOM, SLOTS
+from trainmaster_trainer.collectives.messages import ROOM, SLOTS, share_messages
+from trainmaster_trainer.collectives.slots import share_slots
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.strategies.axes import Axes
 
@@ -98,3 +100,18 @@ def lose_a_stage(group: Group, direction: str) -> str:
     except PeerLostError as error:
         return str(error)
     return "nothing"
+
+
+def patience(group: Group) -> dict[str, float]:
+    """Seconds that this rank waits for another one, by what it waits in."""
+    mesh = Axes(pipeline=2, tensor=group.world_size // 2).mesh(group)
+    slots = share_slots(group, "slots", range(group.world_size))
+    messages = share_messages(group)
+    assert slots
+    assert messages
+    groups: dict[str, Any] = {name: mesh[name].get_group() for name in mesh.mesh_dim_names or ()}
+    groups |= {"links": make_links(group)._group, "world": dist.group.WORLD}
+    store: Any = group.store
+    found = {name: one._get_backend(torch.device("cpu")).options._timeout for name, one in groups.items()}
+    by_us = {"slots": slots._patience, "messages": messages._patience, "store": store.timeout}
+    return {name: time.total_seconds() for name, time in {**found, **by_us}.items()}

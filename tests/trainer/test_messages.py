@@ -36,3 +36,10 @@ def test_a_dead_stage_ends_the_wait(new_job: NewJob, direction: str) -> None:
     assert running.wait_for(1) == -9
     assert running.wait_for(0) == 0, running.output()
     assert "rank 1 of this group, which shares memory with this rank, has ended" in job.answer(0)
+
+
+def test_nobody_gives_up_on_a_slow_peer_before_the_agent_does(new_job: NewJob) -> None:
+    """The agent knows a rank that computes for an hour from one that hangs; torch's half an hour would end both."""
+    for answer in new_job().call(4, "messages_between:patience"):
+        assert answer == dict.fromkeys(answer, 24 * 3600.0)
+        assert {"world", "links", "slots", "messages", "store", "pipeline", "tensor", "sharded", "data"} == set(answer)

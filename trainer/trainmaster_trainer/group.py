@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.distributed_c10d import PrefixStore, Store, default_pg_timeout
 from torch.distributed.rendezvous import rendezvous
 
 from trainmaster_trainer import xla
@@ -40,6 +40,7 @@ class Group:
     device: torch.device
     store: Store
     shared_memory: bool = True  # may ranks of one host exchange tensors through it?
+    patience: timedelta = default_pg_timeout  # how long a rank waits for another one before it gives up
 
     @property
     def is_first(self) -> bool:
@@ -140,8 +141,9 @@ def join(settings: Settings) -> Iterator[Group]:
     store = _store(settings)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     # The agent sees hangs sooner, and knows a rank that loads or saves for an hour from one that hangs.
-    timeout = RESULT_TIMEOUT if settings.progress_file else None
-    dist.init_process_group(backend, store=store, rank=settings.rank, world_size=settings.world_size, timeout=timeout)
+    patience = RESULT_TIMEOUT if settings.progress_file else default_pg_timeout
+    store.set_timeout(patience)
+    dist.init_process_group(backend, store=store, rank=settings.rank, world_size=settings.world_size, timeout=patience)
     own = PrefixStore(f"trainmaster/{settings.run_key}", store)
     yield Group(
         settings.rank,
@@ -151,6 +153,7 @@ def join(settings: Settings) -> Iterator[Group]:
         device,
         own,
         settings.shared_memory,
+        patience,
     )
     # Not after an error: NCCL would wait for peers that may be gone, and the end of the process closes it all.
     dist.destroy_process_group()

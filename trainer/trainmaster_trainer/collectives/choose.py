@@ -37,7 +37,7 @@ def choose_counted(group: Group, compression: str) -> Reducer | None:
     if group.world_size == 1:
         return None
     if compression == "INT8":
-        return Int8(make_links(), range(group.world_size), group.rank)
+        return Int8(make_links(group), range(group.world_size), group.rank)
     reducer = _native(group) or (_ring(group) if group.device.type == "cpu" else Native())
     return Cast(reducer) if compression == "BF16" else reducer
 
@@ -54,15 +54,15 @@ def _native(group: Group) -> Reducer | None:
 
 
 def _ring(group: Group) -> Reducer:
-    return Ring(make_links(), range(group.world_size), group.rank)
+    return Ring(make_links(group), range(group.world_size), group.rank)
 
 
 def _driver(group: Group) -> Reducer:
-    return Driver(make_links(), range(group.world_size), group.rank)
+    return Driver(make_links(group), range(group.world_size), group.rank)
 
 
 def _tree(group: Group) -> Reducer:
-    return Tree(make_links(), range(group.world_size), group.rank)
+    return Tree(make_links(group), range(group.world_size), group.rank)
 
 
 def _one_device(group: Group) -> Reducer:
@@ -74,13 +74,13 @@ def _hierarchical(group: Group) -> Reducer:
     leaders: list[int] = group.gather(group.rank - group.local_rank)
     leader = leaders[group.rank]
     mine = [rank for rank, other in enumerate(leaders) if other == leader]
-    links = make_links()  # made by all ranks, whoever uses them
+    links = make_links(group)  # made by all ranks, whoever uses them
     between = Ring(links, sorted(set(leaders)), group.rank) if group.rank == leader else None
     return Hierarchical(_inside(group, mine), between)
 
 
 def _inside(group: Group, ranks: list[int]) -> Inside | None:
-    links = make_links()
+    links = make_links(group)
     if len(ranks) == 1:
         return None
     slots = _share(group, f"inside-{ranks[0]}", ranks)
@@ -104,10 +104,10 @@ class _Funnelled(Reducer):
         self.traffic.reduced += size_of(tensor)
 
 
-def make_links() -> Links:
+def make_links(group: Group) -> Links:
     """Connections of our own to all ranks. All of them call it."""
-    group = dist.new_group()
-    return Links(group if isinstance(group, dist.ProcessGroup) else None)
+    own = dist.new_group(timeout=group.patience)
+    return Links(own if isinstance(own, dist.ProcessGroup) else None)
 
 
 def _share(group: Group, name: str, ranks: list[int]) -> Slots | None:

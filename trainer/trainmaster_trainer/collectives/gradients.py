@@ -130,14 +130,14 @@ class Gradients:
             self._use(Cast(reducer))
 
     def _make_int8(self, _: Reducer | None) -> None:
-        self._use(Int8(make_links(), range(self._group.world_size), self._group.rank))
+        self._use(Int8(make_links(self._group), range(self._group.world_size), self._group.rank))
 
     def _make_power_sgd(self, _: Reducer | None) -> None:
         self._power = PowerSGDState(process_group=dist.group.WORLD, **POWER_SGD)
 
     def _make_top_k(self, reducer: Reducer | None) -> None:
         group = self._group
-        self._top_k = TopK(make_links(), range(group.world_size), group.rank, reducer or Native())
+        self._top_k = TopK(make_links(group), range(group.world_size), group.rank, reducer or Native())
         self.traffic = self._top_k.traffic
         self._communicator = Communicator(self._top_k.mean, group.device)
 

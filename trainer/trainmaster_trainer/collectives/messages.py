@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -93,9 +94,9 @@ class Lane:
 class Messages:
     """All lanes of one rank."""
 
-    def __init__(self, segments: dict[int, Segment], rank: int) -> None:
+    def __init__(self, segments: dict[int, Segment], rank: int, patience: timedelta) -> None:
         self._segments = segments
-        self._timeout = dist.default_pg_timeout.total_seconds()
+        self._patience = patience
         neighbours = [peer for peer in (rank - 1, rank + 1) if peer in segments]
         places = {rank - 1: _BELOW, rank + 1: _ABOVE}
         theirs = {rank - 1: _ABOVE, rank + 1: _BELOW}
@@ -126,7 +127,7 @@ class Messages:
         return any(moved)
 
     def _finish(self, lane: Lane, peer: int, message: Message) -> None:
-        deadline = time.monotonic() + self._timeout
+        deadline = time.monotonic() + self._patience.total_seconds()
         while not message.done:
             if self._move_all():
                 continue
@@ -145,7 +146,7 @@ class Messages:
         if not self._segments[peer].owner_lives():
             raise PeerLostError(f"rank {peer} of this group, which shares memory with this rank, has ended")
         if time.monotonic() > deadline:
-            raise PeerLostError(f"rank {peer} of this group was silent for {self._timeout:.0f} s")
+            raise PeerLostError(f"rank {peer} of this group was silent for {self._patience.total_seconds():.0f} s")
 
 
 def _view(slot: Tensor, like: Tensor) -> Tensor:
@@ -155,7 +156,7 @@ def _view(slot: Tensor, like: Tensor) -> Tensor:
 def share_messages(group: Group) -> Messages | None:
     """Lanes between the neighbours of a group, all ranks of which call it; None, on all of them, if they cannot."""
     segments = connect(group, "messages", range(group.world_size), 2 * _LANE, prepare=_prepare)
-    return Messages(segments, group.rank) if segments else None
+    return Messages(segments, group.rank, group.patience) if segments else None
 
 
 def _prepare(segment: Segment) -> None:

@@ -80,7 +80,8 @@ def offer(backend: str, group: Group, create: Creator) -> str | None:
 
         def make(store: Store, rank: int, size: int, timeout: timedelta) -> Any:
             gloo = dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
-            return create(Group(rank, size, rank, size, CPU, store), gloo) if size > 1 else gloo
+            among = Group(rank, size, rank, size, CPU, store, patience=timeout)
+            return create(among, gloo) if size > 1 else gloo
 
         Backend.register_backend(backend, make, devices=["cpu"])
     return backend

@@ -11,12 +11,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import IntEnum
 from functools import partial
 from typing import TypeVar
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from trainmaster_trainer.collectives.memory import PeerLostError, connect
@@ -68,13 +68,13 @@ class Layout:
 class Slots:
     """The memory of `ranks`, seen from `rank`."""
 
-    def __init__(self, segments: dict[int, Segment], rank: int, layout: Layout) -> None:
+    def __init__(self, segments: dict[int, Segment], rank: int, layout: Layout, patience: timedelta) -> None:
         self.layout = layout
         self.ranks = list(segments)
         self.rank = rank
         self.peers = [peer for peer in self.ranks if peer != rank]
         self._segments = segments
-        self._timeout = dist.default_pg_timeout.total_seconds()
+        self._patience = patience
         self._passed = 0  # chunks since the beginning
         self._views: dict[tuple[int, int, torch.dtype], list[Tensor]] = {}
         mine = self.ranks.index(rank)
@@ -106,7 +106,7 @@ class Slots:
         """
         semaphores_of = self._own[kind]
         for peer in peers:
-            deadline = time.monotonic() + self._timeout
+            deadline = time.monotonic() + self._patience.total_seconds()
             semaphores_of[peer].wait(partial(self._watch, peer, deadline))
 
     def _watch(self, peer: int, deadline: float) -> None:
@@ -114,7 +114,7 @@ class Slots:
             if not self._segments[other].owner_lives():
                 raise PeerLostError(f"rank {other}, which shares memory with this rank, has ended")
         if time.monotonic() > deadline:
-            raise PeerLostError(f"rank {peer} was silent for {self._timeout:.0f} s")
+            raise PeerLostError(f"rank {peer} was silent for {self._patience.total_seconds():.0f} s")
 
     def pass_through(self, chunks: Sequence[Chunk], stages: Sequence[Stage[Chunk]]) -> None:
         """Each chunk goes through the stages, one stage behind the chunk before it.
@@ -163,4 +163,4 @@ def share_slots(group: Group, name: str, ranks: Sequence[int], chunk: int = Layo
                 Semaphore(segment.address + layout.semaphore(kind, place)).create(value)
 
     segments = connect(group, name, ranks, layout.size, prepare=prepare)
-    return Slots(segments, group.rank, layout) if segments else None
+    return Slots(segments, group.rank, layout, group.patience) if segments else None

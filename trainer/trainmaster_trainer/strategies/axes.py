@@ -15,6 +15,7 @@ import math
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from trainmaster_trainer.collectives import host_group, stage_group
@@ -56,6 +57,8 @@ class Axes:
             if getattr(self, name) > 1 and (backend := offer(group)) is not None
         }
         mesh = init_device_mesh(group.device.type, self.lengths, mesh_dim_names=self.names, backend_override=override)
+        for name in self.names:
+            dist.set_timeout(group.patience, mesh[name].get_group())
         # A rank that finds a mistake next, and leaves with the store, must not disturb one that is still on its way.
         group.sum(torch.zeros(1))
         return mesh

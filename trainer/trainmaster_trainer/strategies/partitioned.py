@@ -169,7 +169,9 @@ class Partitioned(Strategy):
         """The ranks that hold the same buffers and see other samples. All ranks call it together."""
         if self.axes.data * self.axes.sharded == 1:
             return None
-        return self.mesh["data", "sharded"]._flatten("samples").get_group()  # noqa: SLF001 (no public name yet)
+        peers = self.mesh["data", "sharded"]._flatten("samples").get_group()  # noqa: SLF001 (no public name yet)
+        dist.set_timeout(self.group.patience, peers)
+        return peers
 
 
 def _places(model: nn.Module) -> Iterator[tuple[str, Place]]:
