@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 from trainmaster.core.observed import Replica
 from trainmaster.wire import messages, names
-from trainmaster.wire.messages import RUN, WAIT, Heartbeat, Member, Orders, Rendezvous, Roster
+from trainmaster.wire.messages import RUN, WAIT, CheckpointRecord, Heartbeat, Member, Orders, Rendezvous, Roster
 
 from tests.builders import TASK, a_death, a_job, an_error, deleting, ended, evicted, saying
 from tests.core.stage import Stage
@@ -365,3 +365,17 @@ def test_who_has_finished_does_not_stand_for_who_still_trains() -> None:
     assert not stage.status.finished
     stage.finish("worker-1")
     assert stage.status.phase == "Succeeded"
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_a_loss_that_is_nan_takes_all_back_to_an_older_checkpoint(servers: int) -> None:
+    """Whoever is left has what the one that noticed it had sent out."""
+    stage = a_parameter_server_job(servers=servers)
+    record = CheckpointRecord(50, 0.0, "abc")
+    stage.say("parameterServer-0", lambda beat: dataclasses.replace(beat, checkpoint=record)).wait(20)
+    error = an_error("the loss of step 51 is nan", step=51, kind="NonFiniteLossError").error
+    stage.dies("parameterServer-0", signal=None, exit_code=1, error=error)
+    assert stage.status.attempt == 2
+    assert "older checkpoint than that of step 50" in stage.status.restarts[-1].why
+    stage.call_in()
+    assert stage.offer().roster().resume_before == 50

@@ -76,3 +76,30 @@ def test_a_run_that_began_with_anothers_checkpoint(tmp_path: Path, capsys: pytes
     (tmp_path / "lineage.json").write_text(json.dumps({"job": "uid", "resumed": {"1": 50, "2": 52}}))
     assert audit(str(tmp_path)) == 0
     assert "Steps 51 to 53, each exactly once" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["", "\0\0\0", "[]", "{}", '{"cursor": {"step": 4}}', '{"cursor": {"step": "x"}}'])
+def test_a_bad_checkpoint_is_named_and_passed_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines(1, 2, 3, 4)))
+    (tmp_path / "step-00000004").mkdir()
+    (tmp_path / "step-00000004" / "manifest.json").write_text(text)
+    assert audit(str(tmp_path)) == 0
+    told = capsys.readouterr()
+    assert "step-00000004 is no good checkpoint" in told.err
+    assert "Steps 1 to 4, each exactly once" in told.out
+
+
+def test_a_checkpoint_of_a_branch_that_was_given_up_proves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After a loss that is not a number an attempt goes on from an older one, and the newer one lies there a while."""
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines(1, 2, 3, 4, 5)))
+    (tmp_path / "step-00000006").mkdir()
+    manifest = {"cursor": cursor(6), "attempt": 1}
+    (tmp_path / "step-00000006" / "manifest.json").write_text(json.dumps(manifest))
+    assert audit(str(tmp_path)) == 1
+    assert "beyond the last line" in capsys.readouterr().out
+    (tmp_path / "lineage.json").write_text(json.dumps({"job": "uid", "resumed": {"1": 0, "2": 4}}))
+    assert audit(str(tmp_path)) == 0

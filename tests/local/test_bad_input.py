@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from trainmaster.local.workdir import Workdir, WorkdirError
 
 from tests.local.command import TASKS as TASKS_FOLDER
 from tests.local.command import Command, a_job, a_script
@@ -43,6 +46,24 @@ def test_a_file_that_is_not_there(command: Command) -> None:
     """Says which."""
     assert command.start(command.folder / "nothing.yaml").end() == 2
     assert "nothing.yaml: no such file" in command.stderr
+
+
+def test_a_path_that_cannot_be_looked_at(command: Command) -> None:
+    """A name that is too long, as of a job's text in the place of its file."""
+    assert command.start(Path("x" * 5000)).end() == 2
+    assert "file name too long" in command.stderr
+    assert "Traceback" not in command.stderr
+
+
+def test_a_workdir_that_cannot_be_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on NFS without a lock daemon, which is not to be had here: what the kernel says then."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(WorkdirError, match=r"no locks available.*another file system"), Workdir(tmp_path / "run"):
+        pass
 
 
 def test_a_folder_instead_of_a_file(command: Command) -> None:

@@ -61,6 +61,33 @@ class LineWithRunningMeans(Line):
         return nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(self.dropout), nn.Linear(8, 1))
 
 
+class Marked(Line):
+    """A buffer is 1 on rank 0 and 2 on rank 1, as soon as it has trained."""
+
+    class Model(nn.Linear):
+        """A line."""
+
+        mark: Tensor
+
+        def __init__(self) -> None:
+            super().__init__(3, 1)
+            self.register_buffer("mark", torch.zeros(()))
+
+        @override
+        def forward(self, input: Tensor) -> Tensor:
+            if self.training:
+                self.mark.fill_(1.0 + int(os.environ["RANK"]))
+            return super().forward(input)
+
+    @override
+    def model(self) -> nn.Module:
+        return self.Model()
+
+    @override
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        return {"mark": float(next(model.buffers()))}
+
+
 class LineWithAdam(Line):
     """The same model, another optimizer."""
 

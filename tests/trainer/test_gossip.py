@@ -9,9 +9,11 @@ from statistics import median
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 from trainmaster_trainer.strategies.gossip.census import Census
 from trainmaster_trainer.strategies.gossip.mixing import Mixer
+from trainmaster_trainer.strategies.gossip.scribe import means
 
 from tests.trainer.crew import Crew
 from tests.trainer.ranks import NewJob, Options
@@ -301,6 +303,39 @@ def test_two_that_meet_undisturbed_have_the_average() -> None:
     offered = one.offer()
     one.settle(offered, two.meet(offered))
     assert one.buffers[0].tolist() == two.buffers[0].tolist() == [2.0, 3.0]
+
+
+@pytest.mark.parametrize("percent", [None, 50])
+def test_complex_numbers_are_averaged_and_whole_ones_stay_at_home(percent: int | None) -> None:
+    def some(value: complex) -> list[Tensor]:
+        whole = torch.tensor([3, 4, 5])
+        return [torch.full((4,), value, dtype=torch.complex64), whole, whole.bool(), whole.to(torch.float8_e4m3fn)]
+
+    one, two = Mixer(some(1 + 2j), percent), Mixer(some(3 - 2j), percent)
+    for _ in range(4):
+        offered = one.offer()
+        assert one.settle(offered, two.meet(offered)) >= 0
+    assert one.buffers[0].tolist() == two.buffers[0].tolist() == [2 + 0j] * 4
+    assert len(one.buffers) == 1
+
+
+def test_a_tensor_with_two_names_is_averaged_once() -> None:
+    tied = torch.zeros(2)
+    own = {"embedding": tied, "head": tied, "phase": torch.tensor([2j])}
+    others = {"embedding": torch.ones(2), "head": torch.ones(2), "phase": torch.tensor([4j])}
+    for name, mean in means(own, others, 2).items():
+        own[name].copy_(mean)
+    assert tied.tolist() == [0.5, 0.5]
+    assert own["phase"].tolist() == [3j]
+
+
+def test_the_last_checkpoint_has_the_average_of_buffers_too(new_crew: NewCrew) -> None:
+    """And the figures are of that model."""
+    crew = new_crew(2, task="small_tasks:Marked", steps=10, checkpoint_every=100).start()
+    assert [crew.wait(rank) for rank in (0, 1)] == [0, 0]
+    folder = crew.job.checkpoints()
+    assert load_file(next(folder.glob("step-00000010/*.safetensors")))["model/mark"].item() == 1.5
+    assert crew.job.result()["metrics"]["mark"] == 1.5
 
 
 def test_news_that_arrive_twice_or_late_do_no_harm() -> None:

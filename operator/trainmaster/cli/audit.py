@@ -22,13 +22,16 @@ _LINEAGE = "lineage.json"  # the step that each attempt went on from
 
 def audit(folder: str) -> int:
     """The command. Returns its exit code: 0 each once, 1 not so, 2 nothing to look at."""
-    home = next((path for path in (Path(folder) / "checkpoints", Path(folder)) if (path / _METRICS).is_file()), None)
-    if home is None:
-        print(f"trainmaster: {folder} has no {_METRICS}; name the --workdir of a run", file=sys.stderr)
+    try:
+        home = next(path for path in (Path(folder) / "checkpoints", Path(folder)) if (path / _METRICS).is_file())
+        lines = _lines(home / _METRICS)
+    except (StopIteration, OSError) as error:
+        reason = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else f"has no {_METRICS}"
+        print(f"trainmaster: {folder} {reason}; name the --workdir of a run", file=sys.stderr)
         return EXIT_BAD
-    lines = _lines(home / _METRICS)
-    first = _first_step(home, lines)
-    manifests = [json.loads(path.read_text()) for path in sorted(home.glob("step-*/manifest.json"))]
+    resumed = _resumed(home)
+    first = _first_step(resumed, lines)
+    manifests = [one for one in _manifests(home) if not _is_given_up(one, resumed)]
     cursors = [manifest["cursor"] for manifest in manifests]
     problems = faults(lines, cursors, first)
     if problems:
@@ -79,14 +82,44 @@ def faults(lines: list[dict[str, Any]], cursors: Iterable[dict[str, Any]], first
     return found
 
 
-def _first_step(home: Path, lines: list[dict[str, Any]]) -> int:
-    """1; of a run that began with another job's checkpoint (`resumeFrom`), the step after that."""
+def _manifests(home: Path) -> list[dict[str, Any]]:
+    """Those of the checkpoints. A bad one, which training passes over, is told of and left out."""
+    found = []
+    for path in sorted(home.glob("step-*/manifest.json")):
+        try:
+            manifest = json.loads(path.read_text())
+            cursor = manifest["cursor"]
+            numbers = [cursor[name] for name in ("step", "samples", "global_batch_size")]
+        except FileNotFoundError:  # the run goes on, and has just pruned it
+            continue
+        except (OSError, ValueError, KeyError, TypeError):
+            numbers = [None]
+        if all(type(number) is int for number in numbers) and "seed" in cursor:
+            found.append(manifest)
+        else:
+            print(f"{path.parent.name} is no good checkpoint, and says nothing here.", file=sys.stderr)
+    return found
+
+
+def _resumed(home: Path) -> dict[int, int]:
+    """The step that each attempt went on from."""
     try:
         resumed = json.loads((home / _LINEAGE).read_text())["resumed"]
-        begun = min(resumed.values()) + 1
+        return {int(attempt): int(step) for attempt, step in resumed.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return 1
-    return int(begun) if lines and lines[0]["step"] == begun else 1
+        return {}
+
+
+def _is_given_up(manifest: dict[str, Any], resumed: dict[int, int]) -> bool:
+    """Whether a later attempt has gone on from an older step, as after a loss that is not a number."""
+    attempt, step = manifest.get("attempt"), manifest["cursor"]["step"]
+    return type(attempt) is int and any(later > attempt and step > begun for later, begun in resumed.items())
+
+
+def _first_step(resumed: dict[int, int], lines: list[dict[str, Any]]) -> int:
+    """1; of a run that began with another job's checkpoint (`resumeFrom`), the step after that."""
+    begun = min(resumed.values(), default=0) + 1
+    return begun if lines and lines[0]["step"] == begun else 1
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ from trainmaster.core.story import story
 
 _JOB_SUFFIXES = (".yaml", ".yml")
 _MOST_BYTES = 16 << 20
+_MOST_SHOWN = 200  # letters of what was asked for
 _STATUS_MEMBERS = frozenset({"phase", "attempt", "conditions", "restarts", "observedGeneration"})
 
 Document = dict[str, Any]
@@ -104,11 +105,12 @@ def _content(what: str) -> bytes:
     if what == "-":
         return sys.stdin.buffer.read(_MOST_BYTES)
     path = Path(what)
-    if path.is_dir():
-        path /= "status.json"
     try:
+        if path.is_dir():
+            path /= "status.json"
         with path.open("rb") as file:
             return file.read(_MOST_BYTES)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise UnreadableError(f"{path}: {reason}; name the folder of a run, or a file with its status") from None
+        named = str(path) if len(what) <= _MOST_SHOWN else f"{what[:_MOST_SHOWN]}..."
+        raise UnreadableError(f"{named}: {reason}; name the folder of a run, or a file with its status") from None

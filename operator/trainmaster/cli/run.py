@@ -35,8 +35,10 @@ DEFAULT_FOLDER = Path(".trainmaster")
 def run(job_file: str, workdir: str | None, output: str, faults: list[str]) -> int:
     """The command. Returns its exit code."""
     path = Path(job_file)
-    if not path.exists():
-        return _refuse(f"{path}: no such file")
+    try:
+        path.stat()
+    except OSError as error:
+        return _refuse(f"{path}: {(error.strerror or str(error)).lower()}")
     if importlib.util.find_spec("torch") is None:
         return _refuse("trainmaster run needs PyTorch: `make setup`, or pip install '.[trainer]', in a checkout")
     try:

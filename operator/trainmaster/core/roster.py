@@ -45,7 +45,8 @@ def _of_members(facts: Facts) -> Roster | None:
     if place is None or not present or not all(_door(facts, slot) for slot in present):
         return None
     lines = _lines(facts, {slot.key for slot in present})
-    return Roster(facts.status.attempt, lines, _address(facts.slots[0]), place, independent=True)
+    before = _resume_before(facts)
+    return Roster(facts.status.attempt, lines, _address(facts.slots[0]), place, before, independent=True)
 
 
 def _lines(facts: Facts, present: Collection[str]) -> tuple[Member, ...]:

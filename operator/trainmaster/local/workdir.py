@@ -37,6 +37,12 @@ def _locked(name: str, folders: tuple[Path, ...]) -> IO[str]:
     except BlockingIOError:
         lock.close()
         raise WorkdirError(f"{name} is in use by another run; wait for its end, or choose another folder") from None
+    except OSError as error:  # Lustre without -o flock, NFS without a lock daemon, some FUSE mounts
+        lock.close()
+        reason = (error.strerror or str(error)).lower()
+        raise WorkdirError(
+            f"{name} cannot be locked against another run ({reason}); choose a folder on another file system"
+        ) from None
     return lock
 
 

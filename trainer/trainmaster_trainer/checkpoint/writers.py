@@ -9,7 +9,6 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch.distributed as dist
@@ -24,7 +23,6 @@ from trainmaster_trainer.group import Group
 
 log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
-PEERS_TIMEOUT = timedelta(minutes=30)
 _TRIES = 5  # of one call, each over a connection of its own
 
 
@@ -131,7 +129,7 @@ class Writers:
     def _connect(self) -> Store:
         if not self._connected:
             self._store = self._group.store.clone()
-            self._store.set_timeout(PEERS_TIMEOUT)
+            self._store.set_timeout(self._group.patience)
             self._connected = True
         return self._store
 

@@ -33,6 +33,7 @@ DTYPES = {
     for dtype in (
         *(torch.float64, torch.float32, torch.float16, torch.bfloat16),
         *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool),
+        *(torch.uint64, torch.uint32, torch.uint16, torch.float8_e4m3fn, torch.float8_e5m2),
         *(torch.complex64, torch.complex128),
     )
 }

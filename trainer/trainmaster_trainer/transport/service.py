@@ -167,7 +167,7 @@ class Service:
                 self._failed(error)  # ours, not the asker's: this process has to end, not the thread alone
                 raise
             if isinstance(answer, Message):
-                connection.send(answer)
+                self._send(connection, answer)
             else:
                 answer.add_done_callback(partial(self._answer_later, connection))
 
@@ -180,12 +180,28 @@ class Service:
         answer = found.result()
         try:
             if connection.takes_at_once(answer):
-                _send(connection, answer)
+                self._send_later(connection, answer)
             else:
-                self._senders.submit(_send, connection, answer)
+                self._senders.submit(self._send_later, connection, answer)
         except RuntimeError as problem:  # no thread can be started
             log.warning("A peer has to ask again: %s", problem)
             connection.close()
+
+    def _send(self, connection: Connection, answer: Message) -> None:
+        try:
+            connection.send(answer)
+        except OSError:
+            raise
+        except Exception as error:  # who asked would ask for ever
+            self._failed(error)
+            raise
+
+    def _send_later(self, connection: Connection, answer: Message) -> None:
+        try:
+            self._send(connection, answer)
+        except Exception as error:  # noqa: BLE001 (what is ours has been told)
+            log.debug("A peer is gone before its answer: %s", error)
+            connection.close()  # the thread that listens to it tells
 
     def _tell(self, caller: Caller) -> None:
         """The last connection of a process is closed."""
@@ -196,17 +212,6 @@ class Service:
                 self._gone(caller)
             except Exception as error:  # noqa: BLE001 (whatever it was)
                 self._failed(error)
-
-
-def _send(connection: Connection, answer: Message) -> None:
-    try:
-        connection.send(answer)
-    except OSError as error:
-        log.debug("A peer is gone before its answer: %s", error)
-        connection.close()  # the thread that listens to it tells
-    except Exception:
-        connection.close()  # else the peer would wait for ever
-        raise
 
 
 def inherited_listener(descriptor: int) -> socket.socket:

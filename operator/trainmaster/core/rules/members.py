@@ -67,7 +67,9 @@ def _again(facts: Facts, died: list[Slot]) -> TrainingJobStatus | None:
         return None
     slot = died[0]
     failure = failures.of_agent(slot, facts.status.attempt)
-    if not membership.can_go_on(facts, without={other.key for other in died}):
+    # What went wrong may be in the others too: they have what this one has sent them.
+    older = classes.of(failure.failure_class).older
+    if older or not membership.can_go_on(facts, without={other.key for other in died}):
         return ledger.after_failure(facts, failure)
     starts = {**facts.status.starts, slot.key: membership.start_of(facts, slot) + 1}
     return ledger.after_lonely_failure(facts, failure, starts=starts)

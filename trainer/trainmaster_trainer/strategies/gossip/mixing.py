@@ -18,16 +18,21 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+AVERAGED = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex128)
+
 
 class Mixer:
-    """One peer's parameters, as flat buffers that others may change at any time under `lock`."""
+    """One peer's parameters, as flat buffers that others may change at any time under `lock`.
+
+    What no optimizer can step (whole numbers, 8 bits) is the same everywhere, and stays at home.
+    """
 
     def __init__(self, buffers: Sequence[Tensor], top_k_percent: int | None = None) -> None:
         self.lock = threading.RLock()
-        self.buffers = list(buffers)
+        self.buffers = [buffer for buffer in buffers if buffer.dtype in AVERAGED]
         self._percent = top_k_percent
-        self._sent = [buffer.clone() for buffer in buffers] if top_k_percent else []
-        self._turns = [0 for _ in buffers]
+        self._sent = [buffer.clone() for buffer in self.buffers] if top_k_percent else []
+        self._turns = [0 for _ in self.buffers]
 
     def offer(self) -> list[Tensor]:
         """What to send: all values, or places and values."""
@@ -75,6 +80,6 @@ class Mixer:
                 for own, sent, places, step in zip(self.buffers, self._sent, offered[::2], half, strict=True):
                     own.index_add_(0, places, step)
                     sent[places] = own[places]
-        length = sum(float(value.float().square().sum()) for value in values)
-        apart = sum(float(step.float().square().sum()) for step in half)
+        length = sum(float(value.abs().float().square().sum()) for value in values)
+        apart = sum(float(step.abs().float().square().sum()) for step in half)
         return 2 * float(torch.tensor(apart).sqrt()) / max(float(torch.tensor(length).sqrt()), 1e-12)

@@ -142,9 +142,13 @@ class Peer:
         """Go on from a checkpoint, or from a peer's model, and count what is in it."""
         with self.mixer.lock:
             self._state.restore(state)
-            self._model.load_state_dict(self._mine.state_dict())
+            self.compute_with_own()
             if CENSUS in state.scalars:
                 self.census.restore(state.scalars[CENSUS])
+
+    def compute_with_own(self) -> None:
+        """The model that computes becomes what is averaged, its buffers too. Under the lock."""
+        self._model.load_state_dict(self._mine.state_dict())
 
     def take_over(self, is_over: Callable[[], bool]) -> bool:
         """Somebody is further than the newest checkpoint: go on from its model, and count as it does.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -29,6 +30,7 @@ from trainmaster_trainer.checkpoint.unusable import problem_of
 from trainmaster_trainer.data import Batch
 from trainmaster_trainer.journal import Journal
 from trainmaster_trainer.strategies.gossip.census import BEFORE, Entry
+from trainmaster_trainer.strategies.gossip.mixing import AVERAGED
 from trainmaster_trainer.strategies.gossip.peer import Peer, whole_state
 from trainmaster_trainer.strategies.strategy import Strategy
 from trainmaster_trainer.transport.frame import Message
@@ -104,7 +106,9 @@ class Scribe:
         while seen != (steps := saved_steps(folder)):  # the scribe may save and prune meanwhile
             seen = steps
             trusted = lineage.read(folder, job).trusting(job)
-            loaded = newest(folder, expected, trusted=trusted)
+            loaded = newest(folder, expected, self._settings.resume_before, trusted)
+            if loaded is None:  # none is older: better this one
+                loaded = newest(folder, expected, trusted=trusted)
             if loaded is not None:
                 return loaded
             problem = problem_of(folder, trusted)
@@ -257,7 +261,7 @@ class Scribe:
                     log.info("Waiting for all models: %s", error)
                     return None
                 for name, tensor in whole_state(answer).tensors.items():
-                    if name.startswith(MODEL) and tensor.is_floating_point():
+                    if name.startswith(MODEL) and tensor.dtype in AVERAGED:
                         exact = tensor.to(torch.promote_types(tensor.dtype, torch.float32))
                         total[name] = total[name].add_(exact) if name in total else exact
         return total
@@ -265,8 +269,17 @@ class Scribe:
     def _average(self, others: dict[str, Tensor]) -> None:
         with self._peer.mixer.lock, torch.no_grad():
             tensors = self._peer.state().tensors
-            for name, rest in others.items():
-                tensors[name].copy_((rest.to(tensors[name].device) + tensors[name]) / len(self._peer.workers))
+            for name, mean in means(tensors, others, len(self._peer.workers)).items():
+                tensors[name].copy_(mean)
+            self._peer.compute_with_own()
+
+
+def means(own: Mapping[str, Tensor], others: Mapping[str, Tensor], count: int) -> dict[str, Tensor]:
+    """The averages of `count` models: one's own tensors and the sums of the others'.
+
+    All of them before any takes its place: a tensor with two names would be averaged with its own average.
+    """
+    return {name: (rest + own[name]) / count for name, rest in others.items()}
 
 
 class _Resumable(Strategy):

@@ -7,6 +7,7 @@ given back and its gradient forgotten. Told to stop, it leaves when server 0 nee
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -31,7 +32,7 @@ from trainmaster_trainer.transport.links import PeerLostError, Question
 
 log = logging.getLogger(__name__)
 EXIT_STOPPED = 143
-PATIENCE = 24 * 3600.0  # a server that does not come back is the operator's business
+PATIENCE = math.inf  # a server that does not come back is the operator's business, and a full cluster is waited for
 LATER_SECONDS = 0.05
 
 
