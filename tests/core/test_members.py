@@ -29,12 +29,12 @@ class Members(Stage):
         self.settle()
         return self
 
-    def follow(self, *keys: str, step: int = 1) -> Members:
+    def follow(self, *keys: str, step: int = 1, resumed_step: int | None = None) -> Members:
         """These agents (all) do as they are told; settle."""
         for replica in self._chosen(keys):
             orders = self.orders.get(replica.uid)
             if replica.heartbeat and orders and orders.verb == RUN and orders.roster:
-                self.replicas[replica.name] = _running(replica, replica.heartbeat, orders.roster, step)
+                self.replicas[replica.name] = _running(replica, replica.heartbeat, orders.roster, step, resumed_step)
         self.settle()
         return self
 
@@ -68,10 +68,10 @@ def _offering(beat: Heartbeat, port: int) -> Heartbeat:
     return dataclasses.replace(beat, offer=dataclasses.replace(beat.offer, ports=(port,)))
 
 
-def _running(replica: Replica, beat: Heartbeat, roster: Roster, step: int) -> Replica:
+def _running(replica: Replica, beat: Heartbeat, roster: Roster, step: int, resumed_step: int | None = None) -> Replica:
     """As the agent does: anew only if its own line is new."""
     (line,) = [one for one in roster.members if (one.role, one.index) == (replica.role, replica.index)]
-    if beat.state != messages.WAITING and beat.start == line.start:
+    if beat.state != messages.WAITING and beat.attempt == roster.attempt and beat.start == line.start:
         return saying(replica, dataclasses.replace(beat, roster_digest=roster.digest))
     assert line.ports == beat.offer.ports, "told to listen where nobody listens"
     return saying(
@@ -84,7 +84,7 @@ def _running(replica: Replica, beat: Heartbeat, roster: Roster, step: int) -> Re
             roster_digest=roster.digest,
             rendezvous=dataclasses.replace(roster.rendezvous, ports=line.ports),
             offer=Rendezvous(beat.offer.port + 1, f"key-{beat.offer.port + 1}", (line.ports[0] + 1,)),
-            ranks=(messages.RankProgress(line.first_rank, step),),
+            ranks=(messages.RankProgress(line.first_rank, step, resumed_step=resumed_step),),
             sequence=beat.sequence + 1,
         ),
     )
@@ -374,8 +374,12 @@ def test_a_loss_that_is_nan_takes_all_back_to_an_older_checkpoint(servers: int) 
     record = CheckpointRecord(50, 0.0, "abc")
     stage.say("parameterServer-0", lambda beat: dataclasses.replace(beat, checkpoint=record)).wait(20)
     error = an_error("the loss of step 51 is nan", step=51, kind="NonFiniteLossError").error
-    stage.dies("parameterServer-0", signal=None, exit_code=1, error=error)
+    stage.dies("parameterServer-0", signal=None, exit_code=1, error=error, step=51)
     assert stage.status.attempt == 2
     assert "older checkpoint than that of step 50" in stage.status.restarts[-1].why
     stage.call_in()
     assert stage.offer().roster().resume_before == 50
+    stage.follow(step=21, resumed_step=20).wait(3)
+    (line,) = stage.status.restarts
+    assert (line.step, line.steps_lost, line.seconds_lost) == (51, 31, 0)
+    assert "It went on from step 20." in line.why

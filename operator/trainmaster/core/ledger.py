@@ -113,8 +113,10 @@ def resumed(facts: Facts, lines: Lines) -> Lines:
     """The lines when training goes on: the newest learns what it cost, and all since the last try what was lost."""
     if not lines or lines[-1].seconds_lost is not None:
         return lines
-    if facts.status.phase == phases.RUNNING:  # only a member was away
-        return _closed(lines, facts.now)
+    if facts.status.phase == phases.RUNNING:  # a member was away, or all, of whom each begins in its own time
+        all_were = lines[-1].attempt < facts.status.attempt
+        newest = _corrected(lines[-1], facts) if all_were else lines[-1]
+        return _closed((*lines[:-1], newest), facts.now)
     since = facts.status.running_time
     corrected = [_corrected(line, facts) if since is None or line.time >= since else line for line in lines]
     return _closed(tuple(corrected), facts.now)
