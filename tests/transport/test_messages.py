@@ -26,9 +26,8 @@ def test_tensors_arrive_as_they_were(town: Town, dtype: torch.dtype) -> None:
     assert answer.values == {"text": "ä", "number": 0.1, "caller": 0}
     for sent, came in zip(tensors, answer.tensors, strict=True):
         assert came.dtype == dtype
-        assert torch.equal(
-            came.view(-1).view(torch.uint8), sent.view(-1).view(torch.uint8)
-        )  # some kinds know no "equal"
+        # As bytes: some kinds know no "equal".
+        assert torch.equal(came.view(-1).view(torch.uint8), sent.view(-1).view(torch.uint8))
 
 
 def test_whatever_a_checkpoint_can_hold_can_travel() -> None:
