@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+import os
+import sys
+from pathlib import Path
+
+import pytest
 import torch
 import torch.distributed as dist
-from trainmaster_trainer.agent import rehearsal
+from trainmaster.wire import codec
+from trainmaster_trainer.agent import rank, rehearsal
+from trainmaster_trainer.checkpoint import manifest, shard, slot
 
 
 def test_nothing_of_the_rehearsal_stays() -> None:
@@ -24,3 +32,31 @@ def test_it_takes_the_whole_step() -> None:
     dist.destroy_process_group()
     rehearsal._keep(torch, model, optimizer)
     assert model.weight.grad is not None
+
+
+def test_what_the_warm_parent_looks_up_no_rank_has_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "_HINTS", {})
+    rehearsal.look_up()
+    assert {slot.Owner, manifest.Manifest, shard.ShardRecord} <= codec._HINTS.keys()
+    assert "GLOO" in dist.Backend._plugins  # found, and not to be looked for again
+    assert not dist.is_initialized()
+
+
+def test_a_module_that_came_after_the_folder_was_looked_at_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a file system whose times are coarse nothing shows that the folder has changed."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    later = tmp_path / "later"
+    monkeypatch.syspath_prepend(str(later))  # not there yet
+    times = tmp_path.stat()
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("came_late")
+    (tmp_path / "came_late.py").write_text("")
+    later.mkdir()
+    (later / "came_later.py").write_text("")
+    os.utime(tmp_path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    rank.as_if_started_afresh()
+    importlib.import_module("came_late")
+    importlib.import_module("came_later")
+    del sys.modules["came_late"], sys.modules["came_later"]

@@ -45,7 +45,7 @@ class Metrics:
         self.cut(resumed_step)
 
     def cut(self, step: int) -> None:
-        """Forget the lines of later steps."""
+        """Forget the lines of later steps, and what is torn."""
         end = end_of_lines(self._folder, step, self._durable_step)
         os.ftruncate(self._descriptor, end.bytes)
         self.last_step = end.step

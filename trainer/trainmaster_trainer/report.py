@@ -47,7 +47,8 @@ class Report:
         if self._metrics is None:
             self.agree(stop_asked=False)
             return
-        self._metrics.cut(written)
+        if written < self._metrics.last_step:
+            self._metrics.cut(written)
         now, self._metrics.attempt = self._metrics.attempt, resumed.pending_attempt
         self.agree(stop_asked=False)
         self._metrics.attempt = now

@@ -89,6 +89,14 @@ _HINTS: Dict[type, Dict[str, Any]] = {}
 _UNIONS = (Union, getattr(types, "UnionType", Union))  # the latter is how `X | None` is seen, where Python knows it
 
 
+def know(*kinds: type) -> None:
+    """Look up the members' types of these and of all they are made of, so that decoding one need not."""
+    for kind in kinds:
+        if dataclasses.is_dataclass(kind) and kind not in _HINTS:
+            know(*_hints(kind).values())
+        know(*[argument for argument in typing.get_args(kind) if argument is not kind])
+
+
 def _hints(kind: type) -> Dict[str, Any]:
     if kind not in _HINTS:
         _HINTS[kind] = typing.get_type_hints(kind)

@@ -115,7 +115,7 @@ def _redirect(output: int, errors_to: int) -> None:
 def as_if_started_afresh() -> None:
     """What Python and libraries derive from the environment once, at their start, done for the new environment."""
     time.tzset()
-    importlib.invalidate_caches()
+    _look_again_for_modules()
     numpy = sys.modules.get("numpy")
     if numpy is not None and "numpy.random" in sys.modules:
         numpy.random.seed()  # else all ranks would draw the same "random" numbers
@@ -123,6 +123,18 @@ def as_if_started_afresh() -> None:
     threads = os.environ.get("OMP_NUM_THREADS", "")
     if torch is not None and threads.isdigit() and int(threads) > 1:
         torch.set_num_threads(int(threads))
+
+
+def _look_again_for_modules() -> None:
+    """Forget what folders of the user's modules had in them, and which were not there.
+
+    Not `importlib.invalidate_caches()`, which writes to each of some hundred finders, a page of its own in a forked
+    process. Python looks into a folder again when its time has changed; below its own prefix that is enough.
+    """
+    own = (sys.prefix, sys.base_prefix)
+    for path in sys.path:
+        if not path.startswith(own):
+            sys.path_importer_cache.pop(path, None)
 
 
 def _open_streams(unbuffered: bool) -> None:

@@ -7,6 +7,7 @@ Nothing of it stays: generators, process groups, hooks and variables are as befo
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -47,15 +48,28 @@ def rehearse() -> None:
         sys.excepthook = hook  # a process group's own puts the rank in front of each line, and stays
 
 
-def read_a_plan() -> None:
-    """As each rank does. A process that has done it once has looked up the types, for all that are forked from it."""
+def look_up() -> None:
+    """In the warm parent: what each rank would find out once more for itself, and a restart would wait for."""
+    _read_a_plan()
+    slot, manifest = (sys.modules.get(f"trainmaster_trainer.checkpoint.{name}") for name in ("slot", "manifest"))
+    if slot is not None and manifest is not None:
+        codec.know(slot.Owner, manifest.Manifest)
+    dynamo, distributed = sys.modules.get("torch._dynamo"), sys.modules.get("torch.distributed")
+    # Parts of torch that have no public name: without them a rank is as good, and slower.
+    with contextlib.suppress(Exception):  # `init_process_group` empties caches: full ones, page by page, each time
+        dynamo.trace_rules.clear_lru_cache()  # type: ignore[union-attr]
+    with contextlib.suppress(Exception):  # else it reads the metadata of all installed packages to find gloo
+        distributed.Backend._ensure_backend_registered("gloo")  # type: ignore[union-attr]  # noqa: SLF001
+
+
+def _read_a_plan() -> None:
     codec.decode(TrainingPlan, codec.encode(TrainingPlan("AllReduce", task="a:B", arguments={"c": 1})))
 
 
 def _begin() -> None:
     """As the process of a rank, which will seed numpy's generator once more."""
     rank.as_if_started_afresh()
-    read_a_plan()
+    _read_a_plan()
 
 
 def _step(torch: Any, distributed: Any) -> Tuple[Any, Any]:

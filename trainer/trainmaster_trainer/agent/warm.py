@@ -285,7 +285,7 @@ def main() -> NoReturn:
     if not options.bare:
         extra = [name.strip() for name in os.environ.get(names.ENV_PRELOAD, "").split(",") if name.strip()]
         preload([*PRELOADED, *extra])
-        rehearsal.read_a_plan()
+        rehearsal.look_up()
     gc.collect()
     gc.freeze()
     rest = parent.serve(stores=can_serve_stores())

@@ -47,6 +47,7 @@ FREE_SECONDS = 0.0005  # a snapshot that takes less is taken after every step, h
 SLOTS = 2
 _ROOM = 1 << 16  # bytes for scalars, at least
 _MOST_EVERY = 10_000
+_OF_RANK = re.compile(r"\.rank-(\d+)\.slot-\d+$")
 
 
 class Memory:
@@ -74,12 +75,12 @@ class Memory:
         """The attempt goes on from `step`. What older ones left is kept until there is something newer."""
         if self._folder is not None:
             number = self._settings.rank
-            self._old = [path for path in self._folder.glob("*.slot-*") if _rank(path) in (number, None)]
+            self._old = [path for path in slots_in(self._folder) if _rank(path) in (number, None)]
             steps = {path: step_of(path) for path in self._old if _rank(path) == number}
             self._heirlooms = sorted(steps, key=lambda path: steps[path] if steps[path] <= step else -1)
             present = range(self._settings.world_size)
             if self._settings.local_rank == 0:  # those of ranks that there are no more
-                self._old += [path for path in self._folder.glob("*.slot-*") if _rank(path) not in present]
+                self._old += [path for path in slots_in(self._folder) if _rank(path) not in present]
 
     def _in_sync(self, every: int) -> int:
         """So seldom, or a little more seldom: at steps at which the ranks wait for one another."""
@@ -205,8 +206,16 @@ def free_memory(folder: Path) -> int:
     return max(0, min([disk.f_bavail * disk.f_frsize, *memory_left()]))
 
 
+def slots_in(folder: Path) -> list[Path]:
+    """The files of snapshots in a folder, whosever they are, by name.
+
+    Not by `Path.glob`, which compiles its pattern in each process anew: a restart waits for that.
+    """
+    return [folder / name for name in sorted(os.listdir(folder)) if ".slot-" in name]  # noqa: PTH208 a name will do
+
+
 def _rank(path: Path) -> int | None:
-    found = re.search(r"\.rank-(\d+)\.slot-\d+$", path.name)
+    found = _OF_RANK.search(path.name)
     return int(found[1]) if found else None
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from trainmaster_trainer.checkpoint.lineage import Lineage
-from trainmaster_trainer.checkpoint.memory import PENDING, RNG
+from trainmaster_trainer.checkpoint.memory import PENDING, RNG, slots_in
 from trainmaster_trainer.checkpoint.parts import join
 from trainmaster_trainer.checkpoint.slot import Loaded, Owner, SlotError, Snapshot, fingerprint, look
 from trainmaster_trainer.checkpoint.state import Shapes, State, dtype_name
@@ -117,7 +117,7 @@ def _is_whole(found: Sequence[Held | Owner]) -> bool:
 def find_snapshots(folder: Path | None, job: str, expected: Shapes, lineage: Lineage) -> list[Snapshot]:
     """The whole snapshots of this job and model in a folder that lie on the way of the training."""
     found, model = [], fingerprint(expected)
-    for path in sorted(folder.glob("*.slot-*")) if folder else ():
+    for path in slots_in(folder) if folder else ():
         try:
             snapshot = look(path)
         except SlotError:

@@ -22,7 +22,7 @@ import struct
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -292,7 +292,7 @@ def _model_shapes(places: Mapping[str, Place]) -> Shapes:
 
 
 def _to_text(places: Mapping[str, Place]) -> bytes:
-    rows = {name: (at.dtype, at.shape, at.start, at.cut and astuple(at.cut)) for name, at in places.items()}
+    rows = {name: (at.dtype, at.shape, at.start, at.cut and at.cut.numbers) for name, at in places.items()}
     return json.dumps(rows, separators=(",", ":")).encode()
 
 

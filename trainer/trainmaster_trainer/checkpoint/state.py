@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from trainmaster_trainer.checkpoint.pieces import placed_like
@@ -121,8 +122,12 @@ class ModelState:
             ConfigurationError: they are another optimizer's. (The loader has compared the models already.)
         """
         now = self._model.state_dict()
-        self._model.load_state_dict(
-            {name: placed(state.tensors[MODEL + self._outside(name)], value) for name, value in now.items()}
+        weights = {name: state.tensors[MODEL + self._outside(name)] for name in now}
+        self._model.load_state_dict(  # it copies, so what is plain need not be copied for it
+            {
+                name: placed(weights[name], here) if isinstance(here, DTensor) else weights[name]
+                for name, here in now.items()
+            }
         )
         saved = state.scalars["optimizer"]
         self._check_optimizer(saved)
