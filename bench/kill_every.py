@@ -3,10 +3,10 @@
 Aim: 0.97. Twice: with steps that keep both cores busy, so that whatever a restart computes is missing in steps; and
 with steps of the same length that leave the cores to others, as those of a GPU do (they sleep).
 
-TRAINMASTER_KILL_SECONDS says how long each is killed in all (default 300), in rounds of half a minute; an undisturbed
-training takes as long beside each round. A round counts from its first step on, by the lines of metrics.jsonl: steps on
-the path to the final model, those trained twice only once. The first kill comes after half of the pause, so that what
-the last one costs is counted as well.
+TRAINMASTER_KILL_SECONDS says how long each is killed in all (default 300), in three rounds; an undisturbed training
+takes as long beside each round. A round counts from its first step on, by the lines of metrics.jsonl: steps on the path
+to the final model, those trained twice only once. The first kill comes after half of the pause, so that what the last
+one costs is counted as well.
 """
 
 import json
@@ -27,7 +27,7 @@ from bench.jobs import document
 
 KILL_EVERY_SECONDS = 5.0
 SECONDS = float(os.environ.get("TRAINMASTER_KILL_SECONDS", "300"))
-ROUND_SECONDS = 30.0
+ROUNDS = 3  # longer than half a minute each, in which a training and its kills have hardly begun
 SETTLED_SECONDS = 1.0  # lines are written a few at a time
 STEPS = 1_000_000
 TRAININGS: dict[str, dict[str, Any]] = {
@@ -99,12 +99,11 @@ def main() -> str:
 
 def _compare(name: str, training: dict[str, Any]) -> dict[str, Any]:
     """Undisturbed and killed rounds in turn."""
-    count = max(1, round(SECONDS / ROUND_SECONDS))
     steps: dict[bool, list[int]] = {False: [], True: []}
     kills = 0
-    for number in range(count):
+    for number in range(ROUNDS):
         for kill in (False, True) if number % 2 else (True, False):
-            done, some = _round(training, SECONDS / count, kill)
+            done, some = _round(training, SECONDS / ROUNDS, kill)
             steps[kill].append(done)
             kills += some
         print(f"{name}, round {number + 1}: {steps[False][-1]} steps, {steps[True][-1]} with kills", flush=True)
