@@ -73,6 +73,11 @@ async def believed(token: str, heartbeat: Heartbeat) -> None:
         raise RefusedError(f"{heartbeat.job}: not this pod's token")
 
 
+def with_loss(number: bytes) -> bytes:
+    """As it comes from a stranger."""
+    return codec.encode(beat(ranks=(RankProgress(0, 1, loss=0.5),))).replace(b"0.5", number)
+
+
 GOOD = {"Authorization": "Bearer good"}
 
 
@@ -86,10 +91,11 @@ GOOD = {"Authorization": "Bearer good"}
         (b'{"job": 7}', GOOD, 400, "Heartbeat"),
         (b"[" * 100_000, GOOD, 400, "not JSON"),
         (b'{"job": ' + b"9" * 5000 + b"}", GOOD, 400, ""),
+        (with_loss(b"9" * 400), {}, 400, "Heartbeat.ranks[0].loss"),
         (b"\xff\xfe", GOOD, 400, ""),
         (b"x" * (names.MAX_HEARTBEAT_BYTES + 1), GOOD, 413, ""),
     ],
-    ids=["good", "foreign token", "no token", "forged", "no heartbeat", "deep", "a long number", "no text", "too long"],
+    ids=["good", "foreign token", "no token", "forged", "no heartbeat", "deep", "a long number", "a large number", "no text", "too long"],
 )
 async def test_the_door_refuses_with_a_reason(body: bytes, headers: dict[str, str], status: int, says: str) -> None:
     intake = Intake(believed, lambda _key: None)

@@ -65,6 +65,7 @@ def test_members_that_an_older_agent_does_not_know_have_defaults() -> None:
         ("offer", [], "Heartbeat.offer: expected an object"),
         ("offer", {"port": 1}, "Heartbeat.offer.key: missing"),
         ("exit", {"attempt": 1, "rank": 0, "step": 0, "signal": 9}, "Heartbeat.exit.signal: expected str, got int"),
+        ("ranks", [{"rank": 0, "step": 1, "loss": 10**400}], "Heartbeat.ranks[0].loss: the number is too large"),
     ],
 )
 def test_a_wrong_member_is_named(member: str, value: object, complaint: str) -> None:

@@ -153,8 +153,15 @@ def _convert_dataclass(kind: Any, plain: Any, where: str) -> Any:
 
 def _convert_scalar(kind: Any, plain: Any, where: str) -> Any:
     if kind is float and isinstance(plain, int) and not isinstance(plain, bool):
-        return float(plain)
+        return _to_float(plain, where)
     # bool is an int in Python, not on the wire.
     if not isinstance(plain, kind) or (isinstance(plain, bool) and kind is not bool):
         raise WireError(f"{where}: expected {kind.__name__}, got {type(plain).__name__}")
     return plain
+
+
+def _to_float(number: int, where: str) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        raise WireError(f"{where}: the number is too large") from None
