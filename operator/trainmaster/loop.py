@@ -47,6 +47,10 @@ class Platform(Protocol):
 
         After a write that was not answered it finds out first what became of it: to act on an older status than
         the one that is written is to make replicas that nobody wants.
+
+        Raises:
+            ConflictError: it had to write of a job that nobody can read, and somebody changed the job meanwhile.
+            UnavailableError: not now.
         """
 
     async def write_status(self, job: TrainingJob, status: TrainingJobStatus) -> None:
@@ -75,11 +79,11 @@ class Reconciler:
     async def reconcile(self, key: Key) -> float | None:
         """Turns until nothing is left to do now. Returns the seconds until it wants to look again, if it does."""
         for _ in range(MAX_TURNS):
-            seen = await self._platform.observe(key)
-            if seen is None:
-                return None
-            decision = decide(*seen, self._now())
             try:
+                seen = await self._platform.observe(key)
+                if seen is None:
+                    return None
+                decision = decide(*seen, self._now())
                 await self._carry_out(seen[0], decision)
             except ConflictError:
                 return CONFLICT_SECONDS

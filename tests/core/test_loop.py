@@ -96,6 +96,12 @@ def test_after_a_conflict_nothing_is_done_and_it_looks_again_soon() -> None:
     assert platform.calls == ["observe digits", "write Pending"]
 
 
+def test_a_conflict_is_one_also_while_it_looks() -> None:
+    platform = Notebook(trouble={"observe digits": [loop.ConflictError()]})
+    assert reconcile(platform) == loop.CONFLICT_SECONDS
+    assert platform.calls == ["observe digits"]
+
+
 def test_one_replica_that_cannot_be_made_does_not_keep_the_others_from_it() -> None:
     platform = Notebook(trouble={"CreateReplica": [loop.UnavailableError("busy")]})
     serve(platform, seconds=1)
