@@ -89,6 +89,19 @@ def test_what_was_created_while_a_list_was_read_stays() -> None:
     assert watched.cache.get("lab", "new") is None
 
 
+def test_of_what_we_wrote_nothing_is_left_when_it_has_gone() -> None:
+    watched = Watched()
+    watched.cache.begin_list("")
+    watched.cache.learn(thing("early", 2))
+    watched.cache.replace("", [], 1)
+    watched.cache.apply("", "DELETED", thing("early", 3))
+    for number in range(4, 100, 2):
+        watched.cache.learn(thing(f"late-{number}", number))
+        watched.cache.apply("", "DELETED", thing(f"late-{number}", number + 1))
+    assert len(watched.cache) == 0
+    assert not watched.cache._ahead
+
+
 def test_a_restored_backup_is_believed() -> None:
     """A restored etcd comes back with older versions: a list is the truth, whatever was known before."""
     watched = Watched()
@@ -104,6 +117,16 @@ def test_another_object_of_the_same_name_is_an_end_and_a_beginning() -> None:
     watched.cache.apply("", "ADDED", thing("a", 1, uid="x"))
     watched.cache.apply("", "ADDED", thing("a", 5, uid="y"))
     assert watched.told == [(None, "a@1"), ("a@1", None), (None, "a@5")]
+
+
+def test_an_object_of_our_own_tells_the_end_of_another_of_its_name() -> None:
+    """The API server let us make it, so the other has gone; the watch tells so later, and of an older version."""
+    watched = Watched()
+    watched.cache.apply("", "ADDED", thing("a", 1, uid="x"))
+    watched.cache.learn(thing("a", 5, uid="y"))
+    watched.cache.apply("", "DELETED", thing("a", 4, uid="x"))
+    assert watched.told == [(None, "a@1"), ("a@1", None)]
+    assert watched.cache.get("lab", "a") == "a@5"
 
 
 def test_groups_follow_their_objects() -> None:

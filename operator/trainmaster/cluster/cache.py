@@ -38,7 +38,7 @@ class Cache(Generic[T]):
         self._entries: dict[Name, Entry[T]] = {}
         self._groups: dict[Hashable, dict[Name, None]] = {}
         self._seen: dict[str, int] = {}  # how far each watch is, by namespace ("" is all)
-        self._ahead: set[Name] = set()  # written by ourselves since the last list began
+        self._ahead: set[Name] = set()  # written by ourselves while a list is being read
         self._listed: dict[str, dict[Name, Entry[T]]] = {}  # lists that are being read, by namespace
 
     def get(self, namespace: str, name: str) -> T | None:
@@ -58,7 +58,7 @@ class Cache(Generic[T]):
 
     def begin_list(self, scope: str) -> None:
         """From now on, what we write ourselves may be newer than the list that is being read."""
-        self._ahead = {name for name in self._ahead if scope not in ("", name[0])}
+        self._forget_ahead(scope)
         self._listed[scope] = {}
 
     def page(self, scope: str, documents: Iterable[Document]) -> None:
@@ -78,6 +78,7 @@ class Cache(Generic[T]):
             old = self._entries.get(name)
             if not (old and name in self._ahead and old.version > entry.version):
                 self._tell(*self._put(name, entry))
+        self._forget_ahead(scope)
         self._seen[scope] = version
 
     def apply(self, scope: str, kind: str, document: Document) -> None:
@@ -100,14 +101,20 @@ class Cache(Generic[T]):
             return
         old = self._entries.get(name)
         if old is None or old.version < version:
-            self._ahead.add(name)
-            self._put(name, self._entry(document))
+            if not self._listed.keys().isdisjoint(("", name[0])):
+                self._ahead.add(name)
+            before, after = self._put(name, self._entry(document))
+            if before and before.uid != after.uid:
+                self._tell(before, None)  # its end is older than our answer, so the watch's word for it will not count
 
     def unlearn(self, namespace: str, name: str, uid: str) -> None:
         """A request of our own was answered with "not found"."""
         entry = self._entries.get((namespace, name))
         if entry and entry.uid == uid:
             self._tell(self._remove((namespace, name)), None)
+
+    def _forget_ahead(self, scope: str) -> None:
+        self._ahead = {name for name in self._ahead if scope not in ("", name[0])}
 
     def _entry(self, document: Document) -> Entry[T]:
         return Entry(document["metadata"]["uid"], version_of(document), self._read(document))
