@@ -14,12 +14,15 @@ from aiohttp import web
 from trainmaster.cluster import client as client_module
 from trainmaster.cluster import lease as lease_module
 from trainmaster.cluster.client import Client, RefusalError
+from trainmaster.cluster.container import PodSettings
+from trainmaster.cluster.hand import Hand, Options
 from trainmaster.cluster.lease import HOLD_SECONDS, LEASE_SECONDS, LOOK_SECONDS, Document, Lease, LostError, Tenure
 from trainmaster.loop import UnavailableError
+from trainmaster.queueing import Key
 
 from tests.platforms import clock
 
-from .fake_server import served
+from .fake_server import refusal, served
 
 TAKEOVER_SECONDS = LEASE_SECONDS + 2 * LOOK_SECONDS
 
@@ -241,6 +244,27 @@ def test_a_lease_that_somebody_deleted_is_led_by_nobody(caplog: pytest.LogCaptur
 
     alive(scenario)
     assert [record.message for record in caplog.records if "install the chart again" in record.message]
+
+
+async def test_a_server_that_asks_for_a_long_pause_costs_no_lease() -> None:
+    shelf, answered = Shelf(), 0
+
+    async def handler(request: web.Request) -> web.Response:
+        nonlocal answered
+        answered += 1
+        if answered == 1:
+            return refusal(429, "TooManyRequests", {"Retry-After": "30"})
+        return web.json_response(await (shelf.get() if request.method == "GET" else shelf.put(await request.json())))
+
+    async with served(handler) as client:
+        hand = Hand(Options(PodSettings("http://operator", "trainer:1"), lease=Key("lab", "lease")), client._connection)
+        assert hand._lease
+        await hand._lease_client.open()
+        task = asyncio.create_task(hand._lease.run())
+        await asyncio.wait_for(hand._lease.leading.wait(), 15)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await hand._lease_client.close()
 
 
 async def test_what_was_begun_in_time_and_is_sent_too_late_does_not_arrive() -> None:

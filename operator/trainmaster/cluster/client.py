@@ -51,14 +51,22 @@ class RefusalError(Exception):
 
 
 class Client:
-    """One API server. `open` before use, `close` after it. Nothing is written while `may_write` says no."""
+    """One API server. `open` before use, `close` after it. Nothing is written while `may_write` says no.
+
+    A server that is busy is left alone for as long as it asks, but no longer than `longest_pause` seconds.
+    """
 
     def __init__(
-        self, connection: Connection, agent: str = "trainmaster-operator", may_write: Callable[[], bool] = lambda: True
+        self,
+        connection: Connection,
+        agent: str = "trainmaster-operator",
+        may_write: Callable[[], bool] = lambda: True,
+        longest_pause: float = LONGEST_PAUSE_SECONDS,
     ) -> None:
         self._connection = connection
         self._agent = agent
         self._may_write = may_write
+        self._longest_pause = longest_pause
         self._session: aiohttp.ClientSession | None = None
         self.throttle = Throttle()
 
@@ -153,7 +161,8 @@ class Client:
                 headers=headers,
                 timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS, sock_connect=CONNECT_SECONDS),
             ) as response:
-                return response.status, _parse(await response.read()), _pause(response.headers.get("Retry-After"))
+                pause = _pause(response.headers.get("Retry-After"), self._longest_pause)
+                return response.status, _parse(await response.read()), pause
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise UnavailableError(f"{method} {path}: {str(error) or type(error).__name__}") from error
 
@@ -225,7 +234,7 @@ def _message(answer: Document) -> str:
     return str(answer.get("message", ""))
 
 
-def _pause(retry_after: str | None) -> float:
+def _pause(retry_after: str | None, longest: float) -> float:
     """Seconds, never the same for two requests, so that they do not come back together."""
-    seconds = float(retry_after) if retry_after and retry_after.isdigit() else 1.0
-    return min(LONGEST_PAUSE_SECONDS, seconds) * random.uniform(0.8, 1.2)  # noqa: S311  not for secrets
+    seconds = float(retry_after) if retry_after and retry_after.isdecimal() else 1.0
+    return min(longest, seconds) * random.uniform(0.8, 1.2)  # noqa: S311  not for secrets

@@ -23,7 +23,7 @@ from trainmaster.cluster.client import Client
 from trainmaster.cluster.connection import Connection
 from trainmaster.cluster.informer import Informer
 from trainmaster.cluster.jobs import JobRecord
-from trainmaster.cluster.lease import ClusterStore, Lease, LostError, an_identity
+from trainmaster.cluster.lease import LOOK_SECONDS, ClusterStore, Lease, LostError, an_identity
 from trainmaster.cluster.manifests import PodSettings
 from trainmaster.cluster.platform import Caches, ClusterPlatform, ServiceRecord
 from trainmaster.cluster.pods import PodRecord
@@ -76,7 +76,7 @@ class Hand:
         self._options = options
         identity = an_identity()
         agent = f"trainmaster-operator/{identity}"
-        self._lease_client = Client(connection, agent)
+        self._lease_client = Client(connection, agent, longest_pause=LOOK_SECONDS)  # a longer one would lose the lease
         store = ClusterStore(self._lease_client, *options.lease) if options.lease else None
         self._lease = Lease(store, identity) if store else None
         self._client = Client(connection, agent, self._leads)
