@@ -10,11 +10,12 @@ from trainmaster.cluster.cache import Cache
 from trainmaster.cluster.container import PodSettings
 from trainmaster.cluster.platform import Caches, ClusterPlatform, ServiceRecord
 from trainmaster.cluster.reporting import Reporter
-from trainmaster.core.actions import CreateReplica, CreateService
+from trainmaster.core.actions import CreateReplica, CreateService, GiveOrders
 from trainmaster.core.observed import Obstacle
 from trainmaster.intake import Intake
 from trainmaster.queueing import Key
 from trainmaster.wire import names
+from trainmaster.wire.messages import WAIT, Orders
 
 from tests.builders import JobBuilder, a_job
 
@@ -36,6 +37,11 @@ class Stage:
         self.version += 1
         metadata = {**job.metadata, "resourceVersion": str(self.version)}
         self.jobs.replace("", [{"metadata": metadata, "spec": job.spec, "status": job.status}], self.version)
+
+    def delete(self) -> None:
+        """The job is gone."""
+        self.version += 1
+        self.jobs.replace("", [], self.version)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """No."""
@@ -89,6 +95,27 @@ async def test_a_refused_wish_names_what_it_is_about_and_a_suspension_takes_it_b
         await platform.apply(job, CreateReplica(names.WORKER, 0, 0))
         assert len(await refused(platform)) == 1, "it is tried at once"
     assert stage.asked == ["pods", "services", "pods"]
+
+
+WORKER = CreateReplica(names.WORKER, 0, 0)
+
+
+async def test_what_is_refused_to_a_job_that_went_meanwhile_is_not_kept() -> None:
+    stage = Stage()
+    stage.see(a_job())
+    async with stage.platform() as platform:
+        stage.delete()
+        await platform.apply(a_job().build(), WORKER)
+        stage.see(a_job())
+        assert await refused(platform) == ()
+
+
+async def test_orders_for_a_pod_that_went_meanwhile_are_not_kept() -> None:
+    stage = Stage()
+    stage.see(a_job())
+    async with stage.platform() as platform:
+        await platform.apply(a_job().build(), GiveOrders((("gone", Orders(WAIT, 1, "")),)))
+        assert not platform._intake._lines
 
 
 async def test_what_no_pod_can_be_made_of_is_told_like_a_refusal() -> None:

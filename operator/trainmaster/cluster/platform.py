@@ -27,6 +27,7 @@ from trainmaster.intake import Intake
 from trainmaster.loop import ConflictError, UnavailableError
 from trainmaster.queueing import Key
 from trainmaster.wire import names
+from trainmaster.wire.messages import Orders
 
 log = logging.getLogger("trainmaster.platform")
 
@@ -127,8 +128,7 @@ class ClusterPlatform:
             case actions.GiveOrders() if not self._leads():
                 raise UnavailableError("orders are the leader's to give")
             case actions.GiveOrders(orders=orders):
-                for uid, order in orders:
-                    self._intake.give_orders(uid, order)
+                self._give_orders(job, orders)
             case actions.PostEvent():
                 self._reporter.post(job, action)
             case actions.CreateReplica(role=role, index=index, incarnation=incarnation):
@@ -171,9 +171,16 @@ class ClusterPlatform:
         if error.status == HTTPStatus.NOT_FOUND:
             self._caches.jobs.unlearn(job.namespace, job.name, job.uid)
             return
-        self._refusals.remember(job.uid, _STATUS, obstacle_of(error))
+        self._remember(job, _STATUS, obstacle_of(error))
         log.error("%s/%s: the status cannot be written: %s", job.namespace, job.name, error)
         raise UnavailableError(f"the status cannot be written: {error}") from error
+
+    def _give_orders(self, job: TrainingJob, orders: tuple[tuple[str, Orders], ...]) -> None:
+        """To whoever is still there: a pod may have gone since it was observed."""
+        there = {record.replica.uid for record in self._caches.pods.group(Key(job.namespace, job.name))}
+        for uid, order in orders:
+            if uid in there:
+                self._intake.give_orders(uid, order)
 
     async def _create_pod(self, job: TrainingJob, role: str, index: int, incarnation: int) -> None:
         try:
@@ -241,7 +248,10 @@ class ClusterPlatform:
                 raise UnavailableError(f"the job cannot be deleted: {error}") from error
 
     def _remember(self, job: TrainingJob, wish: str, obstacle: Obstacle) -> None:
-        """And ask again later: nothing else may ever wake us for it."""
+        """And ask again later: nothing else may ever wake us for it. A job that has gone meanwhile wishes nothing."""
+        record = self._caches.jobs.get(job.namespace, job.name)
+        if record is None or record.uid != job.uid:
+            return
         pause = self._refusals.remember(job.uid, wish, obstacle)
         asyncio.get_running_loop().call_later(pause, self._wake, Key(job.namespace, job.name))
 
