@@ -74,6 +74,7 @@ def failures_page() -> str:
             "## What keeps replicas from starting",
             "",
             "Not a failure of training: nothing is counted. A cluster that is merely full is waited for without end.",
+            "So is an API server that says again and again that it is broken itself (5xx); the status has its words.",
             "While a job trains, as a smaller group or with other members, what keeps a replica away ends nothing.",
             f"A job that has stopped is over: after the cure {classes.AGAIN}.",
             "",

@@ -1,18 +1,20 @@
 """What the platform keeps in mind of pods that could not be made."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 from aiohttp import web
-from trainmaster.cluster import jobs, pods
+from trainmaster.cluster import jobs, pods, refusals
 from trainmaster.cluster.cache import Cache
 from trainmaster.cluster.container import PodSettings
 from trainmaster.cluster.platform import Caches, ClusterPlatform, ServiceRecord
 from trainmaster.cluster.reporting import Reporter
-from trainmaster.core.actions import CreateReplica, CreateService, GiveOrders
+from trainmaster.core.actions import CreateReplica, CreateService, DeleteReplica, GiveOrders
 from trainmaster.core.observed import Obstacle
 from trainmaster.intake import Intake
+from trainmaster.loop import UnavailableError
 from trainmaster.queueing import Key
 from trainmaster.wire import names
 from trainmaster.wire.messages import WAIT, Orders
@@ -27,7 +29,8 @@ KEY = Key("lab", "digits")
 class Stage:
     """A platform, the job that it sees, and what was asked of its server, which refuses everything."""
 
-    def __init__(self) -> None:
+    def __init__(self, answer: Callable[[], web.Response] = lambda: refusal(403, "Forbidden")) -> None:
+        self._answer = answer
         self.asked: list[str] = []
         self.version = 0
         self.jobs = Cache(jobs.read, lambda record: record.key, _ignore)
@@ -46,7 +49,7 @@ class Stage:
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """No."""
         self.asked.append(request.path.rpartition("/")[2])
-        return refusal(403, "Forbidden")
+        return self._answer()
 
     @asynccontextmanager
     async def platform(self) -> AsyncIterator[ClusterPlatform]:
@@ -98,6 +101,34 @@ async def test_a_refused_wish_names_what_it_is_about_and_a_suspension_takes_it_b
 
 
 WORKER = CreateReplica(names.WORKER, 0, 0)
+
+
+async def test_what_breaks_again_and_again_is_told_and_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refusals, "FIRST_PAUSE_SECONDS", 0.0)
+    stage = Stage(lambda: refusal(500, "InternalError"))
+    stage.see(a_job())
+    job, delete = a_job().build(), DeleteReplica("digits-worker-1-0", "uid")
+    async with stage.platform() as platform:
+        for action in (WORKER, delete):
+            await platform.apply(job, action)
+        assert await refused(platform) == ()
+        monkeypatch.setattr(refusals, "FIRST_PAUSE_SECONDS", 60.0)
+        for action in (WORKER, delete, CreateService()) * 2:
+            await platform.apply(job, action)
+        told = [(one.reason, one.message, one.name) for one in await refused(platform)]
+    why = ("InternalError", "no: InternalError")
+    assert told == [(*why, "digits-worker-0-0"), (*why, "")]
+    assert len(stage.asked) == 7
+
+
+async def test_a_server_that_is_away_stands_in_nobody_s_way() -> None:
+    stage = Stage(lambda: web.Response(status=503))
+    stage.see(a_job())
+    async with stage.platform() as platform:
+        for _ in range(2):
+            with pytest.raises(UnavailableError):
+                await platform.apply(a_job().build(), WORKER)
+        assert await refused(platform) == ()
 
 
 async def test_what_is_refused_to_a_job_that_went_meanwhile_is_not_kept() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from trainmaster.cluster import reporting
-from trainmaster.cluster.client import RefusalError
+from trainmaster.cluster.client import BrokenError, RefusalError
 from trainmaster.cluster.refusals import Refusals, obstacle_of
 from trainmaster.cluster.reporting import LONGEST_NOTE, Reporter
 from trainmaster.core.actions import PostEvent
@@ -121,6 +121,15 @@ def test_what_is_withdrawn_is_a_new_wish_when_it_is_made_again(monkeypatch: pyte
     assert refused.of("job")[-1] == Obstacle("Forbidden", "full", 200.0)
 
 
+def test_what_breaks_is_told_when_it_breaks_again() -> None:
+    refused = Refusals()
+    assert refused.remember("job", "pods/a", Obstacle("InternalError", "no leader"), hiccup=True) == 1.0
+    assert refused.rests("job", "pods/a")
+    assert refused.of("job") == ()
+    assert refused.remember("job", "pods/a", Obstacle("InternalError", "no leader"), hiccup=True) == 2.0
+    assert [obstacle.message for obstacle in refused.of("job")] == ["no leader"]
+
+
 WEBHOOK = 'admission webhook "quota.example.com" denied the request: no more today'
 POLICY = "pods \"a\" is forbidden: ValidatingAdmissionPolicy 'labels' with binding 'all' denied request: no owner"
 REFUSED = [
@@ -141,3 +150,21 @@ def test_what_a_policy_denies_is_waited_for_and_what_is_wrong_is_not(
     assert obstacle == Obstacle(expected, message)
     assert (obstacle.reason in obstacles.HOPELESS) == (expected == "Invalid")
     assert (obstacle.reason in obstacles.NEEDS_HELP) == (expected != "Invalid")
+
+
+AWAY = 'Internal error occurred: failed calling webhook "quota.example.com": failed to call webhook: connection refused'
+BROKEN = [
+    ("InternalError", AWAY, "DeniedByPolicy"),
+    ("", WEBHOOK, "DeniedByPolicy"),
+    ("InternalError", "Internal error occurred: etcdserver: no leader", "InternalError"),
+]
+
+
+@pytest.mark.parametrize(("reason", "message", "expected"), BROKEN)
+def test_a_webhook_that_is_away_gets_its_time_and_the_api_server_all_of_it(
+    reason: str, message: str, expected: str
+) -> None:
+    obstacle = obstacle_of(BrokenError("POST /pods", 500, reason, message))
+    assert obstacle == Obstacle(expected, message)
+    assert obstacle.reason not in obstacles.HOPELESS
+    assert (obstacle.reason in obstacles.NEEDS_HELP) == (expected == "DeniedByPolicy")

@@ -50,6 +50,16 @@ class RefusalError(Exception):
         self.message = message
 
 
+class BrokenError(UnavailableError):
+    """The API server itself says what is broken, in it or behind it (5xx), for example a webhook that nobody serves."""
+
+    def __init__(self, what: str, status: int, reason: str, message: str) -> None:
+        super().__init__(f"{what}: {status} {reason}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+
+
 class Client:
     """One API server. `open` before use, `close` after it. Nothing is written while `may_write` says no.
 
@@ -111,6 +121,7 @@ class Client:
 
         Raises:
             RefusalError: the server said no.
+            BrokenError: the server said what is broken.
             UnavailableError: no answer, or not now.
         """
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
@@ -216,9 +227,12 @@ async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
 def _result(status: int, answer: Document, what: str) -> Document:
     if status < HTTPStatus.BAD_REQUEST:
         return answer
+    reason = str(answer.get("reason", ""))
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR and answer.get("kind") == "Status" and _message(answer):
+        raise BrokenError(what, status, reason, _message(answer))
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _NOT_NOW:
         raise UnavailableError(f"{what}: {status} {_message(answer)}")
-    raise RefusalError(what, status, str(answer.get("reason", "")), _message(answer))
+    raise RefusalError(what, status, reason, _message(answer))
 
 
 def _parse(content: bytes) -> Document:

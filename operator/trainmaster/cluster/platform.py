@@ -15,7 +15,7 @@ from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.cluster import jobs, manifests
 from trainmaster.cluster.cache import Cache
-from trainmaster.cluster.client import Client, Document, RefusalError
+from trainmaster.cluster.client import BrokenError, Client, Document, RefusalError
 from trainmaster.cluster.jobs import JobRecord
 from trainmaster.cluster.manifests import PodSettings
 from trainmaster.cluster.pods import PodRecord, owner_uid
@@ -206,6 +206,9 @@ class ClusterPlatform:
             if obstacle:
                 self._remember(job, wish, dataclasses.replace(obstacle, name=name))
                 return
+        except BrokenError as error:
+            self._remember(job, wish, dataclasses.replace(obstacle_of(error), name=name), hiccup=True)
+            return
         self._refusals.granted(job.uid, wish)
 
     async def _why_refused(self, job: TrainingJob, path: str, cache: AnyCache, error: RefusalError) -> Obstacle | None:
@@ -233,6 +236,9 @@ class ClusterPlatform:
             elif error.status != HTTPStatus.CONFLICT:  # another pod has that name by now: ours has gone
                 self._remember(job, wish, obstacle_of(error))
                 return
+        except BrokenError as error:
+            self._remember(job, wish, obstacle_of(error), hiccup=True)
+            return
         else:
             if answer.get("kind") == "Pod" and "deletionTimestamp" in answer["metadata"]:
                 self._caches.pods.learn(answer)
@@ -247,12 +253,12 @@ class ClusterPlatform:
             elif error.status != HTTPStatus.CONFLICT:
                 raise UnavailableError(f"the job cannot be deleted: {error}") from error
 
-    def _remember(self, job: TrainingJob, wish: str, obstacle: Obstacle) -> None:
+    def _remember(self, job: TrainingJob, wish: str, obstacle: Obstacle, *, hiccup: bool = False) -> None:
         """And ask again later: nothing else may ever wake us for it. A job that has gone meanwhile wishes nothing."""
         record = self._caches.jobs.get(job.namespace, job.name)
         if record is None or record.uid != job.uid:
             return
-        pause = self._refusals.remember(job.uid, wish, obstacle)
+        pause = self._refusals.remember(job.uid, wish, obstacle, hiccup=hiccup)
         asyncio.get_running_loop().call_later(pause, self._wake, Key(job.namespace, job.name))
 
 

@@ -1,5 +1,7 @@
 """What the API server refused, per job and wish, until it is granted: so that people see why, and nobody is pestered.
 
+So is a wish at which something breaks in the API server or behind it, but nobody hears of it at the first time.
+
 A wish that nobody makes any more (fewer workers, another incarnation) is forgotten soon after it could be made again.
 
 Kept in memory by `platform`: after a restart the wish is simply tried again.
@@ -10,7 +12,7 @@ import re
 import time
 from dataclasses import dataclass
 
-from trainmaster.cluster.client import RefusalError
+from trainmaster.cluster.client import BrokenError, RefusalError
 from trainmaster.core.observed import Obstacle
 
 FIRST_PAUSE_SECONDS = 1.0
@@ -22,8 +24,9 @@ NAME_TAKEN, INVALID, DENIED_BY_POLICY = "NameTaken", "Invalid", "DeniedByPolicy"
 # 403: a quota, Pod Security, a policy, or a right that we lack. 422 and 400: the object itself is wrong.
 _REASONS = {400: INVALID, 403: "Forbidden", 422: INVALID}
 
-# How the API server tells what somebody else's admission control said, whatever status that had.
-_POLICY = re.compile(r"admission webhook |.*\bValidatingAdmissionPolicy '")
+# How the API server tells what somebody else's admission control said, whatever status that had, or that it says
+# nothing at all: a webhook that must be asked and does not answer.
+_POLICY = re.compile(r"admission webhook |.*\bValidatingAdmissionPolicy '|.*\bfailed calling webhook ")
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class _Refusal:
     obstacle: Obstacle
     pause: float
     until: float
+    told: bool
 
 
 class Refusals:
@@ -42,16 +46,17 @@ class Refusals:
     def of(self, job_uid: str) -> tuple[Obstacle, ...]:
         """What stands in the way of a job, each thing once for each replica that it is about."""
         self._forget_stale(job_uid)
-        all_of_it = (refusal.obstacle for refusal in self._by_job.get(job_uid, {}).values())
+        all_of_it = (refusal.obstacle for refusal in self._by_job.get(job_uid, {}).values() if refusal.told)
         return tuple({(obstacle.message, obstacle.name): obstacle for obstacle in all_of_it}.values())
 
-    def remember(self, job_uid: str, wish: str, obstacle: Obstacle) -> float:
-        """Note it; the answer is in how many seconds to ask again."""
+    def remember(self, job_uid: str, wish: str, obstacle: Obstacle, *, hiccup: bool = False) -> float:
+        """Note it; the answer is in how many seconds to ask again. A mere hiccup is told only if it comes again."""
         wishes = self._by_job.setdefault(job_uid, {})
         before = wishes.get(wish)
         pause = min(LONGEST_PAUSE_SECONDS, before.pause * 2) if before else FIRST_PAUSE_SECONDS
         since = before.obstacle.since if before else time.time()
-        wishes[wish] = _Refusal(dataclasses.replace(obstacle, since=since), pause, time.monotonic() + pause)
+        told = before is not None or not hiccup
+        wishes[wish] = _Refusal(dataclasses.replace(obstacle, since=since), pause, time.monotonic() + pause, told)
         return pause
 
     def rests(self, job_uid: str, wish: str) -> bool:
@@ -85,8 +90,8 @@ class Refusals:
             self._by_job.pop(job_uid, None)
 
 
-def obstacle_of(error: RefusalError) -> Obstacle:
-    """The API server's refusal in the core's words. What a policy refuses today it may allow tomorrow."""
+def obstacle_of(error: RefusalError | BrokenError) -> Obstacle:
+    """The API server's words as the core wants them. What a policy refuses today it may allow tomorrow."""
     by_policy = _POLICY.match(error.message)
     reason = DENIED_BY_POLICY if by_policy else _REASONS.get(error.status, error.reason or "Refused")
     return Obstacle(reason, error.message)
