@@ -170,6 +170,6 @@ def _who(heartbeat: Heartbeat) -> tuple[str, str, int]:
 
 def _bearer(request: web.Request) -> str:
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not token:
+    if scheme.lower() != "bearer" or not token or not token.isascii():
         raise RefusedError("no bearer token")
     return token

@@ -132,6 +132,20 @@ async def test_a_half_open_line_is_left(monkeypatch: pytest.MonkeyPatch) -> None
     assert watches > 1
 
 
+async def test_a_watch_that_tells_nothing_at_all_is_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after etcd was restored from a backup: events are numbered from before, and kept from whoever knows more."""
+    monkeypatch.setattr(client_module, "SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(informer_module, "QUIET_SECONDS", 0.1)
+    lists = [listing(40, thing("a", 30), thing("b", 35)), listing(100, thing("a", 90))]
+
+    async def on_list() -> web.StreamResponse:
+        return lists.pop() if len(lists) > 1 else lists[0]
+
+    async with informed(on_list, Watch.silence) as stage:
+        await stage.until("a")
+        await stage.until("a", "b")
+
+
 async def test_a_server_in_trouble_is_asked_until_it_is_well() -> None:
     answers: list[web.StreamResponse] = [listing(5, thing("a", 1)), *(refusal(500) for _ in range(4)), refusal(403)]
 
@@ -175,6 +189,26 @@ async def test_long_lists_come_in_pages() -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     assert sorted(stage.cache) == ["a0", "a1", "a2"]
+
+
+async def test_a_list_of_many_pages_does_not_hang() -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if "watch" in request.query:
+            return await Watch(request).silence()
+        number = int(request.query.get("continue", "0"))
+        if number < 2:
+            hung.append(informer.hung)
+            informer._pulse -= informer_module.HUNG_SECONDS  # so long it took
+        return web.json_response({"metadata": {"resourceVersion": "7", "continue": "12"[number:][:1]}, "items": []})
+
+    hung: list[bool] = []
+    async with served(handler) as client:
+        informer = Informer(client, "/things", Stage().cache)
+        task = asyncio.create_task(informer.run())
+        await asyncio.wait_for(informer.synced.wait(), 10)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert hung == [False, False]
 
 
 async def holds(what: Callable[[], bool]) -> None:

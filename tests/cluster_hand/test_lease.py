@@ -229,6 +229,16 @@ def test_a_leader_without_the_api_server_stops_in_time_and_goes_on_if_nobody_cam
     alive(scenario)
 
 
+def test_a_store_that_does_not_answer_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(shelf: Shelf) -> None:
+        shelf.slow = 600
+        Operator(shelf, "first")
+        await asyncio.sleep(30)
+
+    alive(scenario)
+    assert [record.message for record in caplog.records] == ["the lease cannot be reached: no answer in time"]
+
+
 def test_a_lease_that_somebody_deleted_is_led_by_nobody(caplog: pytest.LogCaptureFixture) -> None:
     class Gone(Shelf):
         async def get(self) -> Document:

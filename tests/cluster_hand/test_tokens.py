@@ -53,7 +53,7 @@ def test_no_token(agent: Agent) -> None:
     refused(agent, "no bearer token")
 
 
-@pytest.mark.parametrize("garbage", ["x", "a.b.c", "....", "e30.e30.e30", "x" * 5000])
+@pytest.mark.parametrize("garbage", ["x", "a.b.c", "....", "e30.e30.e30", "x" * 5000, "\xff.\xff.\xff"])
 def test_garbage(agent: Agent, garbage: str) -> None:
     agent.token = garbage
     refused(agent, "token")

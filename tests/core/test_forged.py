@@ -87,6 +87,7 @@ GOOD = {"Authorization": "Bearer good"}
         (codec.encode(beat(hold=False, pod_uid="a")), GOOD, 200, "has not looked"),
         (codec.encode(beat(hold=False, pod_uid="a")), {"Authorization": "Bearer bad"}, 403, "not this pod's token"),
         (codec.encode(beat(hold=False, pod_uid="a")), {}, 403, "no bearer token"),
+        (codec.encode(beat(hold=False, pod_uid="a")), {"Authorization": "Bearer gööd"}, 403, "no bearer token"),
         (codec.encode(beat(sequence=-1)), GOOD, 400, "Heartbeat.sequence"),
         (b'{"job": 7}', GOOD, 400, "Heartbeat"),
         (b"[" * 100_000, GOOD, 400, "not JSON"),
@@ -95,7 +96,19 @@ GOOD = {"Authorization": "Bearer good"}
         (b"\xff\xfe", GOOD, 400, ""),
         (b"x" * (names.MAX_HEARTBEAT_BYTES + 1), GOOD, 413, ""),
     ],
-    ids=["good", "foreign token", "no token", "forged", "no heartbeat", "deep", "a long number", "a large number", "no text", "too long"],
+    ids=[
+        "good",
+        "foreign token",
+        "no token",
+        "no ASCII",
+        "forged",
+        "no heartbeat",
+        "deep",
+        "a long number",
+        "a large number",
+        "no text",
+        "too long",
+    ],
 )
 async def test_the_door_refuses_with_a_reason(body: bytes, headers: dict[str, str], status: int, says: str) -> None:
     intake = Intake(believed, lambda _key: None)

@@ -24,6 +24,9 @@ FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 8.0
 # A watch that the server ends at once, again and again, must not become a storm.
 SHORTEST_WATCH_SECONDS = 1.0
+# A bookmark comes every minute or so. A watch that told nothing at all for longer may wait for versions that never come
+# (etcd was restored from a backup), or something between keeps its events.
+QUIET_SECONDS = 120.0
 # Longer than the longest silence of a watch and the longest pause together: then its task itself hangs.
 HUNG_SECONDS = 240.0
 # Of one namespace among several: it has gone, or its Role has.
@@ -92,7 +95,11 @@ class Informer:
         if not self._version:
             await self._list()
         began = time.monotonic()
-        await self._watch()
+        try:
+            await self._watch()
+        finally:
+            if self._pulse <= began < time.monotonic() - QUIET_SECONDS:
+                self._version = ""
         if time.monotonic() - began < SHORTEST_WATCH_SECONDS:
             await self._pause()
 
@@ -101,6 +108,7 @@ class Informer:
         params = {**self._selector, "limit": PAGE}
         while True:
             page = await self._client.get(self._path, params)
+            self._pulse = time.monotonic()
             self._cache.page(self._scope, page.get("items") or ())
             more = page["metadata"].get("continue")
             if not more:

@@ -150,7 +150,7 @@ class Lease:
                     await self._turn(began)
                 self._tell("")
             except (UnavailableError, TimeoutError) as error:
-                self._tell(f"the lease cannot be reached: {error or 'no answer in time'}")
+                self._tell(f"the lease cannot be reached: {str(error) or 'no answer in time'}")
             except RefusalError as error:
                 self._refused(error)
             pause = RENEW_SECONDS if self.leads else LOOK_SECONDS
