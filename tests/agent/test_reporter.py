@@ -179,7 +179,10 @@ def test_a_heartbeat_tells_what_progress_pages_say(reporting: Reporting, tmp_pat
     page.close()
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"step": "x", "time": 1, "model_sha256": ""}'])
+NO_STEP = '{"step": %s, "time": 1, "model_sha256": ""}'
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "[" * 100_000, NO_STEP % '"x"', NO_STEP % "1e999"])
 def test_a_manifest_that_makes_no_sense(tmp_path: Path, text: str) -> None:
     (tmp_path / "step-00000001").mkdir()
     (tmp_path / "step-00000001" / "manifest.json").write_text(text)

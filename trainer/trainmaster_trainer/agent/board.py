@@ -91,7 +91,7 @@ def read_checkpoint(folder: str, step: int) -> Optional[CheckpointRecord]:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         seconds = float(manifest["seconds"]) if "seconds" in manifest else None
         return CheckpointRecord(int(manifest["step"]), float(manifest["time"]), str(manifest["model_sha256"]), seconds)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 
