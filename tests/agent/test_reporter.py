@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
 import threading
 import time
@@ -176,6 +177,25 @@ def test_a_heartbeat_tells_what_progress_pages_say(reporting: Reporting, tmp_pat
     (folder / "manifest.json").write_text(json.dumps({"step": 5, "time": 2, "model_sha256": "abc", "more": 1}))
     record = messages.CheckpointRecord(5, 2.0, "abc")
     assert reporting.board.compose(hold=True).checkpoint == record
+    page.close()
+
+
+def test_storage_that_hangs_holds_up_neither_heartbeats_nor_the_agent(reporting: Reporting, tmp_path: Path) -> None:
+    reporting.files.begin(1, range(1), b"{}")
+    page = ProgressFile(str(reporting.files.progress(0)))
+    page.write(ProgressPage(7, updated=1.0, phase="train", checkpoint_step=5))
+    folder = tmp_path / "step-00000005"
+    folder.mkdir()
+    os.mkfifo(folder / "manifest.json")  # who opens it for reading waits for a writer
+    for state in (messages.RUNNING, messages.FAILED):
+        reporting.board.put_up(Agent("worker", 3, state=state), Rendezvous(1, "k"))
+        heartbeat = reporting.board.compose(hold=True)
+        assert (heartbeat.state, heartbeat.checkpoint) == (state, None)
+    with (folder / "manifest.json").open("w") as file:
+        json.dump({"step": 5, "time": 2, "model_sha256": "abc"}, file)
+    while (record := reporting.board.compose(hold=True).checkpoint) is None:
+        time.sleep(0.01)  # its reader tells nobody
+    assert record.step == 5
     page.close()
 
 

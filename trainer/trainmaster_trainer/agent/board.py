@@ -1,6 +1,7 @@
 """What heartbeats are made of: the supervisor's state, the ranks' progress pages, the newest checkpoint.
 
-The engine puts the state up; the reporter's threads compose messages from it at any time.
+The engine puts the state up; the reporter's threads compose messages from it at any time. Checkpoints lie on storage
+that may hang: who reads there holds no lock, and heartbeats go on without what it reads.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from trainmaster_trainer.agent.files import Files
 from trainmaster_trainer.agent.settings import Settings
 from trainmaster_trainer.agent.supervise import Agent, member_of
 
+# A manifest is mostly read within a millisecond, and the heartbeat that can tell of it should.
+_READING_SECONDS = 0.2
+
 
 class Board:
     """One per agent."""
@@ -32,6 +36,7 @@ class Board:
         self._agent = Agent(settings.role, settings.index)
         self._offer = Rendezvous(0, "")
         self._checkpoint: Optional[CheckpointRecord] = None
+        self._reading = False
         self.orders_seen = ""
 
     def put_up(self, agent: Agent, offer: Rendezvous) -> None:
@@ -44,9 +49,9 @@ class Board:
     def compose(self, hold: bool) -> Heartbeat:
         """A heartbeat of this moment, with a sequence number of its own."""
         pages, unsaved = self._files.read_pages(), self._files.read_problems()
+        self._find_checkpoint(max((page.checkpoint_step for page in pages.values()), default=0))
         with self._lock:
             self._sequence += 1
-            self._find_checkpoint(pages)
             agent = self._agent
             return Heartbeat(
                 job=self._settings.job,
@@ -70,10 +75,24 @@ class Board:
                 warm=agent.warm,
             )
 
-    def _find_checkpoint(self, pages: Dict[int, ProgressPage]) -> None:
-        newest = max((page.checkpoint_step for page in pages.values()), default=0)
-        if newest > 0 and (self._checkpoint is None or self._checkpoint.step != newest):
-            self._checkpoint = read_checkpoint(self._settings.checkpoints, newest) or self._checkpoint
+    def _find_checkpoint(self, step: int) -> None:
+        """Have it read, if it is a new one, by a thread that may hang alone."""
+        with self._lock:
+            if self._reading or step <= 0 or (self._checkpoint is not None and self._checkpoint.step == step):
+                return
+            self._reading = True
+        reader = threading.Thread(target=self._read_checkpoint, args=[step], name="checkpoint", daemon=True)
+        try:
+            reader.start()
+        except RuntimeError:  # there can be no more threads at the moment
+            self._reading = False
+            return
+        reader.join(_READING_SECONDS)
+
+    def _read_checkpoint(self, step: int) -> None:
+        record = read_checkpoint(self._settings.checkpoints, step)
+        with self._lock:
+            self._checkpoint, self._reading = record or self._checkpoint, False
 
 
 def _rendezvous(agent: Agent) -> Optional[Rendezvous]:
