@@ -47,6 +47,24 @@ def test_an_own_parent_that_is_killed(agent: MakeAgent, intake: Intake, witness:
     assert heartbeat.warm
 
 
+@pytest.mark.parametrize("moment", ["while a rank runs", "while the parent imports"])
+def test_an_agent_that_is_killed_leaves_nothing(agent: MakeAgent, intake: Intake, tmp_path: Path, moment: str) -> None:
+    """Nor what its ranks had started, whose end the kernel does not see to."""
+    imports = "import time; time.sleep(1000)" if moment == "while the parent imports" else "raise ModuleNotFoundError"
+    command = f"sleep 1000 & echo $! > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/child; wait"
+    one = agent("bash", "-c", command, **own(tmp_path, torch=imports))
+    intake.wait_state(messages.WAITING, 0, W0)
+    left = [parent_of(one.pid)]
+    if moment == "while a rank runs":
+        intake.run(1, [(W0, 1)])
+        while not (tmp_path / "child").exists():
+            time.sleep(0.01)
+        left.append(int((tmp_path / "child").read_text()))
+    os.kill(one.pid, signal.SIGKILL)
+    one.wait()
+    assert all(wait_gone(pid) for pid in left)
+
+
 def test_a_parent_killed_before_it_is_ready_costs_no_attempt(
     agent: MakeAgent, intake: Intake, witness: Witness, tmp_path: Path
 ) -> None:

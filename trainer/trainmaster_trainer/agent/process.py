@@ -35,6 +35,11 @@ def die_with_parent(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def outlive_parent() -> None:
+    """Take that back: from here on this process sees to its end itself."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0)
+
+
 def rename(name: str) -> None:
     """What `top` and `ps -o comm` show: all forked children have the same command line."""
     _LIBC.prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
