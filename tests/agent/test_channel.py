@@ -65,3 +65,17 @@ def test_a_reader_that_has_read_and_gone_is_no_error(pair: Pair) -> None:
     assert len(received.message["big"]) == 50_000
     with pytest.raises(OSError, match="Broken pipe"):
         pair[0].send({"nobody": "listens"})
+
+
+def test_nobody_waits_for_ever_for_one_who_does_not_read() -> None:
+    """Half a message may be there: no other one follows it."""
+    left, right = socket.socketpair()
+    ours, theirs = Channel(left, 0.01), Channel(right)
+    with pytest.raises(BlockingIOError):
+        ours.send({"text": "x" * 10**7})
+    with pytest.raises(BrokenPipeError):
+        ours.send({})
+    with pytest.raises(EOFError):
+        theirs.receive()
+    for channel in (ours, theirs):
+        channel.close()

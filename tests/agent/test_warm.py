@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 from trainmaster.wire import messages, names
+from trainmaster_trainer.agent import pulse
+from trainmaster_trainer.agent.channel import Channel
+from trainmaster_trainer.agent.reactor import Reactor
 
 from tests.agent.conftest import MakeAgent
 from tests.agent.intake import Intake
@@ -63,6 +68,55 @@ def test_an_agent_that_is_killed_leaves_nothing(agent: MakeAgent, intake: Intake
     os.kill(one.pid, signal.SIGKILL)
     one.wait()
     assert all(wait_gone(pid) for pid in left)
+
+
+@pytest.mark.parametrize("moment", ["with a rank that then ends", "before it is to start one"])
+def test_a_parent_that_is_stopped_is_given_up(
+    agent: MakeAgent, intake: Intake, witness: Witness, tmp_path: Path, moment: str
+) -> None:
+    """Nobody tells of its ranks' ends any more, nor starts one."""
+    one = agent("python", "SCRIPTS/sleeper.py", **own(tmp_path))
+    intake.wait(lambda: W0 in intake.newest and intake.newest[W0].warm, "a warm parent")
+    parent = parent_of(one.pid)
+    if moment == "before it is to start one":
+        os.kill(parent, signal.SIGSTOP)
+        intake.run(1, [(W0, 1)])
+        witness.wait(what="begin")
+    else:
+        intake.run(1, [(W0, 1)])
+        (said,) = witness.wait(what="begin")
+        for pid, number in ((parent, signal.SIGSTOP), (said["pid"], signal.SIGKILL)):
+            os.kill(pid, number)
+        intake.wait_state(messages.FAILED, 1, W0)
+        intake.run(2, [(W0, 1)])
+        witness.wait(2, what="begin")
+    assert "the warm parent is stopped (SIGSTOP)" in one.text
+    assert wait_gone(parent)
+
+
+@pytest.mark.parametrize("says", ["nothing", "that it has started one"])
+def test_a_parent_that_owes_something_is_given_up(monkeypatch: pytest.MonkeyPatch, says: str) -> None:
+    """An answer, or word of a child that has ended."""
+    monkeypatch.setattr(pulse, "_LOOK_SECONDS", 0.01)
+    child = subprocess.Popen(["/bin/true"])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # a zombie from here on
+    reactor, wrong = Reactor(), list[str]()
+
+    def give_up(why: str) -> None:
+        wrong.append(why)
+        reactor.stop()
+
+    one = pulse.Pulse(reactor, give_up)
+    one.begin()
+    ours, theirs = socket.socketpair()
+    one.ask(Channel(ours), {"start": "rank", "id": 1}, [])
+    if says != "nothing":
+        one.heard({"started": 1, "pid": child.pid})
+    reactor.run()
+    child.wait()
+    for end in (ours, theirs):
+        end.close()
+    assert wrong == ["does not answer"]
 
 
 def test_a_parent_killed_before_it_is_ready_costs_no_attempt(

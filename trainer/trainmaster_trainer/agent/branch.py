@@ -7,11 +7,13 @@ What is started here dies with it, and it dies with the warm parent.
 
 from __future__ import annotations
 
-import contextlib
+import signal
 import socket
 from typing import Any, Callable, Dict, Optional, Sequence, Set
 
+from trainmaster_trainer.agent import process
 from trainmaster_trainer.agent.channel import Channel
+from trainmaster_trainer.agent.pulse import SENDING_SECONDS, Pulse
 from trainmaster_trainer.agent.reactor import Reactor
 
 BRANCH = "branch"  # what the warm parent is asked to start
@@ -36,6 +38,8 @@ class Branch:
         self._ready = False
         self._distrusted = False
         self._live: Set[int] = set()
+        self._pid: Optional[int] = None
+        self._pulse = Pulse(reactor, self._give_up)
 
     @property
     def exists(self) -> bool:
@@ -54,8 +58,9 @@ class Branch:
 
     def use(self, connection: socket.socket) -> int:
         """One is being made; this is our end of its line. Its identity."""
-        channel = self._channel = Channel(connection)
+        channel = self._channel = Channel(connection, SENDING_SECONDS)
         self._reactor.watch(channel.fileno(), lambda: self._read(channel))
+        self._pulse.begin()
         self.identity -= 1
         return self.identity
 
@@ -64,8 +69,7 @@ class Branch:
         if "id" in message:
             self._live.add(message["id"])
         if self._channel is not None:
-            with contextlib.suppress(OSError):
-                self._channel.send(message, descriptors)
+            self._pulse.ask(self._channel, message, descriptors)
 
     def distrust(self, identity: int) -> None:
         """A rank ended before its first step. If it was started here, that may be why: let no other one be."""
@@ -77,6 +81,7 @@ class Branch:
     def close(self) -> None:
         """Hang up, which ends it and all that runs over it."""
         self._ready = False
+        self._pulse.end()
         self._live.clear()
         if self._channel is not None:
             self._reactor.unwatch(self._channel.fileno())
@@ -101,14 +106,22 @@ class Branch:
             self.lost()
             return
         for message, _ in received:
+            self._pulse.heard(message)
             self._handle(message)
+
+    def _give_up(self, why: str) -> None:
+        self._log(f"the process that has imported the task's libraries {why}")
+        if self._pid is not None:
+            process.kill_group(self._pid, signal.SIGKILL)
+        self.lost()
 
     def _handle(self, message: Dict[str, Any]) -> None:
         if "failed" in message:
             self._distrusted = True
             self._log(f"each restart imports the task's libraries anew: {message['failed']}")
         elif "ready" in message:
-            self._ready = True
+            self._ready, self._pid = True, message["pid"]
+            self._pulse.is_of(self._pid)
             self._changed()
         else:
             self._tell(message)

@@ -11,6 +11,7 @@ import json
 import os
 import select
 import socket
+import struct
 from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 _CHUNK = 1 << 16
@@ -28,8 +29,11 @@ class Received(NamedTuple):
 class Channel:
     """One end of the line."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, patience: float = 0.0) -> None:
+        """`patience`: seconds for the other end to make room for a message; 0: as long as it takes."""
         self._socket = connection
+        longest = struct.pack("ll", *divmod(int(patience * 1e6), 10**6))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, longest)
         self._bytes = b""
         self._descriptors: List[int] = []
 
@@ -41,8 +45,16 @@ class Channel:
         """Send one message. The descriptors stay open here.
 
         Raises:
+            BlockingIOError: the other end does not read. There may be half a message now, so this was the last one.
             OSError: the other end has gone.
         """
+        try:
+            self._send(message, descriptors)
+        except BlockingIOError:
+            self._socket.shutdown(socket.SHUT_WR)
+            raise
+
+    def _send(self, message: Dict[str, Any], descriptors: Sequence[int]) -> None:
         data = json.dumps({**message, "descriptors": len(descriptors)}).encode() + b"\n"
         sent = socket.send_fds(self._socket, [data], list(descriptors)) if descriptors else 0
         if sent < len(data):  # even a send of nothing fails where the other end has read and gone

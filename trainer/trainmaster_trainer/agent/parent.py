@@ -11,7 +11,6 @@ Called by `ranks`. What goes over the line (JSON, see `channel`):
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import socket
@@ -24,6 +23,7 @@ from trainmaster.wire import names
 from trainmaster_trainer.agent import process
 from trainmaster_trainer.agent.branch import BRANCH, Branch
 from trainmaster_trainer.agent.channel import Channel
+from trainmaster_trainer.agent.pulse import SENDING_SECONDS, Pulse
 from trainmaster_trainer.agent.reactor import Reactor
 
 _SHARED_PATIENCE_SECONDS = 5.0
@@ -79,6 +79,7 @@ class Parent:
         self._failures = 0
         self._closed = False
         self._pid: Optional[int] = None  # of an own one
+        self._pulse = Pulse(reactor, self._give_up)
         self._branch = Branch(reactor, self._handle, self._share_children, log)
 
     def open(self) -> None:
@@ -93,8 +94,7 @@ class Parent:
         if request.get("start") == "rank" and self._branch.takes_ranks:
             self._branch.send(request, descriptors)
         elif self._channel is not None:
-            with contextlib.suppress(OSError):
-                self._channel.send(request, descriptors)
+            self._pulse.ask(self._channel, request, descriptors)
 
     @property
     def may_branch(self) -> bool:
@@ -171,14 +171,20 @@ class Parent:
         self._use(ours)
 
     def _use(self, connection: socket.socket) -> None:
-        channel = self._channel = Channel(connection)
+        channel = self._channel = Channel(connection, SENDING_SECONDS)
         self._reactor.watch(channel.fileno(), lambda: self._read(channel))
+        self._pulse.begin()
+        self._pulse.is_of(self._pid)
         self._reactor.after(_READY_PATIENCE_SECONDS, lambda: self._lose_patience(channel))
 
     def _lose_patience(self, channel: Channel) -> None:
         if channel is not self._channel or self.ready:
             return
-        self._log("the warm parent has not come up")
+        self._give_up("has not come up")
+
+    def _give_up(self, why: str) -> None:
+        """Ranks that it has forked end with it, or with the line to it."""
+        self._log(f"the warm parent {why}")
         if self._pid is not None:
             process.kill_group(self._pid, signal.SIGKILL)
         self._lost()
@@ -190,11 +196,13 @@ class Parent:
             self._lost()
             return
         for message, _ in received:
+            self._pulse.heard(message)
             self._handle(message)
 
     def _handle(self, message: Dict[str, Any]) -> None:
         if "ready" in message:
             self.ready, self.stores, self._failures = True, message["stores"], 0
+            self._pulse.is_of(message["pid"])
             self._share_children()
             self._listener.parent_ready()
         elif "started" in message and message["started"] > 0:
@@ -224,6 +232,7 @@ class Parent:
 
     def _drop(self) -> None:
         self.ready = False
+        self._pulse.end()
         self._branch.close()
         if self._channel is not None:
             self._reactor.unwatch(self._channel.fileno())

@@ -1,0 +1,76 @@
+"""Whether a process that ranks are forked from still does its work: it may be stopped, or stuck, and not end.
+
+Used by `parent` and `branch`, each for its own. Without it a rank's end is never told, and a request never answered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Callable, Dict, Optional, Sequence
+
+from trainmaster_trainer.agent import stacks
+from trainmaster_trainer.agent.channel import Channel
+from trainmaster_trainer.agent.reactor import Reactor, Timer
+
+_LOOK_SECONDS = 1.0
+# Looks in a row, not seconds: an agent that was stopped together with it, and goes on first, must not accuse it.
+_STOPPED_LOOKS = 5
+_SILENT_LOOKS = 30  # a busy machine, and memory that has to come from a disk, explain a lot
+SENDING_SECONDS = 2.0  # for requests, which wait only where there are many that it has not read
+
+
+class Pulse:
+    """Of one process at a time. `give_up` is called with what is wrong, once, when it is of no use any more."""
+
+    def __init__(self, reactor: Reactor, give_up: Callable[[str], None]) -> None:
+        self._reactor = reactor
+        self._give_up = give_up
+        self._timer: Optional[Timer] = None
+        self._pid: Optional[int] = None
+        self._begun: Dict[int, Optional[int]] = {}  # what it is to start: pids, once it has
+        self._looks = 0
+
+    def begin(self) -> None:
+        """There is a new one, whose pid may not be known yet."""
+        self.end()
+        self._pid, self._looks = None, 0
+        self._begun.clear()
+        self._again()
+
+    def is_of(self, pid: Optional[int]) -> None:
+        """Its pid."""
+        self._pid = pid
+
+    def end(self) -> None:
+        """It has gone."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def ask(self, channel: Channel, message: Dict[str, Any], descriptors: Sequence[int]) -> None:
+        """Send it a message. Where it asks for something, an answer is owed from now on."""
+        if "id" in message:
+            self._begun[message["id"]] = None
+        with contextlib.suppress(OSError):  # a line that is broken shows itself, and one that nobody reads at a look
+            channel.send(message, descriptors)
+
+    def heard(self, message: Dict[str, Any]) -> None:
+        """It lives."""
+        self._looks = 0
+        if "started" in message:
+            self._begun[message["started"]] = message["pid"]
+        self._begun.pop(message.get("ended", 0), None)
+
+    def _again(self) -> None:
+        self._timer = self._reactor.after(_LOOK_SECONDS, self._look)
+
+    def _look(self) -> None:
+        stopped = self._pid is not None and stacks.is_stopped(self._pid)
+        self._looks = self._looks + 1 if stopped or self._owes() else 0
+        if self._looks >= (_STOPPED_LOOKS if stopped else _SILENT_LOOKS):
+            self._give_up("is stopped (SIGSTOP)" if stopped else "does not answer")
+        else:
+            self._again()
+
+    def _owes(self) -> bool:
+        """An answer, or word of an end: it has not even taken note of a child that has ended."""
+        return any(pid is None or stacks.state(pid) == "Z" for pid in self._begun.values())
