@@ -20,6 +20,7 @@ from trainmaster_trainer.agent.supervise import (
     ParentReady,
     RankEnded,
     RanksHung,
+    RanksWait,
     ReportNow,
     ShareRoster,
     StartRanks,
@@ -178,6 +179,23 @@ def test_the_report_of_a_hang_stands_and_not_that_of_the_kill() -> None:
     assert (agent.exit.hung, agent.exit.rank, agent.exit.signal) == (True, 1, None)
 
 
+def test_ranks_that_wait_for_other_agents_live_until_orders_come() -> None:
+    """One of the others may be at something slow; the operator knows what all of them say."""
+    told = hung(1, 1).report
+    agent, actions = after(run(1), RanksWait(told))
+    assert (agent.state, agent.stalled, agent.exit, actions) == ("Running", told, None, (NOW,))
+    agent, actions = after(run(1), RanksWait(told), RanksWait(None))
+    assert (agent.stalled, actions) == (None, (NOW,))
+    agent, _ = after(run(1), RanksWait(told), wait(2), died(1, 0, ours=True), died(1, 1, ours=True))
+    assert (agent.state, agent.stalled, agent.exit) == ("Waiting", None, told)
+
+
+def test_a_death_while_the_others_wait_is_told_and_not_that_they_waited() -> None:
+    agent, _ = after(run(1), RanksWait(hung(1, 1).report), died(1, 0), died(1, 1, ours=True), run(2))
+    assert agent.exit is not None
+    assert (agent.exit.rank, agent.exit.hung) == (0, False)
+
+
 def test_a_crash_is_told_even_when_orders_to_stop_came_first() -> None:
     agent, actions = after(run(1), run(2), died(1, 0))
     assert agent.exit is not None
@@ -207,6 +225,7 @@ EVENTS = st.one_of(
     st.builds(leave, st.integers(0, 3)),
     st.builds(RankEnded, st.integers(1, 4), st.integers(0, 2), exit_code=st.sampled_from([0, 1]), ours=st.booleans()),
     st.builds(hung, st.integers(1, 4), st.integers(0, 2)),
+    st.builds(RanksWait, st.one_of(st.none(), st.builds(lambda attempt: hung(attempt, 0).report, st.integers(1, 4)))),
     st.just(ParentReady()),
     st.just(ParentLost()),
     st.just(ParentHopeless()),

@@ -123,6 +123,29 @@ def test_who_hung_is_named_and_not_who_waited_for_it() -> None:
     assert (line.failure_class, line.node, line.exit, line.stacks) == ("Hang", "node-1", "hung", "stack of worker-1")
 
 
+def test_who_waits_for_a_slow_peer_is_not_restarted_and_a_deadlock_is() -> None:
+    """A peer that does not say that it waits, too, may be compiling, or at its storage."""
+    stage = a_running_group(workers=3).finish("worker-2")
+    stall = a_death(step=50, hung=True, waiting=True, stacks="in all_reduce")
+
+    def told(key: str, report: ExitReport | None) -> str:
+        return stage.say(key, lambda beat: dataclasses.replace(beat, stalled=report)).status.phase
+
+    assert told("worker-0", stall) == "Running"
+    assert (told("worker-0", None), told("worker-1", stall)) == ("Running", "Running")
+    assert told("worker-0", dataclasses.replace(stall, attempt=0)) == "Running", "an older one says nothing"
+    assert told("worker-0", stall) != "Running"
+    (line,) = stage.status.restarts
+    assert (line.failure_class, line.stacks, stage.status.attempt) == ("Stalled", "in all_reduce", 2)
+
+
+def test_a_replica_whose_ranks_tell_nothing_is_not_waited_for() -> None:
+    stage = a_running_group(workers=2)
+    stage.say("worker-1", lambda beat: dataclasses.replace(beat, ranks=()))
+    stage.say("worker-0", lambda beat: dataclasses.replace(beat, stalled=a_death(step=50, hung=True, waiting=True)))
+    assert [line.failure_class for line in stage.status.restarts] == ["Stalled"]
+
+
 @pytest.mark.parametrize(("waiting", "kind"), [(False, "Hang"), (True, "Stalled")])
 def test_a_restart_for_a_hang_names_the_field_that_allows_more(waiting: bool, kind: str) -> None:
     stage, told = a_running_group(workers=1), "raise spec.failurePolicy.hangSeconds"

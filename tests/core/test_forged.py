@@ -55,6 +55,7 @@ FORGED: list[tuple[Heartbeat, str]] = [
     (beat(exit=ExitReport(1, 0, HUGE)), "Heartbeat.exit.step"),
     (beat(exit=ExitReport(1, 0, 0, exit_code=HUGE)), "Heartbeat.exit.exit_code"),
     (beat(exit=ExitReport(1, 0, 0, stacks=MEGABYTES)), "Heartbeat.exit.stacks"),
+    (beat(stalled=ExitReport(1, 0, 0, stacks=MEGABYTES)), "Heartbeat.stalled.stacks"),
     (beat(exit=an_error(MEGABYTES)), "Heartbeat.exit.error.message"),
     (beat(exit=an_error("x", kind=MEGABYTES)), "Heartbeat.exit.error.type"),
     (beat(checkpoint=CheckpointRecord(-3, 0.0, "")), "Heartbeat.checkpoint.step"),

@@ -81,6 +81,7 @@ def replicas(draw: st.DrawFn, index: int) -> Replica:
         attempt=draw(st.integers(-1, 3)),
         ranks=tuple(draw(st.lists(RANKS, max_size=2))),
         exit=draw(st.none() | EXITS),
+        stalled=draw(st.none() | EXITS),
         checkpoint=draw(st.none() | RECORDS),
     )
     return saying(replica, beat) if draw(st.booleans()) else replica

@@ -38,6 +38,8 @@ def _doubts(beat: Heartbeat) -> Iterator[str]:
         yield from _texts("Heartbeat.checkpoint", {"sha256": beat.checkpoint.sha256}, _LONGEST_NAME)
     if beat.exit:
         yield from _exit("Heartbeat.exit", beat.exit)
+    if beat.stalled:
+        yield from _exit("Heartbeat.stalled", beat.stalled)
 
 
 def _rank(where: str, rank: RankProgress) -> Iterator[str]:

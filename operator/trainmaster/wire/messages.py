@@ -156,6 +156,7 @@ class Heartbeat:
     orders_seen: str = ""  # version of the orders that the agent has; the answer waits until they differ
     hold: bool = True  # False: answer at once (something happened that cannot wait)
     start: Optional[int] = None  # which of its starts within `attempt` the state speaks of (independent rosters)
+    stalled: Optional[ExitReport] = None  # of `attempt`: ranks live, and wait so long that somebody must hang
     warm: bool = False  # the warm parent has imported what it can: a start takes milliseconds
 
 

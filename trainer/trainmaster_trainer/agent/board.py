@@ -72,6 +72,7 @@ class Board:
                 orders_seen=self.orders_seen,
                 hold=hold,
                 start=agent.start,
+                stalled=agent.stalled,
                 warm=agent.warm,
             )
 

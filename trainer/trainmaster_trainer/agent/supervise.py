@@ -28,6 +28,7 @@ class Agent:
     pending: Optional[Orders] = None  # carried out when `live` is empty
     seen: int = 0  # the newest attempt that any orders named
     exit: Optional[ExitReport] = None
+    stalled: Optional[ExitReport] = None  # ranks of `attempt` wait too long, perhaps for another agent's: they live on
     leaving: Optional[int] = None  # the exit code to leave with
     warm: bool = False
 
@@ -71,6 +72,13 @@ class RanksHung:
 
 
 @dataclass(frozen=True)
+class RanksWait:
+    """Ranks wait too long, but perhaps for another agent's, that may be at something slow; None: not any more."""
+
+    report: Optional[ExitReport]
+
+
+@dataclass(frozen=True)
 class ParentReady:
     """The warm parent can fork."""
 
@@ -92,7 +100,7 @@ class Terminate:
     grace_seconds: float
 
 
-Event = Union[OrdersArrived, RankEnded, RanksHung, ParentReady, ParentLost, ParentHopeless, Terminate]
+Event = Union[OrdersArrived, RankEnded, RanksHung, RanksWait, ParentReady, ParentLost, ParentHopeless, Terminate]
 
 # --- Actions ---------------------------------------------------------------------------------------------------
 
@@ -208,7 +216,10 @@ def _when_empty(agent: Agent, orders: Orders) -> Step:
 
 def _carry_out(agent: Agent, orders: Orders) -> Step:
     member = member_of(orders.roster, agent.role, agent.index) if orders.roster is not None else None
-    agent = replace(agent, attempt=orders.attempt, pending=None, roster=orders.roster)
+    if orders.attempt > agent.attempt:
+        # Who was ended by orders because it hung has come to its end by that.
+        agent = replace(agent, exit=agent.stalled or agent.exit)
+    agent = replace(agent, attempt=orders.attempt, pending=None, roster=orders.roster, stalled=None)
     if orders.verb == messages.WAIT or orders.roster is None or member is None or member.ranks == 0:
         return replace(agent, state=messages.WAITING), (DropStore(), ReportNow())
     ranks = frozenset(range(member.first_rank, member.first_rank + member.ranks))
@@ -246,7 +257,7 @@ def _rank_died(agent: Agent, event: RankEnded) -> Step:
         error=event.error,
         start=agent.start,
     )
-    agent = replace(agent, exit=report)
+    agent = replace(agent, exit=report, stalled=None)
     if agent.state == messages.RUNNING and agent.pending is None:
         agent = replace(agent, state=messages.FAILED)
     stop: Tuple[Action, ...] = (StopRanks(0.0),) if agent.live and agent.leaving is None else ()
@@ -255,10 +266,21 @@ def _rank_died(agent: Agent, event: RankEnded) -> Step:
 
 def _ranks_hung(agent: Agent, event: RanksHung) -> Step:
     """As a death: none of them will end by itself."""
-    busy = agent.state == messages.RUNNING and agent.pending is None and agent.live
-    if not busy or event.report.attempt != agent.attempt:
+    if not _is_busy(agent) or event.report.attempt != agent.attempt:
         return agent, ()
-    return replace(agent, exit=event.report, state=messages.FAILED), (StopRanks(0.0), ReportNow())
+    return replace(agent, exit=event.report, stalled=None, state=messages.FAILED), (StopRanks(0.0), ReportNow())
+
+
+def _ranks_wait(agent: Agent, event: RanksWait) -> Step:
+    """Only told: who knows what all agents say decides."""
+    if not _is_busy(agent) or (event.report is not None and event.report.attempt != agent.attempt):
+        return agent, ()
+    return replace(agent, stalled=event.report), (ReportNow(),)
+
+
+def _is_busy(agent: Agent) -> bool:
+    """Whether ranks run, and nothing is known that will end them."""
+    return agent.state == messages.RUNNING and agent.pending is None and bool(agent.live)
 
 
 def _all_ended(agent: Agent) -> Step:
@@ -303,6 +325,7 @@ _HANDLERS: Dict[type, Callable[[Agent, Any], Step]] = {
     OrdersArrived: _orders_arrived,
     RankEnded: _rank_ended,
     RanksHung: _ranks_hung,
+    RanksWait: _ranks_wait,
     ParentReady: _parent_ready,
     ParentLost: _parent_lost,
     ParentHopeless: _parent_hopeless,

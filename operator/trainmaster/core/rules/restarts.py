@@ -1,11 +1,11 @@
 """A rank died: raise the attempt, or stop and say why.
 
 The whole group trains again from the newest checkpoint, in the same pods. Each failure is counted once: its report
-carries the attempt, and the attempt rises with it.
+carries the attempt, and the attempt rises with it. So does it when all ranks live, but only wait for one another.
 """
 
 from trainmaster.core import classes, failures, ledger, membership
-from trainmaster.core.facts import Facts
+from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.failures import Failure
 from trainmaster.core.roster import roster
 from trainmaster.core.verdict import NOTHING, Verdict
@@ -15,11 +15,34 @@ from trainmaster.wire import messages
 def restart_ranks(facts: Facts) -> Verdict:
     """When an agent reports that its ranks of the present attempt died."""
     failed = [failures.of_agent(slot, facts.status.attempt) for slot in facts.at_attempt(messages.FAILED)]
+    failed = failed or _deadlocked(facts)
     if not failed or membership.alone(facts):
         return NOTHING
     # The survivors' errors are echoes: name the one that came first where it can be told.
     failed.sort(key=lambda failure: failure.failure_class in classes.SYMPTOMS)
     return Verdict(status=ledger.after_failure(facts, failed[0]))
+
+
+def _deadlocked(facts: Facts) -> list[Failure]:
+    """Who waits too long, if all do: while one does not say so, the others may wait for its compiler or its storage."""
+    if any(_may_be_at_work(facts, slot) for slot in facts.slots):
+        return []
+    told = [(slot, _stall(facts, slot.heartbeat)) for slot in facts.at_attempt(messages.RUNNING)]
+    return [failures.of_rank(slot, report) for slot, report in told if report]
+
+
+def _may_be_at_work(facts: Facts, slot: Slot) -> bool:
+    """A replica whose ranks never tell what they are at is not waited for: it would be for ever."""
+    beat = slot.heartbeat
+    if beat is None or beat.attempt != facts.status.attempt or beat.state != messages.RUNNING:
+        return slot not in facts.at_attempt(messages.FINISHED)
+    return _stall(facts, beat) is None and any(rank.phase != "done" for rank in beat.ranks)
+
+
+def _stall(facts: Facts, beat: messages.Heartbeat | None) -> messages.ExitReport | None:
+    """What it says of its ranks that wait too long."""
+    report = beat.stalled if beat else None
+    return report if report and report.attempt == facts.status.attempt else None
 
 
 def restart_drifted(facts: Facts) -> Verdict:
