@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trainmaster.wire.progress import ProgressPage
-from trainmaster_trainer.agent import hangs, stacks
+from trainmaster.wire import names
+from trainmaster.wire.progress import ProgressFile, ProgressPage
+from trainmaster_trainer.agent import hangs, settings, stacks
+from trainmaster_trainer.agent.files import Files
+from trainmaster_trainer.agent.hang_watch import HangWatch
 from trainmaster_trainer.agent.hangs import GENEROUS_SECONDS, STOPPED, Policy, Quiet
+from trainmaster_trainer.agent.reactor import Reactor
 from trainmaster_trainer.agent.stacks import COMPILING, OUTSIDE, SAVING, UNKNOWN, WAITING
+
+from tests.agent.machine import SCRIPTS
+from tests.agent.test_settings import COMPLETE
 
 AUTO = Policy()
 
@@ -81,6 +92,55 @@ def test_a_loop_is_named_before_its_victims_and_nobody_too_early() -> None:
     assert named({0: (WAITING, 50)}, 11.9) is None
 
 
+@pytest.mark.parametrize("slow", [COMPILING, SAVING])
+def test_nobody_waits_too_long_for_a_rank_that_is_at_something_slow(slow: str) -> None:
+    ranks = {0: quiet(), 1: replace(quiet(), rank=1)}
+
+    def look(seconds: float, *activities: str) -> hangs.Verdict | None:
+        told = dict(enumerate(activities))
+        for rank, activity in told.items():
+            ranks[rank] = hangs.heard(ranks[rank], activity, seconds)
+        return hangs.judge(ranks.values(), told, AUTO, seconds)
+
+    assert look(60.0, slow, WAITING) is None
+    assert look(60.2, WAITING, WAITING) is None, "the step has just gone on"
+    assert look(60.4, OUTSIDE, OUTSIDE) is None, "neither is what follows after the wait"
+    found = look(70.2, OUTSIDE, WAITING)
+    assert found is not None
+    assert (found.rank, found.activity) == (0, OUTSIDE), "but for who does not come to its end"
+
+
+def test_who_waits_for_a_declared_phase_of_a_rank_beside_it_is_no_victim() -> None:
+    saving = hangs.heard(quiet(phase="save"), None, 60.0)
+    waiting = hangs.heard(replace(quiet(), rank=1), WAITING, 60.0)
+    assert hangs.judge([saving, waiting], {1: WAITING}, AUTO, 60.0) is None
+
+
+def test_what_is_slow_for_an_hour_is_named_and_not_who_waits_for_it() -> None:
+    ranks = {0: quiet(), 1: replace(quiet(), rank=1)}
+    activities = {0: SAVING, 1: WAITING}
+    heard = [hangs.heard(one, activities[rank], GENEROUS_SECONDS) for rank, one in ranks.items()]
+    found = hangs.judge(heard, activities, AUTO, GENEROUS_SECONDS)
+    assert found is not None
+    assert found.rank == 0
+
+
+def test_with_a_suspicious_rank_all_are_asked_that_it_may_wait_for() -> None:
+    early, late = quiet(), replace(quiet(), rank=1, since=5.0)
+    saving = replace(quiet(phase="save"), rank=2)
+    assert hangs.suspects([early, late, saving], AUTO, 7.0) == []
+    assert hangs.suspects([early, late, saving], AUTO, 7.3) == [early, late]
+
+
+@pytest.mark.parametrize(
+    ("shared", "seconds", "final"), [(False, 12.0, True), (True, 12.0, False), (True, 3600.0, True)]
+)
+def test_who_waits_for_other_agents_is_no_victim_yet(shared: bool, seconds: float, final: bool) -> None:
+    found = verdict({0: (WAITING, 50)}, seconds)
+    assert found is not None
+    assert found.is_final(Policy(shared=shared)) == final
+
+
 def test_a_rank_that_has_done_all_is_left_alone() -> None:
     assert hangs.judge([quiet(phase="done")], {0: OUTSIDE}, AUTO, 1e6) is None
 
@@ -144,6 +204,7 @@ DUMP = """Thread 0x00007f01 (most recent call first):
 Current thread 0x00007f00 (most recent call first):
 {frames}
   File "/home/me/train.py", line 7 in <module>
+  File "<frozen runpy>", line 198 in _run_module_as_main
 """
 ACTIVITIES = {
     "/site-packages/torch/distributed/distributed_c10d.py": WAITING,
@@ -184,3 +245,70 @@ def test_whatever_the_compiler_calls_is_compiling_and_what_it_made_is_not(outer:
 def test_no_stack_says_nothing() -> None:
     assert stacks.activity("") == UNKNOWN
     assert stacks.main_thread(DUMP.format(frames='  File "a b.py", line 3 in f'))[0] == ("a b.py", 3, "f")
+
+
+IN_GLOO = DUMP.format(frames='  File "/site-packages/torch/distributed/distributed_c10d.py", line 3 in work')
+
+
+@pytest.mark.parametrize("length", range(0, len(IN_GLOO), 7))
+def test_a_half_written_dump_says_nothing(length: int) -> None:
+    assert stacks.whole(IN_GLOO[:length]) == ""
+    assert stacks.whole(IN_GLOO + IN_GLOO[:length]) == IN_GLOO, "nor does it hide the one before"
+
+
+def test_a_dump_whose_begin_is_missing_says_nothing() -> None:
+    assert stacks.whole(IN_GLOO[IN_GLOO.index("  File", IN_GLOO.index("Current")) :]) == ""
+
+
+def test_a_real_dump_is_whole_also_where_the_stack_is_deep(tmp_path: Path) -> None:
+    (tmp_path / "deep.py").write_text(
+        "import faulthandler, sys, threading\n"
+        "def deep(more):\n    deep(more - 1) if more else faulthandler.dump_traceback(sys.stdout)\n"
+        "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+        "deep(int(sys.argv[1]))\n"
+    )
+    for depth in ("3", "300"):
+        command = [sys.executable, "-m", "deep", depth]
+        told = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True).stdout
+        assert stacks.whole(told) == told
+        assert stacks.main_thread(told)[0][2] == "deep"
+
+
+def test_a_late_answer_leaves_the_last_one_in_force(tmp_path: Path) -> None:
+    """A rank that waits for a peer's save, and is too busy to answer each time, or in one piece."""
+    answers = [IN_GLOO, "", IN_GLOO[: len(IN_GLOO) // 2]]
+    files = Files(settings.read({**COMPLETE, names.ENV_SCRATCH: str(tmp_path)}))
+    files.begin(1, range(1), b"{}")
+    command = [sys.executable, str(SCRIPTS / "asked.py"), str(files.stacks(0)), *answers]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as rank:
+        assert rank.stdout is not None
+        assert rank.stdout.readline() == b"ready\n"
+        reactor, happened = Reactor(), list[object]()
+
+        def happen(what: object) -> None:
+            happened.append(what)
+            reactor.stop()
+
+        progress = ProgressFile(str(files.progress(0)))
+        for number, now in enumerate(
+            (page(step=49), page(), page(phase="save"), page())
+        ):  # it is through with its part
+            reactor.after(0.5 * number, partial(progress.write, now))
+        watch = HangWatch(reactor, Beside(files, rank.pid), lambda _: None, happen)  # type: ignore[arg-type]
+        watch.expect(1, Policy(fixed=1.0))
+        reactor.watch(rank.stdout.fileno(), lambda: happen("all answers are given"))
+        reactor.after(100.0, lambda: happen("it was not asked"))
+        reactor.run()
+        rank.kill()
+    assert happened == ["all answers are given"]
+
+
+class Beside:
+    """What a watch looks at: a rank's files and its process."""
+
+    def __init__(self, files: Files, pid: int) -> None:
+        self.files, self.pid = files, pid
+
+    def pids(self) -> dict[int, int]:
+        """One rank."""
+        return {0: self.pid}

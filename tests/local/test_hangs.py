@@ -83,6 +83,15 @@ def test_a_slow_save_is_no_hang(command: Command) -> None:
     assert command.status["restartCount"] == 0
 
 
+@pytest.mark.parametrize(("workers", "gpus"), [(2, 1), (1, 2)])
+def test_a_peer_that_compiles_is_waited_for(command: Command, workers: int, gpus: int) -> None:
+    """Whether it is in the same replica or in another one."""
+    job = a_stuck_job(workers=workers, gpus=gpus, way="compile", at=30)
+    job["spec"]["training"]["steps"] = 40
+    assert command.start(job).end() == 0
+    assert command.status["restartCount"] == 0
+
+
 def test_a_fixed_limit_is_kept(command: Command) -> None:
     """`hangSeconds: 1`: sooner than auto would say."""
     job = a_stuck_job(way="loop", at=30)

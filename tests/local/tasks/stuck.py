@@ -32,6 +32,13 @@ class Stuck(Small):  # type: ignore[misc]
         while True:
             self.seconds += 1
 
+    def compile(self) -> None:
+        """What torch's compiler seems to take its time for: longer than any limit of who waits for it."""
+        scope: dict[str, Any] = {"sleep": time.sleep}
+        source = "def convert():\n    sleep(20.0)\n"
+        exec(compile(source, "/site-packages/torch/_dynamo/convert_frame.py", "exec"), scope)  # noqa: S102
+        scope["convert"]()
+
     def missing(self) -> None:
         """A message that nobody sends."""
         dist.recv(torch.zeros(3), src=0)

@@ -17,6 +17,7 @@ from trainmaster_trainer.agent import supervise
 from trainmaster_trainer.agent.board import Board
 from trainmaster_trainer.agent.first_steps import FirstSteps
 from trainmaster_trainer.agent.hang_watch import HangWatch
+from trainmaster_trainer.agent.hangs import Policy
 from trainmaster_trainer.agent.output import Output
 from trainmaster_trainer.agent.ranks import Ranks
 from trainmaster_trainer.agent.reactor import Reactor
@@ -94,7 +95,9 @@ class Engine:
 
     def _start_ranks(self, action: supervise.StartRanks) -> None:
         self._ranks.start(action.attempt, action.roster)
-        self._hang_watch.expect(action.attempt, self._hang_seconds, action.roster.independent)
+        others = [member for member in action.roster.members if member.ranks]
+        policy = Policy(self._hang_seconds, action.roster.independent, shared=len(others) > 1)
+        self._hang_watch.expect(action.attempt, policy)
         if not self._settings.plan.command:  # a script does not tell
             self._first_steps.expect(self._settings.ranks)
 

@@ -23,8 +23,10 @@ _LOOK_SECONDS = 0.2
 _AWAY_SECONDS = 1.0
 # A stack tells of one moment; while a rank stays quiet it is asked again.
 _STACK_AGE_SECONDS = 3.0
-# From the signal to the last line of all stacks.
+# From the signal to the last line of all stacks, where the machine is not busy.
 _WRITING_SECONDS = 0.15
+# So often is a rank asked in vain before it counts as one that gives no stack: on a busy machine stacks come late.
+_TIMES = 3
 _MOST_STACKS = 16384
 
 
@@ -36,6 +38,15 @@ class _Asked:
     quiet_since: float
     listens: bool
     start: int  # size of the file before
+    times: int  # since it has answered; 0: it has
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """The newest whole stacks of a rank."""
+
+    quiet_since: float
+    text: str
 
 
 class HangWatch:
@@ -52,10 +63,10 @@ class HangWatch:
         self._policy = Policy()
         self._begin(0, self._policy)
 
-    def expect(self, attempt: int, fixed_seconds: Optional[float], independent: bool) -> None:
+    def expect(self, attempt: int, policy: Policy) -> None:
         """Ranks of a new attempt were started."""
         self.forget()
-        self._begin(attempt, Policy(fixed_seconds, independent))
+        self._begin(attempt, policy)
         self._again()
 
     def allow(self, fixed_seconds: Optional[float]) -> None:
@@ -72,6 +83,8 @@ class HangWatch:
         self._policy = policy
         self._quiet: Dict[int, Quiet] = {}
         self._asked: Dict[int, _Asked] = {}
+        self._answers: Dict[int, _Answer] = {}
+        self._suspected = False
         self._last = time.monotonic()
 
     def _again(self) -> None:
@@ -89,60 +102,96 @@ class HangWatch:
             if rank in pids
         }
         self._quiet = {rank: hangs.anew(quiet, now) if away else quiet for rank, quiet in looks.items()}
-        verdict = hangs.judge(self._quiet.values(), self._activities(now), self._policy, now)
-        if verdict is None:
-            self._look_closer(pids, now)
-            self._again()
-        else:
+        activities = self._activities(now)
+        self._quiet = {rank: hangs.heard(one, activities.get(rank), now) for rank, one in self._quiet.items()}
+        verdict = hangs.judge(self._quiet.values(), activities, self._policy, now)
+        if verdict is not None and verdict.is_final(self._policy):
             self._convict(verdict, pids, now)
+            return
+        self._suspect(verdict, pids)
+        self._look_closer(pids, now)
+        self._again()
+
+    def _look_closer(self, pids: Dict[int, int], now: float) -> None:
+        for quiet in hangs.suspects(self._quiet.values(), self._policy, now):
+            asked = self._asked_now(quiet)
+            if asked is None or now >= asked.when + _STACK_AGE_SECONDS:
+                self._ask(quiet, pids[quiet.rank], now)
+
+    # --- asking ---
 
     def _activities(self, now: float) -> Dict[int, str]:
         """What those are at who were asked, and have been quiet ever since."""
-        return {
-            rank: stacks.activity(self._dump(rank))
-            for rank, asked in self._asked.items()
-            if rank in self._quiet
-            and asked.quiet_since == self._quiet[rank].since
-            and now >= asked.when + _WRITING_SECONDS
-        }
+        found = {rank: self._activity(quiet, now) for rank, quiet in self._quiet.items()}
+        return {rank: activity for rank, activity in found.items() if activity is not None}
 
-    def _look_closer(self, pids: Dict[int, int], now: float) -> None:
-        for rank, quiet in self._quiet.items():
-            asked = self._asked.get(rank)
-            fresh = asked is not None and asked.quiet_since == quiet.since and now < asked.when + _STACK_AGE_SECONDS
-            if quiet.stopped is None and not fresh and hangs.suspicious(quiet, self._policy, now):
-                self._ask(rank, pids[rank], now)
+    def _activity(self, quiet: Quiet, now: float) -> Optional[str]:
+        """By the newest whole answer. Where none came, however often it was asked: by what there is, if anything."""
+        answer, asked = self._answer(quiet), self._asked_now(quiet)
+        if answer is not None:
+            return stacks.activity(answer)
+        if asked is None or now < asked.when + _WRITING_SECONDS or (asked.listens and asked.times < _TIMES):
+            return None
+        return stacks.activity(self._dump(asked, quiet.rank))
 
-    def _ask(self, rank: int, pid: int, now: float) -> None:
-        start = stacks.size(self._ranks.files.stacks(rank))
-        self._asked[rank] = _Asked(now, self._quiet[rank].since, stacks.ask(pid), start)
+    def _answer(self, quiet: Quiet) -> Optional[str]:
+        """Its newest whole stacks since it is quiet."""
+        asked = self._asked_now(quiet)
+        text = stacks.whole(self._dump(asked, quiet.rank)) if asked is not None and asked.times else ""
+        if asked is not None and text:
+            self._asked[quiet.rank] = replace(asked, times=0)
+            self._answers[quiet.rank] = _Answer(quiet.since, text)
+        answer = self._answers.get(quiet.rank)
+        return answer.text if answer is not None and answer.quiet_since == quiet.since else None
 
-    def _dump(self, rank: int) -> str:
-        asked = self._asked.get(rank)
-        if asked is None or not asked.listens:
-            return ""
-        return stacks.read(self._ranks.files.stacks(rank), asked.start)
+    def _asked_now(self, quiet: Quiet) -> Optional[_Asked]:
+        asked = self._asked.get(quiet.rank)
+        return asked if asked is not None and asked.quiet_since == quiet.since else None
+
+    def _ask(self, quiet: Quiet, pid: int, now: float) -> None:
+        """Once more, where it has not answered: then that answer, late as it is, will do."""
+        before, size = self._asked_now(quiet), stacks.size(self._ranks.files.stacks(quiet.rank))
+        start, times = (before.start, before.times) if before is not None and before.times else (size, 0)
+        self._asked[quiet.rank] = _Asked(now, quiet.since, stacks.ask(pid), start, times + 1)
+
+    def _dump(self, asked: _Asked, rank: int) -> str:
+        return stacks.read(self._ranks.files.stacks(rank), asked.start) if asked.listens else ""
 
     # --- when somebody hangs ---
 
+    def _suspect(self, verdict: Optional[Verdict], pids: Dict[int, int]) -> None:
+        """Ranks wait, perhaps for another agent's, or do not any more: the operator knows what all agents say."""
+        if self._suspected == (verdict is not None):
+            return
+        self._suspected = verdict is not None
+        report = self._report(verdict, pids) if verdict is not None else None
+        self._say(
+            "they may wait for another agent's ranks, and live on until all agents say that theirs wait, too"
+            if report
+            else "no rank waits too long any more"
+        )
+        self._emit(supervise.RanksWait(report))
+
     def _convict(self, verdict: Verdict, pids: Dict[int, int], now: float) -> None:
         """The stacks of all ranks at this moment, then the report."""
-        for rank in self._quiet:
-            self._ask(rank, pids[rank], now)
-            if self._quiet[rank].stopped is not None:
+        for quiet in self._quiet.values():
+            self._ask(quiet, pids[quiet.rank], now)
+            if quiet.stopped is not None:
                 # It is killed in a moment; until it runs again it cannot say where it was.
-                _send(pids[rank], signal.SIGCONT)
-        self._timer = self._reactor.after(_WRITING_SECONDS, lambda: self._report(verdict, pids))
+                _send(pids[quiet.rank], signal.SIGCONT)
+        self._timer = self._reactor.after(
+            _WRITING_SECONDS, lambda: self._emit(supervise.RanksHung(self._report(verdict, pids)))
+        )
 
-    def _report(self, verdict: Verdict, pids: Dict[int, int]) -> None:
-        texts = {rank: self._dump(rank) or stacks.where_in_kernel(pids[rank]) for rank in self._quiet}
+    def _report(self, verdict: Verdict, pids: Dict[int, int]) -> ExitReport:
+        texts = {rank: self._last_word(quiet, pids[rank]) for rank, quiet in self._quiet.items()}
         sentence = hangs.sentence(verdict)
         self._say(f"{sentence} (limit {verdict.limit:.1f} s; spec.failurePolicy.hangSeconds sets it)")
         for rank, text in texts.items():
             self._say(f"stacks of rank {rank}:\n{text.rstrip()}")
         clipped = "".join(f"rank {rank}:\n{text[-stacks.MOST_PER_RANK :]}" for rank, text in texts.items())
         own = texts[verdict.rank]
-        report = ExitReport(
+        return ExitReport(
             attempt=self._attempt,
             rank=verdict.rank,
             step=verdict.page.step,
@@ -151,7 +200,12 @@ class HangWatch:
             stacks=clipped[:_MOST_STACKS],
             waiting=verdict.waiting,
         )
-        self._emit(supervise.RanksHung(report))
+
+    def _last_word(self, quiet: Quiet, pid: int) -> str:
+        """Its stacks, or as much of them as there is."""
+        asked = self._asked_now(quiet)
+        part = self._dump(asked, quiet.rank) if asked is not None else ""
+        return self._answer(quiet) or part or stacks.where_in_kernel(pid)
 
 
 def _send(pid: int, number: int) -> None:

@@ -5,8 +5,11 @@ A rank is quiet while its progress page does not change. How long it may be quie
 - stopped (SIGSTOP): that is proof; it is named before max(3 s, 5 median steps) are over, whatever its phase
 - outside of any collective, in a step: longer than any jitter, so that an endless loop is told from a slow step
 - waiting for peers: a little longer still, so that the agent of the culprit speaks first. Peers may be at something
-  slow that they have declared (a save), so until a step has ended after such a phase, patience is that of the phase
+  slow that they have declared (a save), so until a step has ended after such a phase, patience is that of the phase;
+  and while a rank of the same agent is at something slow, nobody waits too long
 - saving, compiling, loading, evaluating: generous
+
+What a rank was at before counts for it: the time in which it waited, saved or compiled is not time in its own code.
 
 The limits follow the job's own steps (docs/decisions/0060-hangs.md has the reasons), or are `hangSeconds`.
 """
@@ -15,7 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Dict, Iterable, Optional, Tuple
+from typing import Dict, Iterable, List, Optional, Tuple
 
 from trainmaster.wire.progress import ProgressPage
 
@@ -34,16 +37,23 @@ YOUNG_STEP_SECONDS = 60.0
 _CLOSER = 0.75  # of the limit: then its stack is asked for
 _SHARES = {"stopped": 0.65, stacks.OUTSIDE: 0.8, stacks.UNKNOWN: 0.9, stacks.WAITING: 1.0}
 STOPPED = "stopped"
+_SLOW = (stacks.SAVING, stacks.COMPILING)
+_NO_FAULT = (*_SLOW, stacks.WAITING)
+_NEVER = float("-inf")
 _RANKING = {STOPPED: 0, stacks.OUTSIDE: 1, stacks.UNKNOWN: 2, stacks.WAITING: 3}
 _IN_A_STEP = "train"
 
 
 @dataclass(frozen=True)
 class Policy:
-    """What the job wants. `fixed`: its `hangSeconds`. `independent`: members come and go, so peers may be away."""
+    """What the job wants. `fixed`: its `hangSeconds`. `independent`: members come and go, so peers may be away.
+
+    `shared`: ranks of other agents are in the group as well.
+    """
 
     fixed: Optional[float] = None
     independent: bool = False
+    shared: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,6 +66,8 @@ class Quiet:
     stopped: Optional[float] = None  # since when it has been seen to be stopped
     steps: int = 0  # that have ended in this try
     after_pause: bool = True  # no step has ended since a phase in which peers may take long
+    slow: float = _NEVER  # when it was last seen at something slow, for which others may wait
+    no_fault: float = _NEVER  # when its stack was last that of one who is not the cause
 
 
 @dataclass(frozen=True)
@@ -73,6 +85,10 @@ class Verdict:
         """Nobody here is the cause, as far as can be seen from here."""
         return self.activity == stacks.WAITING
 
+    def is_final(self, policy: Policy) -> bool:
+        """Whether it needs no word from other agents: one of their ranks may be at something slow."""
+        return not (self.waiting and policy.shared and self.seconds < GENEROUS_SECONDS)
+
 
 def seen(before: Optional[Quiet], rank: int, page: ProgressPage, stopped: bool, now: float) -> Quiet:
     """The rank after another look at its page and its process."""
@@ -83,12 +99,19 @@ def seen(before: Optional[Quiet], rank: int, page: ProgressPage, stopped: bool, 
         return replace(before, stopped=since)
     ended = max(0, page.step - before.page.step) if _resumed(before.page) else 0
     pause = page.phase != _IN_A_STEP or (before.after_pause and not ended)
-    return Quiet(rank, page, now, since, before.steps + ended, pause)
+    return replace(before, page=page, since=now, stopped=since, steps=before.steps + ended, after_pause=pause)
 
 
 def anew(quiet: Quiet, now: float) -> Quiet:
     """The watcher itself was away: nobody was seen to be quiet, or stopped, meanwhile."""
     return replace(quiet, since=now, stopped=None if quiet.stopped is None else now)
+
+
+def heard(quiet: Quiet, activity: Optional[str], now: float) -> Quiet:
+    """The rank when its newest stack says that it is at `activity`; None: it has not been asked."""
+    declared = _tells(quiet) and quiet.page.phase != _IN_A_STEP and activity != stacks.WAITING
+    slow = now if declared or activity in _SLOW else quiet.slow
+    return replace(quiet, slow=slow, no_fault=now if activity in _NO_FAULT else quiet.no_fault)
 
 
 def limit(quiet: Quiet, activity: str, policy: Policy) -> float:
@@ -113,24 +136,42 @@ def _learned(quiet: Quiet, median: float) -> float:
 
 
 def suspicious(quiet: Quiet, policy: Policy, now: float) -> bool:
-    """Whether it is time to look closer: to ask for stacks, which costs the rank a moment."""
+    """Whether it is time to look closer."""
     return _tells(quiet) and now - quiet.since >= _CLOSER * limit(quiet, stacks.OUTSIDE, policy)
+
+
+def suspects(ranks: Iterable[Quiet], policy: Policy, now: float) -> List[Quiet]:
+    """Who is to be asked for stacks, which costs a rank a moment: who is suspicious, and who may be waited for."""
+    ranks = [quiet for quiet in ranks if quiet.stopped is None and _tells(quiet)]
+    found = [quiet for quiet in ranks if suspicious(quiet, policy, now)]
+    return [quiet for quiet in ranks if quiet in found or (found and quiet.page.phase == _IN_A_STEP)]
 
 
 def judge(ranks: Iterable[Quiet], activities: Dict[int, str], policy: Policy, now: float) -> Optional[Verdict]:
     """The culprit, once one rank is beyond its limit. Ranks without an activity have not been looked at yet."""
-    beyond = [found for quiet in ranks for found in _beyond(quiet, activities.get(quiet.rank), policy, now)]
+    ranks = [*ranks]
+    slow = max((quiet.slow for quiet in ranks), default=_NEVER)
+    beyond = [found for quiet in ranks for found in _beyond(quiet, activities.get(quiet.rank), slow, policy, now)]
     return min(beyond, key=lambda one: (_RANKING.get(one.activity, 9), one.page.step, one.rank), default=None)
 
 
-def _beyond(quiet: Quiet, activity: Optional[str], policy: Policy, now: float) -> Tuple[Verdict, ...]:
-    since = quiet.since
+def _beyond(quiet: Quiet, activity: Optional[str], slow: float, policy: Policy, now: float) -> Tuple[Verdict, ...]:
     if quiet.stopped is not None:
-        activity, since = STOPPED, quiet.stopped
+        activity = STOPPED
     elif activity is None or not _tells(quiet):
         return ()
-    seconds, most = now - since, limit(quiet, activity, policy)
+    most = limit(quiet, activity, policy)
+    seconds = now - _counted_from(quiet, activity, slow if most < GENEROUS_SECONDS else _NEVER)
     return (Verdict(quiet.rank, activity, seconds, most, quiet.page),) if seconds >= most else ()
+
+
+def _counted_from(quiet: Quiet, activity: str, slow: float) -> float:
+    """Since when a rank can be said to be at `activity`. `slow`: until when any rank here was at something slow."""
+    if quiet.stopped is not None:
+        return quiet.stopped
+    if activity == stacks.WAITING:
+        return max(quiet.since, slow)
+    return max(quiet.since, quiet.no_fault) if activity in (stacks.OUTSIDE, stacks.UNKNOWN) else quiet.since
 
 
 def _tells(quiet: Quiet) -> bool:

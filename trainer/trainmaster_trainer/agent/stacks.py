@@ -58,6 +58,8 @@ _MEANS = (
 )
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)$')
 _THREAD = re.compile(r"^(Current thread|Thread) 0x")
+# The last line of a dump: the outermost frame of every `python -m`, or that the main thread's stack is too deep.
+_END = re.compile(r"^(  File .* in _run_module_as_main|  \.\.\.)$")
 MOST_PER_RANK = 4096
 
 
@@ -122,6 +124,22 @@ def size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
+
+
+def whole(text: str) -> str:
+    """The newest whole dump in what was written, without what is still being written; empty where there is none.
+
+    A dump is written in many pieces, and the main thread, which alone says what the rank is at, comes last.
+    """
+    lines = text.split("\n")[:-1]
+    ends = [number for number, line in enumerate(lines) if _END.match(line) and _is_main(lines[:number], line)]
+    return "\n".join(lines[: ends[-1] + 1]) + "\n" if ends else ""
+
+
+def _is_main(before: List[str], line: str) -> bool:
+    """Whether a thread's last line is that of the main thread. It takes the signal, unless it blocks it."""
+    headers = [one for one in before if _THREAD.match(one)]
+    return bool(headers) and (line != "  ..." or headers[-1].startswith("Current"))
 
 
 def main_thread(dump: str) -> List[Tuple[str, int, str]]:
