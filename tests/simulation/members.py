@@ -65,6 +65,12 @@ async def a_worker_and_a_server_die(world: World) -> None:
     kill_rank(world, "worker-1")
 
 
+async def two_workers_die_of_the_same(world: World) -> None:
+    await world.step(35)
+    kill_rank(world, "worker-0", an_error("the service does not answer"))
+    kill_rank(world, "worker-1", an_error("the service does not answer"))
+
+
 async def a_workers_pod_is_deleted(world: World) -> None:
     await world.step(35)
     pod = the_pod(world, "worker-1")
@@ -137,7 +143,15 @@ LONELY = (
     Lonely(a_worker_dies, counted=("Signal",), restarts=(1,), undisturbed=("worker-0", SERVER, OTHER_SERVER)),
     Lonely(a_worker_dies_twice, counted=("Signal", "Signal"), restarts=(2,), writes=14),
     Lonely(a_server_dies, counted=("Signal",), restarts=(1,), undisturbed=("worker-0", "worker-1", SERVER)),
-    Lonely(a_worker_and_a_server_die, counted=("Signal", "Signal"), restarts=(2,), writes=14),
+    Lonely(a_worker_and_a_server_die, counted=("Signal",), restarts=(1,), writes=14),
+    Lonely(
+        two_workers_die_of_the_same,
+        counted=("PythonError",),
+        restarts=(1,),
+        job=gossiping(),
+        undisturbed=("worker-2",),
+        writes=14,
+    ),
     Lonely(a_workers_pod_is_deleted, restarts=(1,), writes=14),
     Lonely(a_servers_pod_is_deleted, restarts=(1,), writes=14, undisturbed=("worker-0", "worker-1", SERVER)),
     Lonely(the_first_workers_pod_is_evicted, restarts=(1,), writes=14, undisturbed=("worker-1", SERVER)),

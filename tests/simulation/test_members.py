@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from trainmaster.core import membership
+from trainmaster.core import ledger, membership
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.rules import members
 from trainmaster.wire.messages import Rendezvous
@@ -86,6 +86,13 @@ def ranks_are_numbered_by_who_is_there(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(membership, "first_ranks", by_presence)
 
 
+def each_of_those_that_die_of_the_same_is_a_failure(patch: pytest.MonkeyPatch) -> None:
+    """The second one is then "the same error twice", and ends the job."""
+    again = members._again
+    patch.setattr(ledger, "_line_to_join", lambda *_: None)
+    patch.setattr(members, "_again", lambda facts, died: again(facts, died[:1]))
+
+
 def the_dead_are_told_nothing_new(patch: pytest.MonkeyPatch) -> None:
     """The restart is written, and its number is not in the roster."""
     patch.setattr(membership, "start_of", lambda _facts, _slot: 0)
@@ -99,6 +106,7 @@ MUTANTS = (
     members_join_without_being_written_down,
     a_new_operator_takes_the_silent_for_gone,
     ranks_are_numbered_by_who_is_there,
+    each_of_those_that_die_of_the_same_is_a_failure,
     the_dead_are_told_nothing_new,
 )
 

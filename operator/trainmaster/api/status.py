@@ -194,6 +194,9 @@ class RestartRecord(StatusModel):
     """PythonError, OutOfMemory, Hang, Disruption, ...: what decides whether it costs budget (docs/failures.md)."""
     replica: ClippedText | None = None
     """The replica that failed first."""
+    members: tuple[str, ...] | None = None
+    """Where members come and go one by one: all who ended of it at about one time. Each is named in its newest line \
+only."""
     node: ClippedText | None = None
     """The node that it ran on."""
     exit: ClippedText | None = None

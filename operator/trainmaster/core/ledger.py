@@ -4,6 +4,7 @@ The budget is read off the ledger, so nothing is counted that is not also told. 
 """
 
 import dataclasses
+from collections.abc import Sequence
 from datetime import datetime
 
 from trainmaster.api.replicas import TPU
@@ -19,6 +20,11 @@ Lines = tuple[RestartRecord, ...]
 RESTART, STOP, WAIT = "Restart", "Stop", "Wait"
 _HEARING = "Waiting to hear whether another replica was the cause; else: "
 
+# Members that end of one class of failure within so long of the first one, or before it may start again, and before
+# training has gone on, ended of one failure: a node, a service or a storage had a bad moment.
+TOGETHER_SECONDS = 60
+_NAMED = 4  # so many members are named in a sentence
+
 
 def after_failure(facts: Facts, failure: Failure, **more: object) -> TrainingJobStatus:
     """The status after `failure`: the next attempt, or the end. `more` are further fields to update with it."""
@@ -28,22 +34,62 @@ def after_failure(facts: Facts, failure: Failure, **more: object) -> TrainingJob
     return status.model_copy(update={"attempt": facts.status.attempt + 1, "phase": phases.RESTARTING})
 
 
-def after_lonely_failure(facts: Facts, failure: Failure, **more: object) -> TrainingJobStatus:
-    """The status after the failure of a member that starts again alone: the attempt goes on. Or the end."""
-    status = judged(facts, failure, **more)
+def after_lonely_failure(facts: Facts, failure: Failure, members: Sequence[str], **more: object) -> TrainingJobStatus:
+    """The status after the failure of members that start again alone: the attempt goes on. Or the end.
+
+    Who ends of the same while others have not got over it joins their line, as one failure ends a group but once.
+    """
+    place = _line_to_join(facts, failure, members)
+    status = judged(facts, failure, alone=True, **more) if place is None else facts.status.model_copy(update=more)
     if status.phase in phases.TERMINAL:
         return status
-    why = f"Starting it again alone; the others train on.{_remark(failure)}"
-    line = status.restarts[-1].model_copy(update={"why": why, "steps_lost": 0})
+    lines = [_without(line, members) for line in status.restarts]
+    joined = lines[-1 if place is None else place]
+    everybody = (*(joined.members or ()), *members)
+    why = f"Starting {_they(everybody)} again alone; the others train on.{_remark(failure)}"
+    lines[-1 if place is None else place] = joined.model_copy(
+        update={"members": everybody, "why": why, "steps_lost": 0}
+    )
     message = f"{failure.replica}: {figures.sentence(failure.evidence)} {why}"
-    return status.model_copy(update={"restarts": (*status.restarts[:-1], line), "message": message})
+    return status.model_copy(update={"restarts": tuple(lines), "message": message})
 
 
-def judged(facts: Facts, failure: Failure, **more: object) -> TrainingJobStatus:
-    """The status with `failure` in its ledger, once: the cause takes the line that its first symptom opened."""
+def _line_to_join(facts: Facts, failure: Failure, members: Sequence[str]) -> int | None:
+    """The line of the same trouble that is not over yet, where it is the first time for each of `members`."""
+    lines = facts.status.restarts
+    places = (place for place in reversed(range(len(lines))) if lines[place].failure_class == failure.failure_class)
+    place = next(places, None)
+    if place is None or lines[place].members is None or lines[place].seconds_lost is not None:
+        return None
+    began = lines[place].time
+    over = figures.later(budgets.restart_at(facts.job, lines[: place + 1]) or began, TOGETHER_SECONDS)
+    again = any(set(members) & set(line.members or ()) for line in lines[place:])
+    return place if began <= facts.now < over and not again else None
+
+
+def _without(line: RestartRecord, members: Sequence[str]) -> RestartRecord:
+    """All lists together are no longer than the group."""
+    if not line.members or not set(members) & set(line.members):
+        return line
+    return line.model_copy(update={"members": tuple(key for key in line.members if key not in members)})
+
+
+def _they(members: Sequence[str]) -> str:
+    if len(members) == 1:
+        return "it"
+    more = f" and {len(members) - _NAMED} more" if len(members) > _NAMED else ""
+    return f"{', '.join(members[:_NAMED])}{more}"
+
+
+def judged(facts: Facts, failure: Failure, alone: bool = False, **more: object) -> TrainingJobStatus:
+    """The status with `failure` in its ledger, once: the cause takes the line that its first symptom opened.
+
+    Of members that start again `alone` others may still be away; their lines stay open until all train.
+    """
     failure = _placed(facts, failure)
     symptom = unexplained(facts.status)
-    before = facts.status.restarts[:-1] if symptom else _closed(facts.status.restarts, facts.now)
+    before = facts.status.restarts[:-1] if symptom else facts.status.restarts
+    before = before if symptom or alone else _closed(before, facts.now)
     stop = budgets.reason_to_stop(facts.job, before, failure)
     line = _line(facts, failure, stop, symptom, _remembers(facts, more.get("incarnations")))
     counted_before = symptom is not None and symptom.decision == RESTART
@@ -111,7 +157,7 @@ def is_open(status: TrainingJobStatus) -> bool:
 
 def resumed(facts: Facts, lines: Lines) -> Lines:
     """The lines when training goes on: the newest learns what it cost, and all since the last try what was lost."""
-    if not lines or lines[-1].seconds_lost is not None:
+    if all(line.seconds_lost is not None for line in lines):
         return lines
     if facts.status.phase == phases.RUNNING:  # a member was away, or all, of whom each begins in its own time
         all_were = lines[-1].attempt < facts.status.attempt
@@ -209,11 +255,13 @@ def _stopped(facts: Facts, status: TrainingJobStatus, line: RestartRecord, stop:
 
 
 def _closed(lines: Lines, now: datetime) -> Lines:
-    """The newest line's time without training ends now, if it has not ended yet."""
-    if not lines or lines[-1].seconds_lost is not None:
-        return lines
-    seconds = max(0.0, (now - lines[-1].time).total_seconds())
-    return (*lines[:-1], lines[-1].model_copy(update={"seconds_lost": seconds}))
+    """The time without training of lines that are open ends now: the newest, or those of members that were away."""
+
+    def closed(line: RestartRecord) -> RestartRecord:
+        seconds = max(0.0, (now - line.time).total_seconds())
+        return line.model_copy(update={"seconds_lost": seconds})
+
+    return tuple(closed(line) if line.seconds_lost is None else line for line in lines)
 
 
 def _kept(lines: Lines) -> Lines:

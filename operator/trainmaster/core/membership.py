@@ -73,13 +73,15 @@ def silent_until(facts: Facts) -> datetime | None:
     return end if waiting and facts.now < end else None
 
 
-def held_until(facts: Facts, slot: Slot) -> datetime | None:
-    """Until when this member's next start is put off after a failure that needs time to pass."""
-    last = facts.status.restarts[-1] if facts.status.restarts else None
-    if last is None or (last.replica or "").split(" ")[0] != slot.key or not last.time <= facts.now:
-        return None
-    until = budgets.restart_at(facts.job, facts.status.restarts)
-    return until if until and facts.now < until else None
+def held(facts: Facts) -> dict[str, datetime]:
+    """Whose next start is put off after a failure that needs time to pass, and until when."""
+    found: dict[str, datetime] = {}
+    lines = facts.status.restarts
+    for number, line in enumerate(lines, start=1):
+        until = budgets.restart_at(facts.job, lines[:number]) if line.members and line.time <= facts.now else None
+        if until and facts.now < until:
+            found.update(dict.fromkeys(line.members or (), until))
+    return found
 
 
 def all_began(facts: Facts) -> bool:

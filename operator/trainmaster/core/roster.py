@@ -40,7 +40,8 @@ def _of_members(facts: Facts) -> Roster | None:
     alone = membership.alone(facts)
     if membership.silent_until(facts) if alone else not facts.complete:
         return None
-    present = [slot for slot in membership.members(facts) if _takes_part(facts, slot)] if alone else facts.slots
+    held = membership.held(facts) if alone else {}
+    present = [slot for slot in membership.members(facts) if _takes_part(facts, slot, held)] if alone else facts.slots
     place = membership.meeting(facts) if alone else _rendezvous(facts)
     if place is None or not present or not all(_door(facts, slot) for slot in present):
         return None
@@ -63,8 +64,8 @@ def _away(member: Member) -> Member:
     return dataclasses.replace(member, address="")
 
 
-def _takes_part(facts: Facts, slot: Slot) -> bool:
-    return slot.ready and membership.held_until(facts, slot) is None and _door(facts, slot) is not None
+def _takes_part(facts: Facts, slot: Slot, held: Collection[str]) -> bool:
+    return slot.ready and slot.key not in held and _door(facts, slot) is not None
 
 
 def _line(facts: Facts, slot: Slot, first_rank: int) -> Member:

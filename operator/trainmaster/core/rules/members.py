@@ -58,21 +58,22 @@ def _replaced(facts: Facts, lost: list[Slot], died: list[Slot]) -> TrainingJobSt
             update={**update, "message": f"{figures.sentence(failure.evidence)} Replacing it."}
         )
     if membership.can_go_on(facts, without={slot.key for slot in (*lost, *died)}):
-        return ledger.after_lonely_failure(facts, failure, **update)
+        return ledger.after_lonely_failure(facts, failure, [slot.key for slot in lost], **update)
     return ledger.after_failure(facts, failure, **update)
 
 
 def _again(facts: Facts, died: list[Slot]) -> TrainingJobStatus | None:
     if not died:
         return None
-    slot = died[0]
-    failure = failures.of_agent(slot, facts.status.attempt)
+    told = {slot.key: failures.of_agent(slot, facts.status.attempt) for slot in died}
     # What went wrong may be in the others too: they have what this one has sent them.
-    older = classes.of(failure.failure_class).older
-    if older or not membership.can_go_on(facts, without={other.key for other in died}):
+    older = next((failure for failure in told.values() if classes.of(failure.failure_class).older), None)
+    failure = older or told[died[0].key]
+    if older or not membership.can_go_on(facts, without=told):
         return ledger.after_failure(facts, failure)
-    starts = {**facts.status.starts, slot.key: membership.start_of(facts, slot) + 1}
-    return ledger.after_lonely_failure(facts, failure, starts=starts)
+    alike = [slot for slot in died if told[slot.key].failure_class == failure.failure_class]
+    again = {slot.key: membership.start_of(facts, slot) + 1 for slot in alike}
+    return ledger.after_lonely_failure(facts, failure, [*again], starts={**facts.status.starts, **again})
 
 
 def _joined(facts: Facts) -> TrainingJobStatus | None:

@@ -49,7 +49,8 @@ def _each_alone(facts: Facts, orders: Orders) -> Verdict:
     wait = Orders(WAIT, facts.status.attempt, f"Attempt {facts.status.attempt}: not among its members now.")
     alive = [slot for slot in facts.slots if slot.replica and slot.replica.alive]
     given = tuple((slot.replica.uid, orders if slot.key in named else wait) for slot in alive if slot.replica)
-    ends = [membership.silent_until(facts), *(membership.held_until(facts, slot) for slot in alive)]
+    held = membership.held(facts)
+    ends = [membership.silent_until(facts), *(held.get(slot.key) for slot in alive)]
     return Verdict(actions=(GiveOrders(given),), wake_at=min((end for end in ends if end), default=None))
 
 

@@ -1,0 +1,112 @@
+"""Members that end together, or again and again: what is one failure, who is put off, and who is moved."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from trainmaster.wire import messages
+from trainmaster.wire.messages import RUN, WAIT, ErrorReport, ExitReport
+
+from tests.builders import TASK, a_death, an_error, ended, evicted, saying
+from tests.core.stage import a_running_group
+from tests.core.test_members import Members, a_parameter_server_job
+
+RAISED = an_error("Invalid response from feature store", kind="RuntimeError", step=100)
+NO_NAMES = an_error("[Errno -3] Temporary failure in name resolution", kind="gaierror", step=100)
+BAD_DISK = an_error("[Errno 5] Input/output error: '/data/x'", kind="OSError", step=100)
+NO_MEMORY = a_death(step=100, out_of_memory=True)
+
+
+def together(stage: Members, report: ExitReport, *keys: str) -> Members:
+    """All of these die of the same before anybody looks."""
+    for key in keys:
+        replica, start = stage.replica(key), stage.status.starts.get(key)
+        assert replica.heartbeat
+        told = dataclasses.replace(report, attempt=stage.status.attempt, start=start)
+        died = dataclasses.replace(replica.heartbeat, state=messages.FAILED, exit=told)
+        stage.replicas[replica.name] = saying(replica, died)
+    stage.settle()
+    return stage
+
+
+def workers(number: int) -> list[str]:
+    return [f"worker-{index}" for index in range(number)]
+
+
+@pytest.mark.parametrize(
+    ("number", "report"),
+    [(2, RAISED), (2, NO_MEMORY), (12, BAD_DISK), (40, NO_NAMES)],
+    ids=["error", "memory", "disk", "names"],
+)
+@pytest.mark.parametrize("at_once", [True, False], ids=["at once", "one by one"])
+def test_who_dies_of_the_same_at_about_one_time_is_one_failure(number: int, report: ExitReport, at_once: bool) -> None:
+    stage = a_parameter_server_job(workers=number, training=TASK)
+    for keys in [workers(number)] if at_once else [[key] for key in workers(number)]:
+        together(stage, report, *keys).wait(1)
+    assert (stage.status.phase, stage.status.attempt, stage.status.restart_count) == ("Running", 1, 1)
+    (line,) = stage.status.restarts
+    assert line.members == tuple(workers(number))
+    assert f"Starting {', '.join(workers(number)[:4])}" in line.why
+    assert {stage.orders_of(key).verb for key in workers(number)} == {RUN}
+    assert {stage.status.starts[key] for key in workers(number)} == {1}
+
+
+@pytest.mark.parametrize("report", [RAISED, NO_MEMORY], ids=["error", "memory"])
+def test_the_same_after_their_own_restart_is_twice(report: ExitReport) -> None:
+    stage = together(a_parameter_server_job(training=TASK), report, "worker-0", "worker-1")
+    together(stage.follow(step=100), report, "worker-1")
+    assert stage.status.phase == "Failed"
+    assert "came twice at step 100" in (stage.status.message or "")
+
+
+def test_who_dies_again_before_the_others_train_is_twice_too() -> None:
+    stage = together(a_parameter_server_job(training=TASK), RAISED, "worker-0", "worker-1")
+    together(stage.follow("worker-0", step=100), RAISED, "worker-0")
+    assert stage.status.phase == "Failed"
+
+
+def test_the_same_much_later_is_another_failure() -> None:
+    stage = together(a_parameter_server_job(), a_death(), "worker-0")
+    together(stage.wait(61), a_death(), "worker-1")  # type: ignore[arg-type]
+    assert stage.status.restart_count == 2
+    assert [line.members for line in stage.status.restarts] == [("worker-0",), ("worker-1",)]
+    assert [line.seconds_lost for line in stage.status.restarts] == [None, None], "neither trains yet"
+    stage.wait(3)
+    stage.follow()
+    assert [line.seconds_lost for line in stage.status.restarts] == [64, 3]
+
+
+def test_an_eviction_in_between_does_not_part_them() -> None:
+    stage = together(a_parameter_server_job(workers=4), NO_MEMORY, "worker-0")
+    stage.wait(2).change("worker-1", evicted).wait(2)
+    stage.change("worker-2", lambda replica: ended(replica, 137, "OOMKilled"))
+    assert stage.status.phase == "Running"
+    assert [(line.failure_class, line.members) for line in stage.status.restarts] == [
+        ("OutOfMemory", ("worker-0", "worker-2")),
+        ("Disruption", ("worker-1",)),
+    ]
+
+
+def test_a_pause_holds_for_each_member_whatever_happens_to_others() -> None:
+    stage = a_parameter_server_job(workers=4, training=TASK)
+    for _ in range(2):  # before the second restart of its kind, five seconds pass
+        together(stage.follow(), BAD_DISK, "worker-0", "worker-1")
+    together(stage.wait(1), a_death(), "worker-2")  # type: ignore[arg-type]
+    assert [stage.orders_of(key).verb for key in workers(4)] == [WAIT, WAIT, RUN, RUN]
+    assert stage.wake_at
+    assert (stage.wake_at - stage.now).total_seconds() == 4
+    stage.wait(4)
+    assert {stage.orders_of(key).verb for key in workers(4)} == {RUN}
+
+
+def test_one_member_is_named_in_its_newest_line_only() -> None:
+    stage = together(a_parameter_server_job(), a_death(), "worker-0", "worker-1")
+    stage.follow("worker-0")
+    together(stage, an_error("other"), "worker-0")
+    assert [line.members for line in stage.status.restarts] == [("worker-1",), ("worker-0",)]
+
+
+def test_in_a_group_nobody_is_named() -> None:
+    stage = a_running_group().rank_dies("worker-0", ExitReport(1, 0, 5, exit_code=1, error=ErrorReport("E", "e")))
+    assert stage.status.restarts[0].members is None
