@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from trainmaster.core.observed import Obstacle
 from trainmaster.wire import messages
 from trainmaster.wire.messages import RUN, WAIT, ErrorReport, ExitReport
 
@@ -110,3 +111,69 @@ def test_one_member_is_named_in_its_newest_line_only() -> None:
 def test_in_a_group_nobody_is_named() -> None:
     stage = a_running_group().rank_dies("worker-0", ExitReport(1, 0, 5, exit_code=1, error=ErrorReport("E", "e")))
     assert stage.status.restarts[0].members is None
+
+
+# Nodes that are avoided.
+
+
+def dies_on_node_1(stage: Members, times: int) -> Members:
+    """worker-1, each time a bit further and a minute later."""
+    for number in range(times):
+        stage.follow(step=10 * number + 1)
+        together(stage, a_death(step=10 * number + 2), "worker-1").wait(60)
+    return stage
+
+
+def test_a_member_that_starts_alone_leaves_the_node_that_fails_it() -> None:
+    stage = dies_on_node_1(a_parameter_server_job(workers=3, training=TASK), 2)
+    assert not stage.status.avoided_nodes
+    before = {key: stage.orders_of(key).roster for key in ("worker-0", "worker-2")}
+    stage.follow(step=25)
+    together(stage, a_death(step=26), "worker-1")
+    (avoided,) = stage.status.avoided_nodes
+    assert (avoided.node, (avoided.until - stage.now).total_seconds()) == ("node-1", 3600)
+    assert avoided.reason == "3 failures of this job within 1h00m, the last one: rank 0 ended with SIGKILL."
+    assert stage.status.incarnations == {"worker-1": 1}, "nobody else is moved"
+    assert (stage.status.phase, stage.status.attempt, stage.status.restart_count) == ("Running", 1, 3)
+    assert "digits-worker-1-0" not in stage.replicas
+    assert stage.created[-1] == "digits-worker-1-1"
+    assert before.keys() == {"worker-0", "worker-2"}
+    stage.change("worker-1", lambda replica: dataclasses.replace(replica, node="node-9")).call_in()
+    stage.offer().follow(step=27)
+    assert stage.line("worker-1") is not None
+    assert stage.wait(10).status.restarts[-1].seconds_lost is not None
+
+
+def test_who_trains_on_that_node_stays_until_it_fails_too() -> None:
+    stage = a_parameter_server_job(workers=3, training=TASK)
+    stage.change("worker-2", lambda replica: dataclasses.replace(replica, node="node-1"))
+    dies_on_node_1(stage, 3)
+    assert stage.status.incarnations == {"worker-1": 1}
+    stage.change("worker-1", lambda replica: dataclasses.replace(replica, node="node-9")).call_in()
+    together(stage.offer().follow(step=40), a_death(step=41), "worker-2")
+    assert stage.status.incarnations == {"worker-1": 1, "worker-2": 1}
+    assert "worker-2 leaves a node that is avoided." in (stage.status.message or "")
+
+
+def test_who_has_begun_again_is_not_moved_any_more() -> None:
+    """An operator that died between the two writes finds the member at work."""
+    stage = dies_on_node_1(a_parameter_server_job(workers=3, training=TASK), 3)
+    early = [status for status in stage.writes if status.restart_count == 3][0]
+    stage = dies_on_node_1(a_parameter_server_job(workers=3, training=TASK), 2)
+    stage.follow(step=25)
+    stage.job = stage.job.model_copy(update={"status": early})
+    assert stage.status.starts["worker-1"] == 3
+    beat = stage.replica("worker-1").heartbeat
+    assert beat
+    stage.change("worker-1", lambda replica: saying(replica, dataclasses.replace(beat, start=3)))
+    assert (stage.status.incarnations, stage.status.avoided_nodes) == ({}, ())
+
+
+def test_a_member_that_finds_no_room_elsewhere_comes_back() -> None:
+    stage = dies_on_node_1(a_parameter_server_job(workers=3, training=TASK), 3)
+    words = "0/3 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 2 Insufficient cpu."
+    obstacle = Obstacle("Unschedulable", words, stage.now.timestamp())
+    stage.change("worker-1", lambda replica: dataclasses.replace(replica, obstacle=obstacle))
+    (avoided,) = stage.wait(60).status.avoided_nodes
+    assert avoided.lifted
+    assert stage.status.incarnations == {"worker-1": 2}

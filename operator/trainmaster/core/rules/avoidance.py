@@ -2,14 +2,15 @@
 
 Written down before anything is made for it, with reason and expiry (`.status.avoidedNodes`); the hand renders it as
 node affinity (cluster/affinity.py). Disruptions never count, nor do failures while the rest of the job's nodes fail as
-much. If the cluster has no room elsewhere the job does not wait for it: the node is used all the same.
+much. A member that starts again alone is moved alone; whoever trains is left where it is. If the cluster has no room elsewhere the job does not wait for it: the node is used all the same.
 """
 
 from collections import Counter
+from collections.abc import Collection
 from datetime import datetime
 
 from trainmaster.api.status import AvoidedNode, RestartRecord, TrainingJobStatus
-from trainmaster.core import classes, figures, ledger, phases, spares
+from trainmaster.core import classes, figures, ledger, membership, phases, spares
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.observed import PENDING
 from trainmaster.core.verdict import NOTHING, Verdict
@@ -42,31 +43,76 @@ def in_force(status: TrainingJobStatus) -> tuple[AvoidedNode, ...]:
 
 
 def _noticed(facts: Facts) -> TrainingJobStatus | None:
-    """With the node of the newest failure avoided and the job's replicas moved away, where that is due.
+    """With the node of a failure that is not over avoided and the job's replicas moved away, where that is due.
 
-    Only while nobody has been told to run the next attempt, so that the move costs no further one.
+    Only those that have not been told to run again, so that the move costs no further restart.
     """
+    free = _free_to_move(facts)
+    if not free:
+        return None
+    if membership.alone(facts):
+        stayed = _on(free, {node.node for node in in_force(facts.status)})
+        if stayed:
+            return _moved(facts, stayed, f"{_named(stayed)} leaves a node that is avoided.")
+    due = (line for line in reversed(_open(facts)) if _is_due(facts, line))
+    return next((_avoided(facts, line, leaving) for line in due if (leaving := _on(free, {line.node}))), None)
+
+
+def _open(facts: Facts) -> list[RestartRecord]:
+    """The failures that are not over yet, as far as they speak against a node."""
+    lines = (line for line in facts.status.restarts if line.seconds_lost is None)
+    return [line for line in lines if classes.of(line.failure_class).blames_node]
+
+
+def _free_to_move(facts: Facts) -> list[Slot]:
+    """While a group gathers after a failure all of it; of members that live alone those that have not begun again."""
     status = facts.status
+    if membership.alone(facts):
+        ended = {key for line in _open(facts) for key in line.members or ()}
+        there = [slot for slot in membership.members(facts) if slot.key in ended]
+        return [slot for slot in there if not membership.trains(facts, slot)]
     if status.phase != phases.RESTARTING or not ledger.is_open(status) or ledger.undecided(status):
-        return None
-    node, here = status.restarts[-1].node or "", _blamed(facts)
-    if not node or here[node] < FAILURES or node in {known.node for known in status.avoided_nodes}:
-        return None
-    if sum(count for other, count in here.items() if other != node) >= here[node] or not _has_another(facts, node):
-        return None
-    leaving = [slot for slot in (*facts.slots, *facts.spares) if slot.replica and slot.replica.node == node]
-    exchange = spares.step_in(facts, [slot for slot in leaving if slot not in facts.spares], barred={node})
-    reason = f"{here[node]} failures of this job within {figures.duration(WINDOW_SECONDS)}, the last one: "
-    reason += figures.sentence(status.restarts[-1].evidence or "")
+        return []
+    return [*facts.slots, *facts.spares]
+
+
+def _on(slots: list[Slot], nodes: Collection[str | None]) -> list[Slot]:
+    return [slot for slot in slots if slot.replica and slot.replica.node and slot.replica.node in nodes]
+
+
+def _is_due(facts: Facts, line: RestartRecord) -> bool:
+    node, here = line.node or "", _blamed(facts)
+    if not node or here[node] < FAILURES or node in {known.node for known in facts.status.avoided_nodes}:
+        return False
+    return sum(count for other, count in here.items() if other != node) < here[node] and _has_another(facts, node)
+
+
+def _avoided(facts: Facts, line: RestartRecord, leaving: list[Slot]) -> TrainingJobStatus:
+    node = line.node or ""
+    reason = f"{_blamed(facts)[node]} failures of this job within {figures.duration(WINDOW_SECONDS)}, the last one: "
+    reason += figures.sentence(line.evidence or "")
     entry = AvoidedNode(node=node, reason=reason, until=figures.later(facts.now, AVOIDED_SECONDS))
-    message = f"{status.message or ''} Node {node} is avoided for {figures.duration(AVOIDED_SECONDS)}."
+    known = (*facts.status.avoided_nodes, entry)
+    sentence = f"Node {node} is avoided for {figures.duration(AVOIDED_SECONDS)}."
+    return _moved(facts, leaving, sentence).model_copy(update={"avoided_nodes": known})
+
+
+def _moved(facts: Facts, leaving: list[Slot], sentence: str) -> TrainingJobStatus:
+    """With other replicas for these. A member joins anew when its next one is there."""
+    nodes = {slot.replica.node for slot in leaving if slot.replica}
+    exchange = spares.step_in(facts, [slot for slot in leaving if slot not in facts.spares], barred=nodes)
+    gone = {slot.key for slot in leaving}
     update = {
-        "avoided_nodes": (*status.avoided_nodes, entry),
         "incarnations": facts.replacing(leaving),
-        "message": f"{message} {exchange.sentence}".strip(),
+        "starts": {key: start for key, start in facts.status.starts.items() if key not in gone},
+        "message": f"{facts.status.message or ''} {sentence} {exchange.sentence}".strip(),
         **exchange.update,
     }
-    return status.model_copy(update=update)
+    return facts.status.model_copy(update=update)
+
+
+def _named(slots: list[Slot]) -> str:
+    return ", ".join(slot.key for slot in slots)
 
 
 def _blamed(facts: Facts) -> Counter[str]:
@@ -90,7 +136,8 @@ def _has_another(facts: Facts, node: str) -> bool:
 def _finds_no_place(facts: Facts, slot: Slot) -> bool:
     """Whether the scheduler says that affinity is part of the trouble. Only while the slot may be made anew freely."""
     replica = slot.replica
-    if facts.status.phase not in phases.GATHERING or replica is None or not replica.alive or replica.phase != PENDING:
+    free = facts.status.phase in phases.GATHERING or (membership.alone(facts) and slot.key not in facts.status.starts)
+    if not free or replica is None or not replica.alive or replica.phase != PENDING:
         return False
     return bool(
         replica.obstacle and replica.obstacle.reason == "Unschedulable" and "affinity" in replica.obstacle.message
