@@ -11,7 +11,7 @@ from functools import cached_property
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import CheckpointStatus, TrainingJobStatus
-from trainmaster.core import figures, phases, places
+from trainmaster.core import clocks, figures, phases, places
 from trainmaster.core.observed import Observed, Replica
 from trainmaster.wire import messages, names
 
@@ -56,7 +56,7 @@ class Facts:
         """The only memory. That of a new job is the same for all, so it need not be written to be known."""
         written = self.job.status
         if written.attempt or written.finished:
-            return written
+            return clocks.until(written, self.now)
         begun = {"phase": phases.PENDING, "attempt": 1, "start_time": self._created, "message": "Accepted."}
         return written.model_copy(update=begun)
 

@@ -70,7 +70,7 @@ def silent_until(facts: Facts) -> datetime | None:
     waiting = any(slot.heartbeat is None and slot.replica and slot.replica.alive for slot in members(facts))
     began = figures.moment(facts.observed.began) or facts.now
     end = figures.later(began, SILENCE_SECONDS)
-    return end if waiting and facts.now < end else None
+    return end if waiting and began <= facts.now < end else None
 
 
 def held(facts: Facts) -> dict[str, datetime]:

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from datetime import datetime
 
 from trainmaster.api.status import AvoidedNode, RestartRecord, TrainingJobStatus
-from trainmaster.core import classes, figures, ledger, membership, phases, spares
+from trainmaster.core import classes, clocks, figures, ledger, membership, phases, spares
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.observed import PENDING
 from trainmaster.core.verdict import NOTHING, Verdict
@@ -24,7 +24,12 @@ PATIENCE_SECONDS = 60  # how long pods may find no place because of it
 def keep_away(facts: Facts) -> Verdict:
     """Forget what has expired, lift what leaves no room, notice what is new; else come back when something may."""
     nodes = facts.status.avoided_nodes
-    kept = tuple(node for node in nodes if facts.now < node.until)
+    latest = figures.later(facts.now, AVOIDED_SECONDS)  # a clock that was put back makes nothing longer
+    kept = tuple(
+        node if node.until <= latest else node.model_copy(update={"until": latest})
+        for node in nodes
+        if facts.now < node.until
+    )
     if kept != nodes:
         return Verdict(status=facts.status.model_copy(update={"avoided_nodes": kept}))
     stuck = [slot for slot in facts.slots if _finds_no_place(facts, slot)]
@@ -148,7 +153,7 @@ def _since(slot: Slot, facts: Facts) -> datetime:
     obstacle = slot.replica.obstacle if slot.replica else None
     told = figures.moment(obstacle.since) if obstacle and obstacle.since is not None else None
     created = figures.moment(slot.replica.created) if slot.replica else None
-    return min(told or created or facts.now, facts.now)
+    return clocks.past(told, facts.now) or clocks.past(created, facts.now) or facts.incomplete_since
 
 
 def _lifted(facts: Facts, stuck: list[Slot]) -> TrainingJobStatus:

@@ -89,18 +89,18 @@ def _counts_from(obstacle: Obstacle, since: datetime) -> datetime:
 
 def _told(facts: Facts) -> list[tuple[Obstacle, datetime]]:
     """Of the slots that the group needs: what keeps a spare from starting is in nobody's way."""
-    found = [(obstacle, _since(obstacle, facts.incomplete_since)) for obstacle in _refused(facts)]
+    found = [(obstacle, _since(obstacle, facts.incomplete_since, facts.now)) for obstacle in _refused(facts)]
     for slot in facts.slots:
         if slot.replica and slot.replica.obstacle and slot.replica.alive:
             created = figures.moment(slot.replica.created) or facts.now
-            found.append((slot.replica.obstacle, _since(slot.replica.obstacle, created)))
+            found.append((slot.replica.obstacle, _since(slot.replica.obstacle, created, facts.now)))
     return [(obstacle, max(since, _stood_still(facts))) for obstacle, since in found]
 
 
 def _stood_still(facts: Facts) -> datetime:
     """Since when nobody trains, at the most: no obstacle from before a suspension or a failure has had its time."""
-    began = [facts.status.start_time or facts.now, *(line.time for line in facts.status.restarts[-1:])]
-    return min(max(began), facts.now)
+    began = [facts.status.start_time, *(line.time for line in facts.status.restarts[-1:])]
+    return max((time for time in began if time and time <= facts.now), default=facts.now)
 
 
 def _refused(facts: Facts) -> Iterator[Obstacle]:
@@ -122,9 +122,10 @@ def _trains(facts: Facts) -> bool:
     return any(replica and replica.alive and replica.phase == RUNNING for replica in workers)
 
 
-def _since(obstacle: Obstacle, otherwise: datetime) -> datetime:
+def _since(obstacle: Obstacle, otherwise: datetime, now: datetime) -> datetime:
+    """As the platform tells, whose clock may be ahead of ours: what is told of is there now."""
     told = None if obstacle.since is None else figures.moment(obstacle.since)
-    return told or otherwise
+    return min(told or otherwise, now)
 
 
 def sentence(obstacle: Obstacle) -> str:

@@ -36,9 +36,9 @@ def create_and_delete(facts: Facts) -> Verdict:
 
 
 def _due(facts: Facts, slot: Slot) -> datetime:
-    """When the slot's next replica may be created."""
-    since = facts.now.timestamp() - WINDOW_SECONDS
-    made = [replica.created for replica in facts.ended.get(slot.key, ()) if replica.created > since]
+    """When the slot's next replica may be created. What was created in a time to come tells nothing."""
+    now = facts.now.timestamp()
+    made = [replica.created for replica in facts.ended.get(slot.key, ()) if 0 <= now - replica.created < WINDOW_SECONDS]
     pause = PAUSES[min(len(made), len(PAUSES) - 1)]
     last = figures.moment(max(made, default=0.0))
     return figures.later(last, pause) if last else facts.now
