@@ -60,7 +60,9 @@ def test_progress_is_told() -> None:
 
 
 def test_the_deadline_the_goodbye_and_the_end_of_an_ended_job_come() -> None:
-    stage = ahead(a_running_group(workers=1, activeDeadlineSeconds=60, ttlSecondsAfterFinished=100).respec(suspend=True))
+    stage = ahead(
+        a_running_group(workers=1, activeDeadlineSeconds=60, ttlSecondsAfterFinished=100).respec(suspend=True)
+    )
     put_back(stage.respec(suspend=False)).train().wait(59)
     assert stage.status.phase == "Running"
     assert stage.wait(1).status.reason == "DeadlineExceeded"

@@ -127,7 +127,6 @@ def dies_on_node_1(stage: Members, times: int) -> Members:
 def test_a_member_that_starts_alone_leaves_the_node_that_fails_it() -> None:
     stage = dies_on_node_1(a_parameter_server_job(workers=3, training=TASK), 2)
     assert not stage.status.avoided_nodes
-    before = {key: stage.orders_of(key).roster for key in ("worker-0", "worker-2")}
     stage.follow(step=25)
     together(stage, a_death(step=26), "worker-1")
     (avoided,) = stage.status.avoided_nodes
@@ -137,7 +136,6 @@ def test_a_member_that_starts_alone_leaves_the_node_that_fails_it() -> None:
     assert (stage.status.phase, stage.status.attempt, stage.status.restart_count) == ("Running", 1, 3)
     assert "digits-worker-1-0" not in stage.replicas
     assert stage.created[-1] == "digits-worker-1-1"
-    assert before.keys() == {"worker-0", "worker-2"}
     stage.change("worker-1", lambda replica: dataclasses.replace(replica, node="node-9")).call_in()
     stage.offer().follow(step=27)
     assert stage.line("worker-1") is not None
@@ -158,7 +156,7 @@ def test_who_trains_on_that_node_stays_until_it_fails_too() -> None:
 def test_who_has_begun_again_is_not_moved_any_more() -> None:
     """An operator that died between the two writes finds the member at work."""
     stage = dies_on_node_1(a_parameter_server_job(workers=3, training=TASK), 3)
-    early = [status for status in stage.writes if status.restart_count == 3][0]
+    early = next(status for status in stage.writes if status.restart_count == 3)
     stage = dies_on_node_1(a_parameter_server_job(workers=3, training=TASK), 2)
     stage.follow(step=25)
     stage.job = stage.job.model_copy(update={"status": early})

@@ -28,6 +28,7 @@ from trainmaster.core.rules import (
     replicas,
     resizing,
     restarts,
+    rewound,
     standby,
     suspension,
 )
@@ -36,6 +37,7 @@ from trainmaster.core.rules import (
 RULES = (
     finished.finish,  # terminal is terminal: only goodbyes and the TTL are left
     acceptance.accept,  # or refused, before anything is made
+    rewound.wind_on,  # before all that goes by attempt and incarnations
     suspension.suspend,
     completion.complete,  # before the deadline: who finished in time has finished
     deadline.expire,

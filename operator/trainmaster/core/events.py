@@ -14,7 +14,8 @@ _QUIET_REASONS = frozenset({conditions.WAITING, "JobEnded", "AllReplicasReady"})
 def between(job: TrainingJob, new: TrainingJobStatus) -> tuple[PostEvent, ...]:
     """The events of this step, oldest first."""
     old = job.status
-    told = [_unsupported(old, new), _obstacle(old, new), _replaced(old, new), _alone(old, new), _phase(old, new)]
+    told = [_unsupported(old, new), _rewound(old, new), _obstacle(old, new)]
+    told += [_replaced(old, new), _alone(old, new), _phase(old, new)]
     told += [_stepped_in(old, new), _straggling(old, new), _unsaved(old, new)]
     return tuple(event for event in told if event is not None)
 
@@ -41,10 +42,17 @@ def _restarts(old: TrainingJobStatus, new: TrainingJobStatus) -> bool:
     return new.phase == phases.RESTARTING and new.attempt != old.attempt
 
 
+def _rewound(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
+    """The attempt rose, and nothing was begun: agents knew of it and the status did not."""
+    if _restarts(old, new) or old.phase != new.phase or new.attempt <= max(old.attempt, 1):
+        return None
+    return PostEvent("Warning", "StatusRestored", new.message or "")
+
+
 def _replaced(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
     """Unless the restart that it means is told of."""
     changed = [key for key, number in new.incarnations.items() if old.incarnations.get(key, 0) != number]
-    if not changed or _restarts(old, new):
+    if not changed or _restarts(old, new) or _rewound(old, new):
         return None
     return PostEvent("Normal", "ReplicaReplaced", new.message or ", ".join(changed))
 

@@ -57,11 +57,11 @@ class Facts:
         written = self.job.status
         if written.attempt or written.finished:
             return clocks.until(written, self.now)
-        begun = {"phase": phases.PENDING, "attempt": 1, "start_time": self._created, "message": "Accepted."}
+        begun = {"phase": phases.PENDING, "attempt": 1, "start_time": self.created, "message": "Accepted."}
         return written.model_copy(update=begun)
 
     @property
-    def _created(self) -> datetime:
+    def created(self) -> datetime:
         """By the clock of who stores jobs, but never in our future."""
         return min(figures.rfc3339(self.job.metadata.creation_timestamp) or self.now, self.now)
 

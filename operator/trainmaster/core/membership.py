@@ -96,7 +96,13 @@ def memory(facts: Facts, status: TrainingJobStatus, phase: str) -> dict[str, obj
     if phase != phases.STARTING or status.starts or not facts.job.spec.independent:
         return {}
     founders = Founders(workers=facts.job.spec.workers.replicas, parameter_servers=facts.job.spec.servers)
-    return {"starts": {slot.key: 0 for slot in facts.slots}, "founders": founders}
+    # Nobody has begun yet, unless the status was lost meanwhile.
+    begun = {slot.key: slot.heartbeat.start or 0 for slot in facts.slots if slot.heartbeat and _has_begun(facts, slot)}
+    return {"starts": {slot.key: begun.get(slot.key, 0) for slot in facts.slots}, "founders": founders}
+
+
+def _has_begun(facts: Facts, slot: Slot) -> bool:
+    return slot.heartbeat is not None and began(slot.heartbeat, facts.status.attempt)
 
 
 def first_ranks(facts: Facts) -> dict[str, int]:

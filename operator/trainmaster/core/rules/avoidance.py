@@ -2,7 +2,8 @@
 
 Written down before anything is made for it, with reason and expiry (`.status.avoidedNodes`); the hand renders it as
 node affinity (cluster/affinity.py). Disruptions never count, nor do failures while the rest of the job's nodes fail as
-much. A member that starts again alone is moved alone; whoever trains is left where it is. If the cluster has no room elsewhere the job does not wait for it: the node is used all the same.
+much. A member that starts again alone is moved alone; whoever trains is left where it is. If the cluster has no room
+elsewhere the job does not wait for it: the node is used all the same.
 """
 
 from collections import Counter

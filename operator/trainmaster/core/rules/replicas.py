@@ -12,7 +12,6 @@ from trainmaster.core.actions import Action, CreateReplica, CreateService, Delet
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.observed import Replica
 from trainmaster.core.verdict import Verdict
-from trainmaster.wire import names
 
 KEPT = 3  # ended replicas of a slot
 WINDOW_SECONDS = 120
@@ -50,11 +49,5 @@ def _unwanted(facts: Facts) -> list[Replica]:
     return [
         replica
         for replica in facts.observed.replicas
-        if replica.uid in old
-        or ((replica.alive or replica.lingering) and replica.uid not in wanted and not _is_newer(facts, replica))
+        if replica.uid in old or ((replica.alive or replica.lingering) and replica.uid not in wanted)
     ]
-
-
-def _is_newer(facts: Facts, replica: Replica) -> bool:
-    """A number that our status does not know yet: then the status that we see is old, and nothing to act on."""
-    return replica.incarnation > facts.status.incarnations.get(names.replica_key(replica.role, replica.index), 0)

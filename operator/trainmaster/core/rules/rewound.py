@@ -1,0 +1,55 @@
+"""The status says less than agents and pods do: it was edited by hand, or lost. It is wound on to what they know.
+
+Agents take no orders of an attempt older than one that they have seen, and the names of pods are never used again. So a
+lower number in the status would be waited for without end. Each heartbeat was verified to come from a pod of this job;
+its number is believed up to one attempt for each second that the job is old, and a few.
+"""
+
+from trainmaster.api.status import TrainingJobStatus
+from trainmaster.core.facts import Facts
+from trainmaster.core.verdict import NOTHING, Verdict
+from trainmaster.wire import names
+
+# So many attempts, and replicas of a slot, a job of any age may have had.
+AT_ONCE = 100
+_TOLD = 4  # differences in the message
+
+
+def wind_on(facts: Facts) -> Verdict:
+    """To the highest attempt that is reported, and to the newest replica of each slot."""
+    attempt, incarnations = _reported(facts), _newest(facts)
+    said = []
+    if attempt > facts.status.attempt:
+        said.append(f"attempt {facts.status.attempt} where agents report {attempt}")
+    known = facts.status.incarnations
+    said += [f"{key}-{known.get(key, 0)} where there is {key}-{number}" for key, number in incarnations.items()]
+    return Verdict(status=_wound_on(facts, attempt, incarnations, ", ".join(said[:_TOLD]))) if said else NOTHING
+
+
+def _reported(facts: Facts) -> int:
+    beats = (replica.heartbeat for replica in facts.observed.replicas)
+    return max((beat.attempt for beat in beats if beat and beat.attempt <= _most(facts)), default=0)
+
+
+def _newest(facts: Facts) -> dict[str, int]:
+    """Of the slots whose replicas are newer than the status says."""
+    known = facts.status.incarnations
+    found: dict[str, int] = {}
+    for replica in facts.observed.replicas:
+        key = names.replica_key(replica.role, replica.index)
+        if max(known.get(key, 0), found.get(key, 0)) < replica.incarnation <= _most(facts):
+            found[key] = replica.incarnation
+    return found
+
+
+def _most(facts: Facts) -> int:
+    return AT_ONCE + int((facts.now - facts.created).total_seconds())
+
+
+def _wound_on(facts: Facts, attempt: int, incarnations: dict[str, int], said: str) -> TrainingJobStatus:
+    update = {
+        "attempt": max(attempt, facts.status.attempt),
+        "incarnations": {**facts.status.incarnations, **incarnations},
+        "message": f"The status was edited or lost: it said {said}. Going on from what there is.",
+    }
+    return facts.status.model_copy(update=update)
