@@ -15,7 +15,7 @@ from tests.core.failure_ends import RANKS, REPLICAS
 from tests.core.failure_errors import ERRORS
 from tests.core.failure_labels import Label
 from tests.core.failure_services import SERVICES
-from tests.core.stage import a_running_group
+from tests.core.stage import Stage, a_running_group
 
 SLOT = Slot("worker", 0, 0, 1, a_replica())
 JOB = a_job().with_failure_policy(maxRestarts=10).build()
@@ -216,3 +216,60 @@ def test_the_attempt_after_trusts_all_checkpoints_again() -> None:
     stage.rank_dies("worker-1", an_error("nan", step=74, kind="NonFiniteLossError")).obey(step=60)
     stage.rank_dies("worker-1", a_death(attempt=2))
     assert [orders.roster.resume_before for orders in stage.orders.values() if orders.roster] == [None, None]
+
+
+NAN = an_error("the loss of step 74 is nan", step=74, kind="NonFiniteLossError")
+
+
+def nan_at_74(stage: Stage) -> Stage:
+    """After a checkpoint at step 50, which may hold the cause."""
+    record = CheckpointRecord(50, 0.0, "abc")
+    stage.say("worker-0", lambda beat: dataclasses.replace(beat, checkpoint=record))
+    return stage.rank_dies("worker-1", NAN)
+
+
+def resumes_before(stage: Stage) -> set[int | None]:
+    """What the agents that live are told."""
+    stage.settle().call_in()
+    rosters = [stage.orders[replica.uid].roster for replica in stage.replicas.values() if replica.alive]
+    assert all(rosters)
+    return {roster.resume_before for roster in rosters if roster}
+
+
+def test_a_failure_before_the_retry_trains_forgets_nothing() -> None:
+    stage = nan_at_74(a_running_group(workers=2, step=73))
+    assert resumes_before(stage.change("worker-0", evicted)) == {50}
+    assert stage.status.attempt == 3
+    assert "older checkpoint than that of step 50" in stage.status.restarts[-1].why
+    stage.obey(step=20).rank_dies("worker-1", a_death(3, step=30))
+    assert resumes_before(stage) == {50}, "what was saved at step 50 has not been saved anew"
+    stage.obey(step=51).rank_dies("worker-1", a_death(4, step=51))
+    assert resumes_before(stage) == {None}
+
+
+def test_a_checkpoint_that_the_retry_has_saved_is_trusted() -> None:
+    stage = nan_at_74(a_running_group(workers=2, step=73)).obey(step=20)
+    stage.say("worker-0", lambda beat: dataclasses.replace(beat, checkpoint=CheckpointRecord(100, 0.0, "def")))
+    assert resumes_before(stage) == {50}, "the same all through the attempt"
+    assert resumes_before(stage.rank_dies("worker-1", a_death(2))) == {None}
+
+
+def test_a_peers_echo_that_came_first_hides_no_loss_that_was_nan() -> None:
+    stage = a_running_group(workers=2, step=73)
+    record = CheckpointRecord(50, 0.0, "abc")
+    stage.say("worker-0", lambda beat: dataclasses.replace(beat, checkpoint=record))
+    stage.rank_dies("worker-0", an_error("Connection closed by peer", step=74, kind="RuntimeError"))
+    stage.rank_dies("worker-1", NAN)
+    assert (stage.status.attempt, len(stage.status.restarts)) == (2, 1)
+    assert resumes_before(stage) == {50}
+    assert stage.obey(step=20).status.phase == "Running"
+
+
+@pytest.mark.parametrize("resize", [True, False])
+def test_nor_does_an_attempt_that_follows_no_failure(resize: bool) -> None:
+    stage = nan_at_74(a_running_group(workers=2, step=73))
+    stage = stage.scale(3) if resize else stage.respec(suspend=True).respec(suspend=False)
+    assert resumes_before(stage.call_in().obey(phase="load")) == {50}
+    assert stage.status.attempt == 3
+    assert resumes_before(stage.obey(step=20).scale(4).call_in().obey(phase="load")) == {50}
+    assert resumes_before(stage.obey(step=60).scale(1).obey(phase="load")) == {None}

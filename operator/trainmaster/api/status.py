@@ -267,6 +267,9 @@ each was started again alone."""
     substitutes: dict[str, Annotated[int, Field(ge=0, le=20_000)]] = Field(default_factory=dict)
     """Where spares stand by: place in the group to the number of the worker that fills it now, as in worker-1: 4. Not \
 in it are places that are filled by the worker of their own number."""
+    resume_before: Count | None = None
+    """This attempt goes on from a checkpoint older than this step, if there is one: what was saved from it on may hold \
+what went wrong. It stands until training has passed it."""
     start_time: Time | None = None
     """When the job was created, or resumed after a suspension."""
     running_time: Time | None = None

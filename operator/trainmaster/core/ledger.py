@@ -182,6 +182,23 @@ def reached(facts: Facts) -> int:
     return max([*steps, facts.status.progress.step if facts.status.progress else 0])
 
 
+def resume_before(facts: Facts, status: TrainingJobStatus) -> int | None:
+    """Older than which step the checkpoint has to be that `status`' attempt goes on from."""
+    failed = status.restarts[-1] if status.restarts and status.restarts != facts.status.restarts else None
+    if failed and failed.attempt < status.attempt:
+        return failed.resume_before  # of the failure that this attempt follows, as it is known now
+    return status.resume_before if status.attempt == facts.status.attempt else _still_before(facts)
+
+
+def _still_before(facts: Facts) -> int | None:
+    """What holds for an attempt holds for the next one too, until all have trained past it, and save it anew."""
+    before = facts.status.resume_before
+    if before is None or facts.status.phase != phases.RUNNING:
+        return before
+    newest = facts.checkpoint.step if facts.checkpoint else 0
+    return None if max(facts.step, newest) > before else before
+
+
 def _corrected(line: RestartRecord, facts: Facts) -> RestartRecord:
     if facts.resumed_step is None:
         return line
@@ -205,9 +222,10 @@ def _line(
     step = symptom.step if symptom else min(failure.step, facts.job.spec.training.steps or failure.step)
     newer = " or a newer one in memory" if remembered else ""
     decision, why = RESTART, f"Restarting from step {resumes_at}{newer}.{_remark(failure)}"
-    older = classes.of(failure.failure_class).older and resumes_at and not symptom
+    older = (resumes_at if classes.of(failure.failure_class).older else 0) or _still_before(facts)
     if older:
-        why = f"Restarting from an older checkpoint than that of step {resumes_at}, which may hold what went wrong."
+        why = f"Restarting from an older checkpoint than that of step {older}, which may hold what went wrong."
+        why += _remark(failure)
     if stop:
         # Where members live alone, no other's end is a cause.
         echo = failure.failure_class in classes.SYMPTOMS and not facts.job.spec.independent
@@ -223,7 +241,7 @@ def _line(
         step=step,
         steps_lost=max(0, step - resumes_at),
         fingerprint=failure.fingerprint,
-        resume_before=resumes_at if older else None,
+        resume_before=older or None,
         stacks=failure.stacks or None,
         decision=decision,
         why=why,

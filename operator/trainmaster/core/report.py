@@ -34,6 +34,7 @@ def _told(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
         "restarts": ledger.resumed(facts, status.restarts) if _goes_on(facts, status, phase) else status.restarts,
         **_start(facts, status, phase),
         **membership.memory(facts, status, phase),
+        "resume_before": ledger.resume_before(facts, status),
         "done": status.done if _same_try(facts, status, phase) else (),
     }
     described = _stored(facts, status.model_copy(update=update))

@@ -25,14 +25,8 @@ def roster(facts: Facts) -> Roster | None:
         rank += slot.ranks
     first = facts.slots[0]
     meeting = _rendezvous(facts)
-    before = _resume_before(facts)
+    before = facts.status.resume_before
     return Roster(facts.status.attempt, tuple(members), _address(first), meeting, before) if meeting else None
-
-
-def _resume_before(facts: Facts) -> int | None:
-    """What the line of the failure that this attempt follows says of the checkpoints that may be gone on from."""
-    last = facts.status.restarts[-1] if facts.status.restarts else None
-    return last.resume_before if last and last.attempt == facts.status.attempt - 1 else None
 
 
 def _of_members(facts: Facts) -> Roster | None:
@@ -46,7 +40,7 @@ def _of_members(facts: Facts) -> Roster | None:
     if place is None or not present or not all(_door(facts, slot) for slot in present):
         return None
     lines = _lines(facts, {slot.key for slot in present})
-    before = _resume_before(facts)
+    before = facts.status.resume_before
     return Roster(facts.status.attempt, lines, _address(facts.slots[0]), place, before, independent=True)
 
 
