@@ -83,6 +83,8 @@ def test_suspension_is_waiting_and_a_new_size_is_starting() -> None:
     stage.call_in().wait(3).obey(step=0).wait(10).scale(1).wait(2).obey(step=0)
     spent = goodput(stage)
     assert (spent.waiting, spent.starting, spent.total) == (1000, 5, 1025)
+    assert (spent.since, spent.time) == (NOON, NOON + timedelta(seconds=1025)), "all of its life"
+    assert stage.status.start_time == NOON + timedelta(seconds=1010), "the deadline begins anew"
 
 
 @pytest.mark.parametrize("told", [-5.0, 1e300, float("inf"), float("nan")])
@@ -167,6 +169,7 @@ class Accounts(RuleBasedStateMachine):
     def they_add_up(self) -> None:
         status = self.stage.status
         if status.goodput and status.goodput.time:
+            assert status.goodput.since == NOON
             wall = (status.goodput.time - NOON).total_seconds()
             assert abs(status.goodput.total - wall) <= max(0.01 * wall, 0.02)
             assert not status.finished or status.completion_time == status.goodput.time

@@ -62,6 +62,13 @@ def test_a_job_that_is_only_there() -> None:
     assert story(TrainingJobStatus())[0] == "The job has not been looked at yet."
 
 
+def test_a_job_that_was_resumed_began_before_that() -> None:
+    stage = a_running_group(workers=2).wait(60).respec(suspend=True).wait(3600).respec(suspend=False).train().wait(60)
+    told = story(stage.status, "digits")
+    assert told[0] == "digits began at 2026-03-01 12:00:00Z, and was resumed at 2026-03-01 13:01:00Z."
+    assert told[-1].startswith("Of 1h01m: ")
+
+
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(STATUSES)
 def test_whatever_stands_in_a_status_is_told(status: object) -> None:

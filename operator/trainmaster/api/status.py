@@ -139,8 +139,11 @@ class ReplicaStatus(StatusModel):
 
 
 class Goodput(StatusModel):
-    """Where the time since the start went, in seconds. The accounts add up to it."""
+    """Where the time from `since` to `time` went, in seconds: all of the job's life, suspensions too. The accounts add \
+up to it."""
 
+    since: Time | None = None
+    """From when: the job was created, or first looked at."""
     time: Time | None = None
     """Up to when."""
     waiting: Seconds = 0.0
@@ -271,7 +274,8 @@ in it are places that are filled by the worker of their own number."""
     """This attempt goes on from a checkpoint older than this step, if there is one: what was saved from it on may hold \
 what went wrong. It stands until training has passed it."""
     start_time: Time | None = None
-    """When the job was created, or resumed after a suspension."""
+    """When the job was created, or resumed after a suspension, as of a Kubernetes Job: activeDeadlineSeconds counts from \
+it. `goodput` counts from the creation."""
     running_time: Time | None = None
     """When this attempt made its first step."""
     completion_time: Time | None = None

@@ -2,7 +2,8 @@
 
 Level-triggered: whenever a status is written, the time since the last one is booked on the account of the phase that
 was written then. So nothing is counted twice or left out, however often operators die in between, and a job costs no
-write for it. Clocks that jump back book nothing.
+write for it. Clocks that jump back book nothing. The accounts begin with the job and go on over suspensions, although
+`start_time` begins anew with each (the deadline counts from it).
 
 Lost work: when training goes on from an earlier step than it had reached, the time of the steps in between moves there
 from the account of training, at the speed of the try that had trained them.
@@ -36,7 +37,8 @@ def of(facts: Facts, status: TrainingJobStatus) -> Goodput:
 
 
 def _before(facts: Facts) -> Goodput:
-    return facts.status.goodput or Goodput(time=facts.status.start_time or facts.now)
+    began = facts.status.start_time or facts.now
+    return facts.status.goodput or Goodput(since=began, time=began)
 
 
 def _booked(facts: Facts, before: Goodput) -> Goodput:

@@ -44,7 +44,9 @@ def _lines(status: TrainingJobStatus, name: str) -> Iterator[str]:
 def _beginning(status: TrainingJobStatus, name: str) -> str:
     if status.start_time is None:
         return f"{name} has not been looked at yet."
-    return f"{name} began at {_clock(status.start_time)}."
+    began = (status.goodput.since if status.goodput else None) or status.start_time
+    resumed = f", and was resumed at {_clock(status.start_time)}" if status.start_time > began else ""
+    return f"{name} began at {_clock(began)}{resumed}."
 
 
 def _failure(line: RestartRecord) -> Iterator[str]:
