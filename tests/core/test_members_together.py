@@ -78,6 +78,13 @@ def test_the_same_much_later_is_another_failure() -> None:
     assert [line.seconds_lost for line in stage.status.restarts] == [64, 3]
 
 
+def test_who_has_a_line_of_its_own_does_not_join_another() -> None:
+    stage = together(a_parameter_server_job(workers=3), a_death(), "worker-0")
+    together(stage.wait(61), a_death(), "worker-1")  # type: ignore[arg-type]
+    together(stage.follow("worker-0"), a_death(), "worker-0")
+    assert [line.members for line in stage.status.restarts] == [(), ("worker-1",), ("worker-0",)]
+
+
 def test_an_eviction_in_between_does_not_part_them() -> None:
     stage = together(a_parameter_server_job(workers=4), NO_MEMORY, "worker-0")
     stage.wait(2).change("worker-1", evicted).wait(2)

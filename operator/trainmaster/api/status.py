@@ -139,8 +139,7 @@ class ReplicaStatus(StatusModel):
 
 
 class Goodput(StatusModel):
-    """Where the time from `since` to `time` went, in seconds: all of the job's life, suspensions too. The accounts add \
-up to it."""
+    """Where the time from `since` to `time` went, in seconds, suspensions included. The accounts add up to it."""
 
     since: Time | None = None
     """From when: the job was created, or first looked at."""
@@ -271,11 +270,11 @@ each was started again alone."""
     """Where spares stand by: place in the group to the number of the worker that fills it now, as in worker-1: 4. Not \
 in it are places that are filled by the worker of their own number."""
     resume_before: Count | None = None
-    """This attempt goes on from a checkpoint older than this step, if there is one: what was saved from it on may hold \
-what went wrong. It stands until training has passed it."""
+    """This attempt goes on from a checkpoint older than this step, if there is one: what was saved from it on may \
+hold what went wrong. It stands until training has passed it."""
     start_time: Time | None = None
-    """When the job was created, or resumed after a suspension, as of a Kubernetes Job: activeDeadlineSeconds counts from \
-it. `goodput` counts from the creation."""
+    """When the job was created, or resumed after a suspension, as of a Kubernetes Job: activeDeadlineSeconds counts \
+from it. `goodput` counts from the creation."""
     running_time: Time | None = None
     """When this attempt made its first step."""
     completion_time: Time | None = None

@@ -4,7 +4,7 @@ The budget is read off the ledger, so nothing is counted that is not also told. 
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from trainmaster.api.replicas import TPU
@@ -15,6 +15,7 @@ from trainmaster.core.facts import Facts
 from trainmaster.core.failures import Failure
 
 Lines = tuple[RestartRecord, ...]
+More = Mapping[str, object]  # further fields of the status to update
 
 # What was decided about a failure. Wait: a survivor's error would end the job, so its cause is waited for.
 RESTART, STOP, WAIT = "Restart", "Stop", "Wait"
@@ -28,7 +29,7 @@ _NAMED = 4  # so many members are named in a sentence
 
 def after_failure(facts: Facts, failure: Failure, **more: object) -> TrainingJobStatus:
     """The status after `failure`: the next attempt, or the end. `more` are further fields to update with it."""
-    status = judged(facts, failure, **more)
+    status = judged(facts, failure, more)
     if status.phase in phases.TERMINAL:
         return status
     return status.model_copy(update={"attempt": facts.status.attempt + 1, "phase": phases.RESTARTING})
@@ -40,7 +41,7 @@ def after_lonely_failure(facts: Facts, failure: Failure, members: Sequence[str],
     Who ends of the same while others have not got over it joins their line, as one failure ends a group but once.
     """
     place = _line_to_join(facts, failure, members)
-    status = judged(facts, failure, alone=True, **more) if place is None else facts.status.model_copy(update=more)
+    status = judged(facts, failure, more, alone=True) if place is None else facts.status.model_copy(update=more)
     if status.phase in phases.TERMINAL:
         return status
     lines = [_without(line, members) for line in status.restarts]
@@ -56,14 +57,14 @@ def after_lonely_failure(facts: Facts, failure: Failure, members: Sequence[str],
 
 def _line_to_join(facts: Facts, failure: Failure, members: Sequence[str]) -> int | None:
     """The line of the same trouble that is not over yet, where it is the first time for each of `members`."""
-    lines = facts.status.restarts
-    places = (place for place in reversed(range(len(lines))) if lines[place].failure_class == failure.failure_class)
-    place = next(places, None)
-    if place is None or lines[place].members is None or lines[place].seconds_lost is not None:
+    lines, alike = facts.status.restarts, failure.failure_class
+    same = [place for place, line in enumerate(lines) if line.failure_class == alike and line.seconds_lost is None]
+    if not same or lines[same[-1]].members is None:
         return None
-    began = lines[place].time
+    place, began = same[-1], lines[same[-1]].time
     over = figures.later(budgets.restart_at(facts.job, lines[: place + 1]) or began, TOGETHER_SECONDS)
-    again = any(set(members) & set(line.members or ()) for line in lines[place:])
+    since = [lines[earlier] for earlier in same] + list(lines[place:])
+    again = any(set(members) & set(line.members or ()) for line in since)
     return place if began <= facts.now < over and not again else None
 
 
@@ -81,7 +82,7 @@ def _they(members: Sequence[str]) -> str:
     return f"{', '.join(members[:_NAMED])}{more}"
 
 
-def judged(facts: Facts, failure: Failure, alone: bool = False, **more: object) -> TrainingJobStatus:
+def judged(facts: Facts, failure: Failure, more: More | None = None, alone: bool = False) -> TrainingJobStatus:
     """The status with `failure` in its ledger, once: the cause takes the line that its first symptom opened.
 
     Of members that start again `alone` others may still be away; their lines stay open until all train.
@@ -91,6 +92,7 @@ def judged(facts: Facts, failure: Failure, alone: bool = False, **more: object) 
     before = facts.status.restarts[:-1] if symptom else facts.status.restarts
     before = before if symptom or alone else _closed(before, facts.now)
     stop = budgets.reason_to_stop(facts.job, before, failure)
+    more = more or {}
     line = _line(facts, failure, stop, symptom, _remembers(facts, more.get("incarnations")))
     counted_before = symptom is not None and symptom.decision == RESTART
     update: dict[str, object] = {
