@@ -89,6 +89,26 @@ def test_lines_wait_while_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.M
     assert steps_in(tmp_path) == [1, 2, 3, 4]
 
 
+def test_lines_that_wait_make_no_try_dearer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk may be full for days."""
+    metrics = Metrics(tmp_path, attempt=1, resumed_step=0)
+    tried = []
+
+    def full(_descriptor: int, data: memoryview) -> None:
+        tried.append(len(data))
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(metrics_module, "write_all", full)
+        for step in range(1, 51):
+            metrics.add(step, loss=0.5)
+            metrics.flush()
+    assert len(tried) == 50
+    assert len({*tried}) == 1, "the first line alone"
+    metrics.flush()
+    assert steps_in(tmp_path) == list(range(1, 51))
+
+
 def test_the_page_tells_step_phase_and_speed(tmp_path: Path) -> None:
     page = ProgressFile(str(tmp_path / "page"), create=True)
     progress = Progress(tmp_path / "page", global_batch_size=10)

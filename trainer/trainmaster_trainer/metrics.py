@@ -5,7 +5,7 @@
 
 `time` is when the step ended. A figure that is not a number is null: JSON has no NaN. Lines of steps up to S reach the
 disk before the checkpoint of S does, and a resume from S cuts off all later ones. A full disk costs no training: lines
-wait until there is room.
+wait in memory until there is room, and only the first of them are tried.
 
 Written by rank 0, in private folders by the first rank of each replica, from `report.py`; `resume.py` calls `spread`.
 """
@@ -18,6 +18,7 @@ import logging
 import math
 import os
 import time
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ class Metrics:
         self._durable_step = durable_step
         self.attempt = attempt
         self._lines: list[str] = []
+        self._blocks: deque[bytes] = deque()  # lines that wait for the disk, as much as each flush has brought
         self._no_room: OSError | None = None
         self._descriptor = os.open(folder / METRICS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self.cut(resumed_step)
@@ -57,16 +59,20 @@ class Metrics:
 
     def flush(self) -> None:
         """Write the lines: a kill of this process loses none of them from here on, unless the disk is full."""
-        size = os.fstat(self._descriptor).st_size
-        try:
-            write_all(self._descriptor, memoryview("".join(self._lines).encode()))
-        except OSError as error:
-            if error.errno not in _NO_ROOM:
-                raise
-            os.ftruncate(self._descriptor, size)
-            self._wait_for_room(error)
-            return
-        self._lines.clear()
+        if self._lines:
+            self._blocks.append("".join(self._lines).encode())
+            self._lines.clear()
+        while self._blocks:
+            size = os.fstat(self._descriptor).st_size
+            try:
+                write_all(self._descriptor, memoryview(self._blocks[0]))
+            except OSError as error:
+                if error.errno not in _NO_ROOM:
+                    raise
+                os.ftruncate(self._descriptor, size)
+                self._wait_for_room(error)
+                return
+            self._blocks.popleft()
         self._no_room = None
 
     def _wait_for_room(self, error: OSError) -> None:
