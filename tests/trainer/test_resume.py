@@ -99,6 +99,16 @@ def test_private_folders_survive_the_loss_of_one(new_job: NewJob) -> None:
     assert job.manifest(60, pod=1)["model_sha256"] == undisturbed.manifest(60)["model_sha256"]
 
 
+def test_lines_of_before_a_private_checkpoint_are_not_read_again(new_job: NewJob) -> None:
+    """They were on the disk before it was: a restart after weeks reads the last ones."""
+    job = new_job("job", checkpoint_shared=False).run(2)
+    lines = (job.checkpoints(pod=1) / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    lines[0] = b"not looked at\n"
+    (job.checkpoints(pod=1) / "metrics.jsonl").write_bytes(b"".join(lines))
+    job.but(steps=8).run(2, attempt=2)
+    assert (job.checkpoints(pod=1) / "metrics.jsonl").read_bytes().startswith(lines[0])
+
+
 def test_another_jobs_checkpoint_can_be_the_beginning(new_job: NewJob) -> None:
     whole = new_job("whole").run(2)
     first = new_job("first").but(steps=4).run(2)

@@ -248,7 +248,8 @@ def _find_private(folder: Path, group: Group, expected: Shapes, below: int | Non
     if best < 0:
         return None
     source = steps.index(best)
-    metrics.spread(folder, best, source, group)
+    own = max(0, steps[group.rank - group.local_rank])  # of this folder, whose lines were on the disk before
+    metrics.spread(folder, best, source, group, trusted=own)
     return _send(found if group.rank == source else None, source, group)
 
 
