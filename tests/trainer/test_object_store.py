@@ -1,5 +1,6 @@
 """Checkpoints in a real S3 server, and its faults: slow, cut, full, corrupt, killed in mid-save, a late attempt."""
 
+import errno
 import logging
 import os
 import shutil
@@ -9,9 +10,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import fsspec
 import pytest
 import torch
 from trainmaster.wire.training import TrainingPlan
+from trainmaster_trainer.checkpoint import lineage as lineages
 from trainmaster_trainer.checkpoint.fetch import find_remote
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.load import Loaded
@@ -183,6 +186,65 @@ def test_a_full_store_costs_the_save_and_nothing_else(tmp_path: Path, caplog: py
             assert newest_step(settings) == 30
     finally:
         subprocess.run(["umount", "-l", disk], check=True)
+
+
+def there_is(store: tuple[int, Path], prefix: str) -> list[str]:
+    """The checkpoints in the store, good or not, which may be empty folders of the server where objects were."""
+    folders = (store[1] / BUCKET / prefix).glob("step-*")
+    return sorted(path.name.partition(".")[0] for path in folders if any(path.iterdir()))
+
+
+def no_room(*_arguments: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_failed_saves_leave_nothing_in_the_store(tmp_path: Path, store: tuple[int, Path]) -> None:
+    """A bucket with a quota has room for the next one."""
+    saver = begun(make_settings(tmp_path, store[0], "failed"))
+    put(saver, 10)
+    for step in (20, 30):
+        saver.save(step, State({"model/w": torch.zeros(50_000)}), before_commit=no_room)
+        saver.wait(needed=False)
+        assert there_is(store, "failed") == ["step-00000010"]
+
+
+def test_what_a_deletion_left_is_deleted_by_the_next_save(tmp_path: Path, store: tuple[int, Path]) -> None:
+    settings = make_settings(tmp_path, store[0], "debris")
+    saver = begun(settings)
+    put(saver, 10)
+    remote = open_remote(settings)
+    assert remote is not None
+    remote.put("step-00000005.attempt-1-restart-0/shard-00000-of-00001.safetensors", b"its manifest is gone")
+    remote.put("step-00000015.attempt-2-restart-0/shard-00000-of-00001.safetensors", b"a later attempt is saving")
+    put(saver, 20)
+    assert there_is(store, "debris") == ["step-00000010", "step-00000015", "step-00000020"]
+
+
+def test_uploads_that_a_kill_left_are_aborted(tmp_path: Path, store: tuple[int, Path]) -> None:
+    """And none of another folder's."""
+    settings = make_settings(tmp_path, store[0], "uploads")
+    begun(settings)
+    files = fsspec.filesystem("s3", endpoint_url=settings.plan.checkpoint_endpoint, skip_instance_cache=True)
+    for key in ("uploads/step-00000010.attempt-1-restart-0/shard", "uploads-2/shard"):
+        upload = files.call_s3("create_multipart_upload", Bucket=BUCKET, Key=key)
+        part = {"Bucket": BUCKET, "Key": key, "UploadId": upload["UploadId"], "PartNumber": 1}
+        files.call_s3("upload_part", Body=b"x", **part)
+    begun(replace(settings, attempt=2))
+    assert [upload["Key"] for upload in files.list_multipart_uploads(BUCKET)] == ["uploads-2/shard"]
+
+
+def test_what_was_found_to_be_bad_takes_no_good_one_s_place(tmp_path: Path, store: tuple[int, Path]) -> None:
+    settings = make_settings(tmp_path, store[0], "retention")
+    first = begun(settings)
+    for step in (250, 300):
+        put(first, step)
+    later = replace(settings, attempt=2)
+    second = begun(later)
+    lineages.write(later.checkpoints, "uid", Lineage({1: 0, 2: 250}), open_remote(later))
+    put(second, 300)
+    left = open_remote(later)
+    assert left is not None
+    assert [(one.step, one.attempt) for one in left.saved()] == [(300, 2), (250, 1)]
 
 
 def test_a_corrupt_object_is_passed_over(tmp_path: Path, store: tuple[int, Path]) -> None:

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from trainmaster.cli.audit import audit
+from trainmaster.cli.check import EXIT_GOOD
 from trainmaster.wire import names
 from trainmaster_trainer.checkpoint.fetch import find_foreign
 from trainmaster_trainer.checkpoint.manifest import read_manifest
@@ -76,6 +78,7 @@ def test_by_its_url_the_same_model_comes_out(shop: Shop) -> None:
     named = shop.job("named", resume_from=url, resume_step=2).run(2)
     assert steps(named) == [3, 4, 5, 6]
     assert named.manifest(6)["model_sha256"] == whole.manifest(6)["model_sha256"]
+    assert audit(str(named.folder)) == EXIT_GOOD, "it can tell that steps 1 and 2 were the other job's"
     assert first.manifest(4)["step"] == 4
 
 

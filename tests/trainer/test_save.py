@@ -15,9 +15,10 @@ import torch
 from trainmaster.wire.progress import ProgressFile
 from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer import randomness
-from trainmaster_trainer.checkpoint import save
+from trainmaster_trainer.checkpoint import lineage, save
 from trainmaster_trainer.checkpoint.copier import Copier, TornCopyError
 from trainmaster_trainer.checkpoint.layout import saved_steps
+from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.load import read
 from trainmaster_trainer.checkpoint.save import SaveFailedError, Saver
 from trainmaster_trainer.checkpoint.shard import DTYPES, write_shard
@@ -210,7 +211,24 @@ def test_the_newest_good_one_survives_any_retention(settings: Settings) -> None:
     put(saver, 10)
     (settings.checkpoints / "step-00000050").mkdir()  # bad, and newer by its name
     put(saver, 20)
-    assert saved_steps(settings.checkpoints) == [50, 20]
+    assert saved_steps(settings.checkpoints) == [20]
+
+
+def test_what_was_given_up_or_is_bad_takes_no_good_one_s_place(settings: Settings) -> None:
+    """It stays while there is room for it beside those."""
+    plan = replace(settings.plan, checkpoint_keep=3)
+    first = make_saver(settings, plan=plan)
+    for step in (200, 250, 300):
+        put(first, step)
+    (settings.checkpoints / "step-00000250" / "manifest.json").write_text("{}")
+    second = make_saver(settings, plan=plan, attempt=2)
+    lineage.write(settings.checkpoints, "uid", Lineage({1: 0, 2: 200}))  # 300 was found to be bad too
+    put(second, 210)
+    assert saved_steps(settings.checkpoints) == [300, 210, 200]
+    put(second, 220)
+    assert saved_steps(settings.checkpoints) == [220, 210, 200]
+    put(second, 230)
+    assert saved_steps(settings.checkpoints) == [230, 220, 210]
 
 
 def test_what_dead_attempts_left_is_cleaned(settings: Settings) -> None:

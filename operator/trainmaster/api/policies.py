@@ -83,7 +83,7 @@ brings back all. LocalSGD keeps them at meetings; ParameterServer, Gossip and tp
 every step, or as seldom as it takes to cost at most 3 % of the time. Where memory is too short for it, it is left \
 out, and the log says so."""
     keep: Annotated[Int, Field(ge=1, le=1000)] = 3
-    """How many of the newest checkpoints to keep."""
+    """How many of the newest checkpoints to keep. One that is bad, or of a branch that was given up, goes first."""
     storage: Storage | None = None
     """Where to keep them. Unset on a cluster: inside the pods, so they outlive a crash of the training process but \
 not a suspension or the loss of all pods (ParameterServer: of server 0's). Unset on a laptop: \

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import torch
 
-from trainmaster_trainer.checkpoint import layout
+from trainmaster_trainer.checkpoint import layout, segments
 from trainmaster_trainer.checkpoint import lineage as lineages
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.load import Loaded, read
@@ -25,7 +25,7 @@ from trainmaster_trainer.checkpoint.state import Shapes
 from trainmaster_trainer.checkpoint.unusable import none_is_good
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
-from trainmaster_trainer.lines import METRICS, end_of_lines, text_up_to
+from trainmaster_trainer.lines import METRICS, end_of_lines
 from trainmaster_trainer.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -112,15 +112,16 @@ def _fetch(
 ) -> tuple[Loaded | None, str]:
     """One checkpoint, if all ranks find it good; and why it could not be fetched."""
     folder = settings.checkpoints / f"{layout.FETCHED}{settings.run_key}-{group.rank - group.local_rank}"
-    problem = _download(remote, saved, folder) if group.local_rank == 0 else ""
+    home = settings.checkpoints if own and group.is_first else None
+    problem = _download(remote, saved, folder, home) if group.local_rank == 0 else ""
     found = "; ".join(text for text in group.gather(problem) if text)
     try:
         loaded, wrong = (None, "") if found else _read(folder, saved.step, expected)
         if any(group.gather(wrong)):
             raise ConfigurationError(next(text for text in group.gather(wrong) if text))
         bad = int(group.sum(torch.tensor([int(loaded is None)]))[0])
-        if not bad and group.is_first and own:
-            _take_metrics(layout.step_folder(folder, saved.step), settings.checkpoints, saved.step)
+        if not bad and home:
+            segments.take(folder / METRICS, home)
         if bad and group.is_first:
             log.warning("%s cannot be used: %s", saved.name, found or "it is bad; trying the one before")
         return None if bad else loaded, found
@@ -129,10 +130,13 @@ def _fetch(
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _download(remote: Remote, saved: Saved, folder: Path) -> str:
+def _download(remote: Remote, saved: Saved, folder: Path, home: Path | None) -> str:
+    """What went wrong. The lines up to it come along for the folder `home`, if that lacks them."""
     shutil.rmtree(folder, ignore_errors=True)
     try:
         remote.fetch(saved, folder)
+        if home:
+            segments.bring(remote, saved.name, home, folder / METRICS)
     except OSError as error:
         return f"{type(error).__name__}: {error}"
     return ""
@@ -163,17 +167,12 @@ def take_lines(remote: Remote, settings: Settings, lineage: Lineage, step: int) 
     """A new pod goes on from its peers' memory: the lines up to the checkpoint of `step` are in the object store."""
     if end_of_lines(settings.checkpoints, step, trusted=step).step >= step:
         return
+    fetched = settings.checkpoints / f"{layout.FETCHED}{settings.run_key}-{METRICS}"
     try:
         here = [one for one in on_the_way(remote, lineage) if one.step == step]
-        text = remote.get(f"{here[0].name}/{METRICS}") if here else None
+        if here:
+            segments.bring(remote, here[0].name, settings.checkpoints, fetched)
     except OSError as error:
         log.warning("The lines of %s up to step %d could not be fetched: %s", METRICS, step, error)
-        return
-    if text:
-        layout.write_file(settings.checkpoints / METRICS, text)
-
-
-def _take_metrics(source: Path, folder: Path, step: int) -> None:
-    """A new pod has no lines; those of a live one are as many or more."""
-    if end_of_lines(source, step).step > end_of_lines(folder, step).step:
-        layout.write_file(folder / METRICS, text_up_to(source, step))
+        fetched.unlink(missing_ok=True)
+    segments.take(fetched, settings.checkpoints)

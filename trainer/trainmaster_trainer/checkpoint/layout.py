@@ -139,13 +139,6 @@ def _delete(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def keep_newest(folder: Path, keep: int, safe: int) -> None:
-    """Delete all but the newest checkpoints, and never that of step `safe`, which is known to be good."""
-    for step in saved_steps(folder)[keep:]:
-        if step != safe:
-            remove(step_folder(folder, step))
-
-
 class Objects(Protocol):
     """A store of objects by name, as `remote.py` has it."""
 

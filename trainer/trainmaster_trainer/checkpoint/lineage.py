@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -81,9 +82,11 @@ def read(folder: Path, job: str | None, remote: Objects | None = None) -> Lineag
 
 
 def write(folder: Path, job: str, lineage: Lineage, remote: Objects | None = None) -> None:
-    """Replace it."""
+    """Replace it. A copy of what is in an object store lies in the folder, where `trainmaster audit` looks."""
     text = json.dumps({"job": job, "resumed": lineage.resumed}).encode()
     if remote:
         remote.put(_FILE, text)
+        with suppress(OSError):
+            write_file(folder / _FILE, text)
     else:
         write_file(folder / _FILE, text)

@@ -1,17 +1,20 @@
 """Checkpoints in an object store, through fsspec: the same shards and manifests as in a folder, under keys.
 
     <url>/step-00000050.attempt-2-restart-1/shard-00000-of-00004.safetensors
-                                            metrics.jsonl     the lines up to this step
+                                            lines.json        which segments have the lines up to this step
                                             manifest.json     put last, in one request: the commit
+    <url>/lines/00000001-00000050.attempt-2-restart-1.jsonl   a segment, see `segments.py`
     <url>/attempt.json, lineage.json
 
 There is no rename in an object store, so every try of the group has keys of its own and what has no manifest does not
 exist. A late put of an older attempt can overwrite nothing; should it still commit, the lineage passes it over.
-Reading brings a checkpoint into a folder and verifies it there, like any other. Used by `save.py` and `resume.py`.
+Reading brings a checkpoint into a folder and verifies it there, like any other. Used by `save.py`, `depot.py` and
+`resume.py`.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,8 +26,11 @@ from trainmaster_trainer.checkpoint.layout import MANIFEST, step_folder
 from trainmaster_trainer.errors import ConfigurationError, is_garbled
 from trainmaster_trainer.settings import Settings
 
+log = logging.getLogger(__name__)
 FIELD = "spec.checkpoint.storage.objectStore"
+SEGMENTS = "lines"
 _FOLDER = re.compile(r"(step-(\d{8,})\.attempt-(\d+)-restart-(\d+))/([^/]+)")
+_SEGMENT = re.compile(SEGMENTS + r"/([^/]+\.attempt-(\d+)-restart-\d+\.jsonl)")
 _PATIENCE = {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts": 3}}  # seconds
 _CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "InvalidAccessKeyId")
 _PASSING = ("ExpiredToken", "RequestTimeTooSkewed")  # of the refusals: tokens are renewed, and clocks are set
@@ -36,12 +42,21 @@ class StorageError(OSError):
 
 @dataclass(frozen=True, order=True)
 class Saved:
-    """A committed checkpoint: the newest is the largest."""
+    """A checkpoint: the newest is the largest."""
 
     step: int
     attempt: int
     restart: int
     name: str
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What there is."""
+
+    saved: list[Saved]  # committed, the newest first
+    unfinished: list[Saved]  # have no manifest
+    segments: dict[str, int]  # name: attempt
 
 
 class Remote:
@@ -86,8 +101,19 @@ class Remote:
 
     def saved(self) -> list[Saved]:
         """The committed checkpoints, newest first."""
-        found = [Saved(int(m[2]), int(m[3]), int(m[4]), m[1]) for m in self._objects() if m[5] == MANIFEST]
-        return sorted(found, reverse=True)
+        return self.listing().saved
+
+    def listing(self) -> Listing:
+        """All of it, asked for once."""
+        names = self._names()
+        found = [match for match in map(_FOLDER.fullmatch, names) if match]
+        committed = {match[1] for match in found if match[5] == MANIFEST}
+        every = sorted({Saved(int(m[2]), int(m[3]), int(m[4]), m[1]) for m in found}, reverse=True)
+        return Listing(
+            [one for one in every if one.name in committed],
+            [one for one in every if one.name not in committed],
+            {match[1]: int(match[2]) for match in map(_SEGMENT.fullmatch, names) if match},
+        )
 
     def folders(self) -> list[str]:
         """The names of the folders right below."""
@@ -133,25 +159,40 @@ class Remote:
     def remove(self, name: str) -> None:
         """Delete a checkpoint: the manifest first, so that no half of it is ever seen."""
         names = sorted((m[0] for m in self._objects() if m[1] == name), key=lambda one: not one.endswith(MANIFEST))
-        with self._errors():
-            for one in names:
-                self._files.rm_file(f"{self._root}/{one}")
+        for one in names:
+            self.delete(one)
+
+    def delete(self, name: str) -> None:
+        """Delete an object."""
+        with self._errors(), suppress(FileNotFoundError):
+            self._files.rm_file(f"{self._root}/{name}")
 
     def clean(self) -> None:
         """Delete what dead attempts left unfinished."""
-        found = [*self._objects()]
-        complete = {match[1] for match in found if match[5] == MANIFEST}
-        for name in {match[1] for match in found} - complete:
-            self.remove(name)
+        for one in self.listing().unfinished:
+            self.remove(one.name)
+        if "s3" in self._files.protocol:
+            self._abort_uploads()
+
+    def _abort_uploads(self) -> None:
+        """Who is killed leaves the parts of a large object: no list has them, and they cost as much as others."""
+        bucket, _, prefix = str(self._root).partition("/")
+        try:
+            found = self._files.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=f"{prefix}/")
+            for upload in found.get("Uploads", []):
+                self._files.abort_mpu(bucket, upload["Key"], upload["UploadId"])
+        except Exception as error:  # noqa: BLE001 (not all stores know of it, and not all keys may)
+            log.info("What unfinished uploads left in %s could not be looked for: %s", self._url, error)
 
     def _objects(self) -> list[re.Match[str]]:
+        return [match for match in map(_FOLDER.fullmatch, self._names()) if match]
+
+    def _names(self) -> list[str]:
         with self._errors():
             try:
-                names = self._files.find(self._root)
+                return [str(name)[len(str(self._root)) + 1 :] for name in self._files.find(self._root)]
             except FileNotFoundError:
-                names = []
-        matches = (_FOLDER.fullmatch(str(name)[len(str(self._root)) + 1 :]) for name in names)
-        return [match for match in matches if match]
+                return []
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

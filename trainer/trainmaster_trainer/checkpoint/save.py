@@ -34,18 +34,19 @@ from trainmaster.wire import codec
 from trainmaster.wire.progress import ProgressFile
 
 from trainmaster_trainer import randomness
-from trainmaster_trainer.checkpoint import layout, lineage
+from trainmaster_trainer.checkpoint import layout
 from trainmaster_trainer.checkpoint.copier import Copier, Settled, TornCopyError, nothing_settled
+from trainmaster_trainer.checkpoint.depot import Depot
 from trainmaster_trainer.checkpoint.load import RNG, read
 from trainmaster_trainer.checkpoint.manifest import Cursor, Manifest, model_sha256
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
-from trainmaster_trainer.checkpoint.remote import Remote, open_remote
+from trainmaster_trainer.checkpoint.remote import open_remote
+from trainmaster_trainer.checkpoint.retention import Retention
 from trainmaster_trainer.checkpoint.shard import ShardRecord, write_shard
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.checkpoint.writers import Writers
 from trainmaster_trainer.errors import ConfigurationError, NonFiniteLossError
 from trainmaster_trainer.group import Group
-from trainmaster_trainer.lines import METRICS
 from trainmaster_trainer.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -72,6 +73,8 @@ class Saver:
         self._commits = group.is_first if self._plan.checkpoint_shared else self._writes
         self._writers = Writers(group, alone=not self._plan.checkpoint_shared)
         self._remote = open_remote(settings)
+        self._retention = Retention(settings, self._remote)
+        self._depot = Depot(settings, self._remote, self._retention) if self._remote else None
         self._tidies = self._remote is not None and group.local_rank == 0  # its pod has a folder of its own
         self._fence = layout.Fence(self._folder, settings.job_uid, settings.attempt, self._remote)
         self._copier = Copier()
@@ -219,6 +222,16 @@ class Saver:
                 layout.remove(self._temporary(step))
         if self._page:
             self._page.write_problem(step, problem)
+        if problem and self._commits:
+            self._sweep(step)
+
+    def _sweep(self, step: int) -> None:
+        """Nor takes a failed save the room in the object store that the next one needs."""
+        try:
+            if self._depot and not self._fence.newer():
+                self._depot.tidy()
+        except Exception as error:  # noqa: BLE001 (whatever it was: the next save tries again)
+            log.warning("What the save of step %d left could not be deleted: %s", step, self._problem_of(error))
 
     def _copy_and_write(self, step: int, tensors: dict[str, Tensor]) -> dict[str, Any]:
         """Write each tensor as soon as it is copied; what to report. Never raises: all ranks wait for this word."""
@@ -256,8 +269,8 @@ class Saver:
             shards = tuple(codec.from_plain(ShardRecord, report["record"]) for report in reports)
             before_commit()
             manifest = self._manifest(step, shards, scalars)
-            if self._remote:
-                return self._publish_remotely(self._remote, step, manifest)
+            if self._depot:
+                return self._publish_remotely(self._depot, step, manifest)
             layout.write_file(self._temporary(step) / layout.MANIFEST, manifest.encode())
             return self._publish(step)
         except Exception as error:  # noqa: BLE001 (whatever it was)
@@ -274,7 +287,7 @@ class Saver:
         else:
             layout.publish(temporary, layout.step_folder(self._folder, step))
         with self._after_commit(step):
-            layout.keep_newest(self._folder, self._plan.checkpoint_keep, step)
+            self._retention.prune_folder(step)
         return ""
 
     @contextmanager
@@ -287,9 +300,8 @@ class Saver:
 
     def _has_good(self, step: int) -> bool:
         """Whether a good checkpoint of this step stands, of this training and not of a branch that was given up."""
-        way = lineage.read(self._folder, self._settings.job_uid)
         try:
-            read(self._folder, step, trusted=way.trusting(self._settings.job_uid))
+            read(self._folder, step, trusted=self._retention.way.trusting(self._settings.job_uid))
         except CorruptCheckpointError:
             return False
         return True
@@ -299,24 +311,20 @@ class Saver:
             self._remote.put_file(path, f"{self._key(step)}/{path.name}")
             path.unlink()
 
-    def _publish_remotely(self, remote: Remote, step: int, manifest: Manifest) -> str:
-        """One put makes it a checkpoint. A copy of the manifest stays here, where the agent looks."""
+    def _publish_remotely(self, depot: Depot, step: int, manifest: Manifest) -> str:
+        """A copy of the manifest stays here, where the agent looks."""
         newer = self._fence.newer()
         if newer:
-            remote.remove(self._key(step))
+            depot.remove(self._key(step))
             return f"{newer} has begun; attempt {self._settings.attempt} may not save any more"
-        if (self._folder / METRICS).exists():
-            remote.put_file(self._folder / METRICS, f"{self._key(step)}/{METRICS}")
-        remote.put(f"{self._key(step)}/{layout.MANIFEST}", manifest.encode())
+        depot.commit(self._key(step), step, manifest.encode())
         with self._after_commit(step):
             here = layout.step_folder(self._folder, step)
             here.mkdir(exist_ok=True)
             layout.write_file(here / layout.MANIFEST, manifest.encode())
-            layout.keep_newest(self._folder, self._plan.checkpoint_keep, step)
+            self._retention.prune_folder(step)
         with self._after_commit(step):
-            for old in remote.saved()[self._plan.checkpoint_keep :]:
-                if old.name != self._key(step):
-                    remote.remove(old.name)
+            depot.tidy()
         return ""
 
     def _key(self, step: int) -> str:

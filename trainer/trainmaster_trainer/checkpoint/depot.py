@@ -1,0 +1,66 @@
+"""The committer's side of an object store: what makes a checkpoint there, what stays, and what is swept away.
+
+Used by `save.py`; `fetch.py` is the other way.
+"""
+
+from __future__ import annotations
+
+from trainmaster_trainer.checkpoint import segments
+from trainmaster_trainer.checkpoint.fetch import on_the_way
+from trainmaster_trainer.checkpoint.layout import MANIFEST
+from trainmaster_trainer.checkpoint.remote import SEGMENTS, Remote
+from trainmaster_trainer.checkpoint.retention import Retention
+from trainmaster_trainer.checkpoint.segments import Lines, SegmentWriter
+from trainmaster_trainer.settings import Settings
+
+
+class Depot:
+    """The checkpoints of one attempt."""
+
+    def __init__(self, settings: Settings, remote: Remote, retention: Retention) -> None:
+        self._remote = remote
+        self._attempt = settings.attempt
+        self._retention = retention
+        self._writer = SegmentWriter(remote, settings.checkpoints, settings.run_key)
+        self._newest = ""  # the checkpoint that was committed last
+        self._lines: dict[str, Lines] = {}  # of committed checkpoints, by their names
+
+    def commit(self, name: str, step: int, manifest: bytes) -> None:
+        """Lines first; then one put makes it a checkpoint."""
+        base = self._lines_of(self._newest) if self._newest else self._lines_before(step)
+        lines = self._writer.put(name, step, base)
+        self._remote.put(f"{name}/{MANIFEST}", manifest)
+        self._newest, self._lines[name] = name, lines
+
+    def _lines_before(self, step: int) -> Lines:
+        """Those up to the checkpoint that this attempt went on from."""
+        older = [one for one in on_the_way(self._remote, self._retention.way) if one.step <= step]
+        return self._lines_of(older[0].name) if older else Lines()
+
+    def _lines_of(self, name: str) -> Lines:
+        if name not in self._lines:
+            self._lines[name] = segments.read(self._remote, name)
+        return self._lines[name]
+
+    def remove(self, name: str) -> None:
+        """Delete a checkpoint, or what there is of it."""
+        self._remote.remove(name)
+
+    def tidy(self) -> None:
+        """Delete what is too much, and what failed saves and deletions left. Not while a save is under way.
+
+        What a later attempt has put is left alone, and what was committed just now, though the list may not have it.
+        """
+        there = self._remote.listing()
+        for one in there.unfinished:
+            if one.attempt <= self._attempt and one.name != self._newest:
+                self._remote.remove(one.name)
+        surplus = [one for one in self._retention.surplus(there.saved) if one.name != self._newest]
+        for one in surplus:
+            self._remote.remove(one.name)
+        left = {one.name for one in there.saved if one not in surplus} | {self._newest} - {""}
+        self._lines = {name: self._lines_of(name) for name in left}
+        named = {segment.name for lines in self._lines.values() for segment in lines.segments}
+        for name, attempt in there.segments.items():
+            if name not in named and attempt <= self._attempt:
+                self._remote.delete(f"{SEGMENTS}/{name}")

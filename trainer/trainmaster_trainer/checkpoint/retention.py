@@ -1,0 +1,59 @@
+"""Retention: the newest checkpoints of the training's way stay.
+
+What is bad, or of a branch that was given up, goes first: it stays while the others leave room for it under `keep`, as
+somebody may want to look at it or to begin another job with it. What a resume passed over as bad is beyond the step
+that it went on from, so the lineage knows it too. Used by `save.py` and `depot.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+
+from trainmaster_trainer.checkpoint import layout, lineage
+from trainmaster_trainer.checkpoint.layout import step_folder
+from trainmaster_trainer.checkpoint.lineage import Lineage
+from trainmaster_trainer.checkpoint.manifest import glance
+from trainmaster_trainer.checkpoint.remote import Remote, Saved
+from trainmaster_trainer.settings import Settings
+
+
+class Retention:
+    """What one attempt keeps."""
+
+    def __init__(self, settings: Settings, remote: Remote | None) -> None:
+        self._folder = settings.checkpoints
+        self._keep = settings.plan.checkpoint_keep
+        self._job = settings.job_uid
+        self._remote = remote
+        self._counted: set[int] = set()  # steps in the folder that were found to be on the way
+
+    @cached_property
+    def way(self) -> Lineage:
+        """As the resume of this attempt has left it."""
+        return lineage.read(self._folder, self._job, self._remote)
+
+    def prune_folder(self, saved: int) -> None:
+        """Delete what is too much in the folder, and never the checkpoint of step `saved`, which is known to be good.
+
+        Raises:
+            OSError: what there is cannot be read now.
+        """
+        self._counted.add(saved)
+        ranked = sorted(layout.saved_steps(self._folder), key=lambda step: (self._counts(step), step), reverse=True)
+        for step in ranked[self._keep :]:
+            if step != saved:
+                layout.remove(step_folder(self._folder, step))
+
+    def _counts(self, step: int) -> bool:
+        if step not in self._counted:
+            seen = glance(step_folder(self._folder, step), step)
+            if seen is None or not self.way.trusting(self._job)(seen):
+                return False
+            self._counted.add(step)
+        return True
+
+    def surplus(self, saved: Iterable[Saved]) -> list[Saved]:
+        """Those in the object store that are too much."""
+        ranked = sorted(saved, key=lambda one: (self.way.holds(one.attempt, one.step), one), reverse=True)
+        return ranked[self._keep :]

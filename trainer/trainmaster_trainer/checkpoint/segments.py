@@ -1,0 +1,139 @@
+"""The lines of metrics.jsonl in an object store: in segments, so that a checkpoint puts only what is new.
+
+    <url>/lines/00000041-00000050.attempt-2-restart-1.jsonl     the lines of these steps
+    <url>/step-00000050.attempt-2-restart-1/lines.json          the segments that make the lines up to this step
+
+A segment counts where a committed checkpoint names it: what a kill left, or an attempt that was given up, does no harm.
+Small ones are put again as one, so there are few, and a line is put as often as its segment doubles. Used by `depot.py`
+and `fetch.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from trainmaster_trainer.checkpoint.layout import sync_folder
+from trainmaster_trainer.checkpoint.remote import SEGMENTS, Remote
+from trainmaster_trainer.lines import METRICS, end_of_lines
+
+log = logging.getLogger(__name__)
+INDEX = "lines.json"
+_LARGEST = 1 << 24  # bytes of a segment that others were joined into
+
+
+class Segment(NamedTuple):
+    """An object of lines."""
+
+    first: int  # step
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The lines up to a checkpoint."""
+
+    step: int = 0
+    segments: tuple[Segment, ...] = ()
+    last: str = ""  # the last line, with its time: who has it at the same place has the same lines
+
+    @property
+    def bytes(self) -> int:
+        """How many in all."""
+        return sum(segment.bytes for segment in self.segments)
+
+    def held_by(self, folder: Path, lacking: int = 0) -> bool:
+        """Whether the metrics file there begins with them, but for the first `lacking` bytes."""
+        last = self.last.encode()
+        position = self.bytes - lacking - len(last)
+        return position >= 0 and _cut(folder, position, position + len(last)) == last
+
+
+def read(remote: Remote, name: str) -> Lines:
+    """Those up to a committed checkpoint; none where that cannot be told."""
+    try:
+        plain = json.loads(remote.get(f"{name}/{INDEX}") or b"")
+        segments = tuple(Segment(int(first), str(name), int(size)) for first, name, size in plain["segments"])
+        return Lines(int(plain["step"]), segments, str(plain["last"]))
+    except (ValueError, KeyError, TypeError):
+        return Lines()
+
+
+def bring(remote: Remote, name: str, folder: Path, target: Path) -> None:
+    """Write the lines up to a committed checkpoint into a file, unless the metrics file in `folder` has them."""
+    lines = read(remote, name)
+    if not lines.segments or lines.held_by(folder):
+        return
+    with target.open("wb") as file:
+        for segment in lines.segments:
+            text = remote.get(f"{SEGMENTS}/{segment.name}")
+            if text is None or len(text) != segment.bytes:
+                log.warning("Lines of %s are lost: the object %s/%s is not good.", METRICS, SEGMENTS, segment.name)
+            else:
+                file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def take(source: Path, folder: Path) -> None:
+    """Make what `bring` wrote, if it did, the metrics file of a folder."""
+    if source.exists():
+        source.replace(folder / METRICS)
+        sync_folder(folder)
+
+
+class SegmentWriter:
+    """Puts the lines of one attempt."""
+
+    def __init__(self, remote: Remote, folder: Path, run_key: str) -> None:
+        self._remote = remote
+        self._folder = folder
+        self._run_key = run_key
+        self._lacking = 0  # bytes from the beginning that the file here does not have
+        self._fixed = 0  # bytes from the beginning that are not put again
+
+    def put(self, name: str, step: int, base: Lines) -> Lines:
+        """Put the lines up to `step`, those of `base` being there, and name them in the checkpoint `name`."""
+        self._find(base)
+        lines = self._extended(base, step)
+        self._remote.put(f"{name}/{INDEX}", json.dumps(asdict(lines)).encode())
+        return lines
+
+    def _find(self, base: Lines) -> None:
+        """The file here may be that of a new pod which had no way to fetch older lines."""
+        if not base.held_by(self._folder, self._lacking):
+            self._lacking = base.bytes - end_of_lines(self._folder, base.step, trusted=base.step).bytes
+            self._fixed = base.bytes
+
+    def _extended(self, base: Lines, step: int) -> Lines:
+        end = end_of_lines(self._folder, step, trusted=step).bytes + self._lacking
+        begin, first = base.bytes, base.step + 1
+        if end <= begin:
+            return base
+        older = list(base.segments)
+        while older and begin - older[-1].bytes >= self._fixed and _joins(older[-1].bytes, end - begin):
+            begin, first = begin - older[-1].bytes, older[-1].first
+            older.pop()
+        text = _cut(self._folder, begin - self._lacking, end - self._lacking)
+        segment = Segment(first, f"{first:08d}-{step:08d}.{self._run_key}.jsonl", len(text))
+        self._remote.put(f"{SEGMENTS}/{segment.name}", text)
+        return Lines(step, (*older, segment), text[text.rfind(b"\n", 0, -1) + 1 :].decode())
+
+
+def _joins(older: int, newer: int) -> bool:
+    """Each segment is at least twice as large as the next one, or large enough."""
+    return older < 2 * newer and older + newer <= _LARGEST
+
+
+def _cut(folder: Path, begin: int, end: int) -> bytes:
+    try:
+        with (folder / METRICS).open("rb") as file:
+            file.seek(begin)
+            return file.read(end - begin)
+    except FileNotFoundError:
+        return b""
