@@ -153,6 +153,14 @@ def test_too_little_memory_is_said_once_and_training_goes_on(new_job: NewJob) ->
     assert "MiB of memory are free" in running.output()
 
 
+def test_a_rank_that_looks_late_does_not_count_its_neighbours_slots_twice(new_job: NewJob) -> None:
+    """There is room for those of both, but not for those of both beside those of one."""
+    job = replace(remembering(new_job(steps=4, **RARE)), variables={"LITTLE_MEMORY": "400000"}).run(2, ranks_per_pod=2)
+    slots = list((job.folder / "memory-0").iterdir())
+    assert len(slots) == 4
+    assert 400_000 - sum(path.stat().st_size for path in slots) < sum(path.stat().st_size for path in slots) / 2, "so"
+
+
 def test_zero_turns_it_off(new_job: NewJob) -> None:
     job = remembering(new_job(steps=4, memory_every=0)).run(1)
     assert list((job.folder / "memory-0").iterdir()) == []

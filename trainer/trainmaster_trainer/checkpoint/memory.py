@@ -138,10 +138,15 @@ class Memory:
 
     def _agree_to_open(self, tensors: Mapping[str, Tensor], scalars: bytes) -> None:
         """On for all ranks or for none: a snapshot that some lack is of no use to ranks that split a model."""
-        folder = self._folder
-        problem = self._open(folder, tensors, scalars) if folder else ""  # without an agent nobody expects snapshots
-        if self._group.sum(torch.tensor([int(folder is None or bool(problem))]))[0]:
-            self.on = False
+        folder = self._folder  # without an agent there is none, and nobody expects snapshots
+        room = 2 * len(scalars) + _ROOM
+        problem = self._lacks(folder, size(tensors, room)) if folder else ""
+        # Nobody makes its slots before all have looked: who looks later would count its neighbours' twice.
+        self.on = self._is_on_all(folder is not None and not problem)
+        if self.on:
+            problem = self._open(tensors, room)
+            self.on = self._is_on_all(not problem)
+        if not self.on:
             for slot in self._slots:
                 slot.remove()
         if problem:
@@ -151,22 +156,30 @@ class Memory:
                 problem,
             )
 
-    def _open(self, folder: Path, tensors: Mapping[str, Tensor], scalars: bytes) -> str:
-        """Make the slots; what stands in the way, or nothing."""
-        room = 2 * len(scalars) + _ROOM
-        one = size(tensors, room)
+    def _is_on_all(self, good: bool) -> bool:
+        return not self._group.sum(torch.tensor([int(not good)]))[0]
+
+    def _lacks(self, folder: Path, one: int) -> str:
+        """Whether the replica has no room for its ranks' slots of this size, in words."""
         inherited = sum(abs(path.stat().st_size - one) < _ROOM for path in self._heirlooms[:SLOTS])
         needed = (SLOTS - inherited) * one * self._settings.local_world_size
         try:
             free = free_memory(folder)
-            if needed > free:
-                return (
-                    f"{SLOTS} snapshots for each of {self._settings.local_world_size} ranks take {_mib(needed)} MiB, "
-                    f"and {_mib(free)} MiB of memory are free"
-                )
+        except OSError as error:
+            return f"{folder}: {error.strerror}"
+        if needed <= free:
+            return ""
+        return (
+            f"{SLOTS} snapshots for each of {self._settings.local_world_size} ranks take {_mib(needed)} MiB, "
+            f"and {_mib(free)} MiB of memory are free"
+        )
+
+    def _open(self, tensors: Mapping[str, Tensor], room: int) -> str:
+        """Make the slots; what stands in the way, or nothing."""
+        try:
             self._slots = [self._slot(number, tensors, room) for number in range(SLOTS)]
         except OSError as error:
-            return f"{_mib(needed)} MiB in {folder}: {error.strerror}"
+            return f"{_mib(SLOTS * size(tensors, room))} MiB in {self._folder}: {error.strerror}"
         return ""
 
     def _slot(self, number: int, tensors: Mapping[str, Tensor], room: int) -> Slot:
