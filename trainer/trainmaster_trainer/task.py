@@ -63,7 +63,10 @@ class Task(ABC):
         """A fresh model on the CPU. Random numbers are seeded before the call, alike on every rank.
 
         Its forward pass may change buffers. Parameters that it changes, as a target network's, are followed where each
-        rank has all of them and changes them alike (OneDevice, AllReduce, Mirrored, LocalSGD, Gossip).
+        rank has all of them and changes them alike (OneDevice, AllReduce, Mirrored, LocalSGD, Gossip). A task changes
+        a parameter, here or in `loss`, under `torch.no_grad()` and never through `.data`: weights are copied for a
+        checkpoint while training goes on, and that one changed meanwhile is noticed by torch's count of its changes,
+        in which those through `.data` are missing.
         """
 
     @abstractmethod
