@@ -5,6 +5,7 @@ import logging
 import random
 import subprocess
 import threading
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ import torch
 from trainmaster.wire.progress import ProgressFile
 from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer import randomness
+from trainmaster_trainer.checkpoint import copier as copier_module
 from trainmaster_trainer.checkpoint import lineage, save
-from trainmaster_trainer.checkpoint.copier import Copier, TornCopyError
+from trainmaster_trainer.checkpoint.copier import Copier, TornCopyError, nothing_settled
+from trainmaster_trainer.checkpoint.image import Image
 from trainmaster_trainer.checkpoint.layout import saved_steps
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.load import read
@@ -126,6 +129,31 @@ def test_a_weight_that_changes_while_it_is_copied_is_no_checkpoint() -> None:
     weights.add_(1)
     copier.finish()
     assert copies["w"].tolist() == [2, 2, 2], "from then on before training goes on"
+    copier.close()
+
+
+def test_random_numbers_that_were_drawn_leave_the_copies_where_they_are() -> None:
+    copier = Copier()
+    images = []
+    for number in range(12):
+        np.random.rand(37 * number)  # noqa: NPY002 (as a task may)
+        random.gauss()
+        copier.begin({"w": torch.ones(3), **randomness.capture()}, nothing_settled)
+        images.append(copier.image)
+    assert all(image is images[0] for image in images)
+    copier.close()
+
+
+def test_there_is_room_for_one_image_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    copier = Copier()
+    old = weakref.ref(copier.begin({"w": torch.ones(3)}, nothing_settled)["w"])
+
+    def made(tensors: dict[str, torch.Tensor]) -> Image:
+        assert old() is None
+        return Image(tensors)
+
+    monkeypatch.setattr(copier_module, "Image", made)
+    copier.begin({"w": torch.ones(4)}, nothing_settled)
     copier.close()
 
 

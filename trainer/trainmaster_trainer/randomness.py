@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+_PACKED = 8192  # bytes, more than 625 numbers of 32 bits take as JSON
+
 
 def seed_alike(seed: int) -> None:
     """The same numbers on every rank: for making the model."""
@@ -51,10 +53,8 @@ def capture() -> dict[str, Tensor]:
 def restore(states: dict[str, Tensor]) -> None:
     """Put the generators where `capture` found them."""
     torch.set_rng_state(states["torch"])
-    name, key, position, has_gauss, gauss = _unpack(states["numpy"])
-    np.random.set_state((name, np.array(key, dtype=np.uint32), position, has_gauss, gauss))  # noqa: NPY002 (likewise)
-    version, numbers, gauss_next = _unpack(states["python"])
-    random.setstate((version, tuple(numbers), gauss_next))
+    np.random.set_state(_numpy_state(states["numpy"]))  # noqa: NPY002 (likewise)
+    random.setstate(_python_state(states["python"]))
     if "cuda" in states and torch.cuda.is_available():
         torch.cuda.set_rng_state(states["cuda"])
 
@@ -93,9 +93,20 @@ def _bytes(data: bytes) -> Tensor:
     return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
 
+def _numpy_state(data: Tensor) -> tuple[Any, ...]:
+    name, key, position, has_gauss, gauss = _unpack(data)
+    return name, np.array(key, dtype=np.uint32), position, has_gauss, gauss
+
+
+def _python_state(data: Tensor) -> tuple[Any, ...]:
+    version, numbers, gauss_next = _unpack(data)
+    return version, tuple(numbers), gauss_next
+
+
 def _pack(value: object) -> Tensor:
-    # JSON keeps every digit of a float, and needs no pickle to read.
-    return torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+    # JSON keeps every digit of a float, and needs no pickle to read. Always as long: what was drawn must not change
+    # where all else of a checkpoint lies.
+    return torch.frombuffer(bytearray(json.dumps(value).encode().ljust(_PACKED)), dtype=torch.uint8)
 
 
 def _unpack(data: Tensor) -> list[Any]:

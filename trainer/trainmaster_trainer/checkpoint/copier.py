@@ -40,6 +40,7 @@ class Copier:
         """A copy, in the order of a file; of settled tensors it is made by `finish`."""
         self._wait(self._has_all)
         if self._image is None or not self._image.is_like(tensors):
+            self._image = None  # two of them would not fit where one does
             self._image = Image(tensors)
         buffers = self._image.tensors
         for name, buffer in buffers.items():
