@@ -25,6 +25,7 @@ from trainmaster_trainer.group import Group
 HERE = Path(__file__).parent
 PATIENCE = 200.0
 Options = dict[str, Any]
+STATELESS: Options = {"optimizer": {"type": "SGD", "groups": [], "others": {}}}  # scalars, where nothing is trained
 
 
 class Forker:

@@ -18,9 +18,12 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
+from trainmaster.wire import codec
 from trainmaster_trainer.checkpoint.load import newest, read
 from trainmaster_trainer.checkpoint.manifest import FORMAT
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
+from trainmaster_trainer.checkpoint.shard import write_shard
 from trainmaster_trainer.checkpoint.state import check_same_model
 from trainmaster_trainer.errors import ConfigurationError
 
@@ -29,6 +32,7 @@ from tests.trainer.ranks import Forker, Options, make_job
 Change = Callable[[Options], None]  # of a manifest
 Harm = Callable[[Path], Any]
 SHARD_0, SHARD_1 = "shard-00000-of-00002.safetensors", "shard-00001-of-00002.safetensors"
+BIAS = "model/0.bias"
 SHAPES = {
     "model/0.weight": ("float32", (8, 3)),
     "model/0.bias": ("float32", (8,)),
@@ -111,6 +115,27 @@ def set_piece(key: str, value: Any) -> Change:
     return change
 
 
+def add_piece(piece: Options, own: Options | None = None) -> Change:
+    """Let the first shard say that it has another piece of a tensor that the second one has."""
+
+    def change(manifest: Options) -> None:
+        for shard, other in (manifest["shards"], reversed(manifest["shards"])):
+            if BIAS in shard["tensors"]:
+                other["tensors"][BIAS] = shard["tensors"][BIAS] | piece
+                shard["tensors"][BIAS] |= own or {}
+                return
+
+    return change
+
+
+def replace_tensor(path: Path, name: str, tensor: torch.Tensor) -> None:
+    """Write the first shard anew with another tensor in it, and make the manifest agree."""
+    tensors = {**load_file(path / SHARD_0), name: tensor}
+    (path / SHARD_0).unlink()
+    record = codec.to_plain(write_shard(path / SHARD_0, tensors))
+    rewrite_manifest(path, lambda manifest: manifest["shards"].__setitem__(0, record))
+
+
 def name_shard(name: str) -> Change:
     return lambda manifest: manifest["shards"][0].update(file=name)
 
@@ -175,6 +200,29 @@ ATTACKS: dict[str, tuple[Harm, str]] = {
     "offset lies": (lambda p: rewrite_manifest(p, set_piece("offset", [5, 5])), ""),
     "dtype lies": (lambda p: rewrite_manifest(p, set_piece("dtype", "int32")), ""),
     "scalars gone": (lambda p: rewrite_manifest(p, lambda m: m.update(scalars=17)), "expected an object"),
+    "no scalars": (lambda p: rewrite_manifest(p, lambda m: m.pop("scalars")), "what it says of the optimizer"),
+    "no optimizer's kind": (lambda p: rewrite_manifest(p, lambda m: m["scalars"]["optimizer"].pop("type")), "'type'"),
+    "no settings": (
+        lambda p: rewrite_manifest(p, lambda m: m["scalars"]["optimizer"]["groups"][0].pop("current")),
+        "'current'",
+    ),
+    "no generators": (lambda p: rewrite_manifest(p, lambda m: m["rng_ranks"].append(2)), "generator cannot be taken"),
+    "generators too short": (
+        lambda p: replace_tensor(p, "rng/0/torch", torch.zeros(4, dtype=torch.uint8)),
+        "generator cannot be taken",
+    ),
+    "generators of noise": (
+        lambda p: replace_tensor(p, "rng/0/python", torch.zeros(99, dtype=torch.uint8)),
+        "generator cannot be taken",
+    ),
+    "pieces of two kinds": (
+        lambda p: rewrite_manifest(p, add_piece({"shape": [8, 1], "offset": [0, 0]})),
+        "have different numbers of dimensions",
+    ),
+    "pieces that overlap": (
+        lambda p: rewrite_manifest(p, add_piece({"shape": [4], "offset": [4]}, own={"shape": [4], "offset": [4]})),
+        "do not make one tensor",
+    ),
     "tensor renamed": (
         lambda p: rewrite_manifest(p, lambda m: m["shards"][0]["tensors"].update(x=TENSOR)),
         "does not have the bytes of the tensors",

@@ -24,7 +24,7 @@ from trainmaster_trainer.checkpoint.state import Shapes, State
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.settings import Settings
 
-from tests.trainer.ranks import PATIENCE, Job, NewJob, Options, alone
+from tests.trainer.ranks import PATIENCE, STATELESS, Job, NewJob, Options, alone
 from tests.trainer.s3 import BUCKET, KEYS, Proxy, server
 
 URL = f"s3://{BUCKET}/job"
@@ -73,7 +73,7 @@ def begun(settings: Settings) -> Saver:
 
 
 def put(saver: Saver, step: int) -> None:
-    saver.save(step, State({"model/w": torch.full((50_000,), float(step))}), before_commit=lambda: None)
+    saver.save(step, State({"model/w": torch.full((50_000,), float(step))}, STATELESS), before_commit=lambda: None)
     saver.wait(needed=False)
 
 

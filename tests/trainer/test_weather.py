@@ -28,7 +28,7 @@ from trainmaster_trainer.settings import Settings
 from trainmaster_trainer.task import load_task
 from typing_extensions import override
 
-from tests.trainer.ranks import HERE, alone
+from tests.trainer.ranks import HERE, STATELESS, alone
 from tests.trainer.s3 import BUCKET, KEYS, Proxy, server
 from tests.trainer.test_checkpoint_faults import SHAPES
 
@@ -150,7 +150,7 @@ def save_two(settings: Settings) -> None:
     saver = Saver(settings, alone())
     saver.prepare()
     for step in (10, 20):
-        saver.save(step, State({"model/w": torch.full((8,), float(step))}), before_commit=lambda: None)
+        saver.save(step, State({"model/w": torch.full((8,), float(step))}, STATELESS), before_commit=lambda: None)
         saver.wait()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 import struct
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,22 @@ def restore(states: dict[str, Tensor]) -> None:
     random.setstate(_python_state(states["python"]))
     if "cuda" in states and torch.cuda.is_available():
         torch.cuda.set_rng_state(states["cuda"])
+
+
+def check(states: Mapping[str, Tensor]) -> None:
+    """Try on generators that nobody draws from whether `restore` could take these.
+
+    Raises:
+        ValueError: it could not.
+    """
+    try:
+        torch.Generator().set_state(states["torch"])
+        np.random.RandomState(0).set_state(_numpy_state(states["numpy"]))
+        random.Random(0).setstate(_python_state(states["python"]))  # noqa: S311 (nothing is drawn)
+        if "cuda" in states and torch.cuda.is_available():
+            torch.Generator("cuda").set_state(states["cuda"])
+    except (RuntimeError, ValueError, TypeError, KeyError, OverflowError) as error:
+        raise ValueError(f"the state of a random number generator cannot be taken: {error!r:.200}") from None
 
 
 _PYTHON = struct.Struct("<625Id?I")

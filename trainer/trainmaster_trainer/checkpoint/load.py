@@ -14,12 +14,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from trainmaster_trainer import randomness
 from trainmaster_trainer.checkpoint.layout import saved_steps, step_folder
 from trainmaster_trainer.checkpoint.lineage import Origin
 from trainmaster_trainer.checkpoint.manifest import Manifest, glance, read_manifest, whole
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError, telling
 from trainmaster_trainer.checkpoint.shard import TensorRecord, read_shard
-from trainmaster_trainer.checkpoint.state import Shapes, State, check_same_model
+from trainmaster_trainer.checkpoint.state import Shapes, State, check_readable, check_same_model
 
 log = logging.getLogger(__name__)
 RNG = "rng/"
@@ -99,7 +100,7 @@ def read(folder: Path, step: int, expected: Shapes | None = None, trusted: Trust
         _check_branch(manifest, trusted)
         if expected is not None:
             check_same_model(manifest.model_shapes(), expected, str(path))
-        return Loaded(manifest, _read_tensors(path, manifest))
+        return _complete(Loaded(manifest, _read_tensors(path, manifest)), to_restore=expected is not None)
     except CorruptCheckpointError as error:
         raise CorruptCheckpointError(f"{path}: {error}") from None
 
@@ -107,6 +108,27 @@ def read(folder: Path, step: int, expected: Shapes | None = None, trusted: Trust
 def _check_branch(manifest: Manifest, trusted: Trusted) -> None:
     if not trusted(manifest):
         raise CorruptCheckpointError(f"attempt {manifest.attempt} came to it on a branch that was given up")
+
+
+def _complete(loaded: Loaded, *, to_restore: bool) -> Loaded:
+    """It itself, if nothing that is asked of it is missing: it must show before the ranks agree on it."""
+    if to_restore:
+        check_readable(loaded.state)
+    _check_generators(loaded)
+    return loaded
+
+
+def _check_generators(loaded: Loaded) -> None:
+    states: dict[str, dict[str, Tensor]] = {str(rank): {} for rank in loaded.manifest.rng_ranks}
+    for full, tensor in loaded.tensors.items():
+        rank, _, name = full.removeprefix(RNG).partition("/")
+        if full.startswith(RNG) and rank in states:
+            states[rank][name] = tensor
+    try:
+        for found in states.values():
+            randomness.check(found)
+    except ValueError as error:
+        raise CorruptCheckpointError(str(error)) from None
 
 
 def _read_tensors(path: Path, manifest: Manifest) -> dict[str, Tensor]:

@@ -7,6 +7,7 @@ reads `step`, `time` and `model_sha256` from it.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -201,11 +202,20 @@ def _verify_pieces(name: str, pieces: list[TensorRecord]) -> None:
             raise CorruptCheckpointError(
                 f"{MANIFEST}: {name} has a piece that cannot be: {piece.shape} at {piece.offset}"
             )
+    if len({len(piece.shape) for piece in pieces}) > 1:
+        raise CorruptCheckpointError(f"{MANIFEST}: the pieces of {name} have different numbers of dimensions")
     dtype, shape = whole(pieces)
     if any(piece.dtype != dtype for piece in pieces):
         raise CorruptCheckpointError(f"{MANIFEST}: the pieces of {name} have different dtypes")
-    if sum(math.prod(piece.shape) for piece in pieces) != math.prod(shape):
+    # As many elements as the whole has, and none twice, are all of them.
+    are_too_few = sum(math.prod(piece.shape) for piece in pieces) != math.prod(shape)
+    if are_too_few or any(_overlap(*pair) for pair in itertools.combinations(pieces, 2)):
         raise CorruptCheckpointError(f"{MANIFEST}: the pieces of {name} do not make one tensor of shape {list(shape)}")
+
+
+def _overlap(one: TensorRecord, other: TensorRecord) -> bool:
+    boxes = zip(one.offset, one.shape, other.offset, other.shape, strict=True)
+    return all(max(a, b) < min(a + m, b + n) for a, m, b, n in boxes)
 
 
 def _digest(plain: dict[str, Any]) -> str:

@@ -22,6 +22,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from trainmaster_trainer.checkpoint.pieces import placed_like
+from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.numerics import LossScale
 
@@ -70,6 +71,26 @@ class Whole:
             MODEL + name: (dtype_name(tensor.dtype), tuple(tensor.shape)) for name, tensor in model.state_dict().items()
         }
         return cls(shapes, [[names[parameter] for parameter in group["params"]] for group in optimizer.param_groups])
+
+
+def check_readable(state: State) -> None:
+    """Look whether all that `ModelState.restore` reads is there.
+
+    Raises:
+        CorruptCheckpointError: it is not.
+    """
+    try:
+        saved = state.scalars["optimizer"]
+        _by_parameter(state.tensors, saved["others"])
+        LossScale().restore(state.scalars.get("loss_scale", LossScale().state()))
+        kinds: list[tuple[Any, type]] = [(saved["type"], str), (saved.get("own", {}), dict)]
+        for group in saved["groups"]:
+            kinds += [(group["names"], list), (group["initial"], dict), (group["current"], dict)]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CorruptCheckpointError(f"what it says of the optimizer cannot be read: {error!r}") from None
+    for value, kind in kinds:
+        if not isinstance(value, kind):
+            raise CorruptCheckpointError(f"what it says of the optimizer cannot be read: {value!r:.100} is no {kind}")
 
 
 class ModelState:
