@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 import pytest
 import torch
@@ -126,8 +127,11 @@ def test_servers_that_are_all_lost_come_back_from_the_checkpoint(new_crew: NewCr
         crew.kill(rank)
     for rank in range(2, 2 + servers):
         crew.again(rank)
+    crew.reach(45)
+    held = [Path(f"/proc/{crew.pids[rank]}/maps").read_text() for rank in range(2, 2 + servers)]
     crew.finish()
     assert "Resuming from step 20" in crew.output()
+    assert "step-00000020" not in "".join(held), "it is as large as all the rest"
     assert_every_sample_counted_once(crew)
 
 

@@ -252,6 +252,7 @@ class Steward:
         self._whole.found = None
         step = resume(self._member.settings, self._member.alone(), self._whole).step
         found = self._whole.found
+        self._whole.found = None  # as large as the model and its optimizer, and not needed again
         branch = {"branch": secrets.token_hex(8)}
         self._ask_servers(_install(found, step, branch) if found else Message("begin", branch))
         self._cut = self._saved = step
