@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from trainmaster_trainer.checkpoint.lineage import trusting_owner
 from trainmaster_trainer.checkpoint.load import newest_step
 from trainmaster_trainer.checkpoint.remote import Remote
 from trainmaster_trainer.errors import ConfigurationError
@@ -34,7 +35,7 @@ def source_of(settings: Settings) -> str:
     if plan.checkpoint_url is not None:
         return _in_store(plan.checkpoint_url, plan.checkpoint_endpoint, plan.resume_job or "")
     own, job = settings.checkpoints.absolute(), plan.resume_job or ""
-    found = [folder for folder in _beside(own, job) if folder != own and newest_step(folder)]
+    found = [folder for folder in _beside(own, job) if folder != own and newest_step(folder, trusting_owner(folder))]
     if not found:
         raise _nothing(job, str(own.parent.parent if own.name == _LOCAL else own.parent))
     return str(max(found, key=_last_saved))

@@ -71,14 +71,28 @@ def read(folder: Path, job: str | None, remote: Objects | None = None) -> Lineag
     Raises:
         OSError: it cannot be read now. Branches that were given up must not count for that.
     """
+    whose, lineage = _read(folder, remote)
+    return lineage if job in (None, whose) else Lineage()
+
+
+def trusting_owner(folder: Path) -> Callable[[Origin], bool]:
+    """Whether a checkpoint in this folder is none of a branch that the job whose folder it is gave up.
+
+    Raises:
+        OSError: it cannot be read now.
+    """
+    owner, lineage = _read(folder, None)
+    return lineage.trusting(owner)
+
+
+def _read(folder: Path, remote: Objects | None) -> tuple[str, Lineage]:
+    """Whose it is, and what it says."""
     try:
         text = remote.get(_FILE) if remote else (folder / _FILE).read_bytes()
         written = json.loads(text or b"")
-        if job is not None and written["job"] != job:
-            return Lineage()
-        return Lineage({int(attempt): int(step) for attempt, step in written["resumed"].items()})
-    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
-        return Lineage()
+        return str(written["job"]), Lineage({int(attempt): int(step) for attempt, step in written["resumed"].items()})
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, AttributeError):
+        return "", Lineage()
 
 
 def write(folder: Path, job: str, lineage: Lineage, remote: Objects | None = None) -> None:

@@ -31,7 +31,7 @@ from trainmaster_trainer.checkpoint.fetch import (
     take_lines,
 )
 from trainmaster_trainer.checkpoint.lineage import Lineage
-from trainmaster_trainer.checkpoint.load import Loaded, Trusted, everything, newest, newest_step, read
+from trainmaster_trainer.checkpoint.load import Loaded, Trusted, newest, newest_step, read
 from trainmaster_trainer.checkpoint.manifest import Manifest, check_same_order, whole
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.recall import Recalled, find_snapshots, recall, row_of
@@ -153,9 +153,7 @@ def _from_checkpoint(
     return step
 
 
-def _find_shared(
-    folder: Path, group: Group, expected: Shapes, below: int | None, trusted: Trusted = everything
-) -> Loaded | None:
+def _find_shared(folder: Path, group: Group, expected: Shapes, below: int | None, trusted: Trusted) -> Loaded | None:
     while True:
         chosen = _look_from_first_rank(folder, group, expected, below, trusted)
         step = group.broadcast(chosen.manifest.step if chosen else None)
@@ -217,8 +215,8 @@ def _find_elsewhere(settings: Settings, group: Group, expected: Shapes) -> Loade
 
 def _find_newest(folder: Path, group: Group, expected: Shapes) -> Loaded | None:
     return find_while_it_changes(
-        lambda: newest_step(folder) if group.is_first else 0,
-        lambda _: _find_shared(folder, group, expected, None),
+        lambda: newest_step(folder, lineage.trusting_owner(folder)) if group.is_first else 0,
+        lambda _: _find_shared(folder, group, expected, None, lineage.trusting_owner(folder)),
         group,
     )
 
@@ -233,7 +231,7 @@ def _source(settings: Settings) -> tuple[str, str]:
 
 def _read_step(folder: Path, step: int, expected: Shapes) -> tuple[Loaded | None, str]:
     try:
-        return read(folder, step, expected), ""
+        return read(folder, step, expected, lineage.trusting_owner(folder)), ""
     except CorruptCheckpointError as bad:
         return None, str(bad)
 
