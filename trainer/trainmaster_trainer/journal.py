@@ -9,6 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
+from trainmaster_trainer.checkpoint import lineage
+from trainmaster_trainer.checkpoint.remote import open_remote
+from trainmaster_trainer.checkpoint.resume import Resumed
 from trainmaster_trainer.errors import NonFiniteLossError
 from trainmaster_trainer.losses import StepLoss
 from trainmaster_trainer.metrics import Metrics
@@ -22,8 +25,10 @@ class Journal:
 
     def __init__(self, settings: Settings, progress: Progress, step: int, durable_step: int) -> None:
         self._progress = progress
-        self._metrics = Metrics(settings.checkpoints, settings.attempt, step, durable_step)
-        self.step = self._metrics.last_step  # the last one that has its line
+        begun = lineage.read(settings.checkpoints, settings.job_uid, open_remote(settings)).begun
+        resumed = Resumed(step, durable_step, min(step, begun))
+        self._metrics = Metrics(settings.checkpoints, settings.attempt, resumed.lines_step, durable_step)
+        self.step = max(self._metrics.last_step, begun)  # the last one that has its line
         progress.start(step, durable_step)
 
     def stepped(

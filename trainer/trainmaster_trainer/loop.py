@@ -45,6 +45,7 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
     memory = Memory(settings, group, strategy)
     memory.start(resumed.step)
     faults = Faults(os.environ, settings)
+    last = max(plan.steps, resumed.step)
 
     def save(step: int) -> None:
         progress.enter("save")
@@ -52,8 +53,8 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
         progress.enter("train")
 
     with stop_signal() as stop_asked, saver.brought_home():
-        if saver.missed(resumed.durable_step, resumed.step):
-            save(resumed.step)  # the attempt before died over it
+        if resumed.is_borrowed or saver.missed(resumed.durable_step, resumed.step):
+            save(resumed.step)  # the attempt before died over it, or there was none
         for step in range(resumed.step + 1, plan.steps + 1):
             batch = batches.take(step, strategy.share)
             loss = strategy.step(batch)
@@ -71,10 +72,10 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
                 log.info("Asked to stop: saved and left at step %d.", step)
                 return EXIT_STOPPED
         # Who is asked to stop now still brings the last checkpoint home.
-        saver.insist(lambda: save(plan.steps), stop_asked)
+        saver.insist(lambda: save(last), stop_asked)
 
     progress.enter("evaluate", saver.committed_step)
-    report.finish(max(plan.steps, resumed.step), evaluate(strategy, group))
+    report.finish(last, evaluate(strategy, group))
     strategy.close()
     return 0
 

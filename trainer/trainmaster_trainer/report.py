@@ -31,9 +31,9 @@ class Report:
         self._metrics: Metrics | None = None
         private = not settings.plan.checkpoint_shared
         if group.is_first or (private and group.local_rank == 0):
-            self._metrics = Metrics(settings.checkpoints, settings.attempt, resumed.step, resumed.durable_step)
+            self._metrics = Metrics(settings.checkpoints, settings.attempt, resumed.lines_step, resumed.durable_step)
         progress.start(resumed.step, resumed.durable_step)
-        if resumed.step > resumed.durable_step:
+        if resumed.step > max(resumed.durable_step, resumed.begun):
             self._catch_up(resumed, group)
 
     def _catch_up(self, resumed: Resumed, group: Group) -> None:
@@ -42,7 +42,7 @@ class Report:
             last for last in group.gather(self._metrics.last_step if self._metrics else None) if last is not None
         )
         # Lines of before the checkpoint that are gone (somebody has deleted the file) stay gone.
-        first = max(written, resumed.durable_step) + 1
+        first = max(written, resumed.durable_step, resumed.begun) + 1
         self._losses.restore(resumed.pending, range(first, resumed.step + 1))
         if self._metrics is None:
             self.agree(stop_asked=False)

@@ -67,7 +67,8 @@ lies in the same folder of runs, on both one with the same objectStore.url."""
 job has too; or its URL in an object store, for example s3://bucket/folder/digits-1f6f0c2a. The store is that of this \
 job's own objectStore.endpoint and Secret, else what the variables AWS_* say."""
     step: Annotated[Int, Field(ge=0, le=1_000_000_000_000)] | None = None
-    """The checkpoint of this step. Unset: the newest."""
+    """The checkpoint of this step. Unset: the newest. None that its job gave up, as after a loss that was no number, \
+when an attempt went on from an older one."""
 
 
 class Checkpoint(Model):
@@ -89,7 +90,8 @@ out, and the log says so."""
 not a suspension or the loss of all pods (ParameterServer: of server 0's). Unset on a laptop: \
 .trainmaster/NAME-DATE/ in the current folder, or --workdir."""
     resume_from: ResumeFrom | None = None
-    """Start from a checkpoint of another run, as long as this job has none of its own."""
+    """Start from a checkpoint of another run, as long as this job has none of its own. It begins by saving that one \
+as its own, so that a restart goes on from the same, whatever becomes of the other run."""
 
 
 class FailurePolicy(Model):

@@ -69,7 +69,7 @@ def faults(lines: list[dict[str, Any]], cursors: Iterable[dict[str, Any]], first
         for number, line in enumerate(lines, start=1)
         if line["step"] != first + number - 1
     ]
-    last = lines[-1]["step"] if lines else 0
+    last = lines[-1]["step"] if lines else first - 1
     orders = set()
     for cursor in cursors:
         orders.add((cursor["seed"], cursor["global_batch_size"], cursor.get("dataset", 0)))
@@ -119,7 +119,7 @@ def _is_given_up(manifest: dict[str, Any], resumed: dict[int, int]) -> bool:
 def _first_step(resumed: dict[int, int], lines: list[dict[str, Any]]) -> int:
     """1; of a run that began with another job's checkpoint (`resumeFrom`), the step after that."""
     begun = min(resumed.values(), default=0) + 1
-    return begun if lines and lines[0]["step"] == begun else 1
+    return begun if not lines or lines[0]["step"] == begun else 1
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

@@ -50,6 +50,11 @@ class Lineage:
         """Whether a checkpoint is none of a branch that this job gave up; another job's branches are not known."""
         return lambda origin: origin.job != job or self.holds(origin.attempt, origin.step)
 
+    @property
+    def begun(self) -> int:
+        """The step that the job itself began at: 0, or that of another job's checkpoint (`resumeFrom`)."""
+        return min(self.resumed.values(), default=0)
+
     def with_attempt(self, attempt: int, step: int) -> Lineage:
         """`attempt` goes on from `step`. What any later snapshot must not be beyond is all that is kept."""
         kept = {other: resumed for other, resumed in self.resumed.items() if other < attempt and resumed < step}

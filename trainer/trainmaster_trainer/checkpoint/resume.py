@@ -51,9 +51,20 @@ class Resumed:
     """Where training goes on."""
 
     step: int = 0
-    durable_step: int = 0  # of the newest checkpoint; smaller where memory had a newer state
+    durable_step: int = 0  # of its own newest checkpoint; smaller where memory had a newer state, 0 where it has none
+    begun: int = 0  # at which step the job itself began, with another one's checkpoint
     pending: tuple[Tensor, ...] = ()  # losses up to `step` that no file has yet, each at one rank
     pending_attempt: int = 0  # whose they are
+
+    @property
+    def is_borrowed(self) -> bool:
+        """Whether a restart could only begin with the other job's checkpoints, which go on, or are gone."""
+        return self.durable_step < self.begun
+
+    @property
+    def lines_step(self) -> int:
+        """Up to which step there may be lines of it: none, where it begins now."""
+        return 0 if self.is_borrowed and self.step == self.begun else self.step
 
 
 def resume(settings: Settings, group: Group, strategy: Strategy, dataset: int = 0) -> Resumed:
@@ -78,10 +89,11 @@ def resume(settings: Settings, group: Group, strategy: Strategy, dataset: int = 
     if recalled is not None:
         if remote and group.is_first:
             take_lines(remote, settings, known, durable)
-        resumed = _from_memory(recalled, durable, settings, group, strategy)
+        resumed = _from_memory(recalled, durable, known.begun, settings=settings, group=group, strategy=strategy)
     else:
-        step = _from_checkpoint(expected, settings, group, strategy, known, dataset=dataset)
-        resumed = Resumed(step, step)
+        resumed = _from_checkpoint(expected, settings, group, strategy, known, dataset=dataset)
+    if resumed.begun != known.begun:
+        known = Lineage()  # it begins anew: an attempt before began with an older one, and saved nothing of its own
     if group.is_first or (not settings.plan.checkpoint_shared and group.local_rank == 0):
         lineage.write(
             settings.checkpoints, settings.job_uid, known.with_attempt(settings.attempt, resumed.step), remote
@@ -106,7 +118,9 @@ def _newest_step(settings: Settings, group: Group, remote: Remote | None, known:
     return newest_step(settings.checkpoints, known.trusting(settings.job_uid)) if looks else 0
 
 
-def _from_memory(recalled: Recalled, durable: int, settings: Settings, group: Group, strategy: Strategy) -> Resumed:
+def _from_memory(
+    recalled: Recalled, durable: int, begun: int, *, settings: Settings, group: Group, strategy: Strategy
+) -> Resumed:
     draws_as = group.rank if strategy.draws_as is None else strategy.draws_as
     randomness.seed_rank(settings.plan.seed, draws_as, recalled.step)
     strategy.restore_local(recalled.state)
@@ -116,13 +130,13 @@ def _from_memory(recalled: Recalled, durable: int, settings: Settings, group: Gr
         metrics.spread(settings.checkpoints, recalled.step, recalled.holder, group, trusted=durable)
     if group.is_first:
         log.info("Resuming from step %d of attempt %d, kept in memory.", recalled.step, recalled.attempt)
-    return Resumed(recalled.step, durable, recalled.pending, recalled.attempt)
+    return Resumed(recalled.step, durable, min(recalled.step, begun), recalled.pending, recalled.attempt)
 
 
 def _from_checkpoint(
     expected: Shapes, settings: Settings, group: Group, strategy: Strategy, known: Lineage, *, dataset: int
-) -> int:
-    """Go on from a verified checkpoint; the step, 0 for the beginning."""
+) -> Resumed:
+    """Go on from a verified checkpoint, or begin at step 0."""
     plan = settings.plan
     remote = open_remote(settings)
     if remote:
@@ -135,6 +149,7 @@ def _from_checkpoint(
             loaded = find(settings.checkpoints, group, expected, None, trusted)  # none is older: better this one
         if loaded is None:
             check_empty(settings, group, trusted)
+    is_own = loaded is not None
     if loaded is not None:
         check_same_order(loaded.manifest.cursor, plan, dataset)
     elif plan.resume_from or plan.resume_job:
@@ -143,14 +158,14 @@ def _from_checkpoint(
     draws_as = group.rank if strategy.draws_as is None else strategy.draws_as
     randomness.seed_rank(plan.seed, draws_as, step)
     if loaded is None:
-        return 0
+        return Resumed()
     strategy.restore(loaded.state)
     # The old generators are only right for the same number of ranks; else each rank starts one of its own.
     if loaded.manifest.world_size == group.world_size and draws_as in loaded.manifest.rng_ranks:
         randomness.restore(loaded.rng(draws_as))
     if group.is_first:
         log.info("Resuming from step %d of attempt %d.", step, loaded.manifest.attempt)
-    return step
+    return Resumed(step, step, min(step, known.begun)) if is_own else Resumed(step, begun=step)
 
 
 def _find_shared(folder: Path, group: Group, expected: Shapes, below: int | None, trusted: Trusted) -> Loaded | None:

@@ -9,17 +9,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from pathlib import Path
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
 from trainmaster_trainer.checkpoint import lineage
-from trainmaster_trainer.checkpoint.elsewhere import is_url
 from trainmaster_trainer.checkpoint.fetch import on_the_way
 from trainmaster_trainer.checkpoint.layout import saved_steps, step_folder
-from trainmaster_trainer.checkpoint.load import Loaded, newest, read
+from trainmaster_trainer.checkpoint.load import Loaded, newest
 from trainmaster_trainer.checkpoint.manifest import glance
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.remote import Remote, open_remote
@@ -51,6 +49,7 @@ class Scribe:
         self._saver: Saver | None = None
         self._journal: Journal | None = None
         self._saved = 0
+        self._is_borrowed = False  # what it goes on from is another job's, and none of its own stands yet
         self._remote = open_remote(self._settings)
         self._stands = False  # the last checkpoint, in the object store
         self._next_look = 0.0
@@ -70,9 +69,8 @@ class Scribe:
         """Go on from the newest checkpoint, if there is one."""
         if self._writes:
             self._saver = self._open_saver()
-            self._saved = resume(
-                self._settings, self._peer.member.alone(), _Resumable(self._peer), self._peer.dataset
-            ).step
+            resumed = resume(self._settings, self._peer.member.alone(), _Resumable(self._peer), self._peer.dataset)
+            self._saved, self._is_borrowed = resumed.step, resumed.is_borrowed
         else:
             self._saved = self._read()
         if self._saved and not self._peer.census.entries:  # another strategy wrote it
@@ -81,19 +79,15 @@ class Scribe:
     def _read(self) -> int:
         """What the scribe resumes from, read without a trace in the folder, which is the scribe's.
 
-        What is in an object store it alone fetches, and the others take it over from it: see `Peer.take_over`.
+        What is in an object store, or another job's, it alone fetches: that job may have gone on, and then two would
+        begin with two checkpoints. The others take it over from it: see `Peer.take_over`.
 
         Raises:
             CorruptCheckpointError: there are checkpoints, and none is good.
         """
         if self._plan.checkpoint_url is not None:
             return 0
-        expected = self._peer.state().model_shapes()
-        loaded = self._newest(expected)
-        source = self._plan.resume_from
-        if loaded is None and source is not None and not is_url(source):
-            step = self._plan.resume_step
-            loaded = newest(Path(source), expected) if step is None else read(Path(source), step, expected)
+        loaded = self._newest(self._peer.state().model_shapes())
         if loaded is None:
             return 0
         self._peer.restore(loaded.state)
@@ -118,8 +112,17 @@ class Scribe:
 
     def begin(self) -> None:
         """Training begins."""
-        self._peer.member.progress.start(self._step, self._saved)
+        self._peer.member.progress.start(self._step, self._durable_step)
         self._take_office()
+        if self._is_borrowed and self._saver is not None:
+            self._save(self._step)
+            if self._saved >= self._plan.steps:  # there is no later one
+                self._saver.insist(lambda: self._save(self._saved), self._peer.member.stop.is_set)
+            self._is_borrowed = False
+
+    @property
+    def _durable_step(self) -> int:
+        return 0 if self._is_borrowed else self._saved
 
     def _open_saver(self) -> Saver:
         saver = Saver(self._settings, self._peer.member.alone(), self._peer.dataset)
@@ -130,7 +133,7 @@ class Scribe:
         if self._writes and self._journal is None:
             if self._saver is None:
                 self._saver = self._open_saver()
-            self._journal = Journal(self._settings, self._peer.member.progress, self._step, self._saved)
+            self._journal = Journal(self._settings, self._peer.member.progress, self._step, self._durable_step)
 
     def tell(self) -> None:
         """Lines of the steps that were done since; a checkpoint if one is due."""
@@ -196,9 +199,10 @@ class Scribe:
             return False
         if self._remote is not None:
             return self._stands_in_store(self._remote)
-        last = step_folder(self._settings.checkpoints, self._plan.steps)
+        folder = self._settings.checkpoints
         try:
-            return glance(last, self._plan.steps) is not None
+            late = [step for step in saved_steps(folder) if step >= self._plan.steps]
+            return any(glance(step_folder(folder, step), step) is not None for step in late)
         except OSError:  # it cannot be read now, and is looked for again
             return False
 

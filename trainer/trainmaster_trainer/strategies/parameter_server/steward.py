@@ -176,19 +176,23 @@ class Steward:
         self._open_gate()
         shards = self._ask_servers(Message("fetch"))
         state = self._whole.join([_state(shards[rank]) for rank in sorted(shards)])
-        last = step == self._plan.steps
-        if last:
-            self._member.progress.enter("save")
-        sync = self._journal.sync
-        self._saver.save(step, state, before_commit=sync)
-        self._saved = step
-        if last:
-            self._saver.insist(lambda: self._saver.save(step, state, before_commit=sync), self._member.stop.is_set)
-        elif self._member.stop.is_set():
+        self._save_as(step, state)
+        if self._member.stop.is_set():
             self._saver.wait(needed=False)
         self._ask_servers(Message("settle", {"step": self._saver.committed_step}))
-        if last:
+        if step == self._plan.steps:
             self._end()
+
+    def _save_as(self, step: int, state: State) -> None:
+        """Write a checkpoint; the last one before all else goes on."""
+        assert self._journal is not None  # noqa: S101 (whoever saves has one)
+        sync, is_last = self._journal.sync, step >= self._plan.steps
+        if is_last:
+            self._member.progress.enter("save")
+        self._saver.save(step, state, before_commit=sync)
+        self._saved = step
+        if is_last:
+            self._saver.insist(lambda: self._saver.save(step, state, before_commit=sync), self._member.stop.is_set)
 
     def _end(self) -> None:
         self._member.progress.enter("evaluate", self._saver.committed_step)
@@ -242,7 +246,7 @@ class Steward:
         }
         book.recall(seen, everywhere)
         if self._journal is None:
-            self._begin_journal(book.complete)
+            self._begin_journal(book.complete, self._saved)
         log.info("All shards are there; going on after step %d.", book.complete)
         return book
 
@@ -250,17 +254,19 @@ class Steward:
         """A shard is lost, or nothing has begun: everybody goes back to the newest checkpoint."""
         self._saver.wait(needed=False)
         self._whole.found = None
-        step = resume(self._member.settings, self._member.alone(), self._whole).step
-        found = self._whole.found
+        resumed = resume(self._member.settings, self._member.alone(), self._whole)
+        found, step = self._whole.found, resumed.step
         self._whole.found = None  # as large as the model and its optimizer, and not needed again
         branch = {"branch": secrets.token_hex(8)}
         self._ask_servers(_install(found, step, branch) if found else Message("begin", branch))
         self._cut = self._saved = step
-        self._begin_journal(step)
+        self._begin_journal(step, resumed.durable_step)
+        if found and resumed.is_borrowed:
+            self._save_as(step, found)
         return TicketBook(step, self._plan.steps, self._options.bound, self._options.spare)
 
-    def _begin_journal(self, step: int) -> None:
-        self._journal = Journal(self._member.settings, self._member.progress, step, self._saved)
+    def _begin_journal(self, step: int, durable_step: int) -> None:
+        self._journal = Journal(self._member.settings, self._member.progress, step, durable_step)
 
 
 def _state(shard: Message) -> State:
