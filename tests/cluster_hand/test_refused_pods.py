@@ -11,7 +11,7 @@ from trainmaster.cluster.cache import Cache
 from trainmaster.cluster.container import PodSettings
 from trainmaster.cluster.platform import Caches, ClusterPlatform, ServiceRecord
 from trainmaster.cluster.reporting import Reporter
-from trainmaster.core.actions import CreateReplica, CreateService, DeleteReplica, GiveOrders
+from trainmaster.core.actions import Action, CreateReplica, CreateService, DeleteReplica, GiveOrders
 from trainmaster.core.observed import Obstacle
 from trainmaster.intake import Intake
 from trainmaster.loop import UnavailableError
@@ -113,8 +113,9 @@ async def test_what_breaks_again_and_again_is_told_and_rests(monkeypatch: pytest
             await platform.apply(job, action)
         assert await refused(platform) == ()
         monkeypatch.setattr(refusals, "FIRST_PAUSE_SECONDS", 60.0)
-        for action in (WORKER, delete, CreateService()) * 2:
-            await platform.apply(job, action)
+        actions: tuple[Action, ...] = (WORKER, delete, CreateService())
+        for one in actions * 2:
+            await platform.apply(job, one)
         told = [(one.reason, one.message, one.name) for one in await refused(platform)]
     why = ("InternalError", "no: InternalError")
     assert told == [(*why, "digits-worker-0-0"), (*why, "")]
