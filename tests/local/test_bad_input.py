@@ -174,7 +174,7 @@ def test_an_environment_that_no_process_can_be_started_with_ends_the_job(own_com
     assert own_command.start(job, prefix=usual, **shell).end() == 1
     status = own_command.status
     assert (status["phase"], status["reason"]) == ("Failed", "BadConfiguration")
-    assert "cannot be started: Argument list too long" in status["message"]
+    assert "cannot be started: argument list too long" in status["message"]
     assert "spec.workers.env" in status["message"]
 
 

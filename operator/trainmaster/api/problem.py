@@ -1,6 +1,6 @@
 """Problem: one thing that is wrong with a file, where it stands, and what to change.
 
-Made by `api/text.py` and `api/document.py`; printed by the CLI.
+Made by `api/text.py` and `api/document.py`; printed by the CLI. `reason` has the words for what the kernel refuses.
 """
 
 from __future__ import annotations
@@ -33,6 +33,11 @@ def _shown(text: str) -> str:
     """A text that a terminal may show: the file is somebody's, and names in it may be long or hold escape codes."""
     short = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in short)
+
+
+def reason(error: OSError) -> str:
+    """What the kernel says, for the middle of a sentence: no such file or directory."""
+    return (error.strerror or str(error)).lower()
 
 
 def dotted(location: Location) -> str:

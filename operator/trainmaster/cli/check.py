@@ -10,7 +10,7 @@ from typing import Any
 
 from trainmaster.api.document import load, load_file
 from trainmaster.api.job import TrainingJob
-from trainmaster.api.problem import Problem
+from trainmaster.api.problem import Problem, reason
 
 EXIT_GOOD = 0
 EXIT_BAD = 2
@@ -40,8 +40,7 @@ def _load(path: Path) -> TrainingJob | list[Problem]:
     try:
         return load_file(path)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        return [Problem(1, 1, "", f"the file cannot be read: {reason}", "Check the path and its permissions")]
+        return [Problem(1, 1, "", f"the file cannot be read: {reason(error)}", "Check the path and its permissions")]
 
 
 def _as_text(path: str, result: TrainingJob | list[Problem]) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from trainmaster.api.problem import reason
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.cli.check import EXIT_BAD, EXIT_GOOD
 from trainmaster.cli.explain_job import explain_job
@@ -111,6 +112,6 @@ def _content(what: str) -> bytes:
         with path.open("rb") as file:
             return file.read(_MOST_BYTES)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
         named = str(path) if len(what) <= _MOST_SHOWN else f"{what[:_MOST_SHOWN]}..."
-        raise UnreadableError(f"{named}: {reason}; name the folder of a run, or a file with its status") from None
+        cure = "name the folder of a run, or a file with its status"
+        raise UnreadableError(f"{named}: {reason(error)}; {cure}") from None

@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 from trainmaster.api.job import TrainingJob
+from trainmaster.api.problem import reason
 from trainmaster.core.environment import training_plan
 from trainmaster.local.processes import inherited_environment
 from trainmaster.local.variables import plain_variables
@@ -45,7 +46,7 @@ def measure(job: TrainingJob, folder: Path, machine: bool) -> Measured:
                 env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False, pass_fds=[answer.fileno()],
             )  # fmt: skip
         except OSError as error:
-            raise MeasureError(f"the trainer could not be started: {error.strerror}.") from None
+            raise MeasureError(f"the trainer could not be started: {reason(error)}.") from None
         answer.seek(0)
         found = answer.read()
     if done.returncode != 0:

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainmaster.api.problem import reason
 from trainmaster.cli.interrupts import Interrupts
 from trainmaster.cli.warm import WarmParent
 from trainmaster.local.scratch import Scratch
@@ -38,7 +39,7 @@ def run(job_file: str, workdir: str | None, output: str, faults: list[str]) -> i
     try:
         path.stat()
     except OSError as error:
-        return _refuse(f"{path}: {(error.strerror or str(error)).lower()}")
+        return _refuse(f"{path}: {reason(error)}")
     if importlib.util.find_spec("torch") is None:
         return _refuse("trainmaster run needs PyTorch: `make setup`, or pip install '.[trainer]', in a checkout")
     try:

@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any, Self
 
+from trainmaster.api.problem import reason
 from trainmaster.api.status import TrainingJobStatus
 
 
@@ -30,8 +31,7 @@ def _locked(name: str, folders: tuple[Path, ...]) -> IO[str]:
             folder.mkdir(parents=True, exist_ok=True)
         lock = (folders[0] / ".lock").open("w")
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise WorkdirError(f"{name}: {reason}; choose another folder, or make room") from None
+        raise WorkdirError(f"{name}: {reason(error)}; choose another folder, or make room") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -39,9 +39,8 @@ def _locked(name: str, folders: tuple[Path, ...]) -> IO[str]:
         raise WorkdirError(f"{name} is in use by another run; wait for its end, or choose another folder") from None
     except OSError as error:  # Lustre without -o flock, NFS without a lock daemon, some FUSE mounts
         lock.close()
-        reason = (error.strerror or str(error)).lower()
         raise WorkdirError(
-            f"{name} cannot be locked against another run ({reason}); choose a folder on another file system"
+            f"{name} cannot be locked against another run ({reason(error)}); choose a folder on another file system"
         ) from None
     return lock
 
