@@ -78,7 +78,9 @@ def test_a_run_that_began_with_anothers_checkpoint(tmp_path: Path, capsys: pytes
     assert "Steps 51 to 53, each exactly once" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("text", ["", "\0\0\0", "[]", "{}", '{"cursor": {"step": 4}}', '{"cursor": {"step": "x"}}'])
+@pytest.mark.parametrize(
+    "text", ["", "\0\0\0", "[]", "{}", '{"cursor": 4}', '{"cursor": {"step": 4}}', '{"cursor": {"step": "x"}}']
+)
 def test_a_bad_checkpoint_is_named_and_passed_over(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
@@ -103,3 +105,40 @@ def test_a_checkpoint_of_a_branch_that_was_given_up_proves_nothing(
     assert "beyond the last line" in capsys.readouterr().out
     (tmp_path / "lineage.json").write_text(json.dumps({"job": "uid", "resumed": {"1": 0, "2": 4}}))
     assert audit(str(tmp_path)) == 0
+
+
+DAMAGED = {
+    "bytes that are no text": b'{"step": 2, "loss": \xff, "attempt": 1}',
+    "garbled": b'{"step": 2, "lo\0\0": 0.5, "attempt" 1}',
+    "half a line": b'{"step": 2, "loss": 0.',
+    "no step": b'{"loss": 0.5, "attempt": 1}',
+    "no attempt": b'{"step": 2, "loss": 0.5}',
+    "no object": b"[2]",
+    "deep": b"[" * 100_000,
+    "a step that is no number": b'{"step": "2", "loss": 0.5, "attempt": 1}',
+    "an attempt that is none": b'{"step": 2, "loss": 0.5, "attempt": []}',
+}
+
+
+@pytest.mark.parametrize("line", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_line_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], line: bytes) -> None:
+    first, _, third = (json.dumps(one).encode() for one in lines(1, 2, 3))
+    (tmp_path / "metrics.jsonl").write_bytes(b"\n".join([first, line, third, b""]))
+    assert audit(str(tmp_path)) == 1
+    assert f"{tmp_path}/metrics.jsonl:2: this line is damaged" in capsys.readouterr().out
+
+
+def test_a_last_line_that_is_being_written_is_no_damage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = (json.dumps(one) for one in lines(1, 2))
+    (tmp_path / "metrics.jsonl").write_text(f"{first}\n{second[:9]}")
+    assert audit(str(tmp_path)) == 0
+    assert "Steps 1 to 1, each exactly once" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["", '{"step": 0, "evaluation": {}, "attempt": 1}\n'])
+def test_a_run_without_a_step_proves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    (tmp_path / "metrics.jsonl").write_text(text)
+    assert audit(str(tmp_path)) == 2
+    told = capsys.readouterr()
+    assert "nothing was trained" in told.err
+    assert not told.out

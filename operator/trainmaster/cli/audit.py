@@ -13,11 +13,17 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
+from trainmaster.api.problem import reason
 from trainmaster.cli.check import EXIT_BAD, EXIT_GOOD
 
 EXIT_FAULTS = 1
 _METRICS = "metrics.jsonl"
+_MOST_SHOWN = 60  # bytes of a damaged line
 _LINEAGE = "lineage.json"  # the step that each attempt went on from
+
+
+class DamagedError(Exception):
+    """A file is not as training writes it. The text begins with the line."""
 
 
 def audit(folder: str) -> int:
@@ -26,8 +32,14 @@ def audit(folder: str) -> int:
         home = next(path for path in (Path(folder) / "checkpoints", Path(folder)) if (path / _METRICS).is_file())
         lines = _lines(home / _METRICS)
     except (StopIteration, OSError) as error:
-        reason = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else f"has no {_METRICS}"
-        print(f"trainmaster: {folder} {reason}; name the --workdir of a run", file=sys.stderr)
+        why = f"cannot be read: {reason(error)}" if isinstance(error, OSError) else f"has no {_METRICS}"
+        print(f"trainmaster: {folder} {why}; name the --workdir of a run", file=sys.stderr)
+        return EXIT_BAD
+    except DamagedError as error:
+        print(f"{home / _METRICS}:{error}")
+        return EXIT_FAULTS
+    if not lines:
+        print(f"trainmaster: {folder}: nothing was trained, {_METRICS} has no step", file=sys.stderr)
         return EXIT_BAD
     resumed = _resumed(home)
     first = _first_step(resumed, lines)
@@ -40,7 +52,7 @@ def audit(folder: str) -> int:
     attempts = len({line["attempt"] for line in lines})
     last = first + len(lines) - 1
     over = f"{attempts} attempt{'' if attempts == 1 else 's'}"
-    strategies = {manifest.get("strategy") for manifest in manifests}
+    strategies = {str(manifest.get("strategy")) for manifest in manifests}
     print(f"Steps {first} to {last}, each exactly once, over {over}: {_samples(lines, cursors, strategies)}")
     return EXIT_GOOD
 
@@ -89,12 +101,13 @@ def _manifests(home: Path) -> list[dict[str, Any]]:
         try:
             manifest = json.loads(path.read_text())
             cursor = manifest["cursor"]
-            numbers = [cursor[name] for name in ("step", "samples", "global_batch_size")]
+            numbers = [cursor[name] for name in ("step", "samples", "global_batch_size", "seed")]
+            numbers.append(cursor.get("dataset", 0))
         except FileNotFoundError:  # the run goes on, and has just pruned it
             continue
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             numbers = [None]
-        if all(type(number) is int for number in numbers) and "seed" in cursor:
+        if _are_numbers(numbers):
             found.append(manifest)
         else:
             print(f"{path.parent.name} is no good checkpoint, and says nothing here.", file=sys.stderr)
@@ -123,5 +136,26 @@ def _first_step(resumed: dict[int, int], lines: list[dict[str, Any]]) -> int:
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    parsed = (json.loads(line) for line in path.read_text().splitlines() if line.endswith("}"))
+    """Those of steps. The last one may be half written: the run goes on.
+
+    Raises:
+        DamagedError: one is not what training writes.
+    """
+    *whole, _ = path.read_bytes().split(b"\n")
+    parsed = [_parsed(number, line) for number, line in enumerate(whole, start=1)]
     return [line for line in parsed if "loss" in line]
+
+
+def _parsed(number: int, text: bytes) -> dict[str, Any]:
+    try:
+        line: dict[str, Any] = json.loads(text)
+        figures = [line["step"], line["attempt"], line.get("dropped_samples", 0)]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        figures = [None]
+    if not _are_numbers(figures):
+        raise DamagedError(f"{number}: this line is damaged: {text[:_MOST_SHOWN]!r}")
+    return line
+
+
+def _are_numbers(figures: Iterable[Any]) -> bool:
+    return all(type(figure) is int for figure in figures)
