@@ -56,3 +56,25 @@ def test_what_is_just_small_enough_fits_the_kernel() -> None:
 
     for name, value in agent_environment(job, names.WORKER, 0, 0).items():
         assert len(f"{name}={value}".encode()) < MAX_ARG_STRLEN
+
+
+NUL: dict[str, dict[str, Any]] = {
+    "spec.workers.env[0].value": {"spec.workers.env": [{"name": "A", "value": "a\0b"}]},
+    "spec.training.command[1]": {"spec.training": {"command": ["python", "a\0b"]}},
+    "spec.training.workingDirectory": {"spec.training": {**A_TASK, "workingDirectory": "a\0b"}},
+    "spec.checkpoint.storage.path": {"spec.checkpoint": {"storage": {"path": "/a\0b"}}},
+    "spec.workers.image": {"spec.workers.image": "a\0b"},
+}
+
+
+@pytest.mark.parametrize(("field", "change"), NUL.items(), ids=NUL)
+def test_the_end_of_a_text_is_not_in_its_middle(field: str, change: dict[str, Any]) -> None:
+    """The kernel would take what stands before it, and Python takes nothing."""
+    job = changed(good_job(), change)
+    with pytest.raises(ValidationError, match="holds the character NUL"):
+        TrainingJob.parse(job)
+    problems = load(json.dumps(job))
+    assert isinstance(problems, list)
+    assert [(problem.path, problem.message.split(",")[0]) for problem in problems] == [
+        (field, "holds the character NUL")
+    ]

@@ -25,6 +25,8 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from trainmaster.api.sizes import without_nul
+
 
 class Model(BaseModel):
     """Frozen; camelCase in YAML, snake_case in Python; a name that is not known is an error."""
@@ -101,11 +103,14 @@ def _whole(value: Any) -> Any:
 Int = Annotated[int, BeforeValidator(_whole)]
 """A whole number. "4" in quotes, 4.5 and true are not."""
 
-Name = Annotated[str, Field(min_length=1, max_length=253)]
+Name = Annotated[str, Field(min_length=1, max_length=253), AfterValidator(without_nul)]
 """The name of something in Kubernetes."""
 
-Text = Annotated[str, Field(max_length=4096)]
+Text = Annotated[str, Field(max_length=4096), AfterValidator(without_nul)]
 """Free text, a path, a value."""
+
+Place = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(without_nul)]
+"""A path, a URL, an image."""
 
 IntOrText = Annotated[StrictInt | StrictStr, IntOrString()]
 """A whole number or a word."""

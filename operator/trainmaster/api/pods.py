@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field
 
-from trainmaster.api.model import FreeObject, Int, Keyed, Model, Name, Text
+from trainmaster.api.model import FreeObject, Int, Keyed, Model, Name, Place, Text
 from trainmaster.api.sizes import fit_a_variable
 
 
@@ -65,7 +65,7 @@ class VolumeMount(Model):
 
     name: Annotated[str, Field(min_length=1, max_length=63)]
     """Which volume."""
-    mount_path: Annotated[str, Field(min_length=1, max_length=1024)]
+    mount_path: Place
     """The path in the container."""
     sub_path: Text | None = None
     """Mount only this folder of the volume."""

@@ -9,9 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from trainmaster.api.model import Int, IntOrText, Model, Name
+from trainmaster.api.model import Int, IntOrText, Model, Name, Place
 
-_Path = Annotated[str, Field(min_length=1, max_length=1024)]
 _Count = Annotated[Int, Field(ge=1, le=10_000)]
 
 
@@ -35,9 +34,9 @@ class ClaimReference(Model):
 class ObjectStore(Model):
     """A bucket that speaks S3, or anything else that fsspec reaches and the image has a driver for."""
 
-    url: Annotated[str, Field(min_length=1, max_length=1024)]
+    url: Place
     """For example s3://bucket/folder. Each job has a folder of its own below it."""
-    endpoint: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    endpoint: Place | None = None
     """The server, for example http://minio.storage:9000. Unset: Amazon's."""
     secret_name: Name | None = None
     """A Secret in the job's namespace whose keys become variables: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY. Unset, \
@@ -50,7 +49,7 @@ class Storage(Model):
     persistent_volume_claim: ClaimReference | None = None
     """A PersistentVolumeClaim that all replicas mount at /checkpoints. Each job has a folder of its own there: its \
 name, a dash, and the first eight characters of its uid."""
-    path: _Path | None = None
+    path: Place | None = None
     """An absolute path that is there already: a shared mount of your own volumes, or a folder on a laptop."""
     object_store: ObjectStore | None = None
     """A bucket. Every save is committed by one last request, so a cut connection or a late pod harms nothing."""
@@ -62,7 +61,7 @@ class ResumeFrom(Model):
     job: Annotated[str, Field(min_length=1, max_length=63)] | None = None
     """A TrainingJob whose newest checkpoint is taken: on a cluster one with the same claim, on a laptop one whose run \
 lies in the same folder of runs, on both one with the same objectStore.url."""
-    path: _Path | None = None
+    path: Place | None = None
     """A folder of checkpoints, as the pods see it, for example /checkpoints/digits-1f6f0c2a of a job whose claim this \
 job has too; or its URL in an object store, for example s3://bucket/folder/digits-1f6f0c2a. The store is that of this \
 job's own objectStore.endpoint and Secret, else what the variables AWS_* say."""

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from trainmaster.api.model import FreeObject, Int, Keyed, Model, Name, Quantity
+from trainmaster.api.model import FreeObject, Int, Keyed, Model, Name, Place, Quantity
 from trainmaster.api.pods import EnvFrom, EnvVar, LocalReference, PodTemplate, Toleration, Volume, VolumeMount
 from trainmaster.api.sizes import fit_an_environment
 
@@ -37,7 +37,7 @@ Mirrored and AllReduce."""
     """CPU cores of each replica: 4 or 500m. Its ranks share them: OMP_NUM_THREADS is 1 without it."""
     memory: Quantity | None = None
     """Memory of each replica: 16Gi."""
-    image: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    image: Place | None = None
     """The container image. Unset: the operator's own trainer image. Not used on a laptop."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
     """When to pull the image, as in a pod."""

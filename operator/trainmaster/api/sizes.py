@@ -1,7 +1,8 @@
 """What a process can be started with: Linux takes no single argument or variable of 128 KiB, nor about 2 MiB in all.
 
-The whole plan of a training travels to its processes as one variable (`wire/training.py`), so what a user may write
-freely in it has a limit. Not in the CRD: CEL sees no free objects and counts characters, Linux counts bytes.
+None has a NUL in it either, which is where it ends. The whole plan of a training travels to its processes as one
+variable (`wire/training.py`), so what a user may write freely in it has a limit. Not in the CRD: CEL sees no free
+objects and counts characters, Linux counts bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,15 @@ MOST_OF_ALL_VARIABLES = 1024 * 1024
 _BESIDE = 2 + 8  # of each variable: = and the end, and its address
 
 TOO_LARGE = "too_large"
-"""The type of the errors below; their context has the member `cure`."""
+"""The type of the errors below about sizes; their context has the member `cure`."""
+HAS_NUL = "has_nul"
+
+
+def without_nul(value: str) -> str:
+    """A text that a process, or the kernel, can be given."""
+    if "\0" in value:
+        raise PydanticCustomError(HAS_NUL, "holds the character NUL, which no process can be given. Remove it")
+    return value
 
 
 def fit_a_plan(value: Any) -> Any:
@@ -31,9 +40,9 @@ def fit_a_plan(value: Any) -> Any:
 
 
 def fit_a_variable(value: str) -> str:
-    """A value that is not too large for a variable."""
+    """A value that a variable can have."""
     _check(len(value.encode()), MOST_OF_A_VALUE, "in UTF-8", "Put it into a file, for example from a ConfigMap")
-    return value
+    return without_nul(value)
 
 
 def fit_an_environment(variables: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from trainmaster.api.model import FreeObject, Int, Model, Text
+from trainmaster.api.model import FreeObject, Int, Model, Place, Text
 from trainmaster.api.sizes import fit_a_plan
 
 _WORDS = Field(strict=False, min_length=1, max_length=256)
@@ -45,6 +45,6 @@ under the others. Task only."""
     """About how many samples a rank computes at once. A larger share of the batch is computed in parts, one after \
 the other, whose gradients add up: less memory for the same result. Unset: the whole share. Pipeline has microBatches \
 instead. Task only."""
-    working_directory: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    working_directory: Place | None = None
     """Where the task is imported from or the command starts. On a laptop, relative to this file; in a container, \
 relative to the image's own working directory."""
