@@ -65,6 +65,8 @@ def test_a_killed_agent_is_replaced_by_a_new_incarnation(held: Command, undistur
     after = held.agents()
     assert after[0] == agents[0]
     assert after[1] != agents[1]
+    kept = {path.name for path in held.scratch.glob("small-*")}
+    assert kept == {"small-worker-0-0", "small-worker-1-1"}, "the snapshots of the dead take no memory"
     held.open_gate()
     assert held.end() == 0
     assert held.status["incarnations"] == {"worker-1": 1}

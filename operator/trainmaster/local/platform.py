@@ -7,12 +7,16 @@ import asyncio
 import contextlib
 import dataclasses
 import errno
+import shutil
 import signal
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
 
 from trainmaster.api.job import TrainingJob
+from trainmaster.api.problem import reason
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import actions, observed
 from trainmaster.core.rules import obstacles
@@ -27,6 +31,7 @@ from trainmaster.wire.messages import Heartbeat
 
 # From the end of the ranks' grace time to that of their agent.
 _SLACK_SECONDS = 5.0
+_AWAY = ".away"
 
 
 @dataclasses.dataclass
@@ -147,13 +152,18 @@ class LocalPlatform:
             return
         uid = str(uuid.uuid4())
         scratch = self.site.scratch / name
-        scratch.mkdir(exist_ok=True)
+
+        def ended() -> None:
+            self._beside(asyncio.to_thread(_clear, scratch))
+            self._listeners.on_change()
+
         variables = agent_variables(self.job, wish, uid, scratch, self.site)
         log = self._workdir.logs / f"{name}.log"
         try:
-            agent = await processes.start(name, variables, log, self._listeners.on_output, self._listeners.on_change)
+            scratch.mkdir(exist_ok=True)
+            agent = await processes.start(name, variables, log, self._listeners.on_output, ended)
         except OSError as error:
-            problem = f"{name} cannot be started: {error.strerror}"
+            problem = f"{name} cannot be started: {reason(error)}"
             if error.errno != errno.E2BIG:
                 raise UnavailableError(problem) from error
             self._refused[name] = observed.Obstacle(obstacles.TOO_LARGE, problem, time.time(), name)
@@ -169,9 +179,7 @@ class LocalPlatform:
         if place is None or place.replica.uid != uid or place.deleting:
             return
         place.deleting = True
-        task = asyncio.create_task(self._end(name, place))
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        self._beside(self._end(name, place))
 
     async def _end(self, name: str, place: _Place) -> None:
         await processes.stop(place.agent, grace_seconds() + _SLACK_SECONDS)
@@ -181,13 +189,18 @@ class LocalPlatform:
         self.intake.forget(place.replica.uid)
         self._listeners.on_change()
 
+    def _beside(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
     def _keep_status(self) -> None:
         try:
             self._workdir.write_status(self.job.status)
             self._status_kept = True
         except OSError as error:
             if self._status_kept:
-                message = f"{self._workdir.status_file} cannot be written: {error.strerror}. Training goes on."
+                message = f"{self._workdir.status_file} cannot be written: {reason(error)}. Training goes on."
                 with contextlib.suppress(OSError):
                     self._listeners.on_event(actions.PostEvent("Warning", "StatusNotWritten", message))
             self._status_kept = False
@@ -203,6 +216,14 @@ class LocalPlatform:
                     return
                 raise RefusedError(f"{replica.name} may not speak for {heartbeat.role}-{heartbeat.index}")
         raise RefusedError("no replica of this run has that uid")
+
+
+def _clear(scratch: Path) -> None:
+    """That of an agent that was killed holds the snapshots of its ranks, which may live some ms longer."""
+    away = scratch.with_suffix(_AWAY)
+    with contextlib.suppress(OSError):
+        scratch.rename(away)  # nobody makes a file there any more
+    shutil.rmtree(away, ignore_errors=True)
 
 
 def _ending(code: int) -> observed.Ending:
