@@ -110,6 +110,44 @@ def test_faults_come_once_and_are_told_with_their_cost(command: Command) -> None
     assert "--fault     slow:worker/1@step=39: came, and is no cause of a restart" in command.text
 
 
+def test_the_checkpoint_of_that_very_step_is_changed_and_one_that_is_not_there_is_not(command: Command) -> None:
+    """What is said is what was done, in the run's output and at its end."""
+    wanted = ["corrupt-checkpoint@step=5", "corrupt-checkpoint@step=20", "kill:worker/1@step=20"]
+    options = [part for fault in wanted for part in ("--fault", fault)]
+    job = a_job(checkpoint={"everySteps": 10, "keep": 9, "memoryEverySteps": 0})
+    assert command.start(job, *options).end() == 0
+    told = [line["event"]["message"] for line in command.seen if line.get("event", {}).get("reason") == "Fault"]
+    assert told[0] == "there was no checkpoint to change after step 5 (--fault corrupt-checkpoint@step=5)."
+    assert (
+        "one byte of the checkpoint of step 20 was changed after step 20 (--fault corrupt-checkpoint@step=20)." in told
+    )
+    log = (command.workdir / "logs" / "small-worker-0-0.log").read_text()
+    assert "Resuming from step 10" in log
+    (costs,) = [line["faults"] for line in command.seen if "faults" in line]
+    cost = {one["fault"]: one["cost"] for one in costs}
+    assert cost[wanted[0]] == "changed nothing: there was no checkpoint to change"
+    assert cost[wanted[1]].startswith("came")
+    assert cost[wanted[2]].startswith("10 steps to train again")
+
+
+def test_equal_faults_have_a_line_each(command: Command) -> None:
+    """Programs can tell them apart as people can."""
+    options = ["--fault", "kill:worker/1@step=5"] * 2
+    job = a_job(checkpoint={"everySteps": 10, "memoryEverySteps": 0})
+    assert command.start(job, *options).end() == 0
+    assert command.status["restartCount"] == 2
+    (costs,) = [line["faults"] for line in command.seen if "faults" in line]
+    assert [one["fault"] for one in costs] == ["kill:worker/1@step=5"] * 2
+    assert all(one["cost"].startswith("5 steps to train again") for one in costs)
+
+
+def test_a_checkpoint_in_an_object_store_is_not_to_be_changed() -> None:
+    """Said before the run, not after it."""
+    job = TrainingJob.model_validate(a_job(checkpoint={"storage": {"objectStore": {"url": "s3://bucket/folder"}}}))
+    with pytest.raises(FaultError, match="this job's checkpoints are in an object store"):
+        parse(["corrupt-checkpoint@step=5"], job)
+
+
 def test_a_death_over_the_last_checkpoint_is_made_good(command: Command) -> None:
     """Memory has the last step, and the job has not succeeded before the disk has it too."""
     job = a_job(workers=1, checkpoint={"everySteps": 15, "memoryEverySteps": 1})

@@ -11,11 +11,13 @@ import resource
 import signal
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from trainmaster.wire import faults, names
 from trainmaster.wire.faults import Fault
 
+from trainmaster_trainer.checkpoint.layout import saved_steps, step_folder
 from trainmaster_trainer.settings import Settings
 
 # `slow`: so many times the time of a step is slept on top of it.
@@ -32,16 +34,23 @@ class Faults:
         self._folder = Path(environment.get(names.ENV_FAULTS, ""))
         self._checkpoints = settings.checkpoints
         me = (settings.role, int(environment.get(names.ENV_INDEX, "0")))
-        mine = environment.get(names.ENV_FAULTS) and settings.local_rank == 0
-        found = faults.pending(self._folder) if mine else ()
-        self._pending: list[Fault] = [fault for fault in found if (fault.role, fault.index) == me]
+        found = [*faults.pending(self._folder)] if environment.get(names.ENV_FAULTS) else []
+        mine = [fault for fault in found if (fault.role, fault.index) == me]
+        self._pending: list[Fault] = mine if settings.local_rank == 0 else []
+        self._corrupting = {fault.step for fault in found if fault.kind == faults.CORRUPT_CHECKPOINT}
         self._slow = False
         self._last = time.monotonic()
 
+    def want_checkpoint(self, step: int) -> bool:
+        """Whether some rank is to change the newest checkpoint after this step: so it must have been written."""
+        return step in self._corrupting
+
     def after(self, step: int) -> None:
         """Suffer what was asked for after this step."""
-        for fault in self._pending:
-            if fault.step == step and faults.claim(fault, self._folder):
+        for fault in [fault for fault in self._pending if fault.step == step]:
+            if fault.kind == faults.CORRUPT_CHECKPOINT:
+                faults.claim(fault, self._folder, corrupt_newest(self._checkpoints))
+            elif faults.claim(fault, self._folder):
                 _ACTS[fault.kind](self)
         if self._slow:
             time.sleep(SLOWER_BY * (time.monotonic() - self._last))
@@ -79,18 +88,25 @@ class Faults:
         """From now on."""
         self._slow = True
 
-    def corrupt_checkpoint(self) -> None:
-        """Flip the bits of one byte in the middle of the newest checkpoint's largest file."""
-        newest = max(self._checkpoints.glob("step-*[0-9]"), default=None)
-        files = [path for path in newest.iterdir() if path.suffix != ".json"] if newest else []
-        if not files:
-            return
-        largest = max(files, key=lambda path: path.stat().st_size)
-        with largest.open("r+b") as file:
-            file.seek(largest.stat().st_size // 2)
-            byte = file.read(1)[0]
-            file.seek(-1, os.SEEK_CUR)
-            file.write(bytes([byte ^ 0xFF]))
+
+def corrupt_newest(checkpoints: Path) -> str:
+    """Flip the bits of one byte in the middle of the newest checkpoint's largest file; its step, or nothing."""
+    for step in saved_steps(checkpoints):
+        with suppress(OSError):  # pruned meanwhile
+            shards = step_folder(checkpoints, step).glob("shard-*")
+            sizes = {path.stat().st_size: path for path in shards}
+            if sizes:  # else it lies in an object store, and its manifest here
+                _flip(sizes[max(sizes)], max(sizes) // 2)
+                return str(step)
+    return ""
+
+
+def _flip(path: Path, place: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(place)
+        byte = file.read(1)[0]
+        file.seek(place)
+        file.write(bytes([byte ^ 0xFF]))
 
 
 _ACTS: dict[str, Callable[[Faults], None]] = {
@@ -98,5 +114,4 @@ _ACTS: dict[str, Callable[[Faults], None]] = {
     faults.STOP: Faults.stop,
     faults.OOM: Faults.oom,
     faults.SLOW: Faults.slow,
-    faults.CORRUPT_CHECKPOINT: Faults.corrupt_checkpoint,
 }

@@ -61,11 +61,15 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
             report.stepped(
                 step, loss, batch, checkpoint_step=saver.committed_step, waited=strategy.waited, memory=memory
             )
-            faults.after(step)
+            if not faults.want_checkpoint(step):
+                faults.after(step)
 
             stopping = (saver.due(step) or report.due) and report.agree(stop_asked(), memory)
             if saver.due(step) or stopping:
                 save(step)
+            if faults.want_checkpoint(step):
+                saver.wait(needed=False)
+                faults.after(step)
             if stopping and step < plan.steps:
                 saver.wait(needed=False)
                 progress.enter("save", saver.committed_step)  # the agent's last word names this checkpoint

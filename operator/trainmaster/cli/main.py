@@ -58,8 +58,9 @@ the ranks save; a second one ends them at once.
 With --fault the first rank of a replica suffers right after a step: kill:worker/1@step=50 is SIGKILL, stop: is SIGSTOP,
 slow: makes each of its further steps take three times as long, oom: allocates until a limit set for it (RLIMIT_AS,
 256 MiB more than it has) refuses, so that it dies of a MemoryError; a container's limit would kill it.
-corrupt-checkpoint@step=N changes one byte of the checkpoint that is the newest then; it is found when it is next
-read. Each fault comes once, is shown, and the last lines tell what it cost."""
+corrupt-checkpoint@step=N changes one byte of the checkpoint that is the newest then, that of step N where one is due
+(it is waited for); it is found when it is next read. Each fault comes once, is shown, and the last lines tell what it
+cost."""
 CHECK = "Tell everything that is wrong with job files, each problem with its line and its cure. Nothing is started."
 ADVISE = """Run a few steps of the job's model on this machine, predict each strategy by a written cost model
 (operator/trainmaster/advice/cost.py), and say which to take. With --network the ranks are on machines of their own."""

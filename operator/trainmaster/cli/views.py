@@ -70,7 +70,7 @@ class JsonView:
         if result:
             self._print({"result": result})
         if outcome.faults:
-            self._print({"faults": dict(outcome.faults)})
+            self._print({"faults": [{"fault": fault, "cost": cost} for fault, cost in outcome.faults]})
         self._print(outcome.status.to_dict())
 
     def _print(self, plain: dict[str, Any]) -> None:

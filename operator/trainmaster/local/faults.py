@@ -24,8 +24,9 @@ _WORDS = {
     faults.STOP: "SIGSTOP to {who}",
     faults.OOM: "{who} takes all memory that it is allowed",
     faults.SLOW: "{who} takes three times as long for each step from now on",
-    faults.CORRUPT_CHECKPOINT: "one byte of the newest checkpoint was changed",
+    faults.CORRUPT_CHECKPOINT: "one byte of the checkpoint of step {result} was changed",
 }
+_NO_CHECKPOINT = "there was no checkpoint to change"
 
 
 class FaultError(Exception):
@@ -52,6 +53,9 @@ def _parse(text: str, number: int, job: TrainingJob) -> Fault:
     if kind == faults.CORRUPT_CHECKPOINT:
         if found["role"] is not None:
             raise FaultError(f"--fault {text}: a checkpoint belongs to all replicas; write {kind}@step={step}")
+        storage = job.spec.checkpoint.storage
+        if storage and storage.object_store:
+            raise FaultError(f"--fault {text}: it changes a file, and this job's checkpoints are in an object store")
         return Fault(kind, step, number=number)
     role, index = _replica(text, found["role"], found["index"], job)
     return Fault(kind, step, role, index, number)
@@ -99,21 +103,31 @@ class Armed:
         except OSError:
             return None
 
+    def result(self, fault: Fault) -> str:
+        """What came of one that came."""
+        return fault.result(self.folder or Path())
+
     def variables(self) -> dict[str, str]:
         """For the agents, which hand them on to the ranks."""
         return {names.ENV_FAULTS: str(self.folder)} if self.faults else {}
 
 
-def event(fault: Fault) -> PostEvent:
+def event(armed: Armed, fault: Fault) -> PostEvent:
     """What the view shows when it has come."""
-    what = _WORDS[fault.kind].format(who=f"{fault.role}/{fault.index}")
+    what = _WORDS[fault.kind].format(who=f"{fault.role}/{fault.index}", result=armed.result(fault))
+    if _found_none(armed, fault):
+        what = _NO_CHECKPOINT
     return PostEvent("Warning", "Fault", f"{what} after step {fault.step} (--fault {fault}).")
 
 
 def costs(armed: Armed, status: TrainingJobStatus) -> tuple[tuple[str, str], ...]:
     """Each fault with what it cost in the end, by the restart ledger."""
     lines = [*status.restarts]
-    return tuple((str(fault), _cost(fault, armed.came(fault), lines)) for fault in _in_time(armed))
+    return tuple((str(fault), _cost(armed, fault, lines)) for fault in _in_time(armed))
+
+
+def _found_none(armed: Armed, fault: Fault) -> bool:
+    return fault.kind == faults.CORRUPT_CHECKPOINT and not armed.result(fault)
 
 
 def _in_time(armed: Armed) -> list[Fault]:
@@ -121,10 +135,13 @@ def _in_time(armed: Armed) -> list[Fault]:
     return sorted(armed.faults, key=lambda fault: armed.came(fault) or never)
 
 
-def _cost(fault: Fault, came: datetime | None, lines: list[RestartRecord]) -> str:
+def _cost(armed: Armed, fault: Fault, lines: list[RestartRecord]) -> str:
     """Its line is the first one after it that no earlier fault has taken."""
+    came = armed.came(fault)
     if came is None:
         return "did not come: the run was not at that step"
+    if _found_none(armed, fault):
+        return f"changed nothing: {_NO_CHECKPOINT}"
     if fault.kind not in _ENDING:
         return "came, and is no cause of a restart by itself"
     line = next((line for line in lines if line.time >= came - _SLACK), None)

@@ -127,7 +127,7 @@ class Session:
         """Those that have come meanwhile."""
         for fault in [fault for fault in self._faults if self._platform.site.armed.came(fault)]:
             self._faults.remove(fault)
-            self._audience.event(faults.event(fault))
+            self._audience.event(faults.event(self._platform.site.armed, fault))
 
     def _changed(self) -> None:
         self._queue.add(self._platform.key)

@@ -17,7 +17,7 @@ KILL = "kill"  # SIGKILL to the rank
 STOP = "stop"  # SIGSTOP: it lives, and does nothing any more
 OOM = "oom"  # it allocates until a limit of its own address space says no, and dies of that
 SLOW = "slow"  # from now on each of its steps takes three times as long, until the ranks are started again
-CORRUPT_CHECKPOINT = "corrupt-checkpoint"  # one byte of the newest checkpoint is changed
+CORRUPT_CHECKPOINT = "corrupt-checkpoint"  # one byte of the newest checkpoint is changed; its result: the step of that
 OF_A_RANK = (KILL, STOP, OOM, SLOW)
 KINDS = (*OF_A_RANK, CORRUPT_CHECKPOINT)
 _DONE = ".done"
@@ -47,6 +47,10 @@ class Fault:
         path = self.path(folder)
         return path.with_name(path.name + _DONE)
 
+    def result(self, folder: Path) -> str:
+        """What came of it, where that is not plain from its kind; nothing if it came to nothing."""
+        return self.done(folder).read_text(encoding="ascii")
+
 
 def pending(folder: Path) -> Iterator[Fault]:
     """The faults that have not come yet."""
@@ -56,9 +60,11 @@ def pending(folder: Path) -> Iterator[Fault]:
             yield fault
 
 
-def claim(fault: Fault, folder: Path) -> bool:
-    """Whether it is for the caller to carry it out: true once."""
+def claim(fault: Fault, folder: Path, result: str = "") -> bool:
+    """Whether it is for the caller to carry it out: true once. `result`: of one that was tried before it is claimed."""
     with contextlib.suppress(OSError):
+        if result:
+            fault.path(folder).write_text(result, encoding="ascii")
         fault.path(folder).rename(fault.done(folder))
         fault.done(folder).touch()
         return True
