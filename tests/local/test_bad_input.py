@@ -6,14 +6,15 @@ import errno
 import fcntl
 import json
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from trainmaster.local.workdir import Workdir, WorkdirError
 
+from tests.local.command import BIN, Command, a_job, a_script
 from tests.local.command import TASKS as TASKS_FOLDER
-from tests.local.command import Command, a_job, a_script
 
 # Files that are no job: the text, and what the error must say.
 FILES = {
@@ -183,6 +184,13 @@ def test_a_command_line_that_is_wrong(command: Command) -> None:
     path = command.folder / "job.yaml"
     assert command.start(path, "--fast").end() == 2
     assert "--fast" in command.stderr
+
+
+def test_output_that_cannot_be_written_is_no_success() -> None:
+    """A file that is not whole would be taken for one that is."""
+    with Path("/dev/full").open("w") as full:
+        run = subprocess.run([BIN, "crd"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (run.returncode, run.stderr) == (1, "trainmaster: standard output: no space left on device\n")
 
 
 def test_help_says_what_exit_codes_mean(command: Command) -> None:

@@ -1,16 +1,24 @@
 """A view whose reader may go away: the pipe into `head`, a terminal that is closed.
 
 Made by cli/run.py around every view. The session must not be harmed by it: it is asked to stop, as Ctrl-C would.
+A reader that is still there may be unable to take more: a log on a full disk, a pipe that nobody empties. That costs
+lines, and no training.
 """
 
 import contextlib
+import errno
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
+from trainmaster.api.problem import reason
 from trainmaster.api.status import Progress, TrainingJobStatus
+from trainmaster.cli import streams
 from trainmaster.cli.views import View
 from trainmaster.core.actions import PostEvent
 from trainmaster.local.session import Outcome
+
+_GONE = (errno.EPIPE, errno.ECONNRESET, errno.EIO, errno.EBADF)
 
 
 class GuardedView:
@@ -18,15 +26,19 @@ class GuardedView:
 
     def __init__(self, view: View) -> None:
         self._view = view
-        self._broken = False
+        self._broken = ""  # why nobody can read any more
+        self._missing = ""  # why lines could not be written
         self._when_broken: Callable[[], None] = lambda: None
 
     def when_broken(self, call: Callable[[], None]) -> None:
         """What to do, once, when the reader has gone."""
         self._when_broken = call
+        if self._broken:
+            call()
 
     def __enter__(self) -> Self:
-        self._view.__enter__()
+        with self._guarded():
+            self._view.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -57,14 +69,28 @@ class GuardedView:
         """See View."""
         with self._guarded():
             self._view.end(outcome, result)
+        if self._missing:
+            _tell(f"Lines of the output are missing: it could not be written ({self._missing}).")
+            try:
+                sys.stdout.flush()
+            except OSError:
+                streams.drop_output()  # how the job ended is said by the exit code
         if self._broken:
+            _tell(f"Nobody reads the output ({self._broken}){'; the run was stopped' if outcome.stopped else ''}.")
             raise BrokenPipeError  # main.py knows what to do
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
         try:
             yield
-        except OSError:
-            if not self._broken:
-                self._broken = True
+        except OSError as error:
+            if error.errno not in _GONE:
+                self._missing = reason(error)
+            elif not self._broken:
+                self._broken = reason(error)
                 self._when_broken()
+
+
+def _tell(line: str) -> None:
+    with contextlib.suppress(OSError):
+        print(line, file=sys.stderr)

@@ -5,31 +5,42 @@ own before this one has even read the YAML.
 """
 
 import argparse
-import io
-import os
+import contextlib
+import errno
 import sys
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from trainmaster.api.problem import reason
+from trainmaster.cli import streams
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 EPILOG = "Exit codes: 0 good, 1 the job failed, 2 not a valid job, folder or command line, 130 stopped by Ctrl-C."
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse, and hand over to the command."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a task prints what this terminal may have no letters for
+    streams.prepare()
     parser = _parser()
     options = parser.parse_args(arguments)
     command: Callable[[argparse.Namespace], int] = options.command
     try:
-        return command(options)
+        code = command(options)
+        sys.stdout.flush()
     except BrokenPipeError:  # somebody piped us into `head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains at its end
+        streams.drop_output()
+        return 1
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        with contextlib.suppress(OSError):  # both may go to that disk
+            print(f"trainmaster: {error.filename or 'standard output'}: {reason(error)}", file=sys.stderr)
+        streams.drop_output()
         return 1
     except KeyboardInterrupt:
         return 130
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:
