@@ -126,7 +126,7 @@ def test_the_checkpoint_of_that_very_step_is_changed_and_one_that_is_not_there_i
     (costs,) = [line["faults"] for line in command.seen if "faults" in line]
     cost = {one["fault"]: one["cost"] for one in costs}
     assert cost[wanted[0]] == "changed nothing: there was no checkpoint to change"
-    assert cost[wanted[1]].startswith("came")
+    assert cost[wanted[1]] == "changed the checkpoint of step 20"
     assert cost[wanted[2]].startswith("10 steps to train again")
 
 

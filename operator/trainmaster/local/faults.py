@@ -114,8 +114,9 @@ class Armed:
 
 def event(armed: Armed, fault: Fault) -> PostEvent:
     """What the view shows when it has come."""
-    what = _WORDS[fault.kind].format(who=f"{fault.role}/{fault.index}", result=armed.result(fault))
-    if _found_none(armed, fault):
+    result = armed.result(fault)
+    what = _WORDS[fault.kind].format(who=f"{fault.role}/{fault.index}", result=result)
+    if fault.kind == faults.CORRUPT_CHECKPOINT and not result:
         what = _NO_CHECKPOINT
     return PostEvent("Warning", "Fault", f"{what} after step {fault.step} (--fault {fault}).")
 
@@ -124,10 +125,6 @@ def costs(armed: Armed, status: TrainingJobStatus) -> tuple[tuple[str, str], ...
     """Each fault with what it cost in the end, by the restart ledger."""
     lines = [*status.restarts]
     return tuple((str(fault), _cost(armed, fault, lines)) for fault in _in_time(armed))
-
-
-def _found_none(armed: Armed, fault: Fault) -> bool:
-    return fault.kind == faults.CORRUPT_CHECKPOINT and not armed.result(fault)
 
 
 def _in_time(armed: Armed) -> list[Fault]:
@@ -140,8 +137,9 @@ def _cost(armed: Armed, fault: Fault, lines: list[RestartRecord]) -> str:
     came = armed.came(fault)
     if came is None:
         return "did not come: the run was not at that step"
-    if _found_none(armed, fault):
-        return f"changed nothing: {_NO_CHECKPOINT}"
+    if fault.kind == faults.CORRUPT_CHECKPOINT:
+        step = armed.result(fault)
+        return f"changed the checkpoint of step {step}" if step else f"changed nothing: {_NO_CHECKPOINT}"
     if fault.kind not in _ENDING:
         return "came, and is no cause of a restart by itself"
     line = next((line for line in lines if line.time >= came - _SLACK), None)
