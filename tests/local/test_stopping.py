@@ -48,6 +48,7 @@ def test_a_second_ctrl_c_ends_ranks_that_do_not_listen(command: Command) -> None
     command.until(lambda line: "Ctrl-C again" in line["text"])
     command.send(signal.SIGINT)
     assert command.end() == 130
+    assert command.text.count("Ctrl-C again") == 1
 
 
 def test_ranks_that_do_not_listen_are_killed_after_their_grace_time(command: Command) -> None:

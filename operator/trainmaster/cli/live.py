@@ -39,7 +39,8 @@ class LiveView:
         self._folder = folder
         self._began = time.monotonic()
         self._console = Console(highlight=False)
-        waiting = Spinner("dots", text=f"starting {texts.count(job.spec.workers.replicas, 'worker')}")
+        kind = "line" if self._console.options.ascii_only else "dots"
+        waiting = Spinner(kind, text=f"starting {texts.count(job.spec.workers.replicas, 'worker')}")
         self._live = Live(waiting, console=self._console, refresh_per_second=8, transient=True)
         self._lines = FirstWorkerLines()
 

@@ -112,7 +112,8 @@ class Run:
         view.when_broken(session.stop)
 
         def stop() -> None:
-            view.stopping()
+            if not session.stopping:  # else it is known, and the ranks are ended at once
+                view.stopping()
             session.stop()
 
         def answer() -> None:

@@ -77,6 +77,11 @@ class Session:
         else:
             self._platform.kill()
 
+    @property
+    def stopping(self) -> bool:
+        """Whether somebody has asked it to."""
+        return self._stops > 0
+
     async def run(self) -> Outcome:
         """Train until the job has ended or was stopped. All processes are gone when this returns."""
         platform = self._platform
