@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
+from trainmaster.api.status import TrainingJobStatus
+from trainmaster.local.session import begin
+from trainmaster.local.workdir import Workdir
 
+from tests import builders
 from tests.local.command import Command, a_job
 
 
@@ -58,3 +63,12 @@ def test_a_second_run_in_a_workdir_is_refused_and_the_first_is_not_disturbed(com
     command.open_gate()
     assert command.end() == 0
     assert command.status["restartCount"] == 0
+
+
+@pytest.mark.parametrize(("phase", "kept"), [("Running", 50), ("Failed", None)])
+def test_after_a_bad_loss_the_next_run_goes_back_as_far(tmp_path: Path, phase: str, kept: int | None) -> None:
+    """Unless the job has ended by it: somebody has changed something then."""
+    with Workdir(tmp_path) as workdir:
+        workdir.write_status(TrainingJobStatus(phase=phase, attempt=2, resume_before=50))
+        status = begin(builders.a_job().build(), workdir).status
+    assert (status.attempt, status.resume_before) == (3, kept)

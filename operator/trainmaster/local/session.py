@@ -160,6 +160,10 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
+# What a run that was stopped leaves to the next one: its budget, and from before which step it was to go on.
+_KEPT = ("restarts", "restart_count", "resume_before")
+
+
 def begin(job: TrainingJob, workdir: Workdir) -> TrainingJob:
     """The job with an identity of this folder, and with what an earlier run in it left.
 
@@ -169,7 +173,7 @@ def begin(job: TrainingJob, workdir: Workdir) -> TrainingJob:
     before = workdir.read_status()
     status = TrainingJobStatus()
     if before.attempt:
-        kept = {} if before.finished else {"restarts": before.restarts, "restart_count": before.restart_count}
+        kept = {} if before.finished else {name: getattr(before, name) for name in _KEPT}
         update = {"attempt": before.attempt + 1, "start_time": now(), "message": "Going on.", **kept}
         status = status.model_copy(update=update)
     uid = str(uuid.uuid5(uuid.NAMESPACE_URL, workdir.path.as_uri()))
