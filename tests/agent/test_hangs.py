@@ -50,6 +50,7 @@ LIMITS: dict[str, tuple[Quiet, str, Policy, float]] = {
     "slow storage in a step": (quiet(), SAVING, AUTO, GENEROUS_SECONDS),
     "compiling in a step": (quiet(), COMPILING, AUTO, GENEROUS_SECONDS),
     "peers may still save": (quiet(after_pause=True), WAITING, AUTO, GENEROUS_SECONDS),
+    "... other agents' say nothing then": (quiet(after_pause=True), WAITING, Policy(shared=True), 12.0),
     "... which is no excuse for a loop": (quiet(after_pause=True), OUTSIDE, AUTO, 9.6),
     "peers may be away": (quiet(), WAITING, Policy(independent=True), GENEROUS_SECONDS),
     "the first step": (quiet(steps=0), OUTSIDE, AUTO, hangs.YOUNG_SECONDS),
@@ -139,6 +140,14 @@ def test_who_waits_for_other_agents_is_no_victim_yet(shared: bool, seconds: floa
     found = verdict({0: (WAITING, 50)}, seconds)
     assert found is not None
     assert found.is_final(Policy(shared=shared)) == final
+
+
+def test_who_waits_is_no_victim_while_a_cause_may_be_slow_to_answer() -> None:
+    waits, asked = quiet(), replace(quiet(), rank=1)
+    assert hangs.judge([waits, asked], {0: WAITING}, AUTO, 13.0) is None
+    found = hangs.judge([waits, asked], {0: WAITING, 1: UNKNOWN}, AUTO, 13.4)
+    assert found is not None
+    assert (found.rank, found.waiting) == (1, False)
 
 
 def test_a_rank_that_has_done_all_is_left_alone() -> None:

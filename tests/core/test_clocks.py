@@ -6,8 +6,9 @@ from datetime import datetime, timedelta
 import pytest
 from trainmaster.core import clocks
 from trainmaster.core.observed import Obstacle
+from trainmaster.wire.messages import WAIT
 
-from tests.builders import a_death, a_job, ended, evicted, pending
+from tests.builders import a_death, a_job, ended, evicted, pending, saying
 from tests.core.stage import Stage, a_running_group, a_stage
 from tests.core.test_members import a_parameter_server_job
 
@@ -119,6 +120,28 @@ def test_it_is_written_once_and_then_nothing_is_to_come() -> None:
     stage.settle()
     assert len(stage.writes) == before + 1
     assert clocks.until(stage.status, stage.now) == stage.status
+
+
+def test_a_clock_that_goes_a_little_before_ours_switches_no_pause_off() -> None:
+    stage = a_running_group(workers=1)
+    for _ in range(15):
+        replica = stage.replica("worker-0")
+        stage.replicas[replica.name] = dataclasses.replace(replica, created=stage.now.timestamp() + 5)
+        if replica.alive:
+            stage.change("worker-0", lambda replica: ended(replica, 1, "Evicted"))
+        stage.wait(1)
+    assert len(stage.created) < 6
+
+
+@pytest.mark.parametrize("ahead_by", [0, 0.0007])
+def test_the_first_look_of_an_operator_is_one_at_which_it_waits_to_hear_of_members(ahead_by: float) -> None:
+    stage = a_parameter_server_job(workers=3)
+    words = stage.replica("worker-0").heartbeat
+    stage.operator_restarts()
+    stage.began += ahead_by  # decisions see whole milliseconds
+    assert words
+    stage.change("worker-0", lambda replica: saying(replica, words))
+    assert stage.orders_of("worker-0").verb == WAIT
 
 
 @pytest.mark.parametrize(("hour", "known"), [(11, True), (12, True), (13, False)])

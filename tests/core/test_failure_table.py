@@ -10,7 +10,7 @@ from trainmaster.core.failures import Failure
 from trainmaster.core.observed import Replica
 from trainmaster.wire.messages import CheckpointRecord, ErrorReport, ExitReport
 
-from tests.builders import NOON, a_death, a_job, a_replica, an_error, evicted
+from tests.builders import NOON, a_death, a_job, a_replica, an_error, ended, evicted
 from tests.core.failure_ends import RANKS, REPLICAS
 from tests.core.failure_errors import ERRORS
 from tests.core.failure_labels import Label
@@ -137,6 +137,14 @@ def test_who_waits_for_a_slow_peer_is_not_restarted_and_a_deadlock_is() -> None:
     assert told("worker-0", stall) != "Running"
     (line,) = stage.status.restarts
     assert (line.failure_class, line.stacks, stage.status.attempt) == ("Stalled", "in all_reduce", 2)
+
+
+def test_a_worker_that_has_finished_is_not_waited_for_when_its_pod_has_gone() -> None:
+    stage = a_running_group(workers=2).finish("worker-1")
+    stage.change("worker-1", lambda replica: ended(replica, 0, "Completed"))
+    assert (stage.status.phase, stage.status.done) == ("Running", ("worker-1",))
+    stage.say("worker-0", lambda beat: dataclasses.replace(beat, stalled=a_death(step=50, hung=True, waiting=True)))
+    assert stage.status.phase == "Restarting"
 
 
 def test_a_replica_whose_ranks_tell_nothing_is_not_waited_for() -> None:

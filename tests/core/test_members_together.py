@@ -85,6 +85,18 @@ def test_who_has_a_line_of_its_own_does_not_join_another() -> None:
     assert [line.members for line in stage.status.restarts] == [(), ("worker-1",), ("worker-0",)]
 
 
+def test_a_trouble_that_goes_on_costs_one_restart_a_round() -> None:
+    stage = a_parameter_server_job(workers=12, training=TASK)
+    together(stage, BAD_DISK, *workers(12))
+    for _ in range(2):  # the next one leaves its node
+        while stage.orders_of("worker-0").verb == WAIT:
+            stage.wait(1)
+        for key in workers(12):
+            together(stage.follow(key), BAD_DISK, key)
+    assert (stage.status.phase, stage.status.restart_count) == ("Running", 3)
+    assert [line.members for line in stage.status.restarts] == [(), (), tuple(workers(12))]
+
+
 def test_an_eviction_in_between_does_not_part_them() -> None:
     stage = together(a_parameter_server_job(workers=4), NO_MEMORY, "worker-0")
     stage.wait(2).change("worker-1", evicted).wait(2)
@@ -113,6 +125,22 @@ def test_one_member_is_named_in_its_newest_line_only() -> None:
     stage.follow("worker-0")
     together(stage, an_error("other"), "worker-0")
     assert [line.members for line in stage.status.restarts] == [("worker-1",), ("worker-0",)]
+
+
+def test_who_has_not_called_in_at_a_new_operator_is_not_moved() -> None:
+    """It may train, whatever the ledger says of it."""
+    stage = a_parameter_server_job(workers=4, training=TASK)
+    stage.change("worker-2", lambda replica: dataclasses.replace(replica, node="node-1"))
+    stage.change("worker-3", evicted)  # and finds no place: what follows is not over
+    together(stage, a_death(step=20), "worker-1", "worker-2")
+    for step in (30, 40):
+        stage.follow("worker-1", "worker-2", step=step - 5).wait(120)
+        together(stage, a_death(step=step), "worker-1")
+    assert [one.node for one in stage.status.avoided_nodes] == ["node-1"]
+    before = dict(stage.status.incarnations)
+    assert before.keys() == {"worker-1", "worker-3"}
+    stage.operator_restarts()
+    assert stage.status.incarnations == before
 
 
 def test_in_a_group_nobody_is_named() -> None:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from trainmaster.api.status import TrainingJobStatus
+from trainmaster.api.status import Progress, TrainingJobStatus
 from trainmaster.local.session import begin
 from trainmaster.local.workdir import Workdir
 
@@ -65,10 +65,16 @@ def test_a_second_run_in_a_workdir_is_refused_and_the_first_is_not_disturbed(com
     assert command.status["restartCount"] == 0
 
 
-@pytest.mark.parametrize(("phase", "kept"), [("Running", 50), ("Failed", None)])
-def test_after_a_bad_loss_the_next_run_goes_back_as_far(tmp_path: Path, phase: str, kept: int | None) -> None:
-    """Unless the job has ended by it: somebody has changed something then."""
+@pytest.mark.parametrize(
+    ("phase", "step", "kept"),
+    [("Running", 40, 50), ("Restarting", 74, 50), ("Running", 90, None), ("Failed", 74, None)],
+)
+def test_after_a_bad_loss_the_next_run_goes_back_as_far(
+    tmp_path: Path, phase: str, step: int, kept: int | None
+) -> None:
+    """Unless training has passed it, or the job has ended by it: somebody has changed something then."""
     with Workdir(tmp_path) as workdir:
-        workdir.write_status(TrainingJobStatus(phase=phase, attempt=2, resume_before=50))
+        progress = Progress(step=step)
+        workdir.write_status(TrainingJobStatus(phase=phase, attempt=2, resume_before=50, progress=progress))
         status = begin(builders.a_job().build(), workdir).status
     assert (status.attempt, status.resume_before) == (3, kept)

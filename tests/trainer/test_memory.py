@@ -14,6 +14,7 @@ import pytest
 import torch
 from trainmaster.wire import names
 from trainmaster_trainer.checkpoint.lineage import Lineage
+from trainmaster_trainer.checkpoint.memory import slots_in
 from trainmaster_trainer.checkpoint.parts import cut, join
 from trainmaster_trainer.checkpoint.recall import Held, choose
 from trainmaster_trainer.checkpoint.slot import Owner, Slot, SlotError, look
@@ -320,3 +321,7 @@ def test_the_parts_of_a_tensor_are_the_whole_of_it(shape: tuple[int, ...], parts
     if how:
         assert sum(views["a"].numel() for views, _ in cuts) == whole.numel()
         assert {one["a"].whole(tuple(views["a"].shape)) for views, one in cuts} == {shape}
+
+
+def test_a_folder_that_somebody_has_deleted_has_no_snapshots(tmp_path: Path) -> None:
+    assert slots_in(tmp_path / "gone") == []

@@ -16,9 +16,10 @@ import torch
 from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer.checkpoint import lineage as lineages
 from trainmaster_trainer.checkpoint.fetch import find_remote
+from trainmaster_trainer.checkpoint.layout import MANIFEST
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.load import Loaded
-from trainmaster_trainer.checkpoint.remote import open_remote
+from trainmaster_trainer.checkpoint.remote import Remote, open_remote
 from trainmaster_trainer.checkpoint.save import Saver
 from trainmaster_trainer.checkpoint.state import Shapes, State
 from trainmaster_trainer.errors import ConfigurationError
@@ -208,16 +209,24 @@ def test_failed_saves_leave_nothing_in_the_store(tmp_path: Path, store: tuple[in
         assert there_is(store, "failed") == ["step-00000010"]
 
 
-def test_what_a_deletion_left_is_deleted_by_the_next_save(tmp_path: Path, store: tuple[int, Path]) -> None:
+def test_what_a_deletion_left_is_deleted_by_the_next_save(
+    tmp_path: Path, store: tuple[int, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = make_settings(tmp_path, store[0], "debris")
     saver = begun(settings)
-    put(saver, 10)
+    for step in (10, 20):
+        put(saver, step)
+    with monkeypatch.context() as patch:
+        whole = Remote.delete
+        patch.setattr(Remote, "delete", lambda *those: whole(*those) if those[1].endswith(MANIFEST) else no_room())
+        put(saver, 30)
     remote = open_remote(settings)
     assert remote is not None
-    remote.put("step-00000005.attempt-1-restart-0/shard-00000-of-00001.safetensors", b"its manifest is gone")
+    assert [one.name.partition(".")[0] for one in remote.listing().unfinished] == ["step-00000010"]
     remote.put("step-00000015.attempt-2-restart-0/shard-00000-of-00001.safetensors", b"a later attempt is saving")
-    put(saver, 20)
-    assert there_is(store, "debris") == ["step-00000010", "step-00000015", "step-00000020"]
+    remote.put("step-00000016.attempt-1-restart-0/shard-00000-of-00001.safetensors", b"so is a peer that writes, too")
+    put(saver, 40)
+    assert there_is(store, "debris") == [f"step-000000{step}" for step in (15, 16, 30, 40)]
 
 
 def test_uploads_that_a_kill_left_are_aborted(tmp_path: Path, store: tuple[int, Path]) -> None:

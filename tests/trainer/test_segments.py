@@ -58,6 +58,12 @@ class Pod:
             self.depot.commit(f"step-{step:08d}.{self._settings.run_key}", step, b"{}")
             self.depot.tidy()
 
+    def told_by_store(self, step: int) -> bytes:
+        """The lines that the checkpoint of this step names."""
+        target = self.folder / "brought"
+        segments.bring(self._remote, f"step-{step:08d}.{self._settings.run_key}", self.store, target)
+        return target.read_bytes()
+
     @property
     def lines(self) -> bytes:
         """The metrics file."""
@@ -71,6 +77,11 @@ class Pod:
     def segments(self) -> list[str]:
         """The names of those in the store."""
         return sorted(path.name for path in (self.store / "lines").iterdir())
+
+    @property
+    def ranges(self) -> list[str]:
+        """Which steps they have."""
+        return [name.partition(".")[0] for name in self.segments]
 
 
 def told(lines: bytes) -> list[tuple[int, int]]:
@@ -104,14 +115,29 @@ def test_large_segments_are_not_put_again(tmp_path: Path, monkeypatch: pytest.Mo
     assert Pod(tmp_path, "second", 2).lines == pod.up_to(400)
 
 
+def test_what_another_process_of_the_attempt_is_about_to_commit_stays(tmp_path: Path) -> None:
+    """Under Gossip one member writes while another, who did before, is away; and comes back."""
+    first, second = Pod(tmp_path, "first", keep=5), Pod(tmp_path, "second", keep=5)
+    shard = tmp_path / "store" / "step-00000020.attempt-1-restart-0" / "shard"
+    first.save(10)
+    shard.parent.mkdir()
+    shard.write_bytes(b"of the second one")
+    first.save(30)
+    assert shard.exists()
+    second.save(20)
+    first.save(40)
+    assert told(second.told_by_store(20)) == told(second.up_to(20))
+    assert first.told_by_store(40) == first.up_to(40)
+
+
 def test_only_what_some_checkpoint_needs_is_kept(tmp_path: Path) -> None:
     pod = Pod(tmp_path, "first", keep=1)
     pod.save(10, 20)
-    assert pod.segments == ["00000001-00000020.attempt-1-restart-0.jsonl"]
+    assert pod.ranges == ["00000001-00000020"]
     pod.save(22)
     assert len(pod.segments) == 2, "that of the checkpoint before is one of this one's"
     pod.save(30)
-    assert pod.segments == ["00000001-00000030.attempt-1-restart-0.jsonl"]
+    assert pod.ranges == ["00000001-00000030"]
 
 
 def test_a_resume_has_the_lines_of_the_training_s_way(tmp_path: Path) -> None:

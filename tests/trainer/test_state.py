@@ -55,6 +55,31 @@ def test_training_goes_on_as_if_nothing_had_happened(optimizer: Any, settings: O
     assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), other.state_dict().values(), strict=True))
 
 
+class _WithExtra(nn.Module):
+    """Keeps what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.seen = nn.Parameter(torch.ones(2)), torch.zeros(3)
+
+    def get_extra_state(self) -> torch.Tensor:
+        return self.seen
+
+    def set_extra_state(self, state: torch.Tensor) -> None:
+        self.seen = state
+
+
+def test_nothing_of_the_model_lies_in_what_it_was_restored_from() -> None:
+    model = _WithExtra()
+    optimizer = torch.optim.Adam(model.parameters())
+    model.weight.sum().backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+    saved = through_json(ModelState(model, optimizer).capture())
+    ModelState(model, optimizer).restore(saved)
+    kept = {tensor.data_ptr() for tensor in (model.weight, model.seen, *optimizer.state[model.weight].values())}
+    assert kept.isdisjoint(tensor.data_ptr() for tensor in saved.tensors.values())
+
+
 def test_names_depend_on_parameters_only() -> None:
     model, opt = make()
     train(model, opt, 1)

@@ -38,17 +38,20 @@ def audit(folder: str) -> int:
     except DamagedError as error:
         print(f"{home / _METRICS}:{error}")
         return EXIT_FAULTS
-    if not lines:
-        print(f"trainmaster: {folder}: nothing was trained, {_METRICS} has no step", file=sys.stderr)
-        return EXIT_BAD
     resumed = _resumed(home)
     first = _first_step(resumed, lines)
     manifests = [one for one in _manifests(home) if not _is_given_up(one, resumed)]
+    if not lines and not manifests:
+        print(f"trainmaster: {folder}: nothing was trained, {_METRICS} has no step", file=sys.stderr)
+        return EXIT_BAD
     cursors = [manifest["cursor"] for manifest in manifests]
     problems = faults(lines, cursors, first)
     if problems:
         print("\n".join(problems))
         return EXIT_FAULTS
+    if not lines:
+        print(f"No step was trained here: it began with another job's checkpoint of step {first - 1}.")
+        return EXIT_GOOD
     attempts = len({line["attempt"] for line in lines})
     last = first + len(lines) - 1
     over = f"{attempts} attempt{'' if attempts == 1 else 's'}"

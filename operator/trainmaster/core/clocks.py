@@ -6,14 +6,18 @@ Such a time is taken for the present one, and written so. Called by `facts`; wha
 from datetime import datetime
 
 from trainmaster.api.status import Condition, TrainingJobStatus
+from trainmaster.core.figures import later
 
+AHEAD_SECONDS = 60  # that clocks of one cluster may differ by
 _TIMES = ("start_time", "running_time", "completion_time")
 _TIMED = ("progress", "goodput")
 
 
 def past(time: datetime | None, now: datetime) -> datetime | None:
-    """`time`, unless it is to come."""
-    return time if time is not None and time <= now else None
+    """`time`, unless it is to come. What another clock tells that goes a little before ours has just happened."""
+    if time is None or time > later(now, AHEAD_SECONDS):
+        return None
+    return min(time, now)
 
 
 def until(status: TrainingJobStatus, now: datetime) -> TrainingJobStatus:

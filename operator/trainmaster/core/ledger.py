@@ -62,10 +62,16 @@ def _line_to_join(facts: Facts, failure: Failure, members: Sequence[str]) -> int
     if not same or lines[same[-1]].members is None:
         return None
     place, began = same[-1], lines[same[-1]].time
-    over = figures.later(budgets.restart_at(facts.job, lines[: place + 1]) or began, TOGETHER_SECONDS)
-    since = [lines[earlier] for earlier in same] + list(lines[place:])
-    again = any(set(members) & set(line.members or ()) for line in since)
-    return place if began <= facts.now < over and not again else None
+    # Of a trouble that goes on, each round has a line: whom the one before names may be in this one as well.
+    others = [lines[earlier] for earlier in same[:-1] if _over(facts, earlier) <= began]
+    again = any(set(members) & set(line.members or ()) for line in (*others, *lines[place:]))
+    return place if began <= facts.now < _over(facts, place) and not again else None
+
+
+def _over(facts: Facts, place: int) -> datetime:
+    """Until when members may join a line."""
+    lines = facts.status.restarts[: place + 1]
+    return figures.later(budgets.restart_at(facts.job, lines) or lines[place].time, TOGETHER_SECONDS)
 
 
 def _without(line: RestartRecord, members: Sequence[str]) -> RestartRecord:

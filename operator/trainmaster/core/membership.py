@@ -10,7 +10,7 @@ from collections.abc import Collection
 from datetime import datetime
 
 from trainmaster.api.status import Founders, TrainingJobStatus
-from trainmaster.core import budgets, figures, phases
+from trainmaster.core import budgets, clocks, figures, phases
 from trainmaster.core.facts import Facts, Slot, began
 from trainmaster.wire import messages, names
 from trainmaster.wire.messages import Rendezvous
@@ -68,9 +68,9 @@ def meeting(facts: Facts) -> Rendezvous | None:
 def silent_until(facts: Facts) -> datetime | None:
     """Until when members that an operator has not heard yet are waited for, so that nobody is told they have gone."""
     waiting = any(slot.heartbeat is None and slot.replica and slot.replica.alive for slot in members(facts))
-    began = figures.moment(facts.observed.began) or facts.now
-    end = figures.later(began, SILENCE_SECONDS)
-    return end if waiting and began <= facts.now < end else None
+    began = clocks.past(figures.moment(facts.observed.began), facts.now)
+    end = figures.later(began, SILENCE_SECONDS) if began else None
+    return end if waiting and end and facts.now < end else None
 
 
 def held(facts: Facts) -> dict[str, datetime]:

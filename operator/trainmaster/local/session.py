@@ -8,7 +8,7 @@ import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from aiohttp import web
 
@@ -160,10 +160,6 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-# What a run that was stopped leaves to the next one: its budget, and from before which step it was to go on.
-_KEPT = ("restarts", "restart_count", "resume_before")
-
-
 def begin(job: TrainingJob, workdir: Workdir) -> TrainingJob:
     """The job with an identity of this folder, and with what an earlier run in it left.
 
@@ -173,12 +169,20 @@ def begin(job: TrainingJob, workdir: Workdir) -> TrainingJob:
     before = workdir.read_status()
     status = TrainingJobStatus()
     if before.attempt:
-        kept = {} if before.finished else {name: getattr(before, name) for name in _KEPT}
+        kept = {} if before.finished else _kept(before)
         update = {"attempt": before.attempt + 1, "start_time": now(), "message": "Going on.", **kept}
         status = status.model_copy(update=update)
     uid = str(uuid.uuid5(uuid.NAMESPACE_URL, workdir.path.as_uri()))
     metadata = job.metadata.model_copy(update={"uid": uid, "generation": 1})
     return job.model_copy(update={"metadata": metadata, "status": status})
+
+
+def _kept(before: TrainingJobStatus) -> dict[str, Any]:
+    """Its budget, and from before which step it was to go on, if it did not get so far."""
+    reached = max((account.step for account in (before.progress, before.checkpoint) if account), default=0)
+    passed = before.phase == phases.RUNNING and reached > (before.resume_before or 0)
+    resume_before = None if passed else before.resume_before
+    return {"restarts": before.restarts, "restart_count": before.restart_count, "resume_before": resume_before}
 
 
 def _parting(status: TrainingJobStatus, checkpoint: CheckpointStatus | None) -> TrainingJobStatus:

@@ -5,8 +5,9 @@ A rank is quiet while its progress page does not change. How long it may be quie
 - stopped (SIGSTOP): that is proof; it is named before max(3 s, 5 median steps) are over, whatever its phase
 - outside of any collective, in a step: longer than any jitter, so that an endless loop is told from a slow step
 - waiting for peers: a little longer still, so that the agent of the culprit speaks first. Peers may be at something
-  slow that they have declared (a save), so until a step has ended after such a phase, patience is that of the phase;
-  and while a rank of the same agent is at something slow, nobody waits too long
+  slow that they have declared (a save), so until a step has ended after such a phase, patience is that of the phase
+  (where peers are other agents' as well, these say nothing meanwhile, and that will do); and while a rank of the same
+  agent is at something slow, or has not told yet what it is at, nobody waits too long
 - saving, compiling, loading, evaluating: generous
 
 What a rank was at before counts for it: the time in which it waited, saved or compiled is not time in its own code.
@@ -122,7 +123,7 @@ def limit(quiet: Quiet, activity: str, policy: Policy) -> float:
         return _SHARES[STOPPED] * (policy.fixed or max(SHORTEST_SECONDS, MEDIAN_STEPS * median))
     if activity not in _SHARES or page.phase != _IN_A_STEP:
         return max(GENEROUS_SECONDS, policy.fixed or 0.0)
-    if activity == stacks.WAITING and (quiet.after_pause or policy.independent):
+    if activity == stacks.WAITING and (policy.independent or (quiet.after_pause and not policy.shared)):
         return max(GENEROUS_SECONDS, policy.fixed or 0.0)
     if quiet.steps == 0:
         return max(YOUNG_SECONDS, policy.fixed or 0.0)
@@ -152,6 +153,8 @@ def judge(ranks: Iterable[Quiet], activities: Dict[int, str], policy: Policy, no
     ranks = [*ranks]
     slow = max((quiet.slow for quiet in ranks), default=_NEVER)
     beyond = [found for quiet in ranks for found in _beyond(quiet, activities.get(quiet.rank), slow, policy, now)]
+    if any(suspicious(quiet, policy, now) and quiet.rank not in activities for quiet in ranks if not quiet.stopped):
+        beyond = [one for one in beyond if not one.waiting]  # the cause may be slow to answer
     return min(beyond, key=lambda one: (_RANKING.get(one.activity, 9), one.page.step, one.rank), default=None)
 
 

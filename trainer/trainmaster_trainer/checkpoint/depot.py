@@ -5,6 +5,8 @@ Used by `save.py`; `fetch.py` is the other way.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from trainmaster_trainer.checkpoint import segments
 from trainmaster_trainer.checkpoint.fetch import on_the_way
 from trainmaster_trainer.checkpoint.layout import MANIFEST
@@ -24,6 +26,7 @@ class Depot:
         self._writer = SegmentWriter(remote, settings.checkpoints, settings.run_key)
         self._newest = ""  # the checkpoint that was committed last
         self._lines: dict[str, Lines] = {}  # of committed checkpoints, by their names
+        self._left: set[str] = set()  # of this attempt, what failed here or was deleted, by name
 
     def commit(self, name: str, step: int, manifest: bytes) -> None:
         """Lines first; then one put makes it a checkpoint."""
@@ -44,23 +47,30 @@ class Depot:
 
     def remove(self, name: str) -> None:
         """Delete a checkpoint, or what there is of it."""
+        self._left.add(name)
         self._remote.remove(name)
 
-    def tidy(self) -> None:
-        """Delete what is too much, and what failed saves and deletions left. Not while a save is under way.
+    def tidy(self, failed: str = "") -> None:
+        """Delete what is too much, and what `failed` and deletions left. Not while a save is under way.
 
-        What a later attempt has put is left alone, and what was committed just now, though the list may not have it.
+        What a later attempt has put is left alone, what was committed just now, though the list may not have it, and
+        what another process of this attempt may be about to commit (a member that writes while another is away).
         """
+        self._left |= {failed} - {""}
         there = self._remote.listing()
         for one in there.unfinished:
-            if one.attempt <= self._attempt and one.name != self._newest:
+            if self._is_ours(one.attempt, one.name, self._left) and one.name != self._newest:
                 self._remote.remove(one.name)
         surplus = [one for one in self._retention.surplus(there.saved) if one.name != self._newest]
         for one in surplus:
-            self._remote.remove(one.name)
+            self.remove(one.name)
         left = {one.name for one in there.saved if one not in surplus} | {self._newest} - {""}
         self._lines = {name: self._lines_of(name) for name in left}
         named = {segment.name for lines in self._lines.values() for segment in lines.segments}
         for name, attempt in there.segments.items():
-            if name not in named and attempt <= self._attempt:
+            if name not in named and self._is_ours(attempt, name, self._writer.put_here):
                 self._remote.delete(f"{SEGMENTS}/{name}")
+
+    def _is_ours(self, attempt: int, name: str, known: Collection[str]) -> bool:
+        """To delete: of an attempt that is over, or of this one and ours."""
+        return attempt < self._attempt or (attempt == self._attempt and name in known)

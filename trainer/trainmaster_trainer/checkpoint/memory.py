@@ -23,6 +23,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
@@ -220,11 +221,13 @@ def free_memory(folder: Path) -> int:
 
 
 def slots_in(folder: Path) -> list[Path]:
-    """The files of snapshots in a folder, whosever they are, by name.
+    """The files of snapshots in a folder, whosever they are, by name; none where somebody has deleted it.
 
     Not by `Path.glob`, which compiles its pattern in each process anew: a restart waits for that.
     """
-    return [folder / name for name in sorted(os.listdir(folder)) if ".slot-" in name]  # noqa: PTH208 a name will do
+    with suppress(FileNotFoundError):
+        return [folder / name for name in sorted(os.listdir(folder)) if ".slot-" in name]  # noqa: PTH208 a name will do
+    return []
 
 
 def _rank(path: Path) -> int | None:

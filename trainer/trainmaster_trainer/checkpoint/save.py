@@ -229,7 +229,7 @@ class Saver:
         """Nor takes a failed save the room in the object store that the next one needs."""
         try:
             if self._depot and not self._fence.newer():
-                self._depot.tidy()
+                self._depot.tidy(failed=self._key(step))
         except Exception as error:  # noqa: BLE001 (whatever it was: the next save tries again)
             log.warning("What the save of step %d left could not be deleted: %s", step, self._problem_of(error))
 

@@ -1,7 +1,7 @@
 """The lines of metrics.jsonl in an object store: in segments, so that a checkpoint puts only what is new.
 
-    <url>/lines/00000041-00000050.attempt-2-restart-1.jsonl     the lines of these steps
-    <url>/step-00000050.attempt-2-restart-1/lines.json          the segments that make the lines up to this step
+    <url>/lines/00000041-00000050.1f6f0c2a.attempt-2-restart-1.jsonl    the lines of these steps
+    <url>/step-00000050.attempt-2-restart-1/lines.json                  the segments that make the lines up to this step
 
 A segment counts where a committed checkpoint names it: what a kill left, or an attempt that was given up, does no harm.
 Small ones are put again as one, so there are few, and a line is put as often as its segment doubles. Used by `depot.py`
@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import secrets
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -93,7 +94,8 @@ class SegmentWriter:
     def __init__(self, remote: Remote, folder: Path, run_key: str) -> None:
         self._remote = remote
         self._folder = folder
-        self._run_key = run_key
+        self._suffix = f"{secrets.token_hex(4)}.{run_key}.jsonl"  # another process may write for the same attempt
+        self.put_here: set[str] = set()  # names
         self._lacking = 0  # bytes from the beginning that the file here does not have
         self._fixed = 0  # bytes from the beginning that are not put again
 
@@ -120,7 +122,8 @@ class SegmentWriter:
             begin, first = begin - older[-1].bytes, older[-1].first
             older.pop()
         text = _cut(self._folder, begin - self._lacking, end - self._lacking)
-        segment = Segment(first, f"{first:08d}-{step:08d}.{self._run_key}.jsonl", len(text))
+        segment = Segment(first, f"{first:08d}-{step:08d}.{self._suffix}", len(text))
+        self.put_here.add(segment.name)
         self._remote.put(f"{SEGMENTS}/{segment.name}", text)
         return Lines(step, (*older, segment), text[text.rfind(b"\n", 0, -1) + 1 :].decode())
 

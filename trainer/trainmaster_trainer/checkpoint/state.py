@@ -142,14 +142,7 @@ class ModelState:
         Raises:
             ConfigurationError: they are another optimizer's. (The loader has compared the models already.)
         """
-        now = self._model.state_dict()
-        weights = {name: state.tensors[MODEL + self._outside(name)] for name in now}
-        self._model.load_state_dict(  # it copies, so what is plain need not be copied for it
-            {
-                name: placed(weights[name], here) if isinstance(here, DTensor) else weights[name]
-                for name, here in now.items()
-            }
-        )
+        self._model.load_state_dict(self._weights(state, placed))
         saved = state.scalars["optimizer"]
         self._check_optimizer(saved)
         loose = self._loose | saved.get("own", {})
@@ -166,6 +159,17 @@ class ModelState:
             _merge(group, self._initial[index], saved["groups"][index])
         if self.loss_scale and "loss_scale" in state.scalars:
             self.loss_scale.restore(state.scalars["loss_scale"])
+
+    def _weights(self, state: State, placed: Placed) -> dict[str, Tensor]:
+        """As `load_state_dict` takes them: plain parameters and buffers it copies itself, extra state it does not."""
+        model = self._model
+        copied = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+        copied |= {name for name, _ in model.named_buffers(remove_duplicate=False)}
+        return {
+            name: saved if name in copied and not isinstance(here, DTensor) else placed(saved, here)
+            for name, here in model.state_dict().items()
+            for saved in [state.tensors[MODEL + self._outside(name)]]
+        }
 
     def _scalars(self, others: dict[str, dict[str, Any]]) -> dict[str, Any]:
         groups = [

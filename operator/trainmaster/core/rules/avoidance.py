@@ -76,7 +76,7 @@ def _free_to_move(facts: Facts) -> list[Slot]:
     if membership.alone(facts):
         ended = {key for line in _open(facts) for key in line.members or ()}
         there = [slot for slot in membership.members(facts) if slot.key in ended]
-        return [slot for slot in there if not membership.trains(facts, slot)]
+        return [slot for slot in there if slot.heartbeat and not membership.trains(facts, slot)]
     if status.phase != phases.RESTARTING or not ledger.is_open(status) or ledger.undecided(status):
         return []
     return [*facts.slots, *facts.spares]

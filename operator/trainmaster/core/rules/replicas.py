@@ -7,7 +7,7 @@ people to read.
 
 from datetime import datetime
 
-from trainmaster.core import figures
+from trainmaster.core import clocks, figures
 from trainmaster.core.actions import Action, CreateReplica, CreateService, DeleteReplica
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.observed import Replica
@@ -36,11 +36,11 @@ def create_and_delete(facts: Facts) -> Verdict:
 
 def _due(facts: Facts, slot: Slot) -> datetime:
     """When the slot's next replica may be created. What was created in a time to come tells nothing."""
-    now = facts.now.timestamp()
-    made = [replica.created for replica in facts.ended.get(slot.key, ()) if 0 <= now - replica.created < WINDOW_SECONDS]
+    window = figures.later(facts.now, -WINDOW_SECONDS)
+    created = (figures.moment(replica.created) for replica in facts.ended.get(slot.key, ()))
+    made = [time for time in (clocks.past(one, facts.now) for one in created) if time and time > window]
     pause = PAUSES[min(len(made), len(PAUSES) - 1)]
-    last = figures.moment(max(made, default=0.0))
-    return figures.later(last, pause) if last else facts.now
+    return figures.later(max(made), pause) if made else facts.now
 
 
 def _unwanted(facts: Facts) -> list[Replica]:

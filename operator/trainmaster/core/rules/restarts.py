@@ -14,9 +14,11 @@ from trainmaster.wire import messages
 
 def restart_ranks(facts: Facts) -> Verdict:
     """When an agent reports that its ranks of the present attempt died."""
+    if membership.alone(facts):
+        return NOTHING
     failed = [failures.of_agent(slot, facts.status.attempt) for slot in facts.at_attempt(messages.FAILED)]
     failed = failed or _deadlocked(facts)
-    if not failed or membership.alone(facts):
+    if not failed:
         return NOTHING
     # The survivors' errors are echoes: name the one that came first where it can be told.
     failed.sort(key=lambda failure: failure.failure_class in classes.SYMPTOMS)
@@ -34,8 +36,10 @@ def _deadlocked(facts: Facts) -> list[Failure]:
 def _may_be_at_work(facts: Facts, slot: Slot) -> bool:
     """A replica whose ranks never tell what they are at is not waited for: it would be for ever."""
     beat = slot.heartbeat
+    if slot.key in facts.done:
+        return False
     if beat is None or beat.attempt != facts.status.attempt or beat.state != messages.RUNNING:
-        return slot not in facts.at_attempt(messages.FINISHED)
+        return True
     return _stall(facts, beat) is None and any(rank.phase != "done" for rank in beat.ranks)
 
 
