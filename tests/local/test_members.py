@@ -45,7 +45,8 @@ def test_a_worker_a_server_and_an_agent_come_back_alone(command: Command) -> Non
     command.open_gate()
     assert command.end() == 0, command.stderr
     status = command.status
-    assert (status["phase"], status["attempt"], status["restartCount"]) == ("Succeeded", 1, 3)
+    assert (status["phase"], status["attempt"]) == ("Succeeded", 1)
+    assert status["restartCount"] in (2, 3), "who dies before the first one trains again died of the same"
     assert all("the others train on" in line["why"] for line in status["restarts"])
     again = {who: len(attempts) for who, attempts in starts(command).items()}
     assert again.pop("worker-0") == again.pop("parameterServer-0") == 1, "nobody disturbed them"
@@ -95,7 +96,8 @@ def test_parameter_servers_bear_the_loss_of_a_worker_a_server_and_an_agent(comma
     command.open_gate()
     assert command.end() == 0, command.stderr
     status = command.status
-    assert (status["phase"], status["attempt"], status["restartCount"]) == ("Succeeded", 1, 3)
+    assert (status["phase"], status["attempt"]) == ("Succeeded", 1)
+    assert status["restartCount"] in (2, 3), "who dies before the first one trains again died of the same"
     assert (status["progress"]["step"], status["checkpoint"]["step"]) == (60, 60)
 
 
