@@ -40,24 +40,22 @@ NOT_LEADING = "another operator may lead by now"
 _NOT_NOW = (HTTPStatus.UNAUTHORIZED, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
 
 
-class RefusalError(Exception):
+class AnswerError(Exception):
+    """The API server answered that it did not do what was asked, and why."""
+
+    def __init__(self, what: str, status: int, reason: str, message: str) -> None:
+        super().__init__(f"{what}: {status} {reason}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+
+
+class RefusalError(AnswerError):
     """The API server understood the request and said no (4xx)."""
 
-    def __init__(self, what: str, status: int, reason: str, message: str) -> None:
-        super().__init__(f"{what}: {status} {reason}: {message}")
-        self.status = status
-        self.reason = reason
-        self.message = message
 
-
-class BrokenError(UnavailableError):
+class BrokenError(AnswerError, UnavailableError):
     """The API server itself says what is broken, in it or behind it (5xx), for example a webhook that nobody serves."""
-
-    def __init__(self, what: str, status: int, reason: str, message: str) -> None:
-        super().__init__(f"{what}: {status} {reason}: {message}")
-        self.status = status
-        self.reason = reason
-        self.message = message
 
 
 class Client:

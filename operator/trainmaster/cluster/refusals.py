@@ -12,7 +12,7 @@ import re
 import time
 from dataclasses import dataclass
 
-from trainmaster.cluster.client import BrokenError, RefusalError
+from trainmaster.cluster.client import AnswerError
 from trainmaster.core.observed import Obstacle
 
 FIRST_PAUSE_SECONDS = 1.0
@@ -90,7 +90,7 @@ class Refusals:
             self._by_job.pop(job_uid, None)
 
 
-def obstacle_of(error: RefusalError | BrokenError) -> Obstacle:
+def obstacle_of(error: AnswerError) -> Obstacle:
     """The API server's words as the core wants them. What a policy refuses today it may allow tomorrow."""
     by_policy = _POLICY.match(error.message)
     reason = DENIED_BY_POLICY if by_policy else _REASONS.get(error.status, error.reason or "Refused")

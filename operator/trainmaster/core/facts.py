@@ -60,7 +60,7 @@ class Facts:
         begun = {"phase": phases.PENDING, "attempt": 1, "start_time": self.created, "message": "Accepted."}
         return written.model_copy(update=begun)
 
-    @property
+    @cached_property
     def created(self) -> datetime:
         """By the clock of who stores jobs, but never in our future."""
         return min(figures.rfc3339(self.job.metadata.creation_timestamp) or self.now, self.now)

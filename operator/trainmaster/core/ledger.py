@@ -45,12 +45,10 @@ def after_lonely_failure(facts: Facts, failure: Failure, members: Sequence[str],
     if status.phase in phases.TERMINAL:
         return status
     lines = [_without(line, members) for line in status.restarts]
-    joined = lines[-1 if place is None else place]
-    everybody = (*(joined.members or ()), *members)
+    place = len(lines) - 1 if place is None else place  # of its own, the newest
+    everybody = (*(lines[place].members or ()), *members)
     why = f"Starting {_they(everybody)} again alone; the others train on.{_remark(failure)}"
-    lines[-1 if place is None else place] = joined.model_copy(
-        update={"members": everybody, "why": why, "steps_lost": 0}
-    )
+    lines[place] = lines[place].model_copy(update={"members": everybody, "why": why, "steps_lost": 0})
     message = f"{failure.replica}: {figures.sentence(failure.evidence)} {why}"
     return status.model_copy(update={"restarts": tuple(lines), "message": message})
 

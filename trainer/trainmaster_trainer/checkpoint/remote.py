@@ -3,7 +3,7 @@
     <url>/step-00000050.attempt-2-restart-1/shard-00000-of-00004.safetensors
                                             lines.json        which segments have the lines up to this step
                                             manifest.json     put last, in one request: the commit
-    <url>/lines/00000001-00000050.attempt-2-restart-1.jsonl   a segment, see `segments.py`
+    <url>/lines/...                         segments of these, see `segments.py`
     <url>/attempt.json, lineage.json
 
 There is no rename in an object store, so every try of the group has keys of its own and what has no manifest does not
