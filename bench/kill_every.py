@@ -6,7 +6,8 @@ with steps of the same length that leave the cores to others, as those of a GPU 
 TRAINMASTER_KILL_SECONDS says how long each is killed in all (default 300), in three rounds; an undisturbed training
 takes as long beside each round. A round counts from its first step on, by the lines of metrics.jsonl: steps on the path
 to the final model, those trained twice only once. The first kill comes after half of the pause, so that what the last
-one costs is counted as well.
+one costs is counted as well. How long the first step after each kill takes to come is kept too: it tells a slow
+restart from an hour in which everything is slow.
 """
 
 import json
@@ -100,29 +101,33 @@ def main() -> str:
 def _compare(name: str, training: dict[str, Any]) -> dict[str, Any]:
     """Undisturbed and killed rounds in turn."""
     steps: dict[bool, list[int]] = {False: [], True: []}
-    kills = 0
+    gaps: list[float] = []
     for number in range(ROUNDS):
         for kill in (False, True) if number % 2 else (True, False):
             done, some = _round(training, SECONDS / ROUNDS, kill)
             steps[kill].append(done)
-            kills += some
+            gaps += some
         print(f"{name}, round {number + 1}: {steps[False][-1]} steps, {steps[True][-1]} with kills", flush=True)
     ratio = sum(steps[True]) / sum(steps[False])
-    lost = (1 - ratio) * SECONDS / max(kills, 1)
-    told = {"steps_calm": steps[False], "steps_killed": steps[True], "kills": kills}
-    return {"ratio": ratio, "seconds_lost_per_kill": lost, **told}
+    lost = (1 - ratio) * SECONDS / max(len(gaps), 1)
+    told = {"steps_calm": steps[False], "steps_killed": steps[True], "seconds_to_next_step": gaps}
+    return {"ratio": ratio, "seconds_lost_per_kill": lost, "kills": len(gaps), **told}
 
 
-def _round(training: dict[str, Any], seconds: float, kill: bool) -> tuple[int, int]:
-    """Steps within `seconds` from the first one on, and kills."""
+def _round(training: dict[str, Any], seconds: float, kill: bool) -> tuple[int, list[float]]:
+    """Steps within `seconds` from the first one on, and how long after each kill the next one ended."""
     with _running(training) as run:
         first = run.wait_for_first_steps()
-        kills = 0
+        kills = []
         for number in range(int(seconds / KILL_EVERY_SECONDS)):
             _sleep_until(first + (number + 0.5) * KILL_EVERY_SECONDS)
-            kills += kill and _kill_one(run)
-        _sleep_until(first + seconds + SETTLED_SECONDS)
-        return sum(first <= when <= first + seconds for when in run.times()), kills
+            if kill and _kill_one(run):
+                kills.append(time.time())
+        end = first + seconds + SETTLED_SECONDS
+        _sleep_until(end)
+        times = run.times()
+        gaps = [round(min((when for when in times if when > kill), default=end) - kill, 3) for kill in kills]
+        return sum(first <= when <= first + seconds for when in times), gaps
 
 
 def _sleep_until(when: float) -> None:
