@@ -1,86 +1,17 @@
 """What the platform keeps in mind of pods that could not be made."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import Any
-
 import pytest
 from aiohttp import web
-from trainmaster.cluster import jobs, pods, refusals
-from trainmaster.cluster.cache import Cache
-from trainmaster.cluster.container import PodSettings
-from trainmaster.cluster.platform import Caches, ClusterPlatform, ServiceRecord
-from trainmaster.cluster.reporting import Reporter
+from trainmaster.cluster import refusals
 from trainmaster.core.actions import Action, CreateReplica, CreateService, DeleteReplica, GiveOrders
-from trainmaster.core.observed import Obstacle
-from trainmaster.intake import Intake
 from trainmaster.loop import UnavailableError
-from trainmaster.queueing import Key
 from trainmaster.wire import names
 from trainmaster.wire.messages import WAIT, Orders
 
-from tests.builders import JobBuilder, a_job
+from tests.builders import a_job
 
-from .fake_server import refusal, served
-
-KEY = Key("lab", "digits")
-
-
-class Stage:
-    """A platform, the job that it sees, and what was asked of its server, which refuses everything."""
-
-    def __init__(self, answer: Callable[[], web.Response] = lambda: refusal(403, "Forbidden")) -> None:
-        self._answer = answer
-        self.asked: list[str] = []
-        self.version = 0
-        self.jobs = Cache(jobs.read, lambda record: record.key, _ignore)
-
-    def see(self, job: JobBuilder) -> None:
-        """The job as the API server has it now."""
-        self.version += 1
-        metadata = {**job.metadata, "resourceVersion": str(self.version)}
-        self.jobs.replace("", [{"metadata": metadata, "spec": job.spec, "status": job.status}], self.version)
-
-    def delete(self) -> None:
-        """The job is gone."""
-        self.version += 1
-        self.jobs.replace("", [], self.version)
-
-    async def answer(self, request: web.Request) -> web.StreamResponse:
-        """No."""
-        self.asked.append(request.path.rpartition("/")[2])
-        return self._answer()
-
-    @asynccontextmanager
-    async def platform(self) -> AsyncIterator[ClusterPlatform]:
-        """As the loop sees it."""
-        async with served(self.answer) as client:
-            services: Cache[ServiceRecord] = Cache(_no_service, lambda record: record.job, _ignore)
-            caches = Caches(self.jobs, Cache(pods.read, lambda record: record.job, _ignore), services, lambda _: True)
-            settings = PodSettings("http://operator", "trainer:1")
-            intake = Intake(_nobody, _ignore)
-            yield ClusterPlatform(
-                client, caches, intake=intake, reporter=Reporter(client), settings=settings, wake=_ignore
-            )
-
-
-def _ignore(*_: object) -> None:
-    pass
-
-
-def _no_service(_: dict[str, Any]) -> ServiceRecord:
-    raise AssertionError("there is none")
-
-
-async def _nobody(*_: object) -> Any:
-    raise AssertionError("no agent calls")
-
-
-async def refused(platform: ClusterPlatform) -> tuple[Obstacle, ...]:
-    """What is told of it."""
-    seen = await platform.observe(KEY)
-    assert seen is not None
-    return seen[1].refused
+from .fake_server import refusal
+from .platform_stage import Stage, refused
 
 
 async def test_a_refused_wish_names_what_it_is_about_and_a_suspension_takes_it_back() -> None:

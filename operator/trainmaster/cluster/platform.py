@@ -21,6 +21,7 @@ from trainmaster.cluster.manifests import PodSettings
 from trainmaster.cluster.pods import PodRecord, owner_uid
 from trainmaster.cluster.refusals import INVALID, NAME_TAKEN, Refusals, obstacle_of
 from trainmaster.cluster.reporting import Reporter
+from trainmaster.cluster.sightings import Sightings
 from trainmaster.core import actions, phases
 from trainmaster.core.observed import Observed, Obstacle
 from trainmaster.intake import Intake
@@ -79,6 +80,7 @@ class ClusterPlatform:
         self._wake = wake
         self._leads = leads
         self._refusals = Refusals()
+        self._sightings = Sightings()
         self.turned = time.monotonic()  # when the loop looked last
         self._began = 0.0  # when it looked first: agents call nobody but who is at work
 
@@ -150,14 +152,13 @@ class ClusterPlatform:
     def forget(self, job_uid: str) -> None:
         """The job has gone."""
         self._refusals.forget(job_uid)
+        self._sightings.forget(job_uid)
 
     def _observed(self, key: Key, uid: str) -> Observed:
         replicas = (record.replica for record in self._caches.pods.group(key) if record.job_uid == uid)
-        seen = tuple(
-            dataclasses.replace(replica, heartbeat=self._intake.heartbeat(replica.uid)) for replica in replicas
-        )
+        seen = (dataclasses.replace(replica, heartbeat=self._intake.heartbeat(replica.uid)) for replica in replicas)
         service = any(record.job_uid == uid for record in self._caches.services.group(key))
-        return Observed(seen, service, self._refusals.of(uid), self._began)
+        return Observed(self._sightings.dated(uid, seen), service, self._refusals.of(uid), self._began)
 
     async def _status_refused(self, job: TrainingJob, error: RefusalError) -> None:
         """Bring the cache up to date, so that the next look is at what is really there."""

@@ -148,13 +148,16 @@ def _disruption(status: Document) -> str:
 
 
 def _obstacle(status: Document) -> Obstacle | None:
-    """What keeps the pod from starting, in the words of whoever stops it."""
+    """What keeps the pod from starting, in the words of whoever stops it.
+
+    Since when is told of a pod without a place, but not for which reason it first was without.
+    """
     scheduled = _condition(status, "PodScheduled")
     if scheduled.get("status") == "False" and scheduled.get("reason"):
         message = scheduled.get("message") or ""
-        missing = _VOLUME_MISSING.search(message)
-        since = seconds(scheduled.get("lastTransitionTime")) or None
-        return Obstacle("VolumeMissing" if missing else scheduled["reason"], message, since)
+        if _VOLUME_MISSING.search(message):
+            return Obstacle("VolumeMissing", message)
+        return Obstacle(scheduled["reason"], message, seconds(scheduled.get("lastTransitionTime")) or None)
     for kind in ("initContainerStatuses", "containerStatuses"):
         for container in status.get(kind) or ():
             waiting = (container.get("state") or {}).get("waiting") or {}

@@ -1,0 +1,107 @@
+"""A platform of the Kubernetes hand alone: a test says what its caches hold and what its server answers."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+from trainmaster.cluster import jobs, pods
+from trainmaster.cluster.cache import Cache
+from trainmaster.cluster.container import PodSettings
+from trainmaster.cluster.platform import Caches, ClusterPlatform, ServiceRecord
+from trainmaster.cluster.reporting import Reporter
+from trainmaster.core.observed import Observed, Obstacle
+from trainmaster.intake import Intake
+from trainmaster.queueing import Key
+from trainmaster.wire import names
+
+from tests.builders import JobBuilder
+
+from .fake_server import refusal, served
+
+KEY = Key("lab", "digits")
+LABELS = {
+    names.LABEL_JOB: "digits",
+    names.LABEL_ROLE: names.WORKER,
+    names.LABEL_INDEX: "0",
+    names.LABEL_INCARNATION: "0",
+}
+OWNER = {"apiVersion": names.API_VERSION, "kind": names.KIND, "name": "digits", "uid": "job-1", "controller": True}
+POD = {
+    "name": "digits-worker-0-0",
+    "namespace": "lab",
+    "uid": "pod-1",
+    "creationTimestamp": "2026-03-01T12:00:00Z",
+    "labels": LABELS,
+    "ownerReferences": [OWNER],
+}
+
+
+class Stage:
+    """A platform, the job that it sees, and what was asked of its server, which refuses everything."""
+
+    def __init__(self, answer: Callable[[], web.Response] = lambda: refusal(403, "Forbidden")) -> None:
+        self._answer = answer
+        self.asked: list[str] = []
+        self.version = 0
+        self.jobs = Cache(jobs.read, lambda record: record.key, _ignore)
+        self.pods = Cache(pods.read, lambda record: record.job, _ignore)
+
+    def see(self, job: JobBuilder) -> None:
+        """The job as the API server has it now."""
+        self.version += 1
+        metadata = {**job.metadata, "resourceVersion": str(self.version)}
+        self.jobs.replace("", [{"metadata": metadata, "spec": job.spec, "status": job.status}], self.version)
+
+    def see_pod(self, status: dict[str, Any], **metadata: Any) -> None:
+        """The pod of worker 0 as the API server has it now."""
+        self.version += 1
+        named = {**POD, "resourceVersion": str(self.version), **metadata}
+        pod = {"metadata": named, "spec": {"nodeName": "node-1"}, "status": status}
+        self.pods.replace("", [pod], self.version)
+
+    def delete(self) -> None:
+        """The job is gone."""
+        self.version += 1
+        self.jobs.replace("", [], self.version)
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """No."""
+        self.asked.append(request.path.rpartition("/")[2])
+        return self._answer()
+
+    @asynccontextmanager
+    async def platform(self) -> AsyncIterator[ClusterPlatform]:
+        """As the loop sees it."""
+        async with served(self.answer) as client:
+            services: Cache[ServiceRecord] = Cache(_no_service, lambda record: record.job, _ignore)
+            caches = Caches(self.jobs, self.pods, services, lambda _: True)
+            settings = PodSettings("http://operator", "trainer:1")
+            intake = Intake(_nobody, _ignore)
+            yield ClusterPlatform(
+                client, caches, intake=intake, reporter=Reporter(client), settings=settings, wake=_ignore
+            )
+
+
+def _ignore(*_: object) -> None:
+    pass
+
+
+def _no_service(_: dict[str, Any]) -> ServiceRecord:
+    raise AssertionError("there is none")
+
+
+async def _nobody(*_: object) -> Any:
+    raise AssertionError("no agent calls")
+
+
+async def observed(platform: ClusterPlatform) -> Observed:
+    """What exists of it."""
+    seen = await platform.observe(KEY)
+    assert seen is not None
+    return seen[1]
+
+
+async def refused(platform: ClusterPlatform) -> tuple[Obstacle, ...]:
+    """What is told of it."""
+    return (await observed(platform)).refused
