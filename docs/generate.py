@@ -65,6 +65,8 @@ def failures_page() -> str:
         f"| {reason} | wait `spec.failurePolicy.startSeconds`, then stop | {_cure(reason)} |"
         for reason in sorted(obstacles.NEEDS_HELP)
     ]
+    endless = obstacles.CURES.keys() - obstacles.HOPELESS - obstacles.NEEDS_HELP
+    obstructions += [f"| {reason} | wait without end | {_cure(reason)} |" for reason in sorted(endless)]
     return _FAILURES_HEAD + "\n".join(
         [
             "| class | what it is | decision | counts | refilled by progress | why |",
@@ -74,7 +76,8 @@ def failures_page() -> str:
             "## What keeps replicas from starting",
             "",
             "Not a failure of training: nothing is counted. A cluster that is merely full is waited for without end.",
-            "So is an API server that says again and again that it is broken itself (5xx); the status has its words.",
+            "So is an API server that says again and again that it is broken, or a webhook that it must ask (5xx); the",
+            "status has its words.",
             "While a job trains, as a smaller group or with other members, what keeps a replica away ends nothing.",
             f"A job that has stopped is over: after the cure {classes.AGAIN}.",
             "",

@@ -188,8 +188,8 @@ def test_a_quota_is_told_and_waited_for(lab: Lab) -> None:
     lab.server.call("POST", f"{lab.core}/resourcequotas", quota)
     status = {"status": {"hard": {"pods": "1"}, "used": {"pods": "0"}}}
     lab.server.call("PATCH", f"{lab.core}/resourcequotas/none/status", status, "application/merge-patch+json")
-    lab.submit(workers={"replicas": 2})
-    job = lab.await_job(lambda job: _reason(job, "ReplicasReady") == "Forbidden")
+    lab.submit(workers={"replicas": 2}, failurePolicy={"startSeconds": 1})
+    job = lab.await_job(lambda job: _reason(job, "ReplicasReady") == "QuotaExceeded")
     assert "exceeded quota" in next(c["message"] for c in job["status"]["conditions"] if c["type"] == "ReplicasReady")
     assert len(lab.pods()) == 1
     asked = lab.server.audit(lab.namespace)["create pods"]

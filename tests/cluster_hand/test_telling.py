@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from trainmaster.cluster import reporting
-from trainmaster.cluster.client import BrokenError, RefusalError
+from trainmaster.cluster.client import AnswerError, BrokenError, RefusalError
 from trainmaster.cluster.refusals import Refusals, obstacle_of
 from trainmaster.cluster.reporting import LONGEST_NOTE, Reporter
 from trainmaster.core.actions import PostEvent
@@ -137,7 +137,8 @@ REFUSED = [
     (403, "Forbidden", WEBHOOK, "DeniedByPolicy"),
     (422, "Invalid", POLICY, "DeniedByPolicy"),
     (400, "BadRequest", "strict decoding error", "Invalid"),
-    (403, "Forbidden", 'pods "a" is forbidden: exceeded quota', "Forbidden"),
+    (403, "Forbidden", 'pods "a" is forbidden: violates PodSecurity "restricted:latest"', "Forbidden"),
+    (403, "Forbidden", 'pods "a" is forbidden: failed quota: gpus: must specify limits.cpu', "Forbidden"),
     (422, "Invalid", 'Pod "a" is invalid: spec.dnsPolicy', "Invalid"),
 ]
 
@@ -152,19 +153,25 @@ def test_what_a_policy_denies_is_waited_for_and_what_is_wrong_is_not(
     assert (obstacle.reason in obstacles.NEEDS_HELP) == (expected != "Invalid")
 
 
+QUOTA = 'pods "a" is forbidden: exceeded quota: gpus, requested: pods=1, used: pods=8, limited: pods=8'
+ENDING = 'pods "a" is forbidden: unable to create new content in namespace lab because it is being terminated'
 AWAY = 'Internal error occurred: failed calling webhook "quota.example.com": failed to call webhook: connection refused'
-BROKEN = [
-    ("InternalError", AWAY, "DeniedByPolicy"),
-    ("", WEBHOOK, "DeniedByPolicy"),
-    ("InternalError", "Internal error occurred: etcdserver: no leader", "InternalError"),
+ENDLESS = [
+    (RefusalError, 403, "Forbidden", QUOTA, "QuotaExceeded"),
+    (RefusalError, 403, "Forbidden", ENDING, "NamespaceTerminating"),
+    (BrokenError, 500, "InternalError", AWAY, "InternalError"),
+    (BrokenError, 500, "InternalError", "Internal error occurred: etcdserver: no leader", "InternalError"),
 ]
 
 
-@pytest.mark.parametrize(("reason", "message", "expected"), BROKEN)
-def test_a_webhook_that_is_away_gets_its_time_and_the_api_server_all_of_it(
-    reason: str, message: str, expected: str
+@pytest.mark.parametrize(("kind", "status", "reason", "message", "expected"), ENDLESS)
+def test_what_is_merely_full_or_broken_is_waited_for_without_end(
+    kind: type[AnswerError], status: int, reason: str, message: str, expected: str
 ) -> None:
-    obstacle = obstacle_of(BrokenError("POST /pods", 500, reason, message))
+    obstacle = obstacle_of(kind("POST /pods", status, reason, message))
     assert obstacle == Obstacle(expected, message)
-    assert obstacle.reason not in obstacles.HOPELESS
-    assert (obstacle.reason in obstacles.NEEDS_HELP) == (expected == "DeniedByPolicy")
+    assert obstacle.reason not in obstacles.HOPELESS | obstacles.NEEDS_HELP
+
+
+def test_a_webhook_that_denies_with_a_status_of_its_own_is_a_policy() -> None:
+    assert obstacle_of(BrokenError("POST /pods", 500, "", WEBHOOK)).reason == "DeniedByPolicy"

@@ -34,6 +34,7 @@ class Stage:
         self.began = 0.0
         self.refused: tuple[Obstacle, ...] = ()
         self.refusing: frozenset[str] = frozenset()
+        self.refusal = ""
         self.orders: dict[str, Orders] = {}
         self.events: list[actions.PostEvent] = []
         self.writes: list[TrainingJobStatus] = []
@@ -95,9 +96,9 @@ class Stage:
         self.replicas[replica.name] = how(replica)
         return self.settle()
 
-    def refuse(self, *keys: str) -> Stage:
+    def refuse(self, *keys: str, reason: str = "Forbidden") -> Stage:
         """From now on no pods are made for these (nor a "service"), and for all others they are."""
-        self.refusing = frozenset(keys)
+        self.refusing, self.refusal = frozenset(keys), reason
         return self
 
     def vanish(self, key: str) -> Stage:
@@ -210,7 +211,7 @@ class Stage:
         before = [obstacle for obstacle in self.refused if obstacle.name == made.name]
         if names.replica_key(made.role, made.index) in self.refusing:
             if not before:
-                why = Obstacle("Forbidden", "exceeded quota", self.now.timestamp(), made.name)
+                why = Obstacle(self.refusal, f"{made.name} is refused", self.now.timestamp(), made.name)
                 self.refused = (*self.refused, why)
             return
         self.refused = tuple(obstacle for obstacle in self.refused if obstacle not in before)

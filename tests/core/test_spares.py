@@ -149,9 +149,9 @@ def test_what_keeps_a_spare_from_starting_ends_no_job(obstacle: str) -> None:
     assert (condition.status, condition.reason) == ("False", obstacle)
 
 
-def test_a_spare_that_the_quota_refuses_ends_no_job() -> None:
+def test_a_spare_that_is_refused_ends_no_job() -> None:
     stage = a_stage(2, scheduling=ONE).settle().call_in("worker-0", "worker-1").obey()
-    stage.refused = (Obstacle("Forbidden", "exceeded quota", NOON.timestamp(), "digits-worker-2-0"),)
+    stage.refused = (Obstacle("Forbidden", "violates PodSecurity", NOON.timestamp(), "digits-worker-2-0"),)
     assert stage.wait(3600).status.phase == "Running"
 
 

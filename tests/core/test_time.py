@@ -126,6 +126,14 @@ def test_a_full_cluster_is_waited_for_without_end() -> None:
     assert stage.wake_at is None
 
 
+def test_so_is_a_full_namespace_and_people_are_told_what_they_can_do() -> None:
+    stage = a_stage(workers=2).refuse("worker-1", reason="QuotaExceeded").settle().wait(10**7)
+    assert (stage.status.phase, stage.told("ReplicasReady")) == (phases.PENDING, ("False", "QuotaExceeded"))
+    (event,) = [event for event in stage.events if event.reason == "QuotaExceeded"]
+    assert "room in the namespace's ResourceQuota" in event.message
+    assert stage.refuse().train().status.phase == phases.RUNNING
+
+
 def test_after_a_long_wait_for_room_an_image_gets_its_full_time() -> None:
     stage = a_stage(workers=1).settle().change("worker-0", blocked("Unschedulable")).wait(10_000)
     stage.change("worker-0", blocked("ErrImagePull", since=stage.now.timestamp()))
@@ -136,7 +144,7 @@ def test_after_a_long_wait_for_room_an_image_gets_its_full_time() -> None:
 def test_a_refusal_on_the_second_day_is_timed_from_then() -> None:
     stage = a_running_group(workers=2).wait(100_000).vanish("worker-1")
     stage.replicas.pop("digits-worker-1-1")
-    stage.refused = (Obstacle("Forbidden", "exceeded quota"),)
+    stage.refused = (Obstacle("Forbidden", "violates PodSecurity"),)
     stage.created.clear()
     decision = stage.decide()
     assert decision.status.phase == phases.RESTARTING

@@ -58,7 +58,7 @@ class SimulatedWorld:
 
     async def refuse(self, refused: bool) -> None:
         """A quota."""
-        self.platform.refuse = Obstacle("Forbidden", "exceeded quota") if refused else None
+        self.platform.refuse = Obstacle("Forbidden", "violates PodSecurity") if refused else None
 
     async def told(self) -> list[str]:
         """All events."""

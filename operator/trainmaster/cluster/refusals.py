@@ -21,12 +21,17 @@ LONGEST_PAUSE_SECONDS = 60.0
 STALE_SECONDS = 60.0
 
 NAME_TAKEN, INVALID, DENIED_BY_POLICY = "NameTaken", "Invalid", "DeniedByPolicy"
-# 403: a quota, Pod Security, a policy, or a right that we lack. 422 and 400: the object itself is wrong.
+QUOTA_EXCEEDED, NAMESPACE_TERMINATING = "QuotaExceeded", "NamespaceTerminating"
+# 403: Pod Security, a limit, or a right that we lack. 422 and 400: the object itself is wrong.
 _REASONS = {400: INVALID, 403: "Forbidden", 422: INVALID}
 
-# How the API server tells what somebody else's admission control said, whatever status that had, or that it says
-# nothing at all: a webhook that must be asked and does not answer.
-_POLICY = re.compile(r"admission webhook |.*\bValidatingAdmissionPolicy '|.*\bfailed calling webhook ")
+# What the API server tells in words only, whatever the status. First what somebody else's admission control said, for
+# that may be anything; a webhook that says nothing at all is a part of the API server that is broken, and no policy.
+_WORDS = (
+    (re.compile(r"admission webhook |.*\bValidatingAdmissionPolicy '"), DENIED_BY_POLICY),
+    (re.compile(r".*\bexceeded quota\b"), QUOTA_EXCEEDED),
+    (re.compile(r".*\bnamespace \S+ because it is being terminated"), NAMESPACE_TERMINATING),
+)
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,5 @@ class Refusals:
 
 def obstacle_of(error: AnswerError) -> Obstacle:
     """The API server's words as the core wants them. What a policy refuses today it may allow tomorrow."""
-    by_policy = _POLICY.match(error.message)
-    reason = DENIED_BY_POLICY if by_policy else _REASONS.get(error.status, error.reason or "Refused")
-    return Obstacle(reason, error.message)
+    told = next((reason for words, reason in _WORDS if words.match(error.message)), None)
+    return Obstacle(told or _REASONS.get(error.status, error.reason or "Refused"), error.message)

@@ -18,7 +18,8 @@ TOO_LARGE = "BadConfiguration"
 
 HOPELESS = frozenset({"InvalidImageName", "ErrImageNeverPull", "Invalid", TOO_LARGE})
 
-# Reasons that wait for somebody's help. A cluster that is merely full (Unschedulable) may be waited for without end.
+# Reasons that wait for somebody's help. What is merely full (the cluster: Unschedulable; the namespace's quota), or
+# broken beside the job, may be waited for without end.
 NEEDS_HELP = frozenset(
     {
         "ImagePullBackOff",
@@ -47,7 +48,9 @@ CURES = {
     "VolumeMissing": "Create the claim, or correct spec.checkpoint.storage or spec.workers.volumes.",
     "MountsNotReady": "Create what is missing: `kubectl describe pod` names it among the pod's events.",
     "CreateContainerConfigError": "Create the ConfigMap or Secret that the pod refers to.",
-    "Forbidden": "The namespace's quota or Pod Security level refuses these pods; see the message.",
+    "Forbidden": "The namespace's Pod Security level or limits refuse it, or the operator lacks a right; see above.",
+    "QuotaExceeded": "It waits for room in the namespace's ResourceQuota: end what is not needed, or raise it.",
+    "NamespaceTerminating": "The namespace is being deleted, and this job with it: create the job in another one.",
     "DeniedByPolicy": "The admission webhook or policy that it names refuses these pods: change them, or it.",
     "NameTaken": "Another object has the name of one of this job's pods; rename the job.",
     TOO_LARGE: "The variables of spec.workers.env or parameterServers.env, with those of the shell, are too large; put "
