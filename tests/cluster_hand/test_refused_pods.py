@@ -1,9 +1,12 @@
 """What the platform keeps in mind of pods that could not be made."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from aiohttp import web
 from trainmaster.cluster import refusals
 from trainmaster.core.actions import Action, CreateReplica, CreateService, DeleteReplica, GiveOrders
+from trainmaster.core.decide import decide
 from trainmaster.loop import UnavailableError
 from trainmaster.wire import names
 from trainmaster.wire.messages import WAIT, Orders
@@ -11,7 +14,7 @@ from trainmaster.wire.messages import WAIT, Orders
 from tests.builders import a_job
 
 from .fake_server import refusal
-from .platform_stage import Stage, refused
+from .platform_stage import KEY, Stage, refused
 
 
 async def test_a_refused_wish_names_what_it_is_about_and_a_suspension_takes_it_back() -> None:
@@ -48,8 +51,8 @@ async def test_what_breaks_again_and_again_is_told_and_rests(monkeypatch: pytest
         for one in actions * 2:
             await platform.apply(job, one)
         told = [(one.reason, one.message, one.name) for one in await refused(platform)]
-    why = ("InternalError", "no: InternalError")
-    assert told == [(*why, "digits-worker-0-0"), (*why, "")]
+    words = "no: InternalError"
+    assert told == [("InternalError", words, "digits-worker-0-0"), ("DeletionRefused", words, "")]
     assert len(stage.asked) == 7
 
 
@@ -92,3 +95,23 @@ async def test_what_no_pod_can_be_made_of_is_told_like_a_refusal() -> None:
         (obstacle,) = await refused(platform)
     assert (obstacle.reason, obstacle.name, stage.asked) == ("Invalid", "digits-worker-0-0", [])
     assert "spec.workers: no pod can be made of it (TypeError" in obstacle.message
+
+
+@pytest.mark.parametrize("status", [403, 422])
+async def test_a_refused_status_or_deletion_ends_no_job_that_gathers(status: int) -> None:
+    stage = Stage(lambda: refusal(status, "Forbidden"))
+    stage.see(a_job())
+    async with stage.platform() as platform:
+        job = a_job().build()
+        with pytest.raises(UnavailableError):
+            await platform.write_status(job, job.status)
+        assert await refused(platform) == ()
+        with pytest.raises(UnavailableError, match="waiting before the next try"):
+            await platform.write_status(job, job.status)
+        await platform.apply(job, DeleteReplica("digits-worker-1-0", "uid"))
+        assert [(one.reason, one.name) for one in await refused(platform)] == [("DeletionRefused", "")]
+        seen = await platform.observe(KEY)
+    assert seen is not None
+    decision = decide(*seen, datetime.now(UTC) + timedelta(hours=1))
+    assert decision.status.phase == "Pending"
+    assert "`kubectl delete pod`" in (decision.status.message or "")

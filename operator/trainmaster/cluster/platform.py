@@ -19,7 +19,7 @@ from trainmaster.cluster.client import BrokenError, Client, Document, RefusalErr
 from trainmaster.cluster.jobs import JobRecord
 from trainmaster.cluster.manifests import PodSettings
 from trainmaster.cluster.pods import PodRecord, owner_uid
-from trainmaster.cluster.refusals import INVALID, NAME_TAKEN, Refusals, obstacle_of
+from trainmaster.cluster.refusals import DELETION_REFUSED, INVALID, NAME_TAKEN, STATUS, Refusals, obstacle_of
 from trainmaster.cluster.reporting import Reporter
 from trainmaster.cluster.sightings import Sightings
 from trainmaster.core import actions, phases
@@ -32,7 +32,6 @@ from trainmaster.wire.messages import Orders
 
 log = logging.getLogger("trainmaster.platform")
 
-_STATUS = "the status"
 _CREATE = "create"  # with what these wishes begin
 WAIT_SECONDS = 0.1
 
@@ -109,7 +108,7 @@ class ClusterPlatform:
 
     async def write_status(self, job: TrainingJob, status: TrainingJobStatus) -> None:
         """Replace the whole status, if the job is still at the version that was observed."""
-        if self._refusals.rests(job.uid, _STATUS):
+        if self._refusals.rests(job.uid, STATUS):
             raise UnavailableError("the API server refused the last status; waiting before the next try")
         operations: list[Document] = [
             {"op": "replace", "path": "/metadata/resourceVersion", "value": job.metadata.resource_version},
@@ -121,7 +120,7 @@ class ClusterPlatform:
         except RefusalError as error:
             await self._status_refused(job, error)
             raise ConflictError(str(error)) from error
-        self._refusals.granted(job.uid, _STATUS)
+        self._refusals.granted(job.uid, STATUS)
         self._caches.jobs.learn(written)
 
     async def apply(self, job: TrainingJob, action: actions.Action) -> None:
@@ -172,7 +171,7 @@ class ClusterPlatform:
         if error.status == HTTPStatus.NOT_FOUND:
             self._caches.jobs.unlearn(job.namespace, job.name, job.uid)
             return
-        self._remember(job, _STATUS, obstacle_of(error))
+        self._remember(job, STATUS, obstacle_of(error))
         log.error("%s/%s: the status cannot be written: %s", job.namespace, job.name, error)
         raise UnavailableError(f"the status cannot be written: {error}") from error
 
@@ -235,10 +234,10 @@ class ClusterPlatform:
             if error.status == HTTPStatus.NOT_FOUND:
                 self._caches.pods.unlearn(job.namespace, name, uid)
             elif error.status != HTTPStatus.CONFLICT:  # another pod has that name by now: ours has gone
-                self._remember(job, wish, obstacle_of(error))
+                self._remember(job, wish, Obstacle(DELETION_REFUSED, error.message))
                 return
         except BrokenError as error:
-            self._remember(job, wish, obstacle_of(error), hiccup=True)
+            self._remember(job, wish, Obstacle(DELETION_REFUSED, error.message), hiccup=True)
             return
         else:
             if answer.get("kind") == "Pod" and "deletionTimestamp" in answer["metadata"]:

@@ -22,8 +22,12 @@ STALE_SECONDS = 60.0
 
 NAME_TAKEN, INVALID, DENIED_BY_POLICY = "NameTaken", "Invalid", "DeniedByPolicy"
 QUOTA_EXCEEDED, NAMESPACE_TERMINATING = "QuotaExceeded", "NamespaceTerminating"
+DELETION_REFUSED = "DeletionRefused"
 # 403: Pod Security, a limit, or a right that we lack. 422 and 400: the object itself is wrong.
 _REASONS = {400: INVALID, 403: "Forbidden", 422: INVALID}
+
+# The wish to write the status. Its refusal keeps no replica away, and nobody could read of it but in the status.
+STATUS = "the status"
 
 # What the API server tells in words only, whatever the status. First what somebody else's admission control said, for
 # that may be anything; a webhook that says nothing at all is a part of the API server that is broken, and no policy.
@@ -51,7 +55,8 @@ class Refusals:
     def of(self, job_uid: str) -> tuple[Obstacle, ...]:
         """What stands in the way of a job, each thing once for each replica that it is about."""
         self._forget_stale(job_uid)
-        all_of_it = (refusal.obstacle for refusal in self._by_job.get(job_uid, {}).values() if refusal.told)
+        wishes = self._by_job.get(job_uid, {})
+        all_of_it = (refusal.obstacle for wish, refusal in wishes.items() if refusal.told and wish != STATUS)
         return tuple({(obstacle.message, obstacle.name): obstacle for obstacle in all_of_it}.values())
 
     def remember(self, job_uid: str, wish: str, obstacle: Obstacle, *, hiccup: bool = False) -> float:

@@ -48,9 +48,10 @@ CURES = {
     "VolumeMissing": "Create the claim, or correct spec.checkpoint.storage or spec.workers.volumes.",
     "MountsNotReady": "Create what is missing: `kubectl describe pod` names it among the pod's events.",
     "CreateContainerConfigError": "Create the ConfigMap or Secret that the pod refers to.",
-    "Forbidden": "The namespace's Pod Security level or limits refuse it, or the operator lacks a right; see above.",
+    "Forbidden": "Pod Security, a limit of the namespace, or a right that the operator lacks: see the message.",
     "QuotaExceeded": "It waits for room in the namespace's ResourceQuota: end what is not needed, or raise it.",
     "NamespaceTerminating": "The namespace is being deleted, and this job with it: create the job in another one.",
+    "DeletionRefused": "Give the operator the right to delete pods, or delete the pod yourself: `kubectl delete pod`.",
     "DeniedByPolicy": "The admission webhook or policy that it names refuses these pods: change them, or it.",
     "NameTaken": "Another object has the name of one of this job's pods; rename the job.",
     TOO_LARGE: "The variables of spec.workers.env or parameterServers.env, with those of the shell, are too large; put "
