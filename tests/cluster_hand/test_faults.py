@@ -3,11 +3,12 @@
 import signal
 
 import pytest
+from trainmaster.wire import names
 from trainmaster.wire.messages import ExitReport
 
 from .agents import Agent
 from .apiserver import Document
-from .lab import Lab
+from .lab import MERGE_PATCH, Lab
 
 PODS = ("digits-worker-0-0", "digits-worker-1-0")
 
@@ -145,7 +146,7 @@ def test_what_vanished_while_nobody_looked_is_missed(lab: Lab) -> None:
 
 
 def test_a_job_that_was_deleted_and_made_anew_is_another_job(lab: Lab) -> None:
-    """The old one's pods are still there: they are strangers until the garbage collector comes."""
+    """The old one's pods are still there, and may be for long: they are strangers, and their names are passed over."""
     running(lab)
     lab.operator.signal(signal.SIGSTOP)
     try:
@@ -153,14 +154,15 @@ def test_a_job_that_was_deleted_and_made_anew_is_another_job(lab: Lab) -> None:
         lab.submit(workers={"replicas": 2})
     finally:
         lab.operator.signal(signal.SIGCONT)
-    lab.await_job(lambda job: _reason(job, "ReplicasReady") == "NameTaken")
+    pods = ("digits-worker-0-1", "digits-worker-1-1")
+    lab.await_owned(*pods)
+    agents = lab.start_training(*pods)
+    lab.await_phase("Running")
     for name in PODS:
         lab.remove_pod(name)
-    lab.server.call("DELETE", f"{lab.core}/services/digits")
-    lab.await_pods(*PODS)
-    agents = lab.start_training(*PODS)
     done = finish(lab, agents)
-    assert done["status"]["attempt"] == 1
+    assert (done["status"]["attempt"], done["status"].get("restarts", [])) == (1, [])
+    lab.await_event("ReplicaReplaced")
 
 
 def _reason(job: Document, kind: str) -> str:
@@ -168,18 +170,22 @@ def _reason(job: Document, kind: str) -> str:
     return next(found, "")
 
 
-def test_a_taken_name_is_told_and_tried_again(lab: Lab) -> None:
+def test_a_stranger_s_name_is_passed_over(lab: Lab) -> None:
     spec = {"containers": [{"name": "c", "image": "x"}]}
     lab.server.call("POST", f"{lab.core}/pods", {"metadata": {"name": "digits-worker-0-0"}, "spec": spec})
     lab.submit()
-    job = lab.await_job(lambda job: _reason(job, "ReplicasReady") == "NameTaken")
-    assert "digits-worker-0-0" in next(
-        c["message"] for c in job["status"]["conditions"] if c["type"] == "ReplicasReady"
-    )
-    lab.await_event("NameTaken")
-    lab.remove_pod("digits-worker-0-0")
-    agents = [lab.run_pod(pod["metadata"]["name"]) for pod in lab.await_owned("digits-worker-0-0")]
-    lab.train(agents, attempt=1)
+    lab.await_owned("digits-worker-0-1")
+    lab.start_training("digits-worker-0-1")
+    lab.await_phase("Running")
+
+
+def test_a_pod_whose_label_was_taken_off_while_the_group_gathers_is_passed_over(lab: Lab) -> None:
+    lab.submit(workers={"replicas": 2})
+    lab.await_pods(*PODS)
+    unlabelled = {"metadata": {"labels": {names.LABEL_JOB: None}}}
+    lab.server.call("PATCH", f"{lab.core}/pods/{PODS[1]}", unlabelled, MERGE_PATCH)
+    lab.await_owned("digits-worker-1-1")
+    lab.start_training(PODS[0], "digits-worker-1-1")
     lab.await_phase("Running")
 
 

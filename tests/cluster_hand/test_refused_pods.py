@@ -1,12 +1,15 @@
 """What the platform keeps in mind of pods that could not be made."""
 
+import dataclasses
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from aiohttp import web
 from trainmaster.cluster import refusals
 from trainmaster.core.actions import Action, CreateReplica, CreateService, DeleteReplica, GiveOrders
 from trainmaster.core.decide import decide
+from trainmaster.core.observed import Obstacle
 from trainmaster.loop import UnavailableError
 from trainmaster.wire import names
 from trainmaster.wire.messages import WAIT, Orders
@@ -14,7 +17,7 @@ from trainmaster.wire.messages import WAIT, Orders
 from tests.builders import a_job
 
 from .fake_server import refusal
-from .platform_stage import KEY, Stage, refused
+from .platform_stage import KEY, OWNER, POD, Stage, observed, refused
 
 
 async def test_a_refused_wish_names_what_it_is_about_and_a_suspension_takes_it_back() -> None:
@@ -35,6 +38,30 @@ async def test_a_refused_wish_names_what_it_is_about_and_a_suspension_takes_it_b
 
 
 WORKER = CreateReplica(names.WORKER, 0, 0)
+OTHER = [{**OWNER, "uid": "job-0"}]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"ownerReferences": OTHER}, "and it does not belong to this job"),
+        ({"ownerReferences": []}, "and it does not belong to this job"),
+        ({"labels": {}}, "and its label trainmaster.dev/job was edited"),
+        ({"labels": None}, "and its label trainmaster.dev/job was edited"),
+        ({}, ""),
+    ],
+)
+async def test_what_has_the_name_already_is_ours_by_owner_and_label(change: dict[str, Any], told: str) -> None:
+    there = {"metadata": {**POD, "resourceVersion": "7", **change}, "spec": {}, "status": {}}
+    answers = iter([refusal(409, "AlreadyExists"), web.json_response(there)])
+    stage = Stage(lambda: next(answers))
+    stage.see(a_job())
+    async with stage.platform() as platform:
+        await platform.apply(a_job().build(), WORKER)
+        seen = await observed(platform)
+    obstacle = Obstacle("NameTaken", f"no: AlreadyExists, {told}", name="digits-worker-0-0")
+    assert [dataclasses.replace(one, since=None) for one in seen.refused] == ([obstacle] if told else [])
+    assert len(seen.replicas) == (not told)
 
 
 async def test_what_breaks_again_and_again_is_told_and_rests(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from trainmaster.core.observed import Obstacle
 
-from tests.builders import pending
+from tests.builders import NOON, pending
 from tests.core.stage import a_running_group, a_stage
 from tests.core.test_members import a_parameter_server_job
 
@@ -82,3 +82,34 @@ def test_a_new_operator_that_has_heard_nobody_yet_ends_no_job_that_trains() -> N
     stage = a_parameter_server_job(workers=3).vanish("worker-1")
     stage.change("worker-1", lambda replica: pending(replica, "ErrImagePull")).wait(TEN_MINUTES)
     assert stage.operator_restarts().status.phase == "Running"
+
+
+def taken(*names: str) -> tuple[Obstacle, ...]:
+    """Pods of these names are there, and not the job's."""
+    return tuple(Obstacle("NameTaken", "it is not this job's", NOON.timestamp(), name) for name in names)
+
+
+def test_a_pod_whose_name_is_taken_gets_the_next_one_at_once() -> None:
+    stage = a_stage(2)
+    stage.refused = taken("digits-worker-1-0", "digits-worker-1-1")
+    stage.settle()
+    assert stage.status.incarnations == {"worker-1": 2}
+    assert stage.created == ["digits-worker-0-0", "digits-worker-1-2"]
+    assert {(event.type, event.reason) for event in stage.events} == {("Normal", "ReplicaReplaced")}
+    assert stage.events[0].message.startswith("worker-1: the name is taken")
+    assert stage.train().status.phase == "Running"
+
+
+def test_so_does_a_spare() -> None:
+    stage = a_stage(1, scheduling={"spares": 1})
+    stage.refused = taken("digits-worker-1-0")
+    assert stage.settle().created == ["digits-worker-0-0", "digits-worker-1-1"]
+
+
+def test_a_service_of_that_name_is_told_once_it_stays_and_ends_nothing() -> None:
+    stage = a_stage(2).refuse("service")
+    stage.refused = taken("digits")
+    assert stage.settle().wait(59).told("ReplicasReady") == ("False", "WaitingForReplicas")
+    assert stage.wait(1).told("ReplicasReady") == ("False", "NameTaken")
+    assert "Delete that Service, or rename the job" in (stage.status.message or "")
+    assert stage.wait(TEN_MINUTES).train().status.phase == "Running"

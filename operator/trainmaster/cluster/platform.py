@@ -19,11 +19,12 @@ from trainmaster.cluster.client import BrokenError, Client, Document, RefusalErr
 from trainmaster.cluster.jobs import JobRecord
 from trainmaster.cluster.manifests import PodSettings
 from trainmaster.cluster.pods import PodRecord, owner_uid
-from trainmaster.cluster.refusals import DELETION_REFUSED, INVALID, NAME_TAKEN, STATUS, Refusals, obstacle_of
+from trainmaster.cluster.refusals import DELETION_REFUSED, INVALID, STATUS, Refusals, obstacle_of
 from trainmaster.cluster.reporting import Reporter
 from trainmaster.cluster.sightings import Sightings
 from trainmaster.core import actions, phases
 from trainmaster.core.observed import Observed, Obstacle
+from trainmaster.core.rules.obstacles import NAME_TAKEN
 from trainmaster.intake import Intake
 from trainmaster.loop import ConflictError, UnavailableError
 from trainmaster.queueing import Key
@@ -221,6 +222,8 @@ class ClusterPlatform:
             raise UnavailableError(f"it came and went: {gone}") from gone
         if owner_uid(existing) != job.uid:
             return Obstacle(NAME_TAKEN, f"{error.message}, and it does not belong to this job")
+        if (existing["metadata"].get("labels") or {}).get(names.LABEL_JOB) != job.name:  # no watch of ours tells of it
+            return Obstacle(NAME_TAKEN, f"{error.message}, and its label {names.LABEL_JOB} was edited")
         cache.learn(existing)
         return None
 

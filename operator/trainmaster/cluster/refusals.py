@@ -20,7 +20,7 @@ LONGEST_PAUSE_SECONDS = 60.0
 # A wish that still stands is made again when its pause is over, if the API server answers at all.
 STALE_SECONDS = 60.0
 
-NAME_TAKEN, INVALID, DENIED_BY_POLICY = "NameTaken", "Invalid", "DeniedByPolicy"
+INVALID, DENIED_BY_POLICY = "Invalid", "DeniedByPolicy"
 QUOTA_EXCEEDED, NAMESPACE_TERMINATING = "QuotaExceeded", "NamespaceTerminating"
 DELETION_REFUSED = "DeletionRefused"
 # 403: Pod Security, a limit, or a right that we lack. 422 and 400: the object itself is wrong.

@@ -50,6 +50,7 @@ RULES = (
     avoidance.keep_away,
     standby.look_after,  # before elasticity: a spare is better than a smaller group
     elasticity.fit,  # after losses: a worker that is lost has its minute to come back
+    replicas.take_other_names,
     obstacles.give_up,
     replicas.create_and_delete,
     orders.give,

@@ -145,6 +145,7 @@ def _start(facts: Facts, status: TrainingJobStatus, phase: str) -> dict[str, obj
 
 def _waiting(facts: Facts, status: TrainingJobStatus) -> str:
     waits = status.phase == phases.PENDING and facts.status.phase == phases.PENDING
+    waits = waits and status.incarnations == facts.status.incarnations  # else why a replica was replaced is said first
     return conditions.waiting_for(facts) if waits else ""
 
 

@@ -8,13 +8,15 @@ from datetime import datetime
 
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import classes, ending, figures, phases
-from trainmaster.core.facts import Facts
+from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.observed import RUNNING, Obstacle
 from trainmaster.core.verdict import Verdict
 from trainmaster.wire import names
 
 # The variables of a process are more than the kernel gives room for.
 TOO_LARGE = "BadConfiguration"
+# Somebody else's object has the name of one of ours. A replica gets another one (rules/replicas.py), a Service cannot.
+NAME_TAKEN = "NameTaken"
 
 HOPELESS = frozenset({"InvalidImageName", "ErrImageNeverPull", "Invalid", TOO_LARGE})
 
@@ -33,12 +35,12 @@ NEEDS_HELP = frozenset(
         "MountsNotReady",
         "Forbidden",
         "DeniedByPolicy",
-        "NameTaken",
     }
 )
 
-# What every replica passes through, and an obstacle only if it lasts. Seconds.
-PATIENCE = {"MountsNotReady": 15}
+# What may well pass by itself, and is an obstacle only if it lasts: the way of every replica, the Service of a job of
+# the same name that was deleted. Seconds.
+PATIENCE = {"MountsNotReady": 15, NAME_TAKEN: 60}
 
 CURES = {
     "InvalidImageName": "Correct spec.workers.image.",
@@ -53,7 +55,7 @@ CURES = {
     "NamespaceTerminating": "The namespace is being deleted, and this job with it: create the job in another one.",
     "DeletionRefused": "Give the operator the right to delete pods, or delete the pod yourself: `kubectl delete pod`.",
     "DeniedByPolicy": "The admission webhook or policy that it names refuses these pods: change them, or it.",
-    "NameTaken": "Another object has the name of one of this job's pods; rename the job.",
+    NAME_TAKEN: "Delete that Service, or rename the job: it trains without one, but its pods then have no DNS names.",
     TOO_LARGE: "The variables of spec.workers.env or parameterServers.env, with those of the shell, are too large; put "
     "what is large into files.",
     "Invalid": "The pod is not one that Kubernetes takes; correct the named field.",
@@ -109,13 +111,23 @@ def _stood_still(facts: Facts) -> datetime:
 
 def _refused(facts: Facts) -> Iterator[Obstacle]:
     """The refusals of what is still wished for: the replica of an empty slot, the Service, or what is about neither."""
-    wished = {
-        names.replica_name(facts.job.name, slot.role, slot.index, slot.incarnation)
-        for slot in facts.slots
-        if slot.replica is None
-    }
+    wished = {_name(facts, slot) for slot in facts.slots if slot.replica is None} - _taken(facts)
     wished |= {""} if facts.observed.service else {"", facts.job.name}
     return (obstacle for obstacle in facts.observed.refused if obstacle.name in wished)
+
+
+def nameless(facts: Facts) -> list[Slot]:
+    """The slots whose replica cannot be made because its name is taken."""
+    taken, slots = _taken(facts), (*facts.wanted, *facts.spares)
+    return [slot for slot in slots if slot.replica is None and _name(facts, slot) in taken] if taken else []
+
+
+def _taken(facts: Facts) -> set[str]:
+    return {obstacle.name for obstacle in facts.observed.refused if obstacle.reason == NAME_TAKEN}
+
+
+def _name(facts: Facts, slot: Slot) -> str:
+    return names.replica_name(facts.job.name, slot.role, slot.index, slot.incarnation)
 
 
 def _trains(facts: Facts) -> bool:

@@ -2,7 +2,7 @@
 
 A slot whose replicas end as soon as they are made (a node that refuses them, an agent that cannot start) is given
 time: the third within WINDOW_SECONDS waits a little, and those after it longer. The last few that have ended stay for
-people to read.
+people to read. One whose name is taken gets the next one.
 """
 
 from datetime import datetime
@@ -11,12 +11,29 @@ from trainmaster.core import clocks, figures
 from trainmaster.core.actions import Action, CreateReplica, CreateService, DeleteReplica
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.observed import Replica
-from trainmaster.core.verdict import Verdict
+from trainmaster.core.rules import obstacles
+from trainmaster.core.verdict import NOTHING, Verdict
 
 KEPT = 3  # ended replicas of a slot
 WINDOW_SECONDS = 120
 # By how many replicas of the slot have ended within the window: seconds from the last one's creation to the next one's.
 PAUSES = (0, 0, 5, 30)
+
+
+def take_other_names(facts: Facts) -> Verdict:
+    """Where a pod of a job of the same name lingers that was deleted, or one of ours whose labels somebody edited.
+
+    As often as it takes: each number that is passed over is that of a pod which is there.
+    """
+    nameless = obstacles.nameless(facts)
+    if not nameless:
+        return NOTHING
+    message = (
+        f"{', '.join(slot.key for slot in nameless)}: the name is taken by a pod that is not this job's, or whose "
+    )
+    message += "labels were edited; the next one is tried."
+    update = {"incarnations": facts.replacing(nameless), "message": message}
+    return Verdict(status=facts.status.model_copy(update=update))
 
 
 def create_and_delete(facts: Facts) -> Verdict:
