@@ -20,6 +20,7 @@ from trainmaster.core.rules import (
     completion,
     deadline,
     elasticity,
+    elsewhere,
     finished,
     losses,
     members,
@@ -51,6 +52,7 @@ RULES = (
     standby.look_after,  # before elasticity: a spare is better than a smaller group
     elasticity.fit,  # after losses: a worker that is lost has its minute to come back
     replicas.take_other_names,
+    elsewhere.leave_node,  # before the job is given up: it may be the node alone
     obstacles.give_up,
     replicas.create_and_delete,
     orders.give,

@@ -3,7 +3,8 @@
 Written down before anything is made for it, with reason and expiry (`.status.avoidedNodes`); the hand renders it as
 node affinity (cluster/affinity.py). Disruptions never count, nor do failures while the rest of the job's nodes fail as
 much. A member that starts again alone is moved alone; whoever trains is left where it is. If the cluster has no room
-elsewhere the job does not wait for it: the node is used all the same.
+elsewhere the job does not wait for it: the node is used all the same. So is a node avoided on which a replica cannot
+even start (rules/elsewhere.py).
 """
 
 from collections import Counter
@@ -96,10 +97,14 @@ def _is_due(facts: Facts, line: RestartRecord) -> bool:
 def _avoided(facts: Facts, line: RestartRecord, leaving: list[Slot]) -> TrainingJobStatus:
     node = line.node or ""
     reason = f"{_blamed(facts)[node]} failures of this job within {figures.duration(WINDOW_SECONDS)}, the last one: "
-    reason += figures.sentence(line.evidence or "")
+    return avoiding(facts, node, reason + figures.sentence(line.evidence or ""), leaving)
+
+
+def avoiding(facts: Facts, node: str, reason: str, leaving: list[Slot], said: str = "") -> TrainingJobStatus:
+    """With the node avoided, and other replicas for those that leave it. Also used by rules/elsewhere.py."""
     entry = AvoidedNode(node=node, reason=reason, until=figures.later(facts.now, AVOIDED_SECONDS))
     known = (*facts.status.avoided_nodes, entry)
-    sentence = f"Node {node} is avoided for {figures.duration(AVOIDED_SECONDS)}."
+    sentence = f"{said}Node {node} is avoided for {figures.duration(AVOIDED_SECONDS)}."
     return _moved(facts, leaving, sentence).model_copy(update={"avoided_nodes": known})
 
 

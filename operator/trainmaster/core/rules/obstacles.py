@@ -48,7 +48,8 @@ CURES = {
     "ImagePullBackOff": "Check spec.workers.image and spec.workers.imagePullSecrets.",
     "ErrImagePull": "Check spec.workers.image and spec.workers.imagePullSecrets.",
     "VolumeMissing": "Create the claim, or correct spec.checkpoint.storage or spec.workers.volumes.",
-    "MountsNotReady": "Create what is missing: `kubectl describe pod` names it among the pod's events.",
+    "MountsNotReady": "`kubectl describe pod` tells what among the pod's events: create what is missing, or have the "
+    "node's network mended.",
     "CreateContainerConfigError": "Create the ConfigMap or Secret that the pod refers to.",
     "Forbidden": "Pod Security, a limit of the namespace, or a right that the operator lacks: see the message.",
     "QuotaExceeded": "It waits for room in the namespace's ResourceQuota: end what is not needed, or raise it.",
@@ -96,11 +97,17 @@ def _counts_from(obstacle: Obstacle, since: datetime) -> datetime:
 def _told(facts: Facts) -> list[tuple[Obstacle, datetime]]:
     """Of the slots that the group needs: what keeps a spare from starting is in nobody's way."""
     found = [(obstacle, _since(obstacle, facts.incomplete_since, facts.now)) for obstacle in _refused(facts)]
-    for slot in facts.slots:
-        if slot.replica and slot.replica.obstacle and slot.replica.alive:
-            created = figures.moment(slot.replica.created) or facts.now
-            found.append((slot.replica.obstacle, _since(slot.replica.obstacle, created, facts.now)))
+    found += [one for slot in facts.slots if (one := of(facts, slot))]
     return [(obstacle, max(since, _stood_still(facts))) for obstacle, since in found]
+
+
+def of(facts: Facts, slot: Slot) -> tuple[Obstacle, datetime] | None:
+    """What keeps this slot's replica from starting, and since when."""
+    replica = slot.replica
+    if replica is None or replica.obstacle is None or not replica.alive:
+        return None
+    created = figures.moment(replica.created) or facts.now
+    return replica.obstacle, _since(replica.obstacle, created, facts.now)
 
 
 def _stood_still(facts: Facts) -> datetime:

@@ -1,0 +1,72 @@
+"""A replica that cannot start on its node, though the job's others do on theirs, is tried on another node in time.
+
+A runtime, a network or a way to the registry that is broken on one node must not end a job that trains well elsewhere:
+the node is avoided as one that fails is (rules/avoidance.py), long before the job is given up (rules/obstacles.py).
+Where nothing starts anywhere it is not the node, and nobody is moved.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from trainmaster.api.status import TrainingJobStatus
+from trainmaster.core import figures
+from trainmaster.core.facts import Facts, Slot
+from trainmaster.core.observed import PENDING, RUNNING, Obstacle
+from trainmaster.core.rules import avoidance, obstacles
+from trainmaster.core.verdict import NOTHING, Verdict
+
+SHARE = 3  # a replica stays on such a node for this part of `startSeconds`, 1/3 ...
+LONGEST_SECONDS = 600  # ... but no longer
+NODES = 3  # so many are left; what is wrong with them all is not theirs
+# Who has been stuck for so long was not moved because of NODES. When they are forgotten it stays, or no job would end.
+TOO_LATE_SECONDS = 1800
+
+
+@dataclass(frozen=True)
+class _Stuck:
+    """A slot whose replica has a node and does not start there."""
+
+    slot: Slot
+    node: str
+    obstacle: Obstacle
+    since: datetime
+
+
+def leave_node(facts: Facts) -> Verdict:
+    """Avoid the node that keeps a replica from starting, and write a new incarnation; or come back when that is due."""
+    known = {node.node for node in facts.status.avoided_nodes}
+    stuck = _stuck(facts) if len(known) < NODES else []
+    patience = min(facts.job.spec.failure_policy.start_seconds / SHARE, LONGEST_SECONDS)
+    wakes = []
+    for one in stuck:
+        if one.node not in known and _is_the_nodes(facts, one, stuck):
+            due = figures.later(one.since, patience)
+            if due <= facts.now:
+                return Verdict(status=_left(facts, one, stuck))
+            wakes.append(due)
+    return Verdict(wake_at=min(wakes)) if wakes else NOTHING
+
+
+def _stuck(facts: Facts) -> list[_Stuck]:
+    found = []
+    for slot in (*facts.wanted, *facts.spares):
+        told = obstacles.of(facts, slot)
+        node = slot.replica.node if slot.replica and slot.replica.phase == PENDING else ""
+        if told and node and told[0].reason in obstacles.NEEDS_HELP:
+            found.append(_Stuck(slot, node, *told))
+    return [one for one in found if facts.now < figures.later(one.since, TOO_LATE_SECONDS)]
+
+
+def _is_the_nodes(facts: Facts, one: _Stuck, stuck: list[_Stuck]) -> bool:
+    """Whether a replica of its kind runs on another node; or the job once trained, and only this node is in doubt."""
+    alike = (slot.replica for slot in facts.wanted if slot.role == one.slot.role and slot.replica)
+    if any(other.alive and other.phase == RUNNING and other.node != one.node for other in alike):
+        return True
+    return facts.status.running_time is not None and {other.node for other in stuck} == {one.node}
+
+
+def _left(facts: Facts, late: _Stuck, stuck: list[_Stuck]) -> TrainingJobStatus:
+    leaving = [one.slot for one in stuck if one.node == late.node]
+    named = ", ".join(slot.key for slot in leaving)
+    reason = f"{named} could not start there: {figures.sentence(late.obstacle.message)}"
+    return avoidance.avoiding(facts, late.node, reason, leaving, f"{named} could not start on its node. ")
