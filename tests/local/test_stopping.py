@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 
 import pytest
 
-from tests.local.command import Command, a_job, a_script, kill, wait_gone
+from tests.local.command import TASKS, Command, a_job, a_script, kill, wait_gone
 
 HELD = {"hold_at": 25}
 ENDLESS = "import time\nprint('on and on', flush=True)\ntime.sleep(600)\n"
@@ -30,6 +31,21 @@ def test_a_signal_saves_and_ends_and_the_run_can_go_on(command: Command, number:
     if number == signal.SIGINT:  # going on is the same after each
         assert command.start(a_job(arguments=HELD)).end() == 0
         assert command.status["restartCount"] == 0
+
+
+def test_a_task_saves_with_the_processes_that_read_its_samples(command: Command) -> None:
+    """Only the rank itself is asked to end: to come to its next checkpoint it needs them."""
+    shutil.copy(TASKS / "readers.py", command.folder)
+    command.make_gate()
+    job = a_job(arguments=HELD)
+    job["spec"]["training"]["task"] = "readers:Reads"
+    command.start(job)
+    command.until_step(24)
+    command.send(signal.SIGTERM)
+    command.until(lambda line: line.get("progress", {}).get("phase") == "Suspended")
+    command.open_gate()
+    assert command.end() == 130
+    assert command.status["checkpoint"]["step"] >= 25
 
 
 def test_ctrl_c_ends_a_script_that_never_ends(command: Command) -> None:

@@ -98,12 +98,13 @@ def kill_group(pid: int, number: int) -> None:
     try:
         os.killpg(pid, number)
     except ProcessLookupError:
-        _kill(pid, number)  # so young that it has no group of its own yet
+        kill(pid, number)  # so young that it has no group of its own yet
     except PermissionError:
         pass  # only a zombie is left of it, on some kernels
 
 
-def _kill(pid: int, number: int) -> None:
+def kill(pid: int, number: int) -> None:
+    """Signal `pid` alone, if it is still there."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
 

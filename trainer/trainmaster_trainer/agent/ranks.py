@@ -152,9 +152,19 @@ class Ranks(parent.Listener):
         self._cancel_kill()
         for rank in self._live.values():
             rank.signalled = rank.signalled or time.time()
-            _signal(rank, signal.SIGTERM if grace_seconds > 0 else signal.SIGKILL)
+            if grace_seconds > 0:
+                self._ask_to_end(rank)
+            else:
+                _signal(rank, signal.SIGKILL)
         if grace_seconds > 0:
             self._kill_timer = self._reactor.after(grace_seconds, lambda: self.stop(0.0))
+
+    def _ask_to_end(self, rank: Rank) -> None:
+        """A task saves first, and its next batch may come from processes of its own; a shell passes nothing on."""
+        if self._settings.plan.command:
+            _signal(rank, signal.SIGTERM)
+        elif rank.pid is not None:
+            process.kill(rank.pid, signal.SIGTERM)
 
     def drop_store(self) -> None:
         """End the store, if it is served here."""
