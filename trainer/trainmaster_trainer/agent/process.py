@@ -85,11 +85,17 @@ def fork() -> int:
     """os.fork with all signals blocked in the child: none may meet the parent's handlers there.
 
     The child calls `default_signals`.
+
+    Raises:
+        OSError: there can be no new process.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    pid = os.fork()
-    if pid != 0:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    pid = -1  # where there can be none
+    try:
+        pid = os.fork()
+    finally:
+        if pid != 0:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return pid
 
 
