@@ -1,6 +1,9 @@
 """What the pods and the service of a job look like."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -151,9 +154,18 @@ def test_an_image_of_the_users_own_gets_the_agent() -> None:
 
 def test_our_image_needs_no_init_container() -> None:
     pod = the_pod(a_job())
-    assert the_trainer(pod)["command"] == ["python3", "-m", "trainmaster_trainer.agent"]
     assert the_trainer(pod)["image"] == "trainer:1"
     assert "initContainers" not in pod["spec"]
+
+
+def test_a_users_modules_are_not_the_agents(tmp_path: Path) -> None:
+    """It starts in the folder of the user's, where a `random.py` may lie."""
+    (tmp_path / "random.py").write_text("raise SystemExit('the user has one, too')")
+    python = {"PATH": str(Path(sys.executable).parent)}
+    command = the_trainer(the_pod(a_job()))["command"]
+    ended = subprocess.run(command, cwd=tmp_path, env=python, stderr=subprocess.PIPE, text=True, check=False)
+    assert f"{names.ENV_JOB} is missing" in ended.stderr
+    assert ended.returncode == names.EXIT_BAD_CONFIGURATION
 
 
 def test_what_the_spec_names_is_passed_on() -> None:

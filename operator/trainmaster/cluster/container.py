@@ -24,6 +24,8 @@ TOKEN_SECONDS = 3600
 CHECKPOINT_FOLDER = "/checkpoints"
 SCRATCH_FOLDER = "/tmp/trainmaster"  # noqa: S108  a mount of the pod's own
 
+# -P: the container starts in the user's folder, and a `random.py` there must not break the agent.
+_AGENT = ("-P", "-m", "trainmaster_trainer.agent")
 # `python3 /trainmaster` runs this. Processes that the agent starts find the code by PYTHONPATH, ahead of the image's.
 _START = f"""import os, runpy
 path = os.environ.get("PYTHONPATH")
@@ -95,7 +97,7 @@ def trainer(place: Place, settings: PodSettings) -> Document:
     container: Document = {
         "name": names.MAIN_CONTAINER,
         "image": place.own_image or settings.trainer_image,
-        "command": ["python3", *([CODE_FOLDER] if place.own_image else ["-m", "trainmaster_trainer.agent"])],
+        "command": ["python3", *([CODE_FOLDER] if place.own_image else _AGENT)],
         # Ours first: the user's may refer to them as $(TRAINMASTER_INDEX).
         "env": [*_downward(), *variables(ours), *(item for item in named.get("env", []) if item["name"] not in ours)],
         "resources": resources(place.spec),
