@@ -72,7 +72,7 @@ def test_a_wrong_configuration_is_said_without_a_traceback(agent: MakeAgent, int
 
 @pytest.mark.parametrize(
     ("way", "code", "name"),
-    [("3", 3, None), ("SIG11", None, "SIGSEGV"), ("SIG9", None, "SIGKILL")],
+    [("3", 3, None), ("SIG11", None, "SIGSEGV"), ("SIG9", None, "SIGKILL"), ("SIG40", None, "SIG40")],
 )
 def test_other_ends(agent: MakeAgent, intake: Intake, way: str, code: int | None, name: str | None) -> None:
     _, report = run_to_the_end(agent, intake, "python", "SCRIPTS/fail.py", way)

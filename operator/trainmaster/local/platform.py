@@ -232,4 +232,4 @@ def _ending(code: int) -> observed.Ending:
         return observed.Ending(code, "", said)
     if code >= 0:
         return observed.Ending(code, "Ended", f"the agent ended with exit code {code}")
-    return observed.Ending(code, "Killed", f"the agent was ended by {signal.Signals(-code).name}")
+    return observed.Ending(code, "Killed", f"the agent was ended by {names.signal_name(-code)}")

@@ -3,6 +3,8 @@
 Imported by the operator's hands, the agent and the trainer.
 """
 
+import signal
+
 GROUP = "trainmaster.dev"
 VERSION = "v1"
 KIND = "TrainingJob"
@@ -82,3 +84,11 @@ def replica_name(job: str, role: str, index: int, incarnation: int) -> str:
 def replica_key(role: str, index: int) -> str:
     """The name of a replica over all its incarnations, as in `status.incarnations`."""
     return f"{role}-{index}"
+
+
+def signal_name(number: int) -> str:
+    """SIGKILL, say. Most real-time signals have no name of their own."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIG{number}"

@@ -13,6 +13,8 @@ import time
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
+from trainmaster.wire import names
+
 from trainmaster_trainer.agent import process, rank, rehearsal
 from trainmaster_trainer.agent.channel import Channel
 from trainmaster_trainer.agent.huge_pages import HugePages
@@ -180,4 +182,4 @@ def _stand_by(channel: Channel) -> int:
 def _end(end: os.waitid_result) -> End:
     if end.si_code == os.CLD_EXITED:
         return End(end.si_pid, end.si_status, None)
-    return End(end.si_pid, None, signal.Signals(end.si_status).name)
+    return End(end.si_pid, None, names.signal_name(end.si_status))
