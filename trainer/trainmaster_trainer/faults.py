@@ -47,7 +47,8 @@ class Faults:
 
     def after(self, step: int) -> None:
         """Suffer what was asked for after this step."""
-        for fault in [fault for fault in self._pending if fault.step == step]:
+        due = [fault for fault in self._pending if fault.step == step]
+        for fault in sorted(due, key=lambda fault: fault.kind in _DEADLY):  # after which nothing comes any more
             if fault.kind == faults.CORRUPT_CHECKPOINT:
                 faults.claim(fault, self._folder, corrupt_newest(self._checkpoints))
             elif faults.claim(fault, self._folder):
@@ -109,6 +110,7 @@ def _flip(path: Path, place: int) -> None:
         file.write(bytes([byte ^ 0xFF]))
 
 
+_DEADLY = (faults.OOM, faults.STOP, faults.KILL)
 _ACTS: dict[str, Callable[[Faults], None]] = {
     faults.KILL: Faults.kill,
     faults.STOP: Faults.stop,
