@@ -4,6 +4,7 @@ from .podspecs import Attack, beside, container, meta, owner, pod_secured, secur
 
 ISCSI = {"targetPortal": "10.0.0.1", "iqn": "iqn.2001-04.com.example:a", "lun": 0}
 OWNED = "controlled by one TrainingJob"
+ELSEWHERE = {"host": "169.254.169.254", "port": 80}
 TOKEN = {"serviceAccountToken": {"path": "token"}}
 API_TOKEN = {"serviceAccountToken": {"path": "token", "audience": "https://kubernetes.default.svc"}}
 
@@ -27,6 +28,11 @@ _HOST_ATTACKS = (
     Attack("hostPID", spec(hostPID=True), "hostPID"),
     Attack("hostIPC", spec(hostIPC=True), "hostIPC"),
     Attack("hostPort", container(ports=[{"containerPort": 1, "hostPort": 1}]), "hostPort"),
+    Attack("a probe elsewhere", container(startupProbe={"httpGet": ELSEWHERE}), "must not name a host"),
+    Attack("a probe of ports elsewhere", container(livenessProbe={"tcpSocket": ELSEWHERE}), "must not name a host"),
+    Attack("ready elsewhere", container(readinessProbe={"httpGet": ELSEWHERE}), "must not name a host"),
+    Attack("a start that calls", container(lifecycle={"postStart": {"httpGet": ELSEWHERE}}), "must not name a host"),
+    Attack("an end that calls", container(lifecycle={"preStop": {"tcpSocket": ELSEWHERE}}), "must not name a host"),
     Attack("a node of its choice", spec(nodeName="control-plane"), "nodeName"),
     Attack("the cluster's own priority", spec(priorityClassName="system-node-critical"), "priority classes"),
 )

@@ -34,6 +34,8 @@ def good_pod() -> Object:
         "name": "trainer",
         "image": "trainmaster/trainer:dev",
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "readinessProbe": {"httpGet": {"port": 80}},
+        "lifecycle": {"preStop": {"exec": {"command": ["true"]}}},
     }
     spec: Object = {
         "automountServiceAccountToken": False,
