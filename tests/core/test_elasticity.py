@@ -140,3 +140,51 @@ def test_a_suspension_is_no_waiting_for_workers() -> None:
     stage.respec(suspend=False).call_in("worker-0", "worker-2")
     assert stage.wait(59).status.absent == ()
     assert stage.wait(2).status.absent == ("worker-1",)
+
+
+def without_the_first_two(workers: int, **bounds: int) -> Stage:
+    """A group that has gone on without worker-0 and worker-1, whose next pods find no place."""
+    stage = a_stage(workers, elasticity={"maxReplicas": 4, **bounds}).train()
+    for key in ("worker-0", "worker-1"):
+        stage.change(key, evicted)
+    stage.wait(61)
+    return stage.obey(*(f"worker-{index}" for index in range(2, workers)))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_scaled_down_to_those_who_are_missed_it_waits_for_them(workers: int) -> None:
+    stage = without_the_first_two(3, minReplicas=1).scale(workers)
+    assert (stage.status.phase, stage.status.absent) == ("Resizing", ())
+    assert {replica.index for replica in stage.replicas.values() if replica.alive} == set(range(workers))
+    stage.call_in().obey()
+    assert (stage.status.phase, stage.status.absent) == ("Running", ())
+
+
+def test_scaled_down_it_does_not_begin_with_fewer_than_the_least() -> None:
+    stage = without_the_first_two(4, minReplicas=2).scale(3)
+    assert (stage.status.phase, stage.status.absent) == ("Resizing", ())
+    stage.obey("worker-2")
+    assert stage.status.phase == "Resizing"
+    stage.call_in("worker-0").wait(61)
+    stage.obey("worker-0", "worker-2")
+    assert (stage.status.phase, stage.status.absent) == ("Running", ("worker-1",))
+
+
+def test_scaled_down_while_it_gathers_it_does_not_begin_with_fewer_than_the_least() -> None:
+    stage = without_the_first_two(4, minReplicas=2)
+    stage.rank_dies("worker-2", a_death(attempt=2))
+    stage.change("worker-3", evicted)
+    assert stage.status.phase == "Restarting"
+    stage.scale(3)
+    assert (stage.status.phase, stage.status.absent) == ("Restarting", ())
+
+
+def test_scaled_down_it_goes_on_at_once_without_who_is_still_missed() -> None:
+    stage = without_the_first_two(4, minReplicas=1).scale(3).obey("worker-2")
+    assert (stage.status.phase, stage.status.absent) == ("Running", ("worker-0", "worker-1"))
+
+
+def test_whoever_is_written_to_be_missed_somebody_trains() -> None:
+    job = a_job().with_workers(2).where(elasticity={"minReplicas": 1, "maxReplicas": 2})
+    stage = Stage(job.at("Running", absent=["worker-0", "worker-1", "worker-1", "x"])).train()
+    assert stage.status.phase == "Running"

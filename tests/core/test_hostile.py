@@ -27,6 +27,7 @@ STATUSES = st.fixed_dictionaries(
         "phase": st.sampled_from(["Pending", "Suspended", "Starting", "Running", "Restarting", "Resizing", "Failed"]),
         "attempt": st.integers(-1, 2**60),
         "incarnations": st.dictionaries(st.sampled_from(["worker-0", "worker-1", "x"]), st.integers()),
+        "absent": st.sampled_from([["worker-0", "worker-1"], ["x", "worker-0"], ["worker-1"] * 3]),
         "startTime": st.datetimes().map(lambda time: time.isoformat() + "Z"),
         "avoidedNodes": st.lists(
             st.fixed_dictionaries(
@@ -39,12 +40,14 @@ STATUSES = st.fixed_dictionaries(
         "progress": st.fixed_dictionaries({"step": st.integers(), "time": st.just("9999-12-31T23:59:59Z")}),
     },
 )
+ELASTIC = {"minReplicas": 1, "maxReplicas": 4}
 SPECS = st.fixed_dictionaries(
     {},
     optional={
         "suspend": st.booleans(),
         "activeDeadlineSeconds": st.integers(1, 10**9),
         "ttlSecondsAfterFinished": st.integers(0, 10**9),
+        "elasticity": st.just(ELASTIC),
     },
 )
 NUMBERS = st.floats() | st.integers().map(float)
@@ -108,7 +111,7 @@ def test_a_decision_is_always_made(
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(STATUSES)
 def test_it_settles_in_a_few_turns(status: dict[str, Any]) -> None:
-    job, turns = a_hostile_job({}, status), 0
+    job, turns = a_hostile_job({"elasticity": ELASTIC}, status), 0
     while (decision := decide(job, Observed(), NOON)).again:
         job = job.model_copy(update={"status": decision.status})
         turns += 1

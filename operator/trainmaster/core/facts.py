@@ -85,10 +85,11 @@ class Facts:
 
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
-        """The group of the present attempt: those of `wanted` that it does not do without."""
+        """The group of the present attempt: those of `wanted` that it does not do without. Somebody has to train."""
         alone = self.job.spec.independent and self.status.phase == phases.RUNNING  # whoever comes takes part
         absent = self.status.absent if self.job.spec.elasticity and not alone else ()
-        return tuple(slot for slot in self.wanted if slot.key not in absent)
+        present = tuple(slot for slot in self.wanted if slot.key not in absent)
+        return present if any(slot.role == names.WORKER for slot in present) else self.wanted
 
     @cached_property
     def left_out(self) -> tuple[Slot, ...]:

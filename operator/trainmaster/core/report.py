@@ -94,7 +94,7 @@ def _phase(facts: Facts, status: TrainingJobStatus) -> str:
     """The forward steps, one at a time; the others are the rules' affair."""
     if status.phase != facts.status.phase or status.attempt != facts.status.attempt:
         return status.phase
-    if status.incarnations != facts.status.incarnations:
+    if (status.incarnations, status.absent) != (facts.status.incarnations, facts.status.absent):
         return status.phase  # the replicas that the facts speak of are not those to come
     if orders.may_run(facts):
         return phases.STARTING if status.phase in phases.GATHERING else _running(facts, status.phase)

@@ -7,6 +7,7 @@ with the attempt.
 from trainmaster.core import ledger, membership, phases
 from trainmaster.core.facts import Facts
 from trainmaster.core.verdict import NOTHING, Verdict
+from trainmaster.wire import names
 
 
 def resize(facts: Facts) -> Verdict:
@@ -15,7 +16,7 @@ def resize(facts: Facts) -> Verdict:
     if before is None:
         return NOTHING
     if facts.status.phase in phases.GATHERING:
-        return NOTHING if before.desired == now else _nobody_is_blamed(facts)
+        return NOTHING if before.desired == now else _another_group(facts)
     if membership.alone(facts):
         return _other_servers(facts)
     if before.desired == now:
@@ -24,15 +25,24 @@ def resize(facts: Facts) -> Verdict:
         "attempt": facts.status.attempt + 1,
         "phase": phases.RESIZING,
         "message": f"Resizing from {before.desired} to {now} workers.",
+        "absent": _still_missed(facts),
         **ledger.overtaken(facts.status, "resized"),
     }
     return Verdict(status=facts.status.model_copy(update=update))
 
 
-def _nobody_is_blamed(facts: Facts) -> Verdict:
-    """Whose end the newest line of the ledger still looks for may be among those who leave."""
-    update = ledger.overtaken(facts.status, "resized")
-    return Verdict(status=facts.status.model_copy(update=update)) if update else NOTHING
+def _another_group(facts: Facts) -> Verdict:
+    """Nobody is blamed: whose end the newest line of the ledger still looks for may be among those who leave."""
+    update = {"absent": _still_missed(facts), **ledger.overtaken(facts.status, "resized")}
+    status = facts.status.model_copy(update=update)
+    return Verdict(status=status) if status != facts.status else NOTHING
+
+
+def _still_missed(facts: Facts) -> tuple[str, ...]:
+    """Without whom the group of the new size goes on: nobody, where those that are left would be too few."""
+    least = facts.job.spec.elasticity.min_replicas if facts.job.spec.elasticity else 1
+    present = [slot for slot in facts.slots if slot.role == names.WORKER]
+    return tuple(slot.key for slot in facts.left_out) if len(present) >= least else ()
 
 
 def _other_servers(facts: Facts) -> Verdict:
