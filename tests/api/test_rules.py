@@ -44,9 +44,18 @@ def test_fixed_while_it_runs(field: str, change: dict[str, Any]) -> None:
 @pytest.mark.parametrize("change", [*REFUSED.values(), *ALLOWED.values()], ids=[*REFUSED, *ALLOWED])
 def test_free_while_suspended(change: dict[str, Any]) -> None:
     """Nothing runs, so nothing can be torn."""
-    suspended = changed(good_job(), {"spec.suspend": True})
+    suspended = changed(good_job(), {"spec.suspend": True, "status.phase": "Suspended"})
 
     assert violations(TrainingJob.parse(changed(suspended, change)), TrainingJob.parse(suspended)) == ()
+
+
+@pytest.mark.parametrize("change", REFUSED.values(), ids=REFUSED.keys())
+def test_fixed_until_it_is_suspended(change: dict[str, Any]) -> None:
+    """That somebody wishes it ends no pod yet."""
+    old = changed(good_job(), {"spec.suspend": True, "status.phase": "Running"})
+    new = changed(old, {**change, "spec.suspend": False})
+
+    assert len(violations(TrainingJob.parse(new), TrainingJob.parse(old))) == 1
 
 
 @pytest.mark.parametrize("change", ALLOWED.values(), ids=ALLOWED.keys())

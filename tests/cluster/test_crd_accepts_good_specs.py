@@ -40,6 +40,8 @@ def jobs(server: CrdServer) -> CrdServer:
     for name, suspend in (("runs", False), ("suspended", True)):
         job = changed(good_job(), {"metadata": {"name": name}, "spec.suspend": suspend})
         server.kubectl("create", "--filename=-", stdin=json.dumps(job))
+    patch = json.dumps({"status": {"phase": "Suspended"}})  # as an operator writes it, should one watch
+    server.kubectl("patch", "tj", "suspended", "--subresource=status", "--type=merge", f"--patch={patch}")
     return server
 
 

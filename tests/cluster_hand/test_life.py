@@ -1,5 +1,7 @@
 """A job's life on a real API server, from creation to the end, with agents that the test plays."""
 
+import json
+import signal
 import time
 from typing import Any
 
@@ -7,7 +9,7 @@ from trainmaster.wire import names
 from trainmaster.wire.messages import CheckpointRecord, ErrorReport, ExitReport
 
 from .agents import Agent
-from .lab import Lab
+from .lab import MERGE_PATCH, Lab
 
 
 def finish(lab: Lab, agents: list[Agent], step: int = 100) -> dict[str, Any]:
@@ -168,6 +170,32 @@ def test_suspend_takes_the_pods_away_and_resume_brings_new_ones(lab: Lab) -> Non
     (pod,) = lab.await_pods("digits-worker-0-0")
     lab.train([lab.run_pod(pod["metadata"]["name"])], attempt=2)
     lab.await_phase("Running")
+
+
+def test_another_training_has_to_wait_until_the_job_is_suspended(lab: Lab) -> None:
+    """Else an operator that saw only the last of two changes would leave the pods of the old one."""
+    lab.submit()
+    lab.await_pods("digits-worker-0-0")
+    lab.start_training("digits-worker-0-0")
+    lab.await_phase("Running")
+    another = {"spec": {"suspend": False, "training": {"steps": 7}}}
+    lab.operator.signal(signal.SIGSTOP)
+    try:
+        lab.patch_job({"spec": {"suspend": True}})
+        refused = lab.server.try_call("PATCH", f"{lab.jobs}/digits", another, MERGE_PATCH)
+    finally:
+        lab.operator.signal(signal.SIGCONT)
+    assert refused.status == 422
+    assert "wait for phase Suspended" in refused.body["message"]
+    lab.await_phase("Suspended")
+    lab.patch_job(another)
+    lab.await_owned("digits-worker-0-1")
+    plans = [
+        env["value"]
+        for env in lab.pod("digits-worker-0-1")["spec"]["containers"][0]["env"]
+        if env["name"] == names.ENV_TRAINING
+    ]
+    assert json.loads(plans[0])["steps"] == 7
 
 
 def test_a_finished_job_goes_after_its_time(lab: Lab) -> None:

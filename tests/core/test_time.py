@@ -183,6 +183,17 @@ def test_a_suspended_job_says_what_it_will_go_on_from(spec: dict[str, Any], word
     assert words in (stage.status.message or "")
 
 
+def test_a_job_that_is_resumed_at_once_has_none_of_its_old_replicas() -> None:
+    """They may have been made for another training."""
+    stage = a_running_group(workers=2)
+    for suspend in (True, False):
+        stage.job = stage.job.model_copy(update={"spec": stage.job.spec.model_copy(update={"suspend": suspend})})
+        stage.turn()
+    stage.train()
+    assert stage.status.phase == "Running"
+    assert stage.created == 2 * ["digits-worker-0-0", "digits-worker-1-0"]
+
+
 def test_a_job_may_be_born_suspended() -> None:
     stage = a_stage(workers=2, suspend=True).settle()
     assert (stage.status.phase, stage.created) == (phases.SUSPENDED, [])

@@ -194,26 +194,29 @@ _SCHEDULING = (
 )
 
 
-_SUSPEND = "Set suspend to true first and change it then (checkpoints inside the pods go with them)"
+_SUSPEND = (
+    "Set suspend to true first, wait for phase Suspended, and change it then (checkpoints inside the pods go with them)"
+)
 _ANOTHER = f"{_SUSPEND}, or create another job"
 _ANOTHER_TRAINING = (
     f"{_SUSPEND}; checkpoints of another globalBatchSize, seed or model are refused then: for these create another"
     " job, with checkpoint.resumeFrom unless the model is another"
 )
+_CEL_SUSPENDED = "(has(oldSelf.status) && has(oldSelf.status.phase) && oldSelf.status.phase == 'Suspended')"
 
 
 def _fixed(field: str, cel: str, same: Any, cure: str = _ANOTHER) -> Rule:
     """`field` holds while the job runs: another model or another place for checkpoints is another run.
 
     So does whatever stands in the plan of each pod and all ranks must agree on: a pod that comes later would have
-    another one than those that train.
+    another one than those that train. The phase decides, not the wish: of two changes at once only the last is seen.
     """
     return Rule(
         name=f"{field}-fixed",
-        where=_SPEC,
-        field=field,
-        cel=f"oldSelf.suspend || {cel}",
-        holds=lambda new, old: old.suspend or same(new, old),
+        where=("",),
+        field=f"spec.{field}",
+        cel=f"{_CEL_SUSPENDED} || {cel}",
+        holds=lambda new, old: old.status.phase == "Suspended" or same(new.spec, old.spec),
         message=f"{field} cannot change while the job runs",
         cure=cure,
         transition=True,
@@ -221,11 +224,12 @@ def _fixed(field: str, cel: str, same: Any, cure: str = _ANOTHER) -> Rule:
 
 
 def _unchanged(field: str) -> str:
-    return f"self.{field} == oldSelf.{field}"
+    return f"self.spec.{field} == oldSelf.spec.{field}"
 
 
 def _unchanged_if_any(field: str) -> str:
-    return f"(has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || {_unchanged(field)}))"
+    path = f"spec.{field}"
+    return f"(has(self.{path}) == has(oldSelf.{path}) && (!has(self.{path}) || {_unchanged(field)}))"
 
 
 _STORAGE, _MEMORY, _RESUME = "checkpoint.storage", "checkpoint.memoryEverySteps", "checkpoint.resumeFrom"

@@ -8,16 +8,19 @@ from trainmaster.core.verdict import NOTHING, Verdict
 
 
 def suspend(facts: Facts) -> Verdict:
-    """Into Suspended, and out of it again. As with a Kubernetes Job, the deadline then begins anew."""
+    """Into Suspended, and out of it again. As with a Kubernetes Job, the deadline then begins anew.
+
+    Never out of it while an old replica lives: the spec may be another one by now, and its plan is the old one's.
+    """
     suspended = facts.status.phase == phases.SUSPENDED
     if facts.job.spec.suspend and not suspended:
         return Verdict(status=_suspended(facts))
-    if suspended and not facts.job.spec.suspend:
+    if suspended and not facts.job.spec.suspend and not any(replica.alive for replica in facts.observed.replicas):
         update = {"phase": phases.PENDING, "message": "Resumed: spec.suspend is false again.", "start_time": facts.now}
         return Verdict(status=facts.status.model_copy(update=update))
     if suspended:
-        alive = (DeleteReplica(r.name, r.uid) for r in facts.observed.replicas if not r.deleting)
-        return Verdict(actions=tuple(alive), final=True)
+        left = (DeleteReplica(r.name, r.uid) for r in facts.observed.replicas if not r.deleting)
+        return Verdict(actions=tuple(left), final=True)
     return NOTHING
 
 
