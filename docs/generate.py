@@ -45,9 +45,12 @@ Drawn from `operator/trainmaster/core/classes.py` by `make generate`; not edited
 `failure_services.py` and `failure_ends.py` in `tests/core` hold hundreds of real messages and ends, with their classes.
 
 "Progress" is {budgets.REFILL_INTERVALS} checkpoint intervals (`spec.checkpoint.everySteps`) past a failure: it then
-leaves every budget. "Counts" is a restart that takes one of `spec.failurePolicy.maxRestarts`. The same failure is one
-with the same fingerprint: exception type, message without numbers, addresses and made-up names, and the top frame of
-your own code. Each failure is one line of `.status.restarts`; `trainmaster explain` tells them as a story. "Stop" is
+leaves every budget. A script of your own (`command`) tells no steps: a failure leaves every budget when the script has
+run for {budgets.REFILL_SECONDS // 3600} hours since, and "at one step" means within these hours.
+
+"Counts" is a restart that takes one of `spec.failurePolicy.maxRestarts`. The same failure is one with the same
+fingerprint: exception type, message without numbers, addresses and made-up names, and the top frame of your own
+code. Each failure is one line of `.status.restarts`; `trainmaster explain` tells them as a story. "Stop" is
 for ever: correct the job and {classes.AGAIN}.
 `spec.checkpoint.resumeFrom.path` goes on from checkpoints that are left.
 

@@ -47,8 +47,8 @@ def test_the_end_of_a_replica(replica: Replica, label: Label) -> None:
 
 def judged(failure: Failure) -> Label:
     """What is made of it, once and a second time."""
-    first = budgets.reason_to_stop(JOB, (), failure)
-    again = budgets.reason_to_stop(JOB, (a_line(failure),), failure)
+    first = budgets.reason_to_stop(JOB, (), failure, NOON)
+    again = budgets.reason_to_stop(JOB, (a_line(failure),), failure, NOON)
     costs = budgets.budget_used(JOB, (a_line(failure),), failure.step) == 1
     return Label(failure.failure_class, "Stop" if first else "Restart", "Stop" if again else "Restart", costs)
 
@@ -83,12 +83,14 @@ def test_a_budget_of_its_own_ends_and_is_refilled_by_progress(failure_class: str
     failure = Failure(failure_class, "worker-0", "node-0", "", "", 10, "never the same")
     job = a_job().with_failure_policy(maxRestarts=0).build()
     lines = [dataclasses.replace(failure, step=step, fingerprint=str(step)) for step in range(10, 10 + limit)]
-    assert budgets.reason_to_stop(job, [a_line(line) for line in lines[1:]], failure) is None, "maxRestarts is not its"
-    stop = budgets.reason_to_stop(job, [a_line(line) for line in lines], failure)
+    assert budgets.reason_to_stop(job, [a_line(line) for line in lines[1:]], failure, NOON) is None, (
+        "maxRestarts is not its"
+    )
+    stop = budgets.reason_to_stop(job, [a_line(line) for line in lines], failure, NOON)
     assert stop
     assert (stop.reason, classes.of(failure_class).cure in stop.why) == (failure_class, True)
     further = dataclasses.replace(failure, step=10 + limit + 10 * 50)
-    assert budgets.reason_to_stop(job, [a_line(line) for line in lines], further) is None
+    assert budgets.reason_to_stop(job, [a_line(line) for line in lines], further, NOON) is None
 
 
 def test_memory_twice_at_one_step_says_what_to_raise() -> None:
@@ -190,14 +192,14 @@ def test_another_error_in_between_does_not_hide_that_it_was_the_same() -> None:
     same = Failure("PythonError", "worker-0", "", "", "", 73, "A")
     other = dataclasses.replace(same, fingerprint="B")
     further = dataclasses.replace(other, step=99)
-    assert budgets.reason_to_stop(JOB, [a_line(same), a_line(other)], same)
-    assert not budgets.reason_to_stop(JOB, [a_line(same), a_line(further)], same), "it had come further"
+    assert budgets.reason_to_stop(JOB, [a_line(same), a_line(other)], same, NOON)
+    assert not budgets.reason_to_stop(JOB, [a_line(same), a_line(further)], same, NOON), "it had come further"
 
 
 def test_a_class_that_nobody_knows_counts() -> None:
     lines = [RestartRecord(attempt=1, time=NOON, failure_class="Sabotage", step=10)] * 10
     failure = Failure("Signal", "worker-0", "", "", "", 10)
-    assert budgets.reason_to_stop(JOB, lines, failure)
+    assert budgets.reason_to_stop(JOB, lines, failure, NOON)
 
 
 def test_a_loss_that_is_nan_is_tried_once_more_from_an_older_checkpoint() -> None:

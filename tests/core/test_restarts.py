@@ -153,6 +153,27 @@ def test_the_same_error_twice_without_progress_stops_the_job() -> None:
     assert "came twice at step 73" in (stage.status.message or "")
 
 
+SCRIPT = {"command": ["python", "train.py"]}
+HOUR = 3600
+
+
+def test_a_script_tells_no_steps_so_a_day_of_running_fills_the_budgets_up_again() -> None:
+    stage = a_running_group(workers=2, training=SCRIPT, failurePolicy={"maxRestarts": 1})
+    for _ in range(3):
+        fail_and_go_on(stage, an_error(step=0)).wait(24 * HOUR)
+    assert (stage.status.phase, stage.status.restart_count) == (phases.RUNNING, 3)
+    fail_and_go_on(stage, an_error(step=0)).wait(23 * HOUR)
+    fail_and_go_on(stage, an_error(step=0))
+    assert (stage.status.phase, stage.status.reason) == (phases.FAILED, "PythonError")
+    assert "The same error came twice within a day of running; a restart" in (stage.status.message or "")
+
+
+def test_a_day_of_waiting_for_replicas_is_none_of_running() -> None:
+    stage = a_running_group(workers=2, training=SCRIPT)
+    stage.rank_dies("worker-0", an_error(step=0)).vanish("worker-0").wait(48 * HOUR).call_in().obey(step=0)
+    assert fail_and_go_on(stage, an_error(step=0)).status.phase == phases.FAILED
+
+
 def test_a_message_that_no_encoding_can_say_is_still_recognised() -> None:
     stage = a_running_group(workers=1)
     for _ in range(2):

@@ -98,7 +98,7 @@ class FailurePolicy(Model):
 
     max_restarts: Annotated[Int, Field(ge=0, le=1_000_000)] = 10
     """Restart at most so often after failures of the training itself; more than 50 are 50. Progress fills the budget \
-up again."""
+up again; of a script of one's own (`command`), which tells no steps, a day of running."""
     hang_seconds: IntOrText = "auto"
     """Restart when no step has ended for so many seconds; auto is to learn the limit from the job's own step times. \
 Saving, evaluating and loading may take longer. A script of one's own (`command`) does not tell its steps: of such \

@@ -1,7 +1,8 @@
 """Whether to go on after a failure: the table of classes against what stands in the ledger. Called by `ledger`.
 
 The budgets are read off the ledger, so nothing is counted that is not also told. "Without progress" means that the
-job has not gone REFILL_INTERVALS checkpoint intervals past the failure since.
+job has not gone REFILL_INTERVALS checkpoint intervals past the failure since. A script tells no steps: that it has run
+for REFILL_SECONDS since is progress.
 """
 
 from collections.abc import Sequence
@@ -15,6 +16,9 @@ from trainmaster.core.failures import Failure
 
 # Progress of this many checkpoint intervals past a failure shows that it did no lasting harm: it leaves the budget.
 REFILL_INTERVALS = 10
+# So does this time of running where nobody tells steps. Long: a script that keeps no checkpoints comes back to the same
+# error after the same time, and must not do so for ever.
+REFILL_SECONDS = 86_400
 EXHAUSTED = "RestartsExhausted"
 
 
@@ -26,17 +30,18 @@ class Stop:
     why: str
 
 
-def reason_to_stop(job: TrainingJob, before: Sequence[RestartRecord], failure: Failure) -> Stop | None:
-    """Why not to restart; None: restart."""
+def reason_to_stop(job: TrainingJob, before: Sequence[RestartRecord], failure: Failure, now: datetime) -> Stop | None:
+    """Why not to restart after `failure` at `now`; None: restart."""
     kind = classes.of(failure.failure_class)
+    before = _not_outrun(job, before, now)
     if kind.free:
         return None
     if kind.limit == 0:
         return Stop("BadConfiguration", kind.cure)
     if kind.repeats and times_the_same(before, failure) + 1 >= kind.repeats:
-        return Stop(failure.failure_class, _same(kind, failure.step))
+        return Stop(failure.failure_class, _same(job, kind, failure.step))
     if kind.limit and own_budget_used(job, before, failure) >= kind.limit:
-        return Stop(failure.failure_class, _too_often(kind))
+        return Stop(failure.failure_class, _too_often(job, kind))
     return _general_budget(job, before, failure.step) if kind.costs else None
 
 
@@ -81,7 +86,7 @@ def restart_at(job: TrainingJob, lines: Sequence[RestartRecord]) -> datetime | N
     pauses = classes.of(last.failure_class).pauses
     if not pauses:
         return None
-    recent = _recent(job, lines[:-1], last.step)
+    recent = _recent(job, _not_outrun(job, lines[:-1], last.time), last.step)
     before = sum(1 for line in recent if line.failure_class == last.failure_class)
     pause = pauses[min(before, len(pauses) - 1)]
     return figures.later(last.time, pause) if pause else None
@@ -92,12 +97,29 @@ def _recent(job: TrainingJob, before: Sequence[RestartRecord], step: int) -> lis
     return [line for line in before if step - line.step < horizon]
 
 
-def _same(kind: classes.FailureClass, step: int) -> str:
+def _not_outrun(job: TrainingJob, before: Sequence[RestartRecord], now: datetime) -> Sequence[RestartRecord]:
+    """The lines that still count: of a script those since which it has run for less than REFILL_SECONDS."""
+    if not job.spec.training.command:
+        return before
+    return [line for place, line in enumerate(before) if _seconds_run(before[place:], now) < REFILL_SECONDS]
+
+
+def _seconds_run(lines: Sequence[RestartRecord], now: datetime) -> float:
+    """Since the first of these lines, without the time that they cost."""
+    return (now - lines[0].time).total_seconds() - sum(line.seconds_lost or 0.0 for line in lines)
+
+
+def _same(job: TrainingJob, kind: classes.FailureClass, step: int) -> str:
     times = "twice" if kind.repeats == 2 else f"{kind.repeats} times"  # noqa: PLR2004  the word for it
-    said = f"The same error came {times} at step {step} without progress between; a restart would repeat it."
+    place = "" if job.spec.training.command else f" at step {step}"
+    said = f"The same error came {times}{place} {_meanwhile(job)}; a restart would repeat it."
     return f"{said} {kind.cure}".strip()
 
 
-def _too_often(kind: classes.FailureClass) -> str:
+def _too_often(job: TrainingJob, kind: classes.FailureClass) -> str:
     again = "Once more" if kind.limit == 1 else f"{(kind.limit or 0) + 1} times"
-    return f"{again} the same kind of failure ({kind.name}) without progress between. {kind.cure}".strip()
+    return f"{again} the same kind of failure ({kind.name}) {_meanwhile(job)}. {kind.cure}".strip()
+
+
+def _meanwhile(job: TrainingJob) -> str:
+    return "within a day of running" if job.spec.training.command else "without progress between"

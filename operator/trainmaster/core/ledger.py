@@ -95,7 +95,7 @@ def judged(facts: Facts, failure: Failure, more: More | None = None, alone: bool
     symptom = unexplained(facts.status)
     before = facts.status.restarts[:-1] if symptom else facts.status.restarts
     before = before if symptom or alone else _closed(before, facts.now)
-    stop = budgets.reason_to_stop(facts.job, before, failure)
+    stop = budgets.reason_to_stop(facts.job, before, failure, symptom.time if symptom else facts.now)
     more = more or {}
     line = _line(facts, failure, stop, symptom, _remembers(facts, more.get("incarnations")))
     counted_before = symptom is not None and symptom.decision == RESTART
