@@ -1,11 +1,11 @@
 """Known bugs of other operators, and bugs that ours has had, put back in one at a time: the simulation must see each.
 
-A mutant is a patch of our own code. Where it re-creates somebody's bug, the bug is named.
+A mutant is a patch of our own code, never of what is played around it. Where it re-creates somebody's bug, the bug is
+named. Those of the code that sees through a watch and writes are in `tests/cluster_hand/test_known_bugs.py`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator
@@ -21,12 +21,9 @@ from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.observed import FAILED, PENDING, RUNNING, Replica
 from trainmaster.core.rules import causes, deadline, finished, losses, obstacles, orders, replicas, resizing, suspension
 from trainmaster.core.verdict import NOTHING, Verdict
-from trainmaster.loop import ConflictError, Reconciler
+from trainmaster.loop import Reconciler
 from trainmaster.queueing import Key, WorkQueue
 from trainmaster.wire import names
-
-from tests.platforms.server import ApiServer, Change
-from tests.platforms.simulated import SimulatedPlatform, View
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -97,26 +94,6 @@ def a_change_during_a_turn_is_lost_kopf_729(patch: pytest.MonkeyPatch) -> None:
             add(self, key)
 
     patch.setattr(WorkQueue, "add", forgetful)
-
-
-def an_old_event_overwrites_a_new_one_elastic_4956(patch: pytest.MonkeyPatch) -> None:
-    see = View.see
-
-    def credulous(self: View, change: Change) -> None:
-        self._known.pop(change.name, None)
-        see(self, change)
-
-    patch.setattr(View, "see", credulous)
-
-
-def a_status_is_written_over_a_newer_one_sieve(patch: pytest.MonkeyPatch) -> None:
-    write = ApiServer.write_status
-
-    def blind(self: ApiServer, job: TrainingJob, status: TrainingJobStatus) -> TrainingJob:
-        newest = self.jobs.get(Key(job.namespace, job.name), job)
-        return write(self, job.model_copy(update={"metadata": newest.metadata}), status)
-
-    patch.setattr(ApiServer, "write_status", blind)
 
 
 def orders_are_given_before_the_status_is_written(patch: pytest.MonkeyPatch) -> None:
@@ -212,43 +189,9 @@ def a_failed_replica_blocks_the_restart_kueue_10847(patch: pytest.MonkeyPatch) -
     patch.setattr(losses, "_lost", patient)
 
 
-def a_list_does_not_tell_what_vanished_kopf_42(patch: pytest.MonkeyPatch) -> None:
-    see = View.see
-
-    def forgiving(self: View, change: Change) -> None:
-        if change.value is not None or not self.listing:
-            see(self, change)
-
-    patch.setattr(View, "see", forgiving)
-
-
-def what_a_watch_repeats_is_believed_kopf_10(patch: pytest.MonkeyPatch) -> None:
-    repeat = View._repeat
-
-    def credulous(self: View, change: Change) -> None:
-        self._known.pop(change.name, None)
-        repeat(self, change)
-
-    patch.setattr(View, "_repeat", credulous)
-
-
-def a_dead_watch_is_waited_for_python_client_1402(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(View, "_mend", lambda _self: None)
-
-
 def a_pod_s_name_is_another_each_time_sieve_intermediate(patch: pytest.MonkeyPatch) -> None:
     numbers = itertools.count()
     patch.setattr(names, "replica_name", lambda job, role, index, _: f"{job}-{role.lower()}-{index}-{next(numbers)}")
-
-
-def a_conflict_is_taken_for_success_sieve_stale(patch: pytest.MonkeyPatch) -> None:
-    write = SimulatedPlatform.write_status
-
-    async def careless(self: SimulatedPlatform, job: TrainingJob, status: TrainingJobStatus) -> None:
-        with contextlib.suppress(ConflictError):
-            await write(self, job, status)
-
-    patch.setattr(SimulatedPlatform, "write_status", careless)
 
 
 def an_old_heartbeat_is_believed(patch: pytest.MonkeyPatch) -> None:
