@@ -19,11 +19,22 @@ from trainmaster.core import budgets, classes, decide, ledger, phases, places, r
 from trainmaster.core.decide import Decision
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.observed import FAILED, PENDING, RUNNING, Replica
-from trainmaster.core.rules import causes, deadline, finished, losses, obstacles, orders, replicas, resizing, suspension
+from trainmaster.core.rules import (
+    causes,
+    deadline,
+    finished,
+    losses,
+    obstacles,
+    orders,
+    replicas,
+    resizing,
+    restarts,
+    suspension,
+)
 from trainmaster.core.verdict import NOTHING, Verdict
 from trainmaster.loop import Reconciler
 from trainmaster.queueing import Key, WorkQueue
-from trainmaster.wire import names
+from trainmaster.wire import messages, names
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -228,6 +239,20 @@ def a_spare_trains_beside_the_group(patch: pytest.MonkeyPatch) -> None:
 def a_spare_takes_a_place_and_the_lost_worker_keeps_it(patch: pytest.MonkeyPatch) -> None:
     """Who took the place over is not written down."""
     patch.setattr(places, "written", lambda _seats: {})
+
+
+def a_dead_rank_gets_another_replica_and_the_old_one_stays(patch: pytest.MonkeyPatch) -> None:
+    """It is never told to run, and holds its devices until the job has ended."""
+
+    def replacing(facts: Facts) -> Verdict:
+        verdict = restarts.restart_ranks(facts)
+        if verdict.status is None:
+            return verdict
+        incarnations = facts.replacing(facts.at_attempt(messages.FAILED))
+        return Verdict(status=verdict.status.model_copy(update={"incarnations": incarnations}))
+
+    instead_of(patch, restarts.restart_ranks, replacing)
+    patch.setattr(replicas, "_unwanted", lambda _facts: [])
 
 
 def _all() -> Iterator[Mutant]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -19,9 +20,9 @@ from trainmaster.wire.messages import Orders, Roster
 from tests.platforms.nodes import Nodes
 from tests.platforms.server import ApiServer, Change, Pod
 
-# How long two living pods may share a slot, the API server's absence included.
-TWIN_SECONDS = 120.0
-# Orders that are heard later than this were not given before a member joined.
+# How long two living pods may share a slot, not counting when nobody could end one of them.
+TWIN_SECONDS = 10.0
+# What is older than this is known to all who look: a pod that was made, a member that joined.
 LONG_SECONDS = 5.0
 
 
@@ -43,6 +44,7 @@ class Watch:
     server: ApiServer
     violations: list[str] = field(default_factory=list)
     all_are_heard: bool = True  # no node is lost and no watch cut: who trains is named to the others
+    at_work: Callable[[], bool] = lambda: True  # whether there is an operator that sees and can write
     writes: int = 0
     history: list[str] = field(default_factory=list)
     _statuses: dict[str, TrainingJobStatus] = field(default_factory=dict)
@@ -123,6 +125,8 @@ class Watch:
             after.restarts,
         ):
             self.violated("an ended job was changed")
+        if after.finished and not before.finished:
+            self._check_for_twins(key)
         self._check_budget(job)
         self._check_goodput(key, after)
 
@@ -163,7 +167,7 @@ class Watch:
         for other in self._twins(pod):
             if other.replica.incarnation == replica.incarnation:
                 self.violated(f"{replica.name} and {other.replica.name} are one incarnation")
-            asyncio.get_running_loop().call_later(TWIN_SECONDS, self._check_twin, pod, other)
+            self._look_at_twins(pod, other, TWIN_SECONDS)
 
     def _twins(self, pod: Pod) -> list[Pod]:
         """Living pods of the same slot. A cache that lags may make one, but must not keep it."""
@@ -171,10 +175,24 @@ class Watch:
         others = [o for o in self.server.pods.values() if (o.owner, o.replica.role, o.replica.index) == slot]
         return [other for other in others if other.replica.alive and other.replica.uid != pod.replica.uid]
 
-    def _check_twin(self, pod: Pod, other: Pod) -> None:
+    def _look_at_twins(self, pod: Pod, other: Pod, seconds: float) -> None:
+        """Every second, until one of them is on its way out."""
         living = {one.replica.uid for one in self.server.pods.values() if one.replica.alive}
-        if {pod.replica.uid, other.replica.uid} <= living:
+        if not {pod.replica.uid, other.replica.uid} <= living:
+            return
+        if seconds <= 0:
             self.violated(f"{pod.replica.name} lived beside {other.replica.name} for {TWIN_SECONDS} s")
+            return
+        left = seconds - 1 if self.at_work() else seconds
+        asyncio.get_running_loop().call_later(1.0, self._look_at_twins, pod, other, left)
+
+    def _check_for_twins(self, key: str) -> None:
+        """At a job's end nobody may have held a place's resources twice: what comes later ends them all."""
+        living = [pod.replica for pod in self.server.pods.values() if str(pod.owner) == key and pod.replica.alive]
+        old = [replica for replica in living if self.server.now() - replica.created > LONG_SECONDS]
+        for slot, count in Counter(names.replica_key(replica.role, replica.index) for replica in old).items():
+            if count > 1:
+                self.violated(f"{count} replicas of {slot} were alive when the job ended")
 
     # Agents.
 

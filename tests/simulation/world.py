@@ -102,7 +102,7 @@ class World:
         self.plan = plan or Plan()
         self.server = ApiServer(now=lambda: EPOCH.timestamp() + asyncio.get_running_loop().time())
         self.nodes = Nodes(self.server, self.random, self._make_agent)
-        self.watch = Watch(self.server)
+        self.watch = Watch(self.server, at_work=self._is_served)
         self.jobs: dict[Key, SimulatedJob] = {}
         self.operator: Operator | None = None
         self.calls: list[str] = []
@@ -161,8 +161,10 @@ class World:
         return self.nodes.agents.get(pod.uid) if pod else None
 
     async def until(self, holds: Callable[[], bool], what: str) -> None:
-        """Wait for it."""
+        """Wait for it; but not in a life that has gone wrong, which may have no end."""
         while not holds():
+            if self.watch.violations:
+                raise AssertionError(f"something had gone wrong before {what}")
             if asyncio.get_running_loop().time() > LIMIT_SECONDS:
                 raise AssertionError(f"waited in vain for {what}: {self._everything()}")
             await asyncio.sleep(0.05)
@@ -248,8 +250,14 @@ class World:
         return ""
 
     def _refuses(self) -> bool:
-        down = asyncio.get_running_loop().time() < self.down_until
-        return down or self.random.random() < self.faults.unavailable
+        return self._is_down() or self.random.random() < self.faults.unavailable
+
+    def _is_down(self) -> bool:
+        return asyncio.get_running_loop().time() < self.down_until
+
+    def _is_served(self) -> bool:
+        """Whether there is an operator that sees and can write."""
+        return self.operator is not None and not self.operator.view.cut and not self._is_down()
 
     async def _die(self) -> None:
         self.kill_operator()
