@@ -97,6 +97,10 @@ def the_budget_is_ignored_training_operator_2045(patch: pytest.MonkeyPatch) -> N
     patch.setattr(budgets, "budget_used", lambda _job, _before, _step: 0)
 
 
+def a_budget_is_never_refilled(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(budgets, "_recent", lambda _job, before, _step: list(before))
+
+
 def a_change_during_a_turn_is_lost_kopf_729(patch: pytest.MonkeyPatch) -> None:
     add = WorkQueue.add
 

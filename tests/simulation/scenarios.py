@@ -174,6 +174,13 @@ async def the_budget_runs_out(world: World) -> None:
         kill_rank(world, "worker-1")
 
 
+async def progress_refills_the_budget(world: World) -> None:
+    """Ten checkpoints past the first failure it has left the budget."""
+    for step in (20, 80):
+        await world.step(step)
+        kill_rank(world, "worker-1")
+
+
 async def the_same_error_comes_again(world: World) -> None:
     for attempt in (1, 2):
         await world.until(lambda n=attempt: world.status().attempt == n, "the attempt")  # type: ignore[misc]
@@ -281,6 +288,14 @@ SCENARIOS = (
         counted=("Signal", "Signal", "Signal"),
         restarts=(2,),
         job=a_job().with_workers(2).with_failure_policy(maxRestarts=2),
+    ),
+    Scenario(
+        progress_refills_the_budget,
+        counted=("Signal", "Signal"),
+        restarts=(2,),
+        seconds=20,
+        job=a_job().with_workers(2).with_failure_policy(maxRestarts=1),
+        plan=Plan(every=5),
     ),
     Scenario(the_same_error_comes_again, phase="Failed", counted=("PythonError", "PythonError"), restarts=(1, 2)),
     Scenario(with_missing_image(the_image_is_missing_for_a_while), seconds=36),

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from trainmaster.api.job import TrainingJob
-from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import classes, phases
+from trainmaster.api.status import RestartRecord, TrainingJobStatus
+from trainmaster.core import budgets, classes, phases
 from trainmaster.core.observed import Replica
 from trainmaster.wire import messages, names
 from trainmaster.wire.messages import Orders, Roster
@@ -140,13 +140,15 @@ class Watch:
                 self.violated(f"{status.goodput} does not add up to {wall} s")
 
     def _check_budget(self, job: TrainingJob) -> None:
-        counted = [
-            line
-            for line in job.status.restarts
-            if line.failure_class not in classes.FREE and line.decision == "Restart"
-        ]
-        if len(counted) > job.spec.failure_policy.max_restarts:
-            self.violated(f"{len(counted)} restarts with a budget of {job.spec.failure_policy.max_restarts}")
+        """A restart that costs finds budget left, and a job that ends for want of budget has used it up."""
+        budget, lines = job.spec.failure_policy.max_restarts, job.status.restarts
+        horizon = budgets.REFILL_INTERVALS * job.spec.checkpoint.every_steps
+        for number, line in enumerate(lines):
+            used = sum(1 for other in lines[:number] if _costs(other) and line.step - other.step < horizon)
+            if _costs(line) and line.decision == "Restart" and used >= budget:
+                self.violated(f"a restart at step {line.step} after {used}, with a budget of {budget}")
+            if line is lines[-1] and job.status.reason == budgets.EXHAUSTED and used < budget:
+                self.violated(f"it ended at step {line.step} after {used} restarts, with a budget of {budget}")
         tries = [line.attempt for line in job.status.restarts]
         if not job.spec.independent and len(tries) != len(set(tries)):
             self.violated(f"one attempt has two lines in the ledger: {tries}")
@@ -284,3 +286,7 @@ class Watch:
         for agent in nodes.agents.values():
             if not agent.silent:
                 self.violated(f"the agent of {agent.pod.name} was left behind")
+
+
+def _costs(line: RestartRecord) -> bool:
+    return classes.of(line.failure_class).costs

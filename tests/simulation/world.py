@@ -134,8 +134,9 @@ class World:
     def submit(self, builder: JobBuilder) -> None:
         """A user applies a job."""
         job = builder.build()
-        steps = {"steps": self.plan.steps}
-        spec = job.spec.model_copy(update={"training": job.spec.training.model_copy(update=steps)})
+        training = job.spec.training.model_copy(update={"steps": self.plan.steps})
+        checkpoint = job.spec.checkpoint.model_copy(update={"every_steps": self.plan.every})
+        spec = job.spec.model_copy(update={"training": training, "checkpoint": checkpoint})
         key = Key(job.namespace, job.name)
         self.jobs[key] = SimulatedJob(str(key), job.uid, self.plan, self.random, self.watch)
         self.server.create_job(job.model_copy(update={"spec": spec}))
