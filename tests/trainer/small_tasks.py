@@ -61,6 +61,25 @@ class LineWithRunningMeans(Line):
         return nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(self.dropout), nn.Linear(8, 1))
 
 
+class Turned(Line):
+    """A model of as many numbers as the Line's, whose first matrix lies the other way."""
+
+    class First(nn.Linear):
+        """Its weight is turned."""
+
+        def __init__(self) -> None:
+            super().__init__(3, 8)
+            self.weight = nn.Parameter(self.weight.detach().t().contiguous())
+
+        @override
+        def forward(self, input: Tensor) -> Tensor:
+            return nn.functional.linear(input, self.weight.t(), self.bias)
+
+    @override
+    def model(self) -> nn.Module:
+        return nn.Sequential(self.First(), nn.Dropout(self.dropout), nn.Linear(8, 1))
+
+
 class Marked(Line):
     """A buffer is 1 on rank 0 and 2 on rank 1, as soon as it has trained."""
 

@@ -8,7 +8,7 @@ import torch
 from trainmaster_trainer.checkpoint import shard as checkpoint
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.transport.directory import Directory
-from trainmaster_trainer.transport.frame import DTYPES, Message
+from trainmaster_trainer.transport.frame import DTYPES, Message, OtherTensorsError
 from trainmaster_trainer.transport.handshake import Caller
 from trainmaster_trainer.transport.links import Links, PeerLostError, PeerRefusedError, Question
 from trainmaster_trainer.transport.service import SENDERS, RefusalError
@@ -16,6 +16,7 @@ from trainmaster_trainer.transport.service import SENDERS, RefusalError
 from tests.transport.harness import Town, echo, listen
 
 PATIENCE = 100.0
+TENS = torch.zeros(1, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
@@ -54,9 +55,11 @@ def test_an_answer_is_received_in_place(town: Town) -> None:
 
 def test_a_place_of_another_shape_is_an_error_and_no_overflow(town: Town) -> None:
     town.settle(1)
-    question = Question(Message("any", tensors=[torch.zeros(8)]), [torch.zeros(4)])
-    with pytest.raises(PeerLostError, match="expected other tensors"):
-        town.links(0).to(1).ask(question, patience=0)
+    link = town.links(0).to(1)
+    for sent, place in ((torch.zeros(8), torch.zeros(4)), (torch.zeros(4), torch.zeros(2, 2)), (torch.zeros(1), TENS)):
+        with pytest.raises(OtherTensorsError, match=r"which sent \[.* where \[.* have their place"):
+            link.ask(Question(Message("any", tensors=[sent]), [place]), PATIENCE)  # asked again, it would be the same
+    assert link.ask(Question(Message("any")), PATIENCE).name == "echo"
 
 
 def test_many_are_asked_at_once(town: Town) -> None:

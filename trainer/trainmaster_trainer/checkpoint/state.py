@@ -286,13 +286,22 @@ def check_same_model(found: Shapes, expected: Shapes, where: str) -> None:
     Raises:
         ConfigurationError: names the first tensor that differs.
     """
-    for name in sorted({*found, *expected}):
-        if found.get(name) != expected.get(name):
-            raise ConfigurationError(
-                f"spec.checkpoint: {where} holds another model. First difference: {name.removeprefix(MODEL)} is "
-                f"{_describe(found.get(name))} in the checkpoint and {_describe(expected.get(name))} in the task. "
-                f"Put spec.training.arguments back, or train in another folder ({ANOTHER_FOLDER})."
-            )
+    difference = first_difference(found, expected)
+    if difference is not None:
+        name, saved, here = difference
+        raise ConfigurationError(
+            f"spec.checkpoint: {where} holds another model. First difference: {name} is {saved} in the checkpoint and "
+            f"{here} in the task. "
+            f"Put spec.training.arguments back, or train in another folder ({ANOTHER_FOLDER})."
+        )
+
+
+def first_difference(one: Shapes, other: Shapes) -> tuple[str, str, str] | None:
+    """The first tensor in which two models differ, and what it is in each; None where they are alike."""
+    for name in sorted({*one, *other}):
+        if one.get(name) != other.get(name):
+            return name.removeprefix(MODEL), _describe(one.get(name)), _describe(other.get(name))
+    return None
 
 
 def _describe(tensor: tuple[str, tuple[int, ...]] | None) -> str:

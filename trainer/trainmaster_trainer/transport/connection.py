@@ -10,7 +10,7 @@ from torch import Tensor
 
 from trainmaster_trainer.shared_memory.segment import create_segment, open_segment
 from trainmaster_trainer.transport import frame, ring
-from trainmaster_trainer.transport.frame import BadFrameError, Message
+from trainmaster_trainer.transport.frame import BadFrameError, Message, OtherTensorsError
 from trainmaster_trainer.transport.ring import MemoryStream
 from trainmaster_trainer.transport.stream import SocketStream, Stream
 
@@ -88,6 +88,7 @@ class Connection:
 
         Raises:
             OSError: the peer is gone, silent, or does not talk as agreed.
+            OtherTensorsError: they do not fit. The connection is of no use any more.
         """
         data = self._stream.read(frame.HEADER_SIZE)
         header = frame.decode_header(data, self._received, self._most)
@@ -97,8 +98,11 @@ class Connection:
         if sum(frame.size_of(*tensor) for tensor in described) != header.payload:
             raise BadFrameError("the tensors are not as long as the header says")
         message.tensors = list(into) if into and described else [_empty(*tensor) for tensor in described]
-        if [(t.dtype, list(t.shape)) for t in message.tensors] != [(frame.DTYPES[d], s) for d, s in described]:
-            raise BadFrameError(f"expected other tensors than {described}")
+        if (expected := frame.describe(message.tensors)) != described:
+            raise OtherTensorsError(
+                f"spec.training.task: it makes another model here than at a peer, which sent {described!s:.200} where "
+                f"{expected!s:.200} have their place. Give all members the same image, variables and files."
+            )
         for tensor in message.tensors:
             self._stream.fill(frame.memory(tensor))
         return message

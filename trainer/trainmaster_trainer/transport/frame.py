@@ -16,11 +16,14 @@ import hmac
 import json
 import math
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from trainmaster_trainer.errors import ConfigurationError
 
 _HEADER = struct.Struct("<4sIQQQ")
 _MAGIC = b"TMf1"
@@ -46,6 +49,10 @@ class BadFrameError(ConnectionError):
     """What came is no message of ours. The connection is of no use any more."""
 
 
+class OtherTensorsError(ConfigurationError):
+    """What came is a message of ours with tensors of another model: asked for again, they would be the same."""
+
+
 @dataclass
 class Message:
     """A request or an answer: a name, JSON values, and tensors (contiguous, on the CPU)."""
@@ -66,11 +73,16 @@ class Header:
 
 def encode(message: Message, key: bytes, direction: bytes, sequence: int) -> tuple[bytes, list[memoryview]]:
     """Header and JSON in one piece, and the tensors' memory, not copied."""
-    described = [[_NAMES[tensor.dtype], list(tensor.shape)] for tensor in message.tensors]
-    text = _compact.encode({"name": message.name, "values": message.values, "tensors": described}).encode()
+    parts = {"name": message.name, "values": message.values, "tensors": describe(message.tensors)}
+    text = _compact.encode(parts).encode()
     views = [memory(tensor) for tensor in message.tensors]
     header = _HEADER.pack(_MAGIC, len(views), len(text), sum(map(len, views)), sequence)
     return header + sign(header, text, key, direction) + text, views
+
+
+def describe(tensors: Sequence[Tensor]) -> list[tuple[str, list[int]]]:
+    """As the JSON says what tensors come: dtypes and shapes."""
+    return [(_NAMES[tensor.dtype], list(tensor.shape)) for tensor in tensors]
 
 
 def sign(header: bytes, text: bytes, key: bytes, direction: bytes) -> bytes:

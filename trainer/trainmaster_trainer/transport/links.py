@@ -19,7 +19,7 @@ from torch import Tensor
 from trainmaster_trainer.transport import handshake
 from trainmaster_trainer.transport.connection import CALLER, Connection
 from trainmaster_trainer.transport.directory import Directory, Place
-from trainmaster_trainer.transport.frame import Message
+from trainmaster_trainer.transport.frame import Message, OtherTensorsError
 from trainmaster_trainer.transport.handshake import Identity
 from trainmaster_trainer.transport.service import ERROR
 from trainmaster_trainer.transport.stream import close, prepare, set_timeout
@@ -78,6 +78,7 @@ class Link:
         Raises:
             PeerLostError: there was none in `patience` seconds; or it is away, and patience ended with `until`.
             PeerRefusedError: it was no.
+            OtherTensorsError: its tensors do not fit where the answer's should go.
         """
         deadline = time.monotonic() + patience
         pause = _FIRST_PAUSE
@@ -85,6 +86,9 @@ class Link:
             while True:
                 try:
                     return self._once(question, silence)
+                except OtherTensorsError:
+                    self.close()
+                    raise
                 except OSError as error:
                     self.close()
                     if time.monotonic() + pause > deadline or (until and until.is_set()):

@@ -24,6 +24,7 @@ from trainmaster_trainer.data import Batch, Share, check_batch_size
 from trainmaster_trainer.flat import Layout, adopt
 from trainmaster_trainer.independent import Member
 from trainmaster_trainer.rates import Rates
+from trainmaster_trainer.strategies import alike
 from trainmaster_trainer.strategies.gossip.census import Census
 from trainmaster_trainer.strategies.gossip.mixing import Mixer
 from trainmaster_trainer.strategies.strategy import check_options
@@ -60,6 +61,7 @@ class Peer:
         self._optimizer = make_optimizer(member.task, list(self._mine.parameters()))
         self._rates = Rates(member.task, self._optimizer)
         self._state = ModelState(self._mine, self._optimizer)
+        self._shapes = self._state.capture().model_shapes()
         self._silence = SILENCE_SECONDS + seconds_for(sum(parameter.nbytes for parameter in parameters.values()))
         self._batches = member.batches()
         self.census = Census(self.plan.global_batch_size)
@@ -70,6 +72,7 @@ class Peer:
         self._averaging: Future[None] | None = None
         self._given: dict[int, tuple[str, list[Tensor]]] = {}  # half steps, until their asker has them
         self._open: dict[int, tuple[Place | None, Message]] = {}
+        self._alike: dict[int, Place | None] = {}  # who was found to have the same model
         self.finished: set[int] = set()
         self.closed = False
         self._has_heard = False  # any other worker
@@ -77,7 +80,13 @@ class Peer:
         self._avoided: dict[int, tuple[float, float]] = {}  # who did not answer: until when, and for how long
         self.left: set[int] = set()  # who has said goodbye
         self._random = random.Random(f"{self.plan.seed} {member.rank} {member.identity.life.hex()}")  # noqa: S311
-        self._answers = {"meet": self._meet, "thanks": self._thanks, "whole": self._whole, "closing": self._closing}
+        self._answers = {
+            alike.QUESTION: lambda *_: alike.told(self._shapes),
+            "meet": self._meet,
+            "thanks": self._thanks,
+            "whole": self._whole,
+            "closing": self._closing,
+        }
 
     @property
     def dataset(self) -> int:
@@ -199,6 +208,7 @@ class Peer:
             except (PeerLostError, PeerRefusedError):
                 silent = True
                 continue
+            alike.check_alike(whole_state(answer).model_shapes(), self._shapes, rank, self.member.rank)
             self._has_heard = True
             theirs = Census(self.plan.global_batch_size)
             theirs.merge(answer.values["census"])
@@ -278,15 +288,9 @@ class Peer:
         may have taken its half step.
         """
         place = self.member.directory.place(rank)
-        known = self._open.get(rank)
-        if known is None or known[0] != place:  # a successor knows nothing of that meeting
-            self._meetings += 1
-            number = f"{self.member.identity.life.hex()}-{self._meetings}"
-            known = self._open[rank] = (place, Message("meet", {"number": number}, self.mixer.offer()))
-        message = known[1]
-        with self.mixer.lock:
-            message.values["census"] = self.census.plain()
         try:
+            self._check_model(rank, place)
+            message = self._meeting(rank, place)
             answer = self.member.links.to(rank).ask(Question(message), PARTNER_SECONDS, self._silence)
         except (PeerLostError, PeerRefusedError) as error:
             log.debug("Not met: %s", error)
@@ -299,6 +303,29 @@ class Peer:
                 self.census.entries[self.member.rank].distance = distance
         self._thank(rank)
         return True
+
+    def _check_model(self, rank: int, place: Place | None) -> None:
+        """Whoever is met there for the first time is asked what model it has.
+
+        Raises:
+            ConfigurationError: another one.
+            PeerLostError: it does not answer.
+        """
+        if place is None or self._alike.get(rank) != place:
+            answer = self.member.links.ask(rank, Message(alike.QUESTION), PARTNER_SECONDS, self._silence)
+            alike.check_alike(alike.shapes_told(answer), self._shapes, rank, self.member.rank)
+            self._alike[rank] = place
+
+    def _meeting(self, rank: int, place: Place | None) -> Message:
+        """What to ask for: the meeting that broke off, or a new one."""
+        known = self._open.get(rank)
+        if known is None or known[0] != place:  # a successor knows nothing of that meeting
+            self._meetings += 1
+            number = f"{self.member.identity.life.hex()}-{self._meetings}"
+            known = self._open[rank] = (place, Message("meet", {"number": number}, self.mixer.offer()))
+        with self.mixer.lock:
+            known[1].values["census"] = self.census.plain()
+        return known[1]
 
     def _thank(self, rank: int) -> None:
         try:

@@ -15,6 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from trainmaster_trainer import randomness
 from trainmaster_trainer.independent import Member
 from trainmaster_trainer.numerics import Numerics
+from trainmaster_trainer.strategies import alike
 from trainmaster_trainer.strategies.parameter_server.askers import Asker
 from trainmaster_trainer.strategies.parameter_server.compression import unpack_all
 from trainmaster_trainer.strategies.parameter_server.options import Options
@@ -71,8 +72,10 @@ class Server:
         self._generation = 0
         self._ready = threading.Event()
         self._cut: Message | None = None
+        self._shapes = whole.state().model_shapes()
         self.steward = Steward(member, self._options, whole, self.own) if self.index == 0 else None
         self._answers: dict[str, Handler] = {
+            alike.QUESTION: lambda *_: alike.told(self._shapes),
             "pull": self._pull,
             "push": self._push,
             "step": self._step,

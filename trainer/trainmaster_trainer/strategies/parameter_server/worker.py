@@ -22,6 +22,7 @@ from trainmaster_trainer.answers import figures_of, loss_of
 from trainmaster_trainer.data import Batch, Batches, Share
 from trainmaster_trainer.flat import Layout, adopt
 from trainmaster_trainer.independent import Member
+from trainmaster_trainer.strategies import alike
 from trainmaster_trainer.strategies.parameter_server.compression import Packer
 from trainmaster_trainer.strategies.parameter_server.options import Options
 from trainmaster_trainer.strategies.parameter_server.tickets import Ticket
@@ -65,6 +66,7 @@ class Worker:
         self._options = Options.read(member.options)
         self._servers = member.directory.servers
         whole = Whole(member.task, len(self._servers))
+        self._shapes = whole.state().model_shapes()
         self._model = whole.model.to(member.device)
         member.numerics.attach(self._model, member.device)
         Steady("ParameterServer", self._model, lambda: dict(self._model.named_parameters()))
@@ -91,6 +93,7 @@ class Worker:
         if order.name == "ticket" and not self._begun:
             progress.start(values["complete"], values["saved"])
             randomness.seed_rank(self._member.settings.plan.seed, self._member.rank, values["ticket"][0])
+            self._check_servers()
             self._pull(with_buffers=True)
             self._begun = True
         if order.name == "end" and not self._begun:
@@ -101,6 +104,16 @@ class Worker:
         if order.name == "wait":
             progress.enter("load")  # waiting for others is no hang of ours
         progress.enter(progress.phase if order.name != "ticket" else "train", values["saved"])
+
+    def _check_servers(self) -> None:
+        """Before anything of theirs is used.
+
+        Raises:
+            ConfigurationError: one of them has another model.
+        """
+        answers = self._ask({rank: Question(Message(alike.QUESTION)) for rank in self._servers})
+        for rank, answer in answers.items():
+            alike.check_alike(alike.shapes_told(answer), self._shapes, rank, self._member.rank)
 
     def work(self, order: Message) -> Message:
         """Compute a ticket and bring it to the servers; what to do next."""
