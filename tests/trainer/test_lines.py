@@ -34,6 +34,14 @@ def test_what_is_torn_after_the_checkpoint_ends_the_lines(tmp_path: Path, bad: b
         assert end_of_lines(tmp_path, 9, trusted) == End(sum(map(len, lines[:3])), 3)
 
 
+def test_lines_end_where_two_attempts_have_written(tmp_path: Path) -> None:
+    for odd in (2, 3):
+        lines = [line_of(1), line_of(3), line_of(odd), line_of(4)]
+        write(tmp_path, lines)
+        for trusted in (0, 1):
+            assert end_of_lines(tmp_path, 9, trusted) == End(sum(map(len, lines[:2])), 3)
+
+
 def test_what_was_on_the_disk_before_the_checkpoint_is_not_read_again(tmp_path: Path) -> None:
     lines = [b"not looked at\n"] + [line_of(step) for step in range(2, MANY + 1)]
     write(tmp_path, lines)

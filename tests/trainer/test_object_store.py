@@ -22,7 +22,7 @@ from trainmaster_trainer.checkpoint.load import Loaded
 from trainmaster_trainer.checkpoint.remote import Remote, open_remote
 from trainmaster_trainer.checkpoint.save import Saver
 from trainmaster_trainer.checkpoint.state import Shapes, State
-from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.errors import ConfigurationError, SupersededError
 from trainmaster_trainer.settings import Settings
 
 from tests.trainer.ranks import PATIENCE, STATELESS, Job, NewJob, Options, alone
@@ -271,16 +271,15 @@ def test_a_corrupt_object_is_passed_over(tmp_path: Path, store: tuple[int, Path]
 
 
 def test_an_older_attempt_may_not_publish_and_its_branch_is_never_taken(
-    tmp_path: Path, store: tuple[int, Path], caplog: pytest.LogCaptureFixture
+    tmp_path: Path, store: tuple[int, Path]
 ) -> None:
     port, _ = store
     old = begun(make_settings(tmp_path, port, "late", name="old"))
     put(old, 10)
     settings = make_settings(tmp_path, port, "late", attempt=2, name="new")
     new = begun(settings)
-    with caplog.at_level(logging.WARNING):
+    with pytest.raises(SupersededError, match="attempt 2 has begun; attempt 1 may not write any more"):
         put(old, 30)
-    assert "attempt 2 has begun; attempt 1 may not save any more" in caplog.text
     put(new, 20)
     assert newest_step(settings) == 20
     remote = open_remote(settings)

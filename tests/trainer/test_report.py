@@ -4,6 +4,7 @@ import errno
 import json
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from trainmaster.wire.progress import ProgressFile
 from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer import losses as losses_module
 from trainmaster_trainer import metrics as metrics_module
-from trainmaster_trainer.errors import ConfigurationError, NonFiniteLossError
+from trainmaster_trainer.checkpoint.layout import Fence
+from trainmaster_trainer.errors import ConfigurationError, NonFiniteLossError, SupersededError
 from trainmaster_trainer.losses import Losses, StepLoss
 from trainmaster_trainer.metrics import Metrics
 from trainmaster_trainer.progress import Progress
@@ -63,6 +65,52 @@ def test_the_end_is_a_line_and_a_file(tmp_path: Path) -> None:
     metrics.finish(9, {"accuracy": 0.5})
     assert json.loads((tmp_path / "result.json").read_text()) == {"step": 9, "metrics": {"accuracy": 0.5}}
     assert json.loads((tmp_path / "metrics.jsonl").read_text())["evaluation"] == {"accuracy": 0.5}
+
+
+def test_an_older_attempt_writes_no_line_between_those_of_a_later_one(tmp_path: Path) -> None:
+    settings = Settings(TrainingPlan(strategy="AllReduce"), tmp_path, job_uid="uid")
+    old = Metrics.of(settings, 0, 0)
+    later = replace(settings, attempt=2)
+    Fence(tmp_path, "uid", 2).close()
+    new = Metrics.of(later, 0, 0)
+    for metrics in (new, old):
+        metrics.add(1, loss=0.5)
+    new.flush()
+    with pytest.raises(SupersededError, match="attempt 2 has begun; attempt 1 may not write any more"):
+        old.flush()
+    new.finish(1, {"accuracy": 0.5})
+    with pytest.raises(SupersededError):
+        old.finish(1, {"accuracy": 0.1})
+    assert [json.loads(line)["attempt"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()] == [2, 2]
+    assert json.loads((tmp_path / "result.json").read_text())["metrics"] == {"accuracy": 0.5}
+
+
+def test_an_attempt_that_nobody_could_end_ends_when_the_next_one_has_begun(new_job: NewJob) -> None:
+    job = new_job(steps=200, checkpoint_every=5, arguments={"seconds": 0.05})
+    old = job.start(1)
+    old.reach(12)
+    job.but(arguments={}).run(1, attempt=2)
+    assert old.wait() == [1]
+    assert "SupersededError: attempt 2 has begun; attempt 1 may not write any more" in old.output()
+    assert len(job.losses()) == 200
+    assert job.result()["step"] == 200
+
+
+def test_nor_does_another_job_that_had_the_folder_before(tmp_path: Path) -> None:
+    old = Metrics.of(Settings(TrainingPlan(strategy="AllReduce"), tmp_path, job_uid="uid", attempt=5), 0, 0)
+    Fence(tmp_path, "other", 1).close()
+    with pytest.raises(ConfigurationError, match=r"spec.checkpoint.storage: another job \(other\) has begun"):
+        old.flush()
+
+
+def test_with_an_object_store_the_folder_is_of_no_other_attempt(tmp_path: Path) -> None:
+    """Whatever lies there of a run that had none."""
+    Fence(tmp_path, "", 9).close()
+    plan = TrainingPlan(strategy="AllReduce", checkpoint_url=f"file://{tmp_path}/store")
+    metrics = Metrics.of(Settings(plan, tmp_path), 0, 0)
+    metrics.add(1, loss=0.5)
+    metrics.flush()
+    assert steps_in(tmp_path) == [1]
 
 
 def test_lines_wait_while_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,14 @@ class NonFiniteLossError(Exception):
     """The loss of a global batch is NaN or infinite. Raised on all ranks alike, before anything of it is saved."""
 
 
+class SupersededError(Exception):
+    """A later attempt of this job has begun, which nobody could tell this one: what it writes would be in the way."""
+
+
+class PlaceTakenError(ConfigurationError):
+    """Another job has begun where this one keeps its checkpoints."""
+
+
 def is_garbled(error: BaseException) -> bool:
     """Whether data could not be understood: a ValueError by its type, but of what was read and not of what was set."""
     return isinstance(error, UnicodeError | json.JSONDecodeError)

@@ -27,7 +27,7 @@ class Journal:
         self._progress = progress
         begun = lineage.read(settings.checkpoints, settings.job_uid, open_remote(settings)).begun
         resumed = Resumed(step, durable_step, min(step, begun))
-        self._metrics = Metrics(settings.checkpoints, settings.attempt, resumed.lines_step, durable_step)
+        self._metrics = Metrics.of(settings, resumed.lines_step, durable_step)
         self.step = max(self._metrics.last_step, begun)  # the last one that has its line
         progress.start(step, durable_step)
 

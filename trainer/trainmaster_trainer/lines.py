@@ -29,6 +29,8 @@ class End(NamedTuple):
 def end_of_lines(folder: Path, step: int, trusted: int = 0) -> End:
     """Where the lines of steps up to `step` end. A torn line, and all that comes after such, does not count.
 
+    Nor does one of a step that is not later than the one before, and all after it: two attempts have written there.
+
     `trusted`: lines up to this step are known to be whole; only what comes after the last of them is looked at.
     """
     try:
@@ -52,7 +54,7 @@ def _end(descriptor: int, step: int, trusted: int) -> End:
     end = End(begin, known)
     for line in lines:
         found = _step_of(line)
-        if found is None or found > step:
+        if found is None or not end.step < found <= step:
             break
         end = End(end.bytes + len(line), found)
     return end

@@ -23,21 +23,27 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainmaster_trainer.checkpoint.layout import write_all, write_file
+from trainmaster_trainer.checkpoint.layout import Fence, write_all, write_file
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.lines import METRICS, end_of_lines, text_up_to
+from trainmaster_trainer.settings import Settings
 
 log = logging.getLogger(__name__)
 
 RESULT = "result.json"
+LOOK_SECONDS = 0.2  # between two looks at the fence: on a network each asks the server
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Metrics:
     """Appends to the metrics file. Up to the checkpoint of `durable_step` it is known to be whole."""
 
-    def __init__(self, folder: Path, attempt: int, resumed_step: int, durable_step: int = 0) -> None:
+    def __init__(
+        self, folder: Path, attempt: int, resumed_step: int, durable_step: int = 0, fence: Fence | None = None
+    ) -> None:
         self._folder = folder
+        self._fence = fence
+        self._next_look = 0.0
         self._durable_step = durable_step
         self.attempt = attempt
         self._lines: list[str] = []
@@ -45,6 +51,13 @@ class Metrics:
         self._no_room: OSError | None = None
         self._descriptor = os.open(folder / METRICS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self.cut(resumed_step)
+
+    @classmethod
+    def of(cls, settings: Settings, resumed_step: int, durable_step: int) -> Metrics:
+        """Those of this attempt. With an object store, the file here is no other attempt's."""
+        fence = Fence(settings.checkpoints, settings.job_uid, settings.attempt)
+        shared = None if settings.plan.checkpoint_url else fence
+        return cls(settings.checkpoints, settings.attempt, resumed_step, durable_step, shared)
 
     def cut(self, step: int) -> None:
         """Forget the lines of later steps, and what is torn."""
@@ -58,7 +71,14 @@ class Metrics:
         self._lines.append(_json(line) + "\n")
 
     def flush(self) -> None:
-        """Write the lines: a kill of this process loses none of them from here on, unless the disk is full."""
+        """Write the lines: a kill of this process loses none of them from here on, unless the disk is full.
+
+        Raises:
+            SupersededError, PlaceTakenError: a later attempt writes the lines now, or another job.
+        """
+        if self._fence and time.monotonic() >= self._next_look:
+            self._fence.check()
+            self._next_look = time.monotonic() + LOOK_SECONDS
         if self._lines:
             self._blocks.append("".join(self._lines).encode())
             self._lines.clear()
@@ -92,6 +112,7 @@ class Metrics:
 
     def finish(self, step: int, figures: Mapping[str, float]) -> None:
         """The evaluation's line, and the result."""
+        self._next_look = 0.0
         self.add(step, evaluation=dict(figures))
         self.flush()
         self.sync()

@@ -31,7 +31,7 @@ class Report:
         self._metrics: Metrics | None = None
         private = not settings.plan.checkpoint_shared
         if group.is_first or (private and group.local_rank == 0):
-            self._metrics = Metrics(settings.checkpoints, settings.attempt, resumed.lines_step, resumed.durable_step)
+            self._metrics = Metrics.of(settings, resumed.lines_step, resumed.durable_step)
         progress.start(resumed.step, resumed.durable_step)
         if resumed.step > max(resumed.durable_step, resumed.begun):
             self._catch_up(resumed, group)

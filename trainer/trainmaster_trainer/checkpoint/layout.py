@@ -25,6 +25,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from trainmaster_trainer.errors import PlaceTakenError, SupersededError
+
 MANIFEST = "manifest.json"
 _STEP = re.compile(r"step-(\d{8,})")
 _SAVING = ".saving-"
@@ -150,10 +152,10 @@ class Objects(Protocol):
 
 
 class Fence:
-    """Keeps a process that should be dead from publishing: the newest attempt that began is written in the folder.
+    """Keeps a process that should be dead from writing: the newest attempt that began is written in the folder.
 
-    An attempt that begins writes itself down; before a checkpoint becomes visible, its writer looks whether a later
-    attempt, or another job, has begun since.
+    An attempt that begins writes itself down; before a checkpoint becomes visible, and before lines are appended, their
+    writer looks whether a later attempt, or another job, has begun since, and ends if so.
     """
 
     def __init__(self, folder: Path, job_uid: str, attempt: int, remote: Objects | None = None) -> None:
@@ -170,14 +172,27 @@ class Fence:
         else:
             write_file(self._path, text)
 
-    def newer(self) -> str:
-        """Who has begun since; nothing if nobody has."""
+    def check(self) -> None:
+        """Look who has begun since.
+
+        Raises:
+            SupersededError: a later attempt.
+            PlaceTakenError: another job.
+        """
+        job, attempt = self._newest()
+        if job != self._job_uid:
+            raise PlaceTakenError(
+                f"spec.checkpoint.storage: another job ({job or 'without uid'}) has begun where this one keeps its "
+                "checkpoints; it may not write there any more. Give each a place of its own (path, objectStore.url)."
+            )
+        if attempt > self._attempt:
+            raise SupersededError(f"attempt {attempt} has begun; attempt {self._attempt} may not write any more")
+
+    def _newest(self) -> tuple[str, int]:
+        """Whose the folder is, and which attempt of it has begun last; oneself where that cannot be told."""
         try:
             text = self._remote.get(FENCE) if self._remote else self._path.read_bytes()
             written = json.loads(text or b"")
-            job, attempt = str(written["job"]), int(written["attempt"])
+            return str(written["job"]), int(written["attempt"])
         except (OSError, ValueError, KeyError, TypeError):
-            return ""
-        if job != self._job_uid:
-            return f"another job ({job or 'without uid'})"
-        return f"attempt {attempt}" if attempt > self._attempt else ""
+            return self._job_uid, self._attempt

@@ -8,7 +8,8 @@ At most one save is under way: a save that is due while the one before is still 
 `everySteps` is a promise of how much can be lost. A save that fails (a full disk, say) costs no training: it is said,
 nothing of it stays, and the next one is tried; only the last one of a job must succeed. The agent reads of it
 beside the progress page. That last one is tried again for a minute before it fails: a store that is away for a moment
-at the end of weeks comes back.
+at the end of weeks comes back. Where a later attempt has begun, which nobody could tell this one, it may not save, and
+ends.
 
 In private folders (`checkpoint_shared: false`) the first rank of each replica is a group of one and writes all.
 
@@ -45,7 +46,7 @@ from trainmaster_trainer.checkpoint.retention import Retention
 from trainmaster_trainer.checkpoint.shard import ShardRecord, write_shard
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.checkpoint.writers import Writers
-from trainmaster_trainer.errors import ConfigurationError, NonFiniteLossError
+from trainmaster_trainer.errors import ConfigurationError, NonFiniteLossError, PlaceTakenError, SupersededError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
 
@@ -80,6 +81,7 @@ class Saver:
         self._copier = Copier()
         self._thread: threading.Thread | None = None
         self._problem = ""  # of the last save
+        self._over: Exception | None = None  # why this process may not write any more
         self._page = _page(settings) if self._commits else None
         self._began = 0.0
         self.committed_step = 0
@@ -146,10 +148,13 @@ class Saver:
 
         Raises:
             SaveFailedError: it failed and was `needed`.
+            SupersededError, PlaceTakenError: a later attempt has begun, or another job in this folder.
         """
         if self._thread is not None:
             self._thread.join()
             self._thread = None
+        if self._over is not None:
+            raise self._over
         if self._problem and needed:
             raise SaveFailedError(self._problem)
 
@@ -228,7 +233,7 @@ class Saver:
     def _sweep(self, step: int) -> None:
         """Nor takes a failed save the room in the object store that the next one needs."""
         try:
-            if self._depot and not self._fence.newer():
+            if self._depot and not self._shut_out():
                 self._depot.tidy(failed=self._key(step))
         except Exception as error:  # noqa: BLE001 (whatever it was: the next save tries again)
             log.warning("What the save of step %d left could not be deleted: %s", step, self._problem_of(error))
@@ -278,16 +283,24 @@ class Saver:
 
     def _publish(self, step: int) -> str:
         temporary = self._temporary(step)
-        newer = self._fence.newer()
-        if newer:
+        if problem := self._shut_out():
             layout.remove(temporary)
-            return f"{newer} has begun; attempt {self._settings.attempt} may not save any more"
+            return problem
         if self._has_good(step):
             layout.remove(temporary)  # the same step of an earlier attempt: first come, first kept
         else:
             layout.publish(temporary, layout.step_folder(self._folder, step))
         with self._after_commit(step):
             self._retention.prune_folder(step)
+        return ""
+
+    def _shut_out(self) -> str:
+        """Who may write here instead of this process, which the next `wait` ends; nothing if it may."""
+        try:
+            self._fence.check()
+        except (SupersededError, PlaceTakenError) as error:
+            self._over = error
+            return str(error)
         return ""
 
     @contextmanager
@@ -313,10 +326,9 @@ class Saver:
 
     def _publish_remotely(self, depot: Depot, step: int, manifest: Manifest) -> str:
         """A copy of the manifest stays here, where the agent looks."""
-        newer = self._fence.newer()
-        if newer:
+        if problem := self._shut_out():
             depot.remove(self._key(step))
-            return f"{newer} has begun; attempt {self._settings.attempt} may not save any more"
+            return problem
         depot.commit(self._key(step), step, manifest.encode())
         with self._after_commit(step):
             here = layout.step_folder(self._folder, step)
