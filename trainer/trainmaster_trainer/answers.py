@@ -6,6 +6,7 @@ Used by every strategy and by `measure/`, in place of the task's own methods of 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -69,11 +70,15 @@ def check_savable(model: nn.Module, name: str) -> None:
             )
 
 
+_OF_SCHEDULERS = "initial_lr"  # what each of torch.optim.lr_scheduler leaves in an optimizer's groups
+
+
 def make_optimizer(task: Task, parameters: list[nn.Parameter]) -> Optimizer:
     """A task's optimizer, as every strategy uses it: one backward pass, one step.
 
     Raises:
-        ConfigurationError: it is none, it wants to compute the loss itself, or it steps what is not the model's.
+        ConfigurationError: it is none, it wants to compute the loss itself, a scheduler changes its rates, or it steps
+            what is not the model's.
     """
     optimizer: object = task.optimizer(parameters)
     name = type(task).__name__
@@ -81,7 +86,13 @@ def make_optimizer(task: Task, parameters: list[nn.Parameter]) -> Optimizer:
         raise ConfigurationError(
             f"spec.training.task: optimizer() of {name} gave {type(optimizer).__name__}. Return an Optimizer."
         )
-    if any(one.default is one.empty for one in inspect.signature(optimizer.step).parameters.values()):
+    if any(_OF_SCHEDULERS in group for group in optimizer.param_groups):
+        raise ConfigurationError(
+            f"spec.training.task: a scheduler changes the rates of the optimizer of {name}, and no checkpoint would know "
+            f"how far it is. Leave it out and override {name}.learning_rate_factor(fraction): the optimizer's rates are "
+            "multiplied by what it returns."
+        )
+    if not _is_called_alone(optimizer.step):
         raise ConfigurationError(
             f"spec.training.task: the optimizer of {name}, {type(optimizer).__name__}, computes the loss several times "
             "in one step, which no strategy does. Choose one that takes a step after one backward pass, such as AdamW."
@@ -94,6 +105,14 @@ def make_optimizer(task: Task, parameters: list[nn.Parameter]) -> Optimizer:
             "not the model's, so neither other ranks nor a checkpoint would know it. Register it in the model."
         )
     return optimizer
+
+
+def _is_called_alone(step: Callable[..., object]) -> bool:
+    try:
+        inspect.signature(step).bind()
+    except TypeError:
+        return False
+    return True
 
 
 def loss_of(task: Task, outputs: Any, targets: Any) -> Tensor:

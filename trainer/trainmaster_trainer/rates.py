@@ -15,11 +15,18 @@ from trainmaster_trainer.task import Task
 
 
 class Rates:
-    """What the rates are when the factor is 1: remembered at the start, before a checkpoint changes them."""
+    """An optimizer's, for a task that has a factor; those of any other task are its optimizer's own business.
+
+    What they are when the factor is 1 is remembered at the start, before a checkpoint changes them.
+    """
 
     def __init__(self, task: Task, optimizer: Optimizer) -> None:
         self._task, self._optimizer = task, optimizer
-        self._whole = [self._rate(group.get("lr")) for group in optimizer.param_groups]
+        method = getattr(task.learning_rate_factor, "__func__", None)
+        has_factor = method is not Task.learning_rate_factor
+        self._whole = [self._rate(group.get("lr")) for group in optimizer.param_groups] if has_factor else []
+        self.settings = {"lr"} if has_factor else set()
+        """Which settings of a group are made anew for every step: nothing for a checkpoint, which others go on from."""
 
     def set(self, fraction_done: float) -> None:
         """Those for the moment when this fraction of all steps is done.
@@ -27,17 +34,16 @@ class Rates:
         Raises:
             ConfigurationError: the task's factor is no number.
         """
+        if not self._whole:
+            return
         factor = self._factor(fraction_done)
         for group, rate in zip(self._optimizer.param_groups, self._whole, strict=True):
-            if rate is not None:
-                group["lr"] = rate * factor
+            group["lr"] = rate * factor
 
     def _rate(self, rate: Any) -> Any:
         """Of one group. An optimizer may find its own, as long as nobody wants it multiplied."""
         if isinstance(rate, (int, float, Tensor)):
             return rate
-        if type(self._task).learning_rate_factor is Task.learning_rate_factor:
-            return None
         raise ConfigurationError(
             f"spec.training.task: the lr of {type(self._optimizer).__name__} is {rate!r:.50}, and "
             f"{type(self._task).__name__} has a learning_rate_factor to multiply it by. Give the optimizer a number as "

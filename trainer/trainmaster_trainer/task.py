@@ -87,7 +87,10 @@ class Task(ABC):
         """
 
     def learning_rate_factor(self, fraction: float) -> float:  # noqa: ARG002 (for those who override it)
-        """What the optimizer's learning rate is multiplied by when this fraction of all steps is done."""
+        """What the optimizer's learning rate is multiplied by when this fraction of all steps is done.
+
+        It takes the place of torch's schedulers, which are refused: no checkpoint would know how far one is.
+        """
         return 1.0
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:  # noqa: ARG002 (likewise)

@@ -115,6 +115,7 @@ class ModelState:
         self._groups = whole.groups if whole else self._own
         self._initial = [_settings(group) for group in optimizer.param_groups]
         self.loss_scale: LossScale | None = None
+        self.of_the_moment: Collection[str] = ()  # settings of groups that somebody makes anew for every step
 
     def _outside(self, name: str) -> str:
         return self._whole_name.get(name, name)
@@ -173,7 +174,7 @@ class ModelState:
 
     def _scalars(self, others: dict[str, dict[str, Any]]) -> dict[str, Any]:
         groups = [
-            {"names": names, "initial": initial, "current": _settings(group)}
+            {"names": names, "initial": initial, "current": _settings(group, self.of_the_moment)}
             for names, initial, group in zip(self._groups, self._initial, self._optimizer.param_groups, strict=True)
         ]
         own = {_word(key): _plain(_word(key), value) for key, value in self._loose.items()}
@@ -209,8 +210,8 @@ def _word(key: Any) -> str:
     )
 
 
-def _settings(group: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: _plain(key, value) for key, value in group.items() if key != "params"}
+def _settings(group: Mapping[str, Any], without: Collection[str] = ()) -> dict[str, Any]:
+    return {key: _plain(key, value) for key, value in group.items() if key != "params" and key not in without}
 
 
 def _plain(key: str, value: Any) -> Any:

@@ -62,6 +62,7 @@ class Peer:
         self._rates = Rates(member.task, self._optimizer)
         self._state = ModelState(self._mine, self._optimizer)
         self._shapes = self._state.capture().model_shapes()
+        self._state.of_the_moment = self._rates.settings
         self._silence = SILENCE_SECONDS + seconds_for(sum(parameter.nbytes for parameter in parameters.values()))
         self._batches = member.batches()
         self.census = Census(self.plan.global_batch_size)

@@ -111,6 +111,7 @@ class Shard:
         self._steps = Steps(self._optimizer, self._parameters, self.layout, self._flat)
         self._rates = Rates(whole.task, self._optimizer)
         self._state = ModelState(Part(self._parameters, self._buffers), self._optimizer)
+        self._state.of_the_moment = self._rates.settings
         self._snapshot: tuple[int, list[Tensor]] | None = None
         self._past: list[Tensor] = []  # parameters and buffers before the last step, where another shard may lack it
 
