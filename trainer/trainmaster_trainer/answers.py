@@ -88,9 +88,9 @@ def make_optimizer(task: Task, parameters: list[nn.Parameter]) -> Optimizer:
         )
     if any(_OF_SCHEDULERS in group for group in optimizer.param_groups):
         raise ConfigurationError(
-            f"spec.training.task: a scheduler changes the rates of the optimizer of {name}, and no checkpoint would know "
-            f"how far it is. Leave it out and override {name}.learning_rate_factor(fraction): the optimizer's rates are "
-            "multiplied by what it returns."
+            f"spec.training.task: a scheduler changes the rates of the optimizer of {name}, and no checkpoint would "
+            f"know how far it is. Leave it out and override {name}.learning_rate_factor(fraction): the optimizer's "
+            "rates are multiplied by what it returns."
         )
     if not _is_called_alone(optimizer.step):
         raise ConfigurationError(

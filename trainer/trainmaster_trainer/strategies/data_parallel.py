@@ -34,10 +34,12 @@ from trainmaster_trainer.moment import Moment
 from trainmaster_trainer.strategies.steady import (
     EARLY,
     check_equal,
+    check_same_trained,
     check_unchanged,
     frozen,
     is_looked_at,
     marks,
+    trained,
 )
 from trainmaster_trainer.strategies.strategy import Snapshots, WholeModel
 from trainmaster_trainer.strategies.used import all_used, check_dense, uses_all
@@ -85,6 +87,7 @@ class DataParallel(WholeModel):
         options = {**_OPTIONS, "find_unused_parameters": find_unused_parameters, "init_sync": not self._are_equal}
         self.replica = DistributedDataParallel(self.model, **options)  # init_sync: sends rank 0's weights to all
         self.gradients.attach(self.replica)
+        self._trained = trained(self.model)  # which it knows from now on, and no others
         self._connected = self._are_equal = True
 
     @override
@@ -116,6 +119,7 @@ class DataParallel(WholeModel):
 
     @override
     def check_gradients(self) -> None:
+        check_same_trained(type(self).__name__, self._trained, self.model)
         if self.replica.find_unused_parameters:
             return
         if any(one.requires_grad and one.grad is None for one in self.model.parameters()):

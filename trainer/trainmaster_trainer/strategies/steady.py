@@ -11,7 +11,7 @@ Used by the strategies, at so few steps that it costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -59,6 +59,30 @@ class Steady:
         if self._before is not None:
             check_unchanged(self._what, self._before, prints(self._parameters()))
             self._before = None
+
+
+def trained(model: nn.Module) -> list[nn.Parameter]:
+    """The parameters that get a gradient."""
+    return [one for one in model.parameters() if one.requires_grad]
+
+
+def check_same_trained(what: str, before: Sequence[nn.Parameter], model: nn.Module) -> None:
+    """Whether the same parameters get a gradient as `before`.
+
+    Raises:
+        ConfigurationError: names one that `what` would do nothing with, or waits for.
+    """
+    now = trained(model)
+    if list(map(id, now)) == list(map(id, before)):
+        return
+    changed = {*before} ^ {*now}
+    name = next(name for name, one in model.named_parameters() if one in changed)
+    raise ConfigurationError(
+        f"spec.training.task: requires_grad of the model's parameter {name} has changed since the first step, whose "
+        f"trained parameters are those that {what} adds up gradients of. Leave requires_grad as model() sets it, and "
+        "give what is to rest for a while a learning rate of 0, in a group of the optimizer of its own; or choose "
+        "OneDevice or LocalSGD."
+    )
 
 
 def frozen(model: nn.Module) -> dict[str, Tensor]:

@@ -25,7 +25,7 @@ from trainmaster_trainer import randomness
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
-from trainmaster_trainer.strategies.steady import Steady
+from trainmaster_trainer.strategies.steady import Steady, check_same_trained, trained
 from trainmaster_trainer.strategies.strategy import Snapshots, WholeModel
 from trainmaster_trainer.strategies.used import check_dense
 from trainmaster_trainer.task import Task
@@ -61,7 +61,7 @@ class VirtualRanks(WholeModel):
         self.build(task, group)
         check_dense("a reproducible sum", self.model)
         Steady("reproducible: true", self.model, lambda: dict(self.model.named_parameters()))
-        self._trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        self._trained = trained(self.model)
 
     @override
     def step(self, batch: Batch) -> Tensor | None:
@@ -101,6 +101,7 @@ class VirtualRanks(WholeModel):
 
     def _gradients(self) -> Tensor:
         """All gradients in one vector, zeros where the loss does not depend on a parameter; then 1 for each it does."""
+        check_same_trained("reproducible: true", self._trained, self.model)
         found = [torch.zeros_like(one) if one.grad is None else one.grad for one in self._trained]
         have = torch.tensor([one.grad is not None for one in self._trained], device=self.group.device)
         return torch.cat([*(gradient.flatten() for gradient in found), have.to(found[0].dtype)])
