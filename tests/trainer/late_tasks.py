@@ -1,7 +1,8 @@
-"""Models that become different ones while they are trained."""
+"""Models that become different ones while they are trained, and samples that are not the same everywhere."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import torch
@@ -9,9 +10,9 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 if TYPE_CHECKING:
-    from tests.trainer.small_tasks import Line
+    from tests.trainer.small_tasks import Counted, Line
 else:  # a user's module, beside this one
-    from small_tasks import Line
+    from small_tasks import Counted, Line
 
 
 class WithThaw(Line):
@@ -24,6 +25,14 @@ class WithThaw(Line):
     @override
     def model(self) -> nn.Module:
         return Thawing(frost=self.frost)
+
+
+class Arriving(Counted):
+    """Samples are still being written: who looks later has more."""
+
+    def __init__(self, samples: int, for_each_rank: int = 0, seconds: float = 0.0) -> None:
+        super().__init__(samples + for_each_rank * int(os.environ["RANK"]))
+        self.seconds = seconds
 
 
 class Thawing(nn.Module):

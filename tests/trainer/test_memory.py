@@ -125,6 +125,18 @@ def test_nothing_of_another_job_or_model_is_taken(new_job: NewJob) -> None:
         assert [line["step"] for line in other.lines() if "loss" in line] == [1, 2, 3, 4]
 
 
+def test_a_dataset_of_another_length_is_a_configuration_error(new_job: NewJob) -> None:
+    plan = {"steps": 40, "task": "late_tasks:Arriving", **RARE}
+    job = remembering(new_job(arguments={"samples": 100, "seconds": 0.005}, **plan))
+    running = job.start(2)
+    running.reach(10)
+    running.kill()
+    later = job.but(arguments={"samples": 103}).start(2, attempt=2)
+    assert later.wait() == [78, 78]
+    assert "its dataset() has 103 samples now, and step 1" in later.output()
+    assert "of this job was reached with 100" in later.output()
+
+
 def test_a_branch_that_was_given_up_is_never_taken(new_job: NewJob) -> None:
     """Attempt 1 reached step 12 or more, attempt 2 went on from step 4 without its memory: 12 never happened."""
     job = remembering(new_job(steps=30, arguments={"seconds": 0.005}, checkpoint_every=4, memory_every=1))

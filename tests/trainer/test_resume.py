@@ -183,10 +183,15 @@ def test_a_dataset_of_another_length_is_a_configuration_error(new_job: NewJob) -
     assert job.manifest(2)["cursor"]["dataset"] == 100
     running = job.but(steps=4, arguments={"samples": 90}).start(1, attempt=2)
     assert running.wait() == [78]
-    assert (
-        "its dataset() has 90 samples now, and this job's checkpoint of step 2 was reached with 100" in running.output()
-    )
+    assert "its dataset() has 90 samples now, and step 2 of this job was reached with 100" in running.output()
     job.but(steps=4).run(1, attempt=2)
+
+
+def test_ranks_with_datasets_of_different_lengths_are_a_configuration_error(new_job: NewJob) -> None:
+    """Each would have a permutation of its own: files still arrive in the folder that the task lists."""
+    running = new_job(task="late_tasks:Arriving", arguments={"samples": 100, "for_each_rank": 3}).start(2)
+    assert running.wait() == [78, 78]
+    assert "its dataset() has 100 samples on rank 0 and 103 on rank 1" in running.output()
 
 
 def test_another_job_is_found_by_its_name_beside_ours(new_job: NewJob) -> None:

@@ -42,7 +42,7 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
     saver.prepare()
     resumed = resume(settings, group, strategy, batches.count)
     report = Report(settings, group, progress, resumed)
-    memory = Memory(settings, group, strategy)
+    memory = Memory(settings, group, strategy, batches.count)
     memory.start(resumed.step)
     faults = Faults(os.environ, settings)
     last = max(plan.steps, resumed.step)

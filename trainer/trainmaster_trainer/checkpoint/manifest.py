@@ -12,7 +12,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -94,12 +94,7 @@ def check_same_order(cursor: Cursor, plan: TrainingPlan, dataset: int) -> None:
     Raises:
         ConfigurationError: names the field that has changed.
     """
-    if cursor.dataset and dataset and cursor.dataset != dataset:
-        raise ConfigurationError(
-            f"spec.training.task: its dataset() has {dataset} samples now, and this job's checkpoint of step "
-            f"{cursor.step} was reached with {cursor.dataset}; the next steps would leave samples out or repeat some. "
-            "Give it the same again (on a laptop), or begin another job with spec.checkpoint.resumeFrom."
-        )
+    check_same_dataset(cursor.step, cursor.dataset, dataset)
     for name, then, now in (
         ("globalBatchSize", cursor.global_batch_size, plan.global_batch_size),
         ("seed", cursor.seed, plan.seed),
@@ -110,6 +105,35 @@ def check_same_order(cursor: Cursor, plan: TrainingPlan, dataset: int) -> None:
                 f"{now} the next steps would leave samples out or repeat some. Put it back (on a laptop), or begin "
                 "another job with spec.checkpoint.resumeFrom."
             )
+
+
+def check_same_dataset(step: int, then: int, now: int) -> None:
+    """Refuse to go on from a step that was reached with another number of samples; 0 is not known.
+
+    Raises:
+        ConfigurationError: it was.
+    """
+    if then and now and then != now:
+        raise ConfigurationError(
+            f"spec.training.task: its dataset() has {now} samples now, and step {step} of this job was reached with "
+            f"{then}; the next steps would leave samples out or repeat some. Give it the same again (on a laptop), or "
+            "begin another job with spec.checkpoint.resumeFrom."
+        )
+
+
+def check_same_everywhere(counts: Sequence[int]) -> None:
+    """Refuse ranks that do not have the same number of samples.
+
+    Raises:
+        ConfigurationError: names two of them.
+    """
+    other = next((rank for rank, count in enumerate(counts) if count != counts[0]), None)
+    if other is not None:
+        raise ConfigurationError(
+            f"spec.training.task: its dataset() has {counts[0]} samples on rank 0 and {counts[other]} on rank {other}, "
+            "and each would take them in an order of its own. Give all ranks the same, as from a list of files that "
+            "is made once, before the training."
+        )
 
 
 def model_sha256(tensors: dict[str, TensorRecord]) -> str:

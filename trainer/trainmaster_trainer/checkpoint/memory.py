@@ -52,10 +52,11 @@ _OF_RANK = re.compile(r"\.rank-(\d+)\.slot-\d+$")
 
 
 class Memory:
-    """Keeps this rank's newest states in memory."""
+    """Keeps this rank's newest states in memory. `dataset`: how many samples there are."""
 
-    def __init__(self, settings: Settings, group: Group, strategy: Strategy) -> None:
+    def __init__(self, settings: Settings, group: Group, strategy: Strategy, dataset: int = 0) -> None:
         asked = settings.plan.memory_every
+        self._dataset = dataset
         self._settings, self._group, self._strategy = settings, group, strategy
         self._folder = settings.memory
         self._fixed = bool(asked)
@@ -188,7 +189,14 @@ class Memory:
         path = (self._folder or Path()) / f"{settings.run_key}.rank-{settings.rank}.slot-{number}"
         path.unlink(missing_ok=True)
         owner = Owner(
-            settings.job_uid, settings.attempt, settings.rank, settings.world_size, self._alike, self._part, self._parts
+            settings.job_uid,
+            settings.attempt,
+            settings.rank,
+            settings.world_size,
+            self._alike,
+            self._part,
+            self._parts,
+            dataset=self._dataset,
         )
         heir_to = self._heirlooms.pop(0) if self._heirlooms else None
         return Slot(path, owner, tensors, room, heir_to=heir_to, cuts=self._cuts)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from trainmaster_trainer.checkpoint.lineage import Lineage
+from trainmaster_trainer.checkpoint.manifest import check_same_dataset
 from trainmaster_trainer.checkpoint.memory import PENDING, RNG, slots_in
 from trainmaster_trainer.checkpoint.parts import join
 from trainmaster_trainer.checkpoint.slot import Loaded, Owner, SlotError, Snapshot, fingerprint, look
@@ -25,7 +26,7 @@ from trainmaster_trainer.settings import Settings
 
 log = logging.getLogger(__name__)
 Key = tuple[int, int]  # step, attempt: the newest is the largest
-Row = tuple[int, int, int, int, bool, int, int]  # a `Held`
+Row = tuple[int, int, int, int, bool, int, int, int]  # a `Held`
 
 
 @dataclass(frozen=True)
@@ -41,16 +42,21 @@ class Recalled:
 
 
 def recall(
-    settings: Settings, group: Group, mine: list[Snapshot], rows: Iterable[list[Row]], newer_than: int
+    settings: Settings, group: Group, mine: list[Snapshot], rows: Iterable[list[Row]], *, newer_than: int, dataset: int
 ) -> Recalled | None:
     """The newest step that memory has for the whole group, if it is not older than step `newer_than`.
 
-    `mine`: what this rank has found. `rows`: what each rank has found, as it tells the others.
+    `mine`: what this rank has found. `rows`: what each rank has found, as it tells the others. `dataset`: how many
+    samples there are now; 0 where that is not known.
+
+    Raises:
+        ConfigurationError: it was reached with another number of samples.
     """
     held = [[Held(*row) for row in found] for found in rows]
     key = choose(held)
     if key is None or key[0] < newer_than:
         return None
+    check_same_dataset(key[0], next(one.dataset for rows in held for one in rows if one.key == key), dataset)
     part = _load([one for one in mine if one.key == key], settings)
     pending = _pending(key, mine, held, group.rank)
     missing = int(group.sum(torch.tensor([int(part is None)]))[0])
@@ -71,6 +77,7 @@ class Held:
     replicated: bool
     part: int = 0
     parts: int = 1
+    dataset: int = 0
 
     @property
     def key(self) -> Key:
@@ -83,6 +90,7 @@ def row_of(snapshot: Snapshot) -> Row:
     owner = snapshot.owner
     return (
         snapshot.step, owner.attempt, owner.rank, owner.world_size, owner.replicated, owner.part, owner.parts,
+        owner.dataset,
     )  # fmt: skip
 
 

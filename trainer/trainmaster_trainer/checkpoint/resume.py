@@ -32,7 +32,7 @@ from trainmaster_trainer.checkpoint.fetch import (
 )
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.load import Loaded, Trusted, newest, newest_step, read
-from trainmaster_trainer.checkpoint.manifest import Manifest, check_same_order, whole
+from trainmaster_trainer.checkpoint.manifest import Manifest, check_same_everywhere, check_same_order, whole
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.recall import Recalled, find_snapshots, recall, row_of
 from trainmaster_trainer.checkpoint.remote import Remote, open_remote
@@ -73,7 +73,8 @@ def resume(settings: Settings, group: Group, strategy: Strategy, dataset: int = 
     `dataset`: how many samples it has; 0 where that is not known.
 
     Raises:
-        ConfigurationError: the checkpoint is another model's, or `resumeFrom` has none.
+        ConfigurationError: the checkpoint is another model's, `resumeFrom` has none, or the samples are not those of
+            the other ranks or of the attempt before.
         CorruptCheckpointError: there are checkpoints, and none is good.
         OSError: the object store does not answer.
     """
@@ -83,9 +84,13 @@ def resume(settings: Settings, group: Group, strategy: Strategy, dataset: int = 
     known = Lineage.merged(map(_lineage, group.gather(sorted(told.resumed.items()))))
     remembers = strategy.snapshots is not Snapshots.NONE and settings.resume_before is None
     mine = find_snapshots(settings.memory, settings.job_uid, expected, known) if remembers else []
-    seen = group.gather([_newest_step(settings, group, remote, known), [row_of(snapshot) for snapshot in mine]])
-    durable = max(step for step, _ in seen)
-    recalled = recall(settings, group, mine, [rows for _, rows in seen], durable) if remembers else None
+    news = [_newest_step(settings, group, remote, known), [row_of(snapshot) for snapshot in mine], dataset]
+    steps, rows, counts = zip(*group.gather(news), strict=True)
+    check_same_everywhere(counts)
+    durable = max(steps)
+    recalled = None
+    if remembers:
+        recalled = recall(settings, group, mine, rows, newer_than=durable, dataset=dataset)
     if recalled is not None:
         if remote and group.is_first:
             take_lines(remote, settings, known, durable)

@@ -69,6 +69,7 @@ class Owner:
     part: int = 0  # of a state that several ranks of one replica keep together (parts.py)
     parts: int = 1
     model: str = ""  # `fingerprint` of what it holds of a model
+    dataset: int = 0  # how many samples there were; 0: not known
 
 
 def fingerprint(shapes: Shapes) -> str:
