@@ -2,12 +2,15 @@
 
 import json
 import os
+import random
 import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 from trainmaster_trainer.task import Task
 from typing_extensions import override
 
@@ -275,3 +278,33 @@ class Counted(Line):
         points, targets = super().dataset()
         times = -(-self.samples // len(points))
         return points.repeat(times, 1)[: self.samples], targets.repeat(times, 1)[: self.samples]
+
+
+class Noisy(Dataset[tuple[Tensor, Tensor]]):
+    """Points that are drawn anew whenever they are asked for, by all three generators; each target fits its point."""
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    @override
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        drawn = [float(torch.randn(())), np.random.normal(), random.gauss(0, 1)]  # noqa: NPY002 (as people do)
+        point = torch.tensor(drawn, dtype=torch.float32) + index / SAMPLES
+        return point, point.sum(dim=0, keepdim=True)
+
+
+class WithNoisySamples(Line):
+    """Learns from them."""
+
+    @override
+    def dataset(self) -> Any:
+        return Noisy()
+
+
+class WithASplit(Line):
+    """Chooses at random, when it is made, which samples it trains with. Says so in a file for each rank."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        chosen = [*random.sample(range(SAMPLES), 10), *np.random.permutation(SAMPLES).tolist()]  # noqa: NPY002
+        (Path(folder) / f"split-{os.environ['RANK']}").write_text(f"{chosen} {torch.randperm(SAMPLES).tolist()}")

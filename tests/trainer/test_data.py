@@ -1,5 +1,6 @@
 """The audit of samples: each index once per epoch, and the same global batch at any world size."""
 
+import random
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -10,11 +11,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
+from trainmaster_trainer import randomness
 from trainmaster_trainer.data import Batches, SampleOrder, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.permutation import FEW, block, permute, shuffle
 from trainmaster_trainer.task import Samples
 from typing_extensions import override
+
+from tests.trainer.small_tasks import Noisy
 
 sizes = st.integers(1, 200)
 
@@ -92,6 +96,37 @@ def test_datasets_of_any_kind_give_the_same_batch(dataset: Samples) -> None:
     assert batch.inputs["n"].tolist() == numbers.tolist()
     assert batch.targets.tolist() == (numbers**2).tolist()
     assert (batch.size, batch.global_size, batch.fraction_done) == (1, 4, 1.0)
+
+
+def take_noisy(step: int, share: Share, seed: int = 3) -> torch.Tensor:
+    batch = Batches(Noisy(), 8, steps=9, seed=seed, device=torch.device("cpu")).take(step, share)
+    return torch.cat([batch.inputs, batch.targets], dim=1)
+
+
+def test_who_takes_the_same_samples_draws_the_same_random_numbers_for_them() -> None:
+    taken = take_noisy(5, Share(1, 2))
+    torch.manual_seed(7), np.random.seed(7), random.seed(7)  # noqa: NPY002 (as a task may)
+    assert torch.equal(take_noisy(5, Share(1, 2)), taken)
+    others = [take_noisy(6, Share(1, 2)), take_noisy(5, Share(0, 2)), take_noisy(5, Share(2, 4, 2))]
+    assert not any(torch.isclose(other, taken).any() for other in [*others, take_noisy(5, Share(1, 2), seed=4)])
+
+
+def test_several_parts_are_what_each_of_them_is_alone() -> None:
+    alone = [take_noisy(5, Share(index, 4)) for index in (1, 2, 3)]
+    assert torch.equal(take_noisy(5, Share(1, 4, parts=3)), torch.cat(alone))
+
+
+@pytest.mark.parametrize("draws_before", [0, 1, 1000])
+def test_random_numbers_of_samples_take_none_from_the_model(draws_before: int) -> None:
+    found = []
+    for takes in (False, True):
+        randomness.seed_rank(1, 2, 3)
+        drawn = [torch.rand(4).tolist() for _ in range(draws_before)]
+        drawn += [[random.random(), np.random.random_sample()] for _ in range(draws_before)]  # noqa: NPY002, S311
+        if takes:
+            take_noisy(5, Share(1, 2))
+        found.append([*torch.rand(4).tolist(), random.random(), np.random.random_sample(), drawn])  # noqa: NPY002, S311
+    assert found[0] == found[1]
 
 
 class Shifted(TensorDataset):

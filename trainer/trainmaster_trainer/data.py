@@ -6,6 +6,9 @@ ends inside a batch goes over into the next without a sample lost or repeated, a
 
 How an epoch is shuffled: `permutation.py`.
 
+Samples may be made with random numbers (crops, noise, masks). Those are a function of (seed, step, part of the batch):
+ranks that work on the same samples see the same ones, and so does whoever computes a step again.
+
 Called by `loop.py`; `tests/trainer/test_data.py` is the audit.
 """
 
@@ -21,6 +24,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset, default_collate
 
+from trainmaster_trainer import randomness
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.permutation import Indices, block, block_size
 from trainmaster_trainer.structure import part_of, to_device
@@ -43,6 +47,10 @@ class Share:
         small, bigger = divmod(size, self.of)
         first, end = (place * small + min(place, bigger) for place in (self.index, self.index + self.parts))
         return first, end
+
+    def each(self) -> list[Share]:
+        """Its parts, one by one."""
+        return [Share(index, self.of) for index in range(self.index, self.index + self.parts)]
 
 
 @dataclass(frozen=True)
@@ -130,25 +138,31 @@ class Batches:
         """The samples of `share` in the global batch of `step`, on the device."""
         if share is None:
             return Batch(None, None, 0, self._order.batch_size, step / self._steps, step)
-        indices = self._order.share(step, share)
-        inputs, targets = _pair(self._collate(indices))
+        first, end = share.bounds(self._order.batch_size)
+        inputs, targets = _pair(self._collate(step, share))
         return Batch(
             inputs=to_device(inputs, self._device),
             targets=to_device(targets, self._device),
-            size=len(indices),
+            size=end - first,
             global_size=self._order.batch_size,
             fraction_done=step / self._steps,
             step=step,
             shares=share.of,
         )
 
-    def _collate(self, indices: Indices) -> Any:
-        dataset = self._dataset
-        if type(dataset) is TensorDataset:  # a derived one may do something with each sample
-            return dataset[torch.from_numpy(indices)]
-        if hasattr(dataset, "__getitems__"):
-            return default_collate(dataset.__getitems__(indices.tolist()))
-        return default_collate([dataset[int(index)] for index in indices])
+    def _collate(self, step: int, share: Share) -> Any:
+        if type(self._dataset) is TensorDataset:  # a derived one may do something with each sample, such as to draw
+            return self._dataset[torch.from_numpy(self._order.share(step, share))]
+        with randomness.set_aside():
+            return default_collate([sample for part in share.each() for sample in self._samples(step, part)])
+
+    def _samples(self, step: int, part: Share) -> list[Any]:
+        """Those of one part, whose random numbers are its own: it may be one rank's alone or one of several."""
+        randomness.seed_samples(self._order.seed, step, part.index, part.of)
+        indices: list[int] = self._order.share(step, part).tolist()
+        if hasattr(self._dataset, "__getitems__"):
+            return list(self._dataset.__getitems__(indices))
+        return [self._dataset[index] for index in indices]
 
 
 def _pair(batch: Any) -> tuple[Any, Any]:

@@ -71,7 +71,11 @@ class Task(ABC):
 
     @abstractmethod
     def dataset(self) -> Samples:
-        """The training samples, in the same order on every call and every rank; the trainer shuffles."""
+        """The training samples, in the same order on every call and every rank; the trainer shuffles.
+
+        A `Dataset` may draw random numbers for a sample (crops, masks, noise). All ranks that work on the same samples
+        of a step draw the same ones, and so does whoever repeats the step after a restart.
+        """
 
     @abstractmethod
     def loss(self, outputs: Any, targets: Any) -> Tensor:

@@ -140,7 +140,7 @@ class Worker:
         return ahead[1] if ahead and ahead[0] == ticket else self._take(ticket)
 
     def _take(self, ticket: Ticket) -> Batch:
-        """The samples of a ticket, which may be made with random numbers."""
+        """The samples of a ticket, and the random numbers of its forward pass."""
         if self._options.sync:  # whoever computes this share, and however often: the same numbers
             randomness.seed_rank(self._member.settings.plan.seed, ticket.index, ticket.step)
         return self._batches.take(ticket.step, Share(ticket.index, ticket.of))
