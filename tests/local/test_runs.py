@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import sys
-from pathlib import Path
 
 from tests.local.command import Command, a_job, a_script
 
@@ -114,42 +111,3 @@ def test_the_deadline_ends_a_job(command: Command) -> None:
     assert command.start(job).end() == 1
     assert command.status["reason"] == "DeadlineExceeded"
     assert "spec.activeDeadlineSeconds" in command.status["message"]
-
-
-def test_a_reader_that_goes_away_stops_the_run(command: Command, tmp_path: Path) -> None:
-    """As `trainmaster run ... | head -1` would, long before the last step."""
-    command.make_gate()
-    command.start(a_job(1_000_000, arguments={"hold_at": 21}), "--output", "text", TRAINMASTER_GRACE_SECONDS="1")
-    command.until(lambda line: line["text"].startswith("running  step "))
-    assert command.process.stdout is not None
-    command.hang_up()
-    command.open_gate()
-    assert command.process.wait(60) != 0
-    assert "Nobody reads the output (broken pipe); the run was stopped." in command.stderr
-    assert "Traceback" not in command.stderr
-
-
-def test_a_log_on_a_full_disk_costs_lines_and_no_training(command: Command) -> None:
-    """As `nohup trainmaster run job.yaml > run.log`; it is said where it still can be."""
-    to_a_full_disk = ("sh", "-c", 'exec "$@" > /dev/full', "sh")
-    assert command.start(a_job(), "--output", "text", prefix=to_a_full_disk).end() == 0
-    assert command.stderr == "Lines of the output are missing: it could not be written (no space left on device).\n"
-    assert command.status["progress"]["step"] == 40
-
-
-def test_a_pipe_that_does_not_block_gets_every_line(command: Command) -> None:
-    """That of Node, and of CI runners upon it: its reader is slower than we are."""
-    small = f"fcntl.fcntl(1, {fcntl.F_SETPIPE_SZ}, 4096); os.set_blocking(1, False)"
-    node = (sys.executable, "-c", f"import fcntl, os, sys; {small}; os.execv(sys.argv[1], sys.argv[1:])")
-    text = "for number in range(9): print(number, 'x' * 60000, flush=True)"
-    assert command.start(a_script(text, command.folder), "--output", "text", prefix=node).end() == 0
-    lines = command.text.splitlines()
-    assert [line[0] for line in lines if line.endswith("x" * 60000)] == [*"012345678"]
-    assert command.stderr == ""
-
-
-def test_nothing_to_write_to_is_no_error(command: Command) -> None:
-    """Who wants to see nothing may close standard output."""
-    closed = ("sh", "-c", 'exec "$@" >&-', "sh")
-    assert command.start(a_job(workers=1), "--output", "text", prefix=closed).end() == 0
-    assert command.stderr == ""

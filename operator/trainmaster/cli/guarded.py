@@ -1,8 +1,8 @@
 """A view whose reader may go away: the pipe into `head`, a terminal that is closed.
 
 Made by cli/run.py around every view. The session must not be harmed by it: it is asked to stop, as Ctrl-C would.
-A reader that is still there may be unable to take more: a log on a full disk, a pipe that nobody empties. That costs
-lines, and no training.
+A reader that is still there may be unable to take more: a log on a full disk, a pipe that nobody empties (outlet.py
+waits for it). That costs lines, and no training.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from trainmaster.api.problem import reason
 from trainmaster.api.status import Progress, TrainingJobStatus
-from trainmaster.cli import streams
+from trainmaster.cli.outlet import Outlet
 from trainmaster.cli.views import View
 from trainmaster.core.actions import PostEvent
 from trainmaster.local.session import Outcome
@@ -24,10 +24,11 @@ _GONE = (errno.EPIPE, errno.ECONNRESET, errno.EIO, errno.EBADF)
 class GuardedView:
     """Passes everything on, until nobody listens."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, stdout: Outlet) -> None:
         self._view = view
+        self._stdout = stdout
         self._broken = ""  # why nobody can read any more
-        self._missing = ""  # why lines could not be written
+        self._missing = "nobody read them"  # why lines could not be written
         self._when_broken: Callable[[], None] = lambda: None
 
     def when_broken(self, call: Callable[[], None]) -> None:
@@ -69,12 +70,10 @@ class GuardedView:
         """See View."""
         with self._guarded():
             self._view.end(outcome, result)
-        if self._missing:
-            _tell(f"Lines of the output are missing: it could not be written ({self._missing}).")
-            try:
-                sys.stdout.flush()
-            except OSError:
-                streams.drop_output()  # how the job ended is said by the exit code
+        with self._guarded():
+            self._stdout.drain()
+        if self._stdout.lost_lines and not self._broken:
+            _tell(f"Lines of the output are missing ({self._stdout.lost_lines}): {self._missing}.")
         if self._broken:
             _tell(f"Nobody reads the output ({self._broken}){'; the run was stopped' if outcome.stopped else ''}.")
             raise BrokenPipeError  # main.py knows what to do

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from trainmaster.api.problem import reason
 from trainmaster.cli.interrupts import Interrupts
+from trainmaster.cli.outlet import Outlets
 from trainmaster.cli.warm import WarmParent
 from trainmaster.local.scratch import Scratch
 
@@ -43,8 +44,8 @@ def run(job_file: str, workdir: str | None, output: str, faults: list[str]) -> i
     if importlib.util.find_spec("torch") is None:
         return _refuse("trainmaster run needs PyTorch: `make setup`, or pip install '.[trainer]', in a checkout")
     try:
-        with Interrupts() as interrupts, Scratch() as scratch, WarmParent(scratch) as warm:
-            return Run(path, workdir, output, faults, interrupts, scratch, warm).run()
+        with Interrupts() as interrupts, Outlets() as outlets, Scratch() as scratch, WarmParent(scratch) as warm:
+            return Run(path, workdir, output, faults, interrupts, outlets, scratch, warm).run()
     except KeyboardInterrupt:
         print("Stopped before training began.", file=sys.stderr)
         return EXIT_INTERRUPTED
@@ -64,6 +65,7 @@ class Run:
     output: str
     faults: list[str]
     interrupts: Interrupts
+    outlets: Outlets
     scratch: Scratch
     warm: WarmParent
 
@@ -98,7 +100,7 @@ class Run:
             from trainmaster.cli.logs import logging_to
             from trainmaster.local.session import Session
 
-            view = GuardedView(self._view(job, place.shown))
+            view = GuardedView(self._view(job, place.shown), self.outlets.stdout)
             session = Session(job, place, self._site(place, armed), view)
         with logging_to(place.logs / "trainmaster.log", view), view:
             outcome = asyncio.run(self._until_end(session, view))

@@ -1,0 +1,160 @@
+"""Standard output and standard error of `trainmaster run`, each written by a thread of its own.
+
+A pipe that nobody empties, or a terminal that is held (Ctrl-S), must not hold up the loop that restarts workers and
+answers Ctrl-C. So lines wait in memory for who reads slowly; where there is no room left for some seconds they are
+dropped and counted. Made by cli/run.py; guarded.py says what is missing. Standard library only, as it comes first.
+"""
+
+import contextlib
+import io
+import os
+import select
+import sys
+import threading
+from typing import TYPE_CHECKING, Self, TextIO
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+_ROOM = 16 << 20  # bytes that may wait
+_PATIENCE_SECONDS = 5.0  # until lines without room are dropped
+_LAST_SECONDS = 10.0  # at the end, without a byte that is read
+_AT_ONCE = select.PIPE_BUF
+
+
+class Outlet(io.BufferedIOBase):
+    """The way to one file. What comes between two flushes is kept as a whole, or dropped as a whole."""
+
+    def __init__(self, descriptor: int, room: int = _ROOM, patience_seconds: float = _PATIENCE_SECONDS) -> None:
+        self._descriptor = descriptor
+        self._room = room
+        self._patience = patience_seconds
+        self._gathered = bytearray()
+        self._waiting = bytearray()
+        self._piece = b""  # is being written
+        self._stalled = False
+        self._error: OSError | None = None
+        self._changed = threading.Condition()
+        self.lost_lines = 0
+        threading.Thread(target=self._run, name="outlet", daemon=True).start()  # it may be stuck for ever
+
+    @property
+    def name(self) -> int:
+        """As the streams that Python opens at its start have it."""
+        return self._descriptor
+
+    def writable(self) -> bool:
+        """It is."""
+        return True
+
+    def fileno(self) -> int:
+        """Of the file itself."""
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        """Whether the file is a terminal."""
+        return os.isatty(self._descriptor)
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        """Gather it for the next flush."""
+        with self._changed:
+            self._gathered += data
+        return memoryview(data).nbytes
+
+    def flush(self) -> None:
+        """Have it written soon.
+
+        Raises:
+            OSError: something could not be written since the last time.
+        """
+        with self._changed:
+            if self._has_room():
+                self._waiting += self._gathered
+            else:
+                self._stalled = True
+                self.lost_lines += self._gathered.count(b"\n")
+            self._gathered.clear()
+            self._changed.notify_all()
+            error, self._error = self._error, None
+        if error:
+            raise error
+
+    def drain(self, seconds: float = _LAST_SECONDS) -> None:
+        """Wait until all is written; what is left when nobody has read for so long is dropped.
+
+        Raises:
+            OSError: something could not be written.
+        """
+        with self._changed:
+            while self._left and self._gets_on(seconds):
+                pass
+            if self._left:
+                self._stalled = True
+                self._drop()
+        self.flush()
+
+    @property
+    def _left(self) -> int:
+        return len(self._piece) + len(self._waiting)
+
+    def _gets_on(self, seconds: float) -> bool:
+        before = self._left
+        return self._changed.wait_for(lambda: self._left < before, 0 if self._stalled else seconds)
+
+    def _has_room(self) -> bool:
+        patience = 0 if self._stalled else self._patience
+        return self._changed.wait_for(lambda: len(self._waiting) < self._room, patience)
+
+    def _drop(self) -> None:
+        self.lost_lines += self._piece.count(b"\n") + self._waiting.count(b"\n")
+        self._waiting.clear()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting)
+                self._piece = bytes(self._waiting[:_AT_ONCE])
+                del self._waiting[:_AT_ONCE]
+            error = _put(self._descriptor, self._piece)
+            with self._changed:
+                if error:
+                    self._error = error
+                    self._drop()
+                self._stalled = False
+                self._piece = b""
+                self._changed.notify_all()
+
+
+def _put(descriptor: int, piece: bytes) -> OSError | None:
+    try:
+        while piece:
+            piece = piece[os.write(descriptor, piece) :]
+    except OSError as error:
+        return error
+    return None
+
+
+class Outlets:
+    """Both streams go through outlets for the length of a `with`: through one, in order, where they go to one place."""
+
+    def __init__(self) -> None:
+        self._before: tuple[TextIO, TextIO] = sys.stdout, sys.stderr
+        self.stdout = Outlet(sys.stdout.fileno())
+        one = os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
+        self._stderr = self.stdout if one else Outlet(sys.stderr.fileno())
+
+    def __enter__(self) -> Self:
+        sys.stdout, sys.stderr = _text(self.stdout, sys.stdout), _text(self._stderr, sys.stderr)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for stream, outlet in ((sys.stdout, self.stdout), (sys.stderr, self._stderr)):
+            with contextlib.suppress(OSError):
+                stream.flush()
+            with contextlib.suppress(OSError):
+                outlet.drain()
+        sys.stdout, sys.stderr = self._before
+
+
+def _text(outlet: Outlet, like: TextIO) -> io.TextIOWrapper:
+    return io.TextIOWrapper(outlet, encoding=like.encoding, errors=like.errors, line_buffering=True)
