@@ -81,7 +81,7 @@ def failures_page() -> str:
             "Not a failure of training: nothing is counted. A cluster that is merely full is waited for without end.",
             "So is an API server that says again and again that it is broken, or a webhook that it must ask (5xx); the",
             "status has its words.",
-            "A replica that is stuck on its node while its like run on others is tried elsewhere first (3 nodes).",
+            "A replica that is stuck on its node while its like run on others is tried elsewhere first, 3 times.",
             "While a job trains, as a smaller group or with other members, what keeps a replica away ends nothing.",
             f"A job that has stopped is over: after the cure {classes.AGAIN}.",
             "",

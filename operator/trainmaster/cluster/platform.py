@@ -23,8 +23,8 @@ from trainmaster.cluster.refusals import DELETION_REFUSED, INVALID, STATUS, Refu
 from trainmaster.cluster.reporting import Reporter
 from trainmaster.cluster.sightings import Sightings
 from trainmaster.core import actions, phases
-from trainmaster.core.observed import Observed, Obstacle
-from trainmaster.core.rules.obstacles import NAME_TAKEN
+from trainmaster.core.observed import Observed, Obstacle, Replica
+from trainmaster.core.rules.obstacles import AGENT_SILENT, NAME_TAKEN
 from trainmaster.intake import Intake
 from trainmaster.loop import ConflictError, UnavailableError
 from trainmaster.queueing import Key
@@ -155,10 +155,18 @@ class ClusterPlatform:
         self._sightings.forget(job_uid)
 
     def _observed(self, key: Key, uid: str) -> Observed:
-        replicas = (record.replica for record in self._caches.pods.group(key) if record.job_uid == uid)
-        seen = (dataclasses.replace(replica, heartbeat=self._intake.heartbeat(replica.uid)) for replica in replicas)
+        seen = (self._seen(record) for record in self._caches.pods.group(key) if record.job_uid == uid)
         service = any(record.job_uid == uid for record in self._caches.services.group(key))
         return Observed(self._sightings.dated(uid, seen), service, self._refusals.of(uid), self._began)
+
+    def _seen(self, record: PodRecord) -> Replica:
+        """With what its agent said. If that is nothing, and nothing else is known to be in its way, this is."""
+        replica = dataclasses.replace(record.replica, heartbeat=self._intake.heartbeat(record.replica.uid))
+        if replica.heartbeat or replica.obstacle or not record.started:
+            return replica
+        message = f"{replica.name} runs, but its agent has not called in at {self._settings.operator_url}"
+        silent = Obstacle(AGENT_SILENT, message, max(record.started, self._began))
+        return dataclasses.replace(replica, obstacle=silent)
 
     async def _status_refused(self, job: TrainingJob, error: RefusalError) -> None:
         """Bring the cache up to date, so that the next look is at what is really there."""

@@ -29,11 +29,15 @@ _NUMBER = re.compile(r"\d{1,9}")
 
 @dataclass(frozen=True)
 class PodRecord:
-    """One pod of ours, and whose it is. `job_uid` is empty where no TrainingJob owns it."""
+    """One pod of ours, and whose it is. `job_uid` is empty where no TrainingJob owns it.
+
+    `started` is since when the training container runs, in seconds since the epoch; 0 where it does not.
+    """
 
     job: Key
     job_uid: str
     replica: Replica
+    started: float = 0.0
 
 
 def read(pod: Document) -> PodRecord:
@@ -44,7 +48,8 @@ def read(pod: Document) -> PodRecord:
     if replica.name != _expected_name(job.name, replica):
         # Forged or edited: it takes nobody's place, and is deleted as what nobody wants where it claims to be ours.
         replica = dataclasses.replace(replica, role="", index=-1, incarnation=-1)
-    return PodRecord(job, owner_uid(pod), replica)
+    running = _main_container(pod.get("status") or {}).get("running") or {}
+    return PodRecord(job, owner_uid(pod), replica, seconds(running.get("startedAt")))
 
 
 def _expected_name(job: str, replica: Replica) -> str:
@@ -63,7 +68,7 @@ def owner_uid(document: Document) -> str:
 
 def _replica(pod: Document, labels: dict[str, str]) -> Replica:
     metadata, status = pod["metadata"], pod.get("status") or {}
-    terminated = _terminated(status)
+    terminated = _main_container(status).get("terminated")
     return Replica(
         role=labels.get(names.LABEL_ROLE, ""),
         index=_number(labels.get(names.LABEL_INDEX)),
@@ -92,13 +97,12 @@ def _number(label: str | None) -> int:
     return int(label) if label and _NUMBER.fullmatch(label) else -1
 
 
-def _terminated(status: Document) -> Document | None:
-    """How the training container ended. Read by itself: a sidecar may keep the pod running."""
+def _main_container(status: Document) -> Document:
+    """The state of the training container. Read by itself: a sidecar may keep the pod running."""
     for container in status.get("containerStatuses") or ():
         if container.get("name") == names.MAIN_CONTAINER:
-            ended: Document | None = (container.get("state") or {}).get("terminated")
-            return ended
-    return None
+            return container.get("state") or {}
+    return {}
 
 
 def _phase(status: Document, terminated: Document | None) -> str:

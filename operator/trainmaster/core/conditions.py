@@ -69,7 +69,7 @@ def _spares_ready(facts: Facts) -> tuple[str, bool, str, str]:
     missing = [slot for slot in facts.spares if not slot.ready]
     if not missing:
         return SPARES_READY, True, "AllSparesReady", "All spares stand by."
-    obstacle = next((slot.replica.obstacle for slot in missing if slot.replica and slot.replica.obstacle), None)
+    obstacle = next((one for slot in missing if (one := obstacles.lasting(facts, slot))), None)
     told = f" {obstacle.message.rstrip('.')}." if obstacle else ""
     message = f"{', '.join(slot.key for slot in missing[:_NAMED])} cannot stand in yet; training does not wait.{told}"
     return SPARES_READY, False, obstacle.reason if obstacle else "WaitingForSpares", message

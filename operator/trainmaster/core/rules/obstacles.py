@@ -38,9 +38,12 @@ NEEDS_HELP = frozenset(
     }
 )
 
+# A replica runs, and its agent has not called in. That ends nothing: whatever is between them is not the job's.
+AGENT_SILENT = "AgentSilent"
+
 # What may well pass by itself, and is an obstacle only if it lasts: the way of every replica, the Service of a job of
 # the same name that was deleted. Seconds.
-PATIENCE = {"MountsNotReady": 15, NAME_TAKEN: 60}
+PATIENCE = {"MountsNotReady": 15, NAME_TAKEN: 60, AGENT_SILENT: 60}
 
 CURES = {
     "InvalidImageName": "Correct spec.workers.image.",
@@ -57,6 +60,8 @@ CURES = {
     "DeletionRefused": "Give the operator the right to delete pods, or delete the pod yourself: `kubectl delete pod`.",
     "DeniedByPolicy": "The admission webhook or policy that it names refuses these pods: change them, or it.",
     NAME_TAKEN: "Delete that Service, or rename the job: it trains without one, but its pods then have no DNS names.",
+    AGENT_SILENT: "Its log tells how it fares: a NetworkPolicy may keep it away, the URL may be wrong there, or "
+    "its token is refused, and then the operator's log tells why.",
     TOO_LARGE: "The variables of spec.workers.env or parameterServers.env, with those of the shell, are too large; put "
     "what is large into files.",
     "Invalid": "The pod is not one that Kubernetes takes; correct the named field.",
@@ -108,6 +113,12 @@ def of(facts: Facts, slot: Slot) -> tuple[Obstacle, datetime] | None:
         return None
     created = figures.moment(replica.created) or facts.now
     return replica.obstacle, _since(replica.obstacle, created, facts.now)
+
+
+def lasting(facts: Facts, slot: Slot) -> Obstacle | None:
+    """The same, once it has lasted for too long to pass by itself."""
+    found = of(facts, slot)
+    return found[0] if found and facts.now >= _counts_from(*found) else None
 
 
 def _stood_still(facts: Facts) -> datetime:
