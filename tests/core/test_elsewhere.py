@@ -36,6 +36,13 @@ def test_a_lost_worker_that_lands_on_a_broken_node_ends_no_job(reason: str) -> N
     assert [line.failure_class for line in stage.status.restarts] == ["ReplicaDeleted"], "the move is no failure"
 
 
+def test_a_node_without_the_image_that_is_never_pulled_is_left_at_once() -> None:
+    stage = stuck(a_running_group(3).vanish("worker-1"), "worker-1", "ErrImageNeverPull")
+    assert stage.status.incarnations == {"worker-1": 2}
+    assert stage.call_in().obey().status.phase == "Running"
+    assert stuck(a_stage(2).settle(), "worker-1", "ErrImageNeverPull").status.reason == "ErrImageNeverPull"
+
+
 def test_three_broken_nodes_are_left_and_the_fourth_ends_the_job_in_its_time() -> None:
     stage = a_running_group(3).vanish("worker-1")
     for node in "abc":

@@ -15,6 +15,8 @@ from trainmaster.core.observed import PENDING, RUNNING, Obstacle
 from trainmaster.core.rules import avoidance, obstacles
 from trainmaster.core.verdict import NOTHING, Verdict
 
+# What the node may be to blame for. What is hopeless there is not waited for.
+REASONS = obstacles.NEEDS_HELP | {"ErrImageNeverPull"}
 SHARE = 3  # a replica stays on such a node for this part of `startSeconds`, 1/3 ...
 LONGEST_SECONDS = 600  # ... but no longer
 NODES = 3  # so many are left; what is wrong with them all is not theirs
@@ -36,11 +38,10 @@ def leave_node(facts: Facts) -> Verdict:
     """Avoid the node that keeps a replica from starting, and write a new incarnation; or come back when that is due."""
     known = {node.node for node in facts.status.avoided_nodes}
     stuck = _stuck(facts) if len(known) < NODES else []
-    patience = min(facts.job.spec.failure_policy.start_seconds / SHARE, LONGEST_SECONDS)
     wakes = []
     for one in stuck:
         if one.node not in known and _is_the_nodes(facts, one, stuck):
-            due = figures.later(one.since, patience)
+            due = figures.later(one.since, _patience(facts, one))
             if due <= facts.now:
                 return Verdict(status=_left(facts, one, stuck))
             wakes.append(due)
@@ -52,9 +53,15 @@ def _stuck(facts: Facts) -> list[_Stuck]:
     for slot in (*facts.wanted, *facts.spares):
         told = obstacles.of(facts, slot)
         node = slot.replica.node if slot.replica and slot.replica.phase == PENDING else ""
-        if told and node and told[0].reason in obstacles.NEEDS_HELP:
+        if told and node and told[0].reason in REASONS:
             found.append(_Stuck(slot, node, *told))
     return [one for one in found if facts.now < figures.later(one.since, TOO_LATE_SECONDS)]
+
+
+def _patience(facts: Facts, one: _Stuck) -> float:
+    if one.obstacle.reason in obstacles.HOPELESS:
+        return 0.0
+    return min(facts.job.spec.failure_policy.start_seconds / SHARE, LONGEST_SECONDS)
 
 
 def _is_the_nodes(facts: Facts, one: _Stuck, stuck: list[_Stuck]) -> bool:
