@@ -215,6 +215,23 @@ def test_what_a_rank_had_started_does_not_outlive_it(agent: MakeAgent, intake: I
     assert wait_gone(int((tmp_path / "child").read_text()))
 
 
+@pytest.mark.parametrize("way", ["dies", "by orders", "with its agent"])
+def test_shared_memory_of_a_killed_rank_goes(agent: MakeAgent, intake: Intake, witness: Witness, way: str) -> None:
+    """Python's resource tracker sees to it; all else that the rank had started is killed with it."""
+    one = agent("python", "SCRIPTS/shared.py", way)
+    intake.wait_state(messages.WAITING, 0, W0)
+    intake.run(1, [(W0, 1)])
+    (said,) = witness.wait(what="begin")
+    if way == "by orders":
+        intake.order(W0, Orders(messages.WAIT, 2, "", grace_seconds=0.0))
+    elif way == "with its agent":
+        os.kill(one.pid, signal.SIGKILL)
+        one.wait()
+    assert wait_gone(said["child"])
+    assert wait_gone(said["tracker"])
+    assert not Path("/dev/shm", said["memory"]).exists()  # noqa: S108 where Python puts it
+
+
 def test_sigterm_to_the_agent(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
     one = agent("python", "SCRIPTS/sleeper.py", "saving")
     intake.wait_state(messages.WAITING, 0, W0)

@@ -11,17 +11,19 @@ import ctypes
 import gc
 import io
 import os
+import re
 import select
 import signal
 import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any, Collection, List, NoReturn, Optional
+from typing import Any, Collection, Iterator, List, NoReturn, Optional
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _STDERR = 2
+_TRACKER = re.compile(rb"\0-c\0from [\w.]+\.resource_tracker import main")  # its command line
 _OOM = Path("/proc/self/oom_score_adj")
 _BEFORE: List[str] = []  # what stood there
 # Loaded at import: a forked child should not have to look for the C library.
@@ -100,7 +102,45 @@ def fork() -> int:
 
 
 def kill_group(pid: int, number: int) -> None:
-    """Signal `pid` and all that it started, if they are still there."""
+    """Signal `pid` and all that it started, if they are still there.
+
+    SIGKILL is not for Python's resource trackers among them: such a one ends as soon as all have ended that it works
+    for, and removes the shared memory and the semaphores that they have left in /dev/shm.
+    """
+    if number == signal.SIGKILL and any(_is_tracker(other) for other in _others(pid)):
+        _kill_all_but_trackers(pid)
+    else:
+        _signal_group(pid, number)
+
+
+def _kill_all_but_trackers(group: int) -> None:
+    _signal_group(group, signal.SIGSTOP)  # nobody starts anything that would not be seen here
+    kill(group, signal.SIGKILL)
+    for other in _others(group):
+        if not _is_tracker(other):
+            kill(other, signal.SIGKILL)
+    _signal_group(group, signal.SIGCONT)
+
+
+def _others(group: int) -> Iterator[int]:
+    """The processes of a group but for its leader: where that is stuck in a driver, who reads its command line is too.
+
+    A restart waits for this, 0.1 ms where there are a hundred processes.
+    """
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):  # noqa: PTH208 a Path for each takes its time
+        with contextlib.suppress(OSError):  # it has gone meanwhile
+            if pid != group and os.getpgid(pid) == group:
+                yield pid
+
+
+def _is_tracker(pid: int) -> bool:
+    """Whether it is Python's resource tracker (or that of joblib's loky)."""
+    with contextlib.suppress(OSError):
+        return bool(_TRACKER.search(Path(f"/proc/{pid}/cmdline").read_bytes()))
+    return False
+
+
+def _signal_group(pid: int, number: int) -> None:
     try:
         os.killpg(pid, number)
     except ProcessLookupError:
@@ -110,8 +150,8 @@ def kill_group(pid: int, number: int) -> None:
 
 
 def kill(pid: int, number: int) -> None:
-    """Signal `pid` alone, if it is still there."""
-    with contextlib.suppress(ProcessLookupError):
+    """Signal `pid` alone, if it is still there, and ours."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
 
 
