@@ -6,6 +6,7 @@ while. All of it is memory; nothing here writes to an API server or a disk.
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from trainmaster.core.credible import doubt
+from trainmaster.core.observed import SILENT_SECONDS, Replica
 from trainmaster.loop import UnavailableError
 from trainmaster.queueing import Key
 from trainmaster.wire import codec, names
@@ -54,6 +56,7 @@ class Line:
     """The line to one agent: what it said last, and what it is to be told."""
 
     heartbeat: Heartbeat | None = None
+    heard: float = 0.0  # when, by the event loop's clock
     posted: Posted | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -72,6 +75,13 @@ class Intake:
         """What the replica's agent said last."""
         line = self._lines.get(uid)
         return line.heartbeat if line else None
+
+    def heard(self, replica: Replica) -> Replica:
+        """With what its agent said last, and how long ago that was."""
+        line = self._lines.get(replica.uid)
+        if line is None or line.heartbeat is None:
+            return replica
+        return dataclasses.replace(replica, heartbeat=line.heartbeat, silent_seconds=_now() - line.heard)
 
     def give_orders(self, uid: str, orders: Orders) -> None:
         """Tell the agent at its next word, or now if it is listening."""
@@ -111,7 +121,8 @@ class Intake:
         line = self._lines.setdefault(heartbeat.pod_uid, Line())
         if _is_newer(line.heartbeat, heartbeat):
             before, line.heartbeat = line.heartbeat, heartbeat
-            if _matters(before, heartbeat):
+            silent, line.heard = _now() - line.heard > SILENT_SECONDS, _now()
+            if silent or _matters(before, heartbeat):
                 self._on_news(Key(*heartbeat.job.split("/", 1)))
         if heartbeat.hold and (line.posted is None or line.posted.version == heartbeat.orders_seen):
             with contextlib.suppress(TimeoutError):
@@ -134,6 +145,10 @@ class Intake:
         if self._newest is None or self._newest.orders is not orders:
             self._newest = Posted.of(orders)
         return self._newest
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _read(body: bytes) -> Heartbeat:

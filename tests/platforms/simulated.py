@@ -189,7 +189,7 @@ class SimulatedPlatform:
         if job is None:
             return None
         mine = (pod.replica for name, pod in sorted(self._view.pods.items()) if pod.owner_uid == job.uid)
-        seen = tuple(dataclasses.replace(r, heartbeat=self._intake.heartbeat(r.uid)) for r in mine)
+        seen = tuple(self._intake.heard(replica) for replica in mine)
         refused = tuple(obstacle for (uid, _), obstacle in self._refused.items() if uid == job.uid)
         began = self._began = self._began or self._server.now()
         return job, Observed(seen, str(key) in self._view.services, tuple(dict.fromkeys(refused)), began)

@@ -51,6 +51,14 @@ async def a_spare_steps_in_for_a_lost_node(world: World) -> None:
     world.nodes.lose(the_pod(world, "worker-1").node, seconds=60, dies=True)
 
 
+async def a_spare_steps_in_for_a_node_that_nobody_gives_up(world: World) -> None:
+    """It has no power, and Kubernetes takes its time: only the silence of its agent tells of it."""
+    await _stands_by(world)
+    agent = the_agent(world, "worker-1")
+    agent.silent = True
+    agent.vanish()
+
+
 async def the_spare_is_evicted(world: World) -> None:
     await _stands_by(world)
     world.nodes.evict(the_pod(world, "worker-2"))
@@ -107,6 +115,9 @@ SPARES = (
     Scenario(a_spare_steps_in_where_the_group_meets, restarts=(1,), job=SPARE, writes=16),
     Scenario(a_spare_steps_in_for_a_pod_stuck_in_terminating, restarts=(1,), job=SPARE, writes=16),
     Scenario(a_spare_steps_in_for_a_lost_node, restarts=(1,), job=SPARE, seconds=33, writes=16),
+    Scenario(
+        a_spare_steps_in_for_a_node_that_nobody_gives_up, counted=("PeerLost",), restarts=(1,), job=SPARE, seconds=95
+    ),
     Scenario(the_spare_is_evicted, job=SPARE, writes=16),
     Scenario(the_spare_goes_with_the_worker, restarts=(1, 2), job=SPARE, writes=18),
     Scenario(one_after_the_other_is_evicted, restarts=(2, 3), job=SPARE, seconds=25, writes=30),

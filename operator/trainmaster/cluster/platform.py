@@ -161,7 +161,7 @@ class ClusterPlatform:
 
     def _seen(self, record: PodRecord) -> Replica:
         """With what its agent said. If that is nothing, and nothing else is known to be in its way, this is."""
-        replica = dataclasses.replace(record.replica, heartbeat=self._intake.heartbeat(record.replica.uid))
+        replica = self._intake.heard(record.replica)
         if replica.heartbeat or replica.obstacle or not record.started:
             return replica
         message = f"{replica.name} runs, but its agent has not called in at {self._settings.operator_url}"

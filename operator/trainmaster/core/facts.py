@@ -25,6 +25,7 @@ class Slot:
     incarnation: int
     ranks: int
     replica: Replica | None
+    may_train: bool = False  # as far as the status knows: then silence means nothing, training goes on without us
 
     @property
     def key(self) -> str:
@@ -39,8 +40,10 @@ class Slot:
     @property
     def ready(self) -> bool:
         """Whether its agent takes orders, and its peers can reach it."""
-        beat = self.heartbeat
-        return beat is not None and beat.state != messages.LEAVING and bool(self.replica and self.replica.address)
+        beat, replica = self.heartbeat, self.replica
+        if beat is None or replica is None or beat.state == messages.LEAVING or not replica.address:
+            return False
+        return self.may_train or not replica.silent
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,8 @@ class Facts:
     @cached_property
     def spares(self) -> tuple[Slot, ...]:
         """The workers beside the group that stand by, outside of the roster."""
-        return tuple(self._slot(names.WORKER, index) for index in places.standing_by(self.seats, self.job.spec.spares))
+        beside = places.standing_by(self.seats, self.job.spec.spares)
+        return tuple(self._slot(names.WORKER, index, spare=True) for index in beside)
 
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
@@ -190,10 +194,12 @@ class Facts:
             if slot.heartbeat and slot.heartbeat.state == state and slot.heartbeat.attempt == self.status.attempt
         )
 
-    def _slot(self, role: str, index: int) -> Slot:
-        incarnation = self.status.incarnations.get(names.replica_key(role, index), 0)
+    def _slot(self, role: str, index: int, spare: bool = False) -> Slot:
+        key = names.replica_key(role, index)
+        incarnation = self.status.incarnations.get(key, 0)
+        may_train = not spare and self.status.phase not in phases.GATHERING and key not in self.status.absent
         ranks = self.job.spec.workers.ranks if role == names.WORKER else 1
-        return Slot(role, index, incarnation, ranks, self._replicas.get((role, index, incarnation)))
+        return Slot(role, index, incarnation, ranks, self._replicas.get((role, index, incarnation)), may_train)
 
     @cached_property
     def ended(self) -> dict[str, list[Replica]]:

@@ -13,6 +13,10 @@ RUNNING = "Running"
 SUCCEEDED = "Succeeded"
 FAILED = "Failed"
 
+# An agent speaks every 2 seconds, those of the largest jobs every 7 (intake.py). One that has been silent for longer
+# than this, in seconds, is not counted on where somebody is waited for anyway; nothing is ended for it.
+SILENT_SECONDS = 10.0
+
 
 @dataclass(frozen=True)
 class Obstacle:
@@ -56,6 +60,7 @@ class Replica:
     ending: Ending | None = None
     obstacle: Obstacle | None = None
     heartbeat: messages.Heartbeat | None = None
+    silent_seconds: float = 0.0  # since its agent's last word
     lingering: bool = False  # it has ended as far as training goes, but something beside it still holds its place
 
     @property
@@ -67,6 +72,11 @@ class Replica:
     def reporting(self) -> messages.Heartbeat | None:
         """The last heartbeat, if the replica is up."""
         return self.heartbeat if self.alive and self.phase == RUNNING else None
+
+    @property
+    def silent(self) -> bool:
+        """Whether its node may have gone, though nobody has said so."""
+        return self.silent_seconds > SILENT_SECONDS
 
 
 @dataclass(frozen=True)

@@ -137,9 +137,7 @@ class LocalPlatform:
     # --- how ---
 
     def _look(self, place: _Place) -> observed.Replica:
-        replica = dataclasses.replace(
-            place.replica, heartbeat=self.intake.heartbeat(place.replica.uid), deleting=place.deleting
-        )
+        replica = dataclasses.replace(self.intake.heard(place.replica), deleting=place.deleting)
         code = place.agent.process.returncode
         if code is None:
             return replica

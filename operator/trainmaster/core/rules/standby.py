@@ -14,6 +14,9 @@ from trainmaster.wire import names
 # How long a group that gathers waits for a worker before a spare takes its place; for one that replaces a lost worker
 # and whose container has not even started, not at all.
 PATIENCE_SECONDS = 10
+# While the ledger knows but an echo, who is missing may tell the cause, or be lost, which explains it as well. A node
+# that has gone tells nothing, and the cluster takes minutes to give it up.
+ECHO_SECONDS = 60
 
 
 def look_after(facts: Facts) -> Verdict:
@@ -38,8 +41,10 @@ def _replaced(facts: Facts, lost: list[Slot]) -> TrainingJobStatus:
 def _filled(facts: Facts) -> Verdict:
     """Places that the group does without are free for a spare; others once their worker has had its time."""
     empty = [slot for slot in facts.left_out if not slot.ready]
-    missing, due = _missing(facts), figures.later(facts.incomplete_since, PATIENCE_SECONDS)
-    empty += [slot for slot in missing if facts.now >= due or _only_just_made(facts, slot)]
+    echo = ledger.unexplained(facts.status) is not None
+    missing = _missing(facts)
+    due = figures.later(facts.incomplete_since, ECHO_SECONDS if echo else PATIENCE_SECONDS)
+    empty += [slot for slot in missing if facts.now >= due or (not echo and _only_just_made(facts, slot))]
     if not empty:
         return Verdict(wake_at=due) if missing else NOTHING
     exchange = spares.step_in(facts, empty)
@@ -48,8 +53,8 @@ def _filled(facts: Facts) -> Verdict:
 
 
 def _missing(facts: Facts) -> list[Slot]:
-    """The workers that a group waits for. While a cause is waited for, whoever may tell it stays in the group."""
-    if facts.status.phase not in phases.GATHERING or ledger.unexplained(facts.status):
+    """The workers that a group waits for. Where the cause decides whether to go on, whoever may tell it stays."""
+    if facts.status.phase not in phases.GATHERING or ledger.undecided(facts.status):
         return []
     return [slot for slot in facts.missing if slot.role == names.WORKER]
 
