@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from trainmaster.api.status import TrainingJobStatus
 from trainmaster.cluster import pods
 from trainmaster.core.observed import Ending, Obstacle, Replica
 from trainmaster.queueing import Key
@@ -58,6 +59,15 @@ def test_who_it_is() -> None:
     assert (seen.name, seen.uid, seen.node, seen.address) == ("digits-worker-1-2", "pod-1", "node-1", "10.0.0.9")
     assert seen.created == 1772366400.0
     assert seen.alive
+
+
+@pytest.mark.parametrize("edited", [1, 10**9 - 1, 10**9, 10**12, 2**53])
+def test_every_pod_that_a_status_can_ask_for_is_known_again(edited: int) -> None:
+    """Else it would be deleted as nobody's, and made again, for ever."""
+    wanted = TrainingJobStatus.read({"incarnations": {"worker-1": edited}}).incarnations.get("worker-1", 0)
+    labels = {**LABELS, names.LABEL_INCARNATION: str(wanted)}
+    seen = replica({"phase": "Running"}, name=names.replica_name("digits", "worker", 1, wanted), labels=labels)
+    assert (seen.role, seen.index, seen.incarnation) == ("worker", 1, wanted)
 
 
 @pytest.mark.parametrize(

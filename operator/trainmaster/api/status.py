@@ -16,6 +16,7 @@ from pydantic.alias_generators import to_camel
 
 from trainmaster.api.model import Keyed
 from trainmaster.api.repair import keep_valid
+from trainmaster.wire import names
 
 Phase = Literal["Pending", "Suspended", "Starting", "Running", "Restarting", "Resizing", "Succeeded", "Failed"]
 TERMINAL: frozenset[Phase] = frozenset({"Succeeded", "Failed"})
@@ -255,7 +256,7 @@ class TrainingJobStatus(StatusModel):
     """Statements about the job with their reasons."""
     attempt: Count = 0
     """Which try this is: 1 from the first on; it rises with a restart, a change of size and a suspension."""
-    incarnations: dict[str, Annotated[int, Field(ge=1, le=2**53)]] = Field(default_factory=dict)
+    incarnations: dict[str, Annotated[int, Field(ge=1, le=names.MAX_INCARNATION)]] = Field(default_factory=dict)
     """Replica to how often its pod was replaced; those never replaced are not in it."""
     starts: dict[str, Count] = Field(default_factory=dict)
     """Where members come and go one by one (ParameterServer, Gossip): who takes part in this attempt, and how often \

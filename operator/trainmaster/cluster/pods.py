@@ -24,7 +24,7 @@ _DISRUPTIONS = frozenset({"Evicted", "Preempting", "Preempted", "NodeLost", "Nod
 # The node refused a pod that the scheduler had sent it: the two did not agree on what is free. Try elsewhere.
 _NODE_WAS_FULL = re.compile(r"OutOf[A-Za-z0-9][-A-Za-z0-9./_]*$")
 _VOLUME_MISSING = re.compile(r"persistentvolumeclaim .* (not found|bound to non-existent|is being deleted)|\blost\b")
-_NUMBER = re.compile(r"\d{1,9}")
+_NUMBER = re.compile(rf"\d{{1,{len(str(names.MAX_INCARNATION))}}}")
 
 
 @dataclass(frozen=True)

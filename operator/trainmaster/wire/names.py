@@ -23,6 +23,7 @@ LABEL_JOB = f"{GROUP}/job"
 LABEL_ROLE = f"{GROUP}/role"
 LABEL_INDEX = f"{GROUP}/index"
 LABEL_INCARNATION = f"{GROUP}/incarnation"
+MAX_INCARNATION = 999_999_999  # a number in a label or a name is read back only where it is no longer than this one
 MAIN_CONTAINER = "trainer"
 TOKEN_AUDIENCE = "trainmaster"
 
