@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import observed
-from trainmaster.core.observed import Replica
+from trainmaster.core.observed import Obstacle, Replica
 from trainmaster.queueing import Key
 
 
@@ -32,6 +32,14 @@ class AlreadyExistsError(ServerError):
 
 class StaleError(ServerError):
     """The object is not what the caller thinks it is."""
+
+
+class RefusedError(ServerError):
+    """A quota or a policy is against it."""
+
+    def __init__(self, obstacle: Obstacle) -> None:
+        super().__init__(obstacle.message)
+        self.obstacle = obstacle
 
 
 @dataclass(frozen=True)
@@ -66,6 +74,7 @@ class ApiServer:
     pods: dict[str, Pod] = field(default_factory=dict)
     services: dict[Key, str] = field(default_factory=dict)
     watchers: list[Callable[[Change], None]] = field(default_factory=list)
+    refuses: Obstacle | None = None  # the answer to whoever creates a pod
 
     # Jobs.
 
@@ -120,6 +129,8 @@ class ApiServer:
         """A pod that nobody has looked at yet."""
         if replica.name in self.pods:
             raise AlreadyExistsError(replica.name)
+        if self.refuses:
+            raise RefusedError(self.refuses)
         if Key(owner.namespace, owner.name) not in self.jobs:
             raise NotFoundError(owner.name)
         self.version += 1

@@ -23,7 +23,17 @@ from trainmaster.queueing import Key
 from trainmaster.wire import names
 from trainmaster.wire.messages import Orders
 
-from tests.platforms.server import AlreadyExistsError, ApiServer, Change, NotFoundError, Pod, StaleError
+from tests.platforms.server import (
+    AlreadyExistsError,
+    ApiServer,
+    Change,
+    NotFoundError,
+    Pod,
+    RefusedError,
+    StaleError,
+)
+
+AGAIN_SECONDS = 5.0  # a wish that was refused is made again
 
 # What every call passes on its way: (what it is, what it does) -> its result, or a fault.
 Gate = Callable[[str, Callable[[], object]], Awaitable[object]]
@@ -127,6 +137,11 @@ class View:
             if pod:
                 self.on_change(pod.owner)
 
+    def look_again(self, key: Key) -> None:
+        """As if the job had changed, unless nobody looks any more."""
+        if not self.closed:
+            self.on_change(key)
+
     def _note(self, change: Change) -> None:
         if self.cut:
             return
@@ -177,7 +192,6 @@ class SimulatedPlatform:
         self._unsure: set[Key] = set()
         self._began = 0.0
         self._refused: dict[tuple[str, str], Obstacle] = {}
-        self.refuse: Obstacle | None = None  # what the server answers to the creation of pods, where it refuses them
         self.events: list[actions.PostEvent] = []
 
     async def observe(self, key: Key) -> tuple[TrainingJob, Observed] | None:
@@ -231,12 +245,26 @@ class SimulatedPlatform:
 
     async def _create(self, job: TrainingJob, wish: actions.CreateReplica) -> None:
         name = names.replica_name(job.name, wish.role, wish.index, wish.incarnation)
-        if self.refuse:
-            self._refused[job.uid, name] = dataclasses.replace(self.refuse, name=name)
-            return
         replica = Replica(wish.role, wish.index, wish.incarnation, name, "", observed.PENDING, 0.0)
-        await self._quietly(f"create {name}", lambda: self._server.create_pod(job, replica))
-        self._refused.pop((job.uid, name), None)
+        try:
+            await self._quietly(f"create {name}", lambda: self._make(job, replica))
+        except RefusedError as error:
+            self._remember(job, dataclasses.replace(error.obstacle, name=name))
+        else:
+            self._refused.pop((job.uid, name), None)
+
+    def _make(self, job: TrainingJob, replica: Replica) -> Pod:
+        there = self._server.pods.get(replica.name)
+        if there and there.owner_uid != job.uid:
+            raise RefusedError(Obstacle("NameTaken", f"{replica.name} does not belong to this job"))
+        return self._server.create_pod(job, replica)
+
+    def _remember(self, job: TrainingJob, obstacle: Obstacle) -> None:
+        """Since when, and ask again in a while: nothing else would wake us for it."""
+        before = self._refused.get((job.uid, obstacle.name))
+        since = before.since if before else self._server.now()
+        self._refused[job.uid, obstacle.name] = dataclasses.replace(obstacle, since=since)
+        asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._view.look_again, Key(job.namespace, job.name))
 
     async def _quietly(self, call: str, effect: Callable[[], object]) -> None:
         """It is as wished already: that is success. What the server answers is known at once, as in cluster/cache."""

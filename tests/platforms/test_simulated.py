@@ -57,8 +57,8 @@ class SimulatedWorld:
         self._server.edit_job(self.key, {"suspend": True})
 
     async def refuse(self, refused: bool) -> None:
-        """A quota."""
-        self.platform.refuse = Obstacle("Forbidden", "violates PodSecurity") if refused else None
+        """Pod Security."""
+        self._server.refuses = Obstacle("Forbidden", "violates PodSecurity") if refused else None
 
     async def told(self) -> list[str]:
         """All events."""

@@ -21,11 +21,6 @@ LONG = Plan(steps=7000)  # 700 s
 CONVERGED_SECONDS = 10.0
 
 
-def delete(world: World) -> None:
-    """A user deletes the job."""
-    world.server.delete_job(KEY, world.job().uid)
-
-
 def now() -> float:
     """Virtual seconds."""
     return asyncio.get_running_loop().time()
@@ -41,22 +36,22 @@ def true_step(world: World) -> int:
 
 async def deleted_before_a_pod_is_up(world: World) -> None:
     await world.until(lambda: bool(world.server.pods), "a pod")
-    delete(world)
+    world.delete()
 
 
 async def deleted_in_mid_start(world: World) -> None:
     await world.phase("Starting")
-    delete(world)
+    world.delete()
 
 
 async def deleted_while_it_trains(world: World) -> None:
     await world.step(35)
-    delete(world)
+    world.delete()
 
 
 async def deleted_and_made_anew(world: World) -> None:
     await world.step(35)
-    delete(world)
+    world.delete()
     world.submit(a_job().with_workers(2).with_metadata(uid="job-2"))
     await asyncio.sleep(1)  # the scenario's clock is the new job's
 

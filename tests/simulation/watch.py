@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -14,14 +13,14 @@ from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import RestartRecord, TrainingJobStatus
 from trainmaster.core import budgets, classes, phases
 from trainmaster.core.observed import Replica
+from trainmaster.queueing import Key
 from trainmaster.wire import messages, names
 from trainmaster.wire.messages import Orders, Roster
 
 from tests.platforms.nodes import Nodes
 from tests.platforms.server import ApiServer, Change, Pod
+from tests.simulation import lasting
 
-# How long two living pods may share a slot, not counting when nobody could end one of them.
-TWIN_SECONDS = 10.0
 # What is older than this is known to all who look: a pod that was made, a member that joined.
 LONG_SECONDS = 5.0
 
@@ -44,7 +43,8 @@ class Watch:
     server: ApiServer
     violations: list[str] = field(default_factory=list)
     all_are_heard: bool = True  # no node is lost and no watch cut: who trains is named to the others
-    at_work: Callable[[], bool] = lambda: True  # whether there is an operator that sees and can write
+    jobs: dict[Key, TrainingJob] = field(default_factory=dict)  # as each was when it was last there
+    ends: set[str] = field(default_factory=set)  # uids of jobs that users deleted
     writes: int = 0
     history: list[str] = field(default_factory=list)
     _statuses: dict[str, TrainingJobStatus] = field(default_factory=dict)
@@ -77,8 +77,10 @@ class Watch:
     def see(self, change: Change) -> None:
         """Every change of the server."""
         if change.name[0] == "job" and change.value is None:
+            self._check_gone(self.jobs[Key(*change.name[1].split("/"))])
             self._forget(change.name[1])
         elif isinstance(change.value, TrainingJob):
+            self.jobs[Key(change.value.namespace, change.value.name)] = change.value
             self._see_job(change.name[1], change.value)
         elif isinstance(change.value, Pod):
             self._see_pod(change.value)
@@ -126,9 +128,32 @@ class Watch:
         ):
             self.violated("an ended job was changed")
         if after.finished and not before.finished:
-            self._check_for_twins(key)
+            self._check_the_end(job)
         self._check_budget(job)
         self._check_goodput(key, after)
+        self._check_size(job)
+
+    def _check_the_end(self, job: TrainingJob) -> None:
+        """Nobody has held a place's resources twice: what comes later ends them all. And it did not come too early."""
+        for wrong in lasting.twins(self.server, LONG_SECONDS):
+            self.violated(f"{wrong} when the job ended")
+        limit, began = job.spec.active_deadline_seconds or 0, job.status.start_time
+        if job.status.reason == "DeadlineExceeded" and not (began and self.server.now() >= began.timestamp() + limit):
+            self.violated(f"its deadline of {limit} s came early: it had begun at {began}")
+
+    def _check_size(self, job: TrainingJob) -> None:
+        """An elastic group is never smaller than its user allows, and no other is smaller than it was asked for."""
+        size = job.spec.workers.replicas - len(job.status.absent)
+        least = job.spec.elasticity.min_replicas if job.spec.elasticity else job.spec.workers.replicas
+        if job.status.phase == phases.STARTING and size < min(least, job.spec.workers.replicas):
+            self.violated(f"it starts with {size} workers")
+
+    def _check_gone(self, job: TrainingJob) -> None:
+        """A job that nobody deleted has had its time after its end."""
+        ttl, ended = job.spec.ttl_seconds_after_finished, job.status.completion_time
+        may_go = ttl is not None and ended is not None and self.server.now() >= ended.timestamp() + ttl
+        if job.uid not in self.ends and not may_go:
+            self.violated(f"{job.name} was deleted: {job.status.phase}, {ended}")
 
     def _check_goodput(self, key: str, status: TrainingJobStatus) -> None:
         """Where the time went adds up to the time, to one part in a hundred."""
@@ -153,6 +178,10 @@ class Watch:
         if not job.spec.independent and len(tries) != len(set(tries)):
             self.violated(f"one attempt has two lines in the ledger: {tries}")
 
+    def edited(self, key: Key, status: TrainingJobStatus) -> None:
+        """A user is about to write this status: no law holds for it, but for what follows."""
+        self._statuses[str(key)] = status
+
     # Pods.
 
     def _see_pod(self, pod: Pod) -> None:
@@ -169,32 +198,12 @@ class Watch:
         for other in self._twins(pod):
             if other.replica.incarnation == replica.incarnation:
                 self.violated(f"{replica.name} and {other.replica.name} are one incarnation")
-            self._look_at_twins(pod, other, TWIN_SECONDS)
 
     def _twins(self, pod: Pod) -> list[Pod]:
         """Living pods of the same slot. A cache that lags may make one, but must not keep it."""
         slot = pod.owner, pod.replica.role, pod.replica.index
         others = [o for o in self.server.pods.values() if (o.owner, o.replica.role, o.replica.index) == slot]
         return [other for other in others if other.replica.alive and other.replica.uid != pod.replica.uid]
-
-    def _look_at_twins(self, pod: Pod, other: Pod, seconds: float) -> None:
-        """Every second, until one of them is on its way out."""
-        living = {one.replica.uid for one in self.server.pods.values() if one.replica.alive}
-        if not {pod.replica.uid, other.replica.uid} <= living:
-            return
-        if seconds <= 0:
-            self.violated(f"{pod.replica.name} lived beside {other.replica.name} for {TWIN_SECONDS} s")
-            return
-        left = seconds - 1 if self.at_work() else seconds
-        asyncio.get_running_loop().call_later(1.0, self._look_at_twins, pod, other, left)
-
-    def _check_for_twins(self, key: str) -> None:
-        """At a job's end nobody may have held a place's resources twice: what comes later ends them all."""
-        living = [pod.replica for pod in self.server.pods.values() if str(pod.owner) == key and pod.replica.alive]
-        old = [replica for replica in living if self.server.now() - replica.created > LONG_SECONDS]
-        for slot, count in Counter(names.replica_key(replica.role, replica.index) for replica in old).items():
-            if count > 1:
-                self.violated(f"{count} replicas of {slot} were alive when the job ended")
 
     # Agents.
 

@@ -30,6 +30,7 @@ from tests.platforms.crew import Crew
 from tests.platforms.nodes import Nodes
 from tests.platforms.server import ApiServer, Pod
 from tests.platforms.training import Group, Plan, Storage
+from tests.simulation.lasting import Lasting
 from tests.simulation.operators import Operator
 from tests.simulation.watch import Watch
 
@@ -102,7 +103,7 @@ class World:
         self.plan = plan or Plan()
         self.server = ApiServer(now=lambda: EPOCH.timestamp() + asyncio.get_running_loop().time())
         self.nodes = Nodes(self.server, self.random, self._make_agent)
-        self.watch = Watch(self.server, at_work=self._is_served)
+        self.watch = Watch(self.server)
         self.jobs: dict[Key, SimulatedJob] = {}
         self.operator: Operator | None = None
         self.calls: list[str] = []
@@ -120,6 +121,7 @@ class World:
         with self.watch.listening_to(logging.getLogger("trainmaster")):
             self.nodes.watch()
             self.server.watchers.append(self.watch.see)
+            Lasting(self.server, self._is_served, self.watch.violated).look()
             for builder in self._builders:
                 self.submit(builder)
             self._start_operator()
@@ -140,6 +142,17 @@ class World:
         key = Key(job.namespace, job.name)
         self.jobs[key] = SimulatedJob(str(key), job.uid, self.plan, self.random, self.watch)
         self.server.create_job(job.model_copy(update={"spec": spec}))
+
+    def delete(self, key: Key = KEY) -> None:
+        """A user deletes it."""
+        self.watch.ends.add(self.job(key).uid)
+        self.server.delete_job(key, self.job(key).uid)
+
+    def edit_status(self, key: Key, status: TrainingJobStatus) -> None:
+        """A user with `kubectl edit --subresource=status`."""
+        stored = TrainingJobStatus.read(status.to_dict())
+        self.watch.edited(key, stored)
+        self.server.write_status(self.job(key), stored)
 
     # What scenarios look at.
 
