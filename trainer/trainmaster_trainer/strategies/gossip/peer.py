@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -44,6 +44,14 @@ START_SECONDS = 2.0  # within which all are there, when all begin together
 HELLO_TIMES = 3  # a whole state has the optimizer's tensors too
 
 
+class Given(NamedTuple):
+    """What an asker was given, kept until it says thanks; then only which meeting that was."""
+
+    life: bytes
+    number: int  # of its asker's meetings
+    half: list[Tensor] | None
+
+
 class Peer:
     """One worker: its parameters, its optimizer, what it has heard, and what it answers."""
 
@@ -71,7 +79,7 @@ class Peer:
         self._meetings = 0
         self._averager = ThreadPoolExecutor(max_workers=1, thread_name_prefix="average")
         self._averaging: Future[None] | None = None
-        self._given: dict[int, tuple[str, list[Tensor]]] = {}  # half steps, until their asker has them
+        self._given: dict[int, Given] = {}  # at the newest meeting with each asker
         self._open: dict[int, tuple[Place | None, Message]] = {}
         self._alike: dict[int, Place | None] = {}  # who was found to have the same model
         self.finished: set[int] = set()
@@ -116,14 +124,17 @@ class Peer:
     def _meet(self, caller: Caller, request: Message) -> Message:
         if not self._settled:
             raise RefusalError("not ready yet")
-        number = str(request.values["number"])
-        given = self._given.get(caller.rank)
-        if given is None or given[0] != number:  # else the answer was lost on the way: the same again
-            given = self._given[caller.rank] = (number, self.mixer.meet(request.tensors))
-        return Message("half", {"census": self.census.plain()}, given[1])
+        number, given = int(request.values["number"]), self._given.get(caller.rank)
+        if given is None or given.life != caller.life or given.number < number:
+            given = self._given[caller.rank] = Given(caller.life, number, self.mixer.meet(request.tensors))
+        elif given.half is None or given.number > number:
+            raise RefusalError("this meeting is over")  # it has asked again meanwhile, and has the answer
+        return Message("half", {"census": self.census.plain()}, given.half)  # if it was lost on the way: the same again
 
-    def _thanks(self, caller: Caller, _request: Message) -> Message:
-        self._given.pop(caller.rank, None)
+    def _thanks(self, caller: Caller, request: Message) -> Message:
+        given = self._given.get(caller.rank)
+        if given and (given.life, given.number) == (caller.life, request.values["number"]):
+            self._given[caller.rank] = given._replace(half=None)
         return Message("ok")
 
     def _whole(self, _caller: Caller, _request: Message) -> Message:
@@ -302,7 +313,7 @@ class Peer:
             self.census.merge(answer.values["census"])
             if self.member.rank in self.census.entries:
                 self.census.entries[self.member.rank].distance = distance
-        self._thank(rank)
+        self._thank(rank, message.values["number"])
         return True
 
     def _check_model(self, rank: int, place: Place | None) -> None:
@@ -322,15 +333,14 @@ class Peer:
         known = self._open.get(rank)
         if known is None or known[0] != place:  # a successor knows nothing of that meeting
             self._meetings += 1
-            number = f"{self.member.identity.life.hex()}-{self._meetings}"
-            known = self._open[rank] = (place, Message("meet", {"number": number}, self.mixer.offer()))
+            known = self._open[rank] = (place, Message("meet", {"number": self._meetings}, self.mixer.offer()))
         with self.mixer.lock:
             known[1].values["census"] = self.census.plain()
         return known[1]
 
-    def _thank(self, rank: int) -> None:
+    def _thank(self, rank: int, number: int) -> None:
         try:
-            self.member.links.ask(rank, Message("thanks"), 0.0, SILENCE_SECONDS)
+            self.member.links.ask(rank, Message("thanks", {"number": number}), 0.0, SILENCE_SECONDS)
         except (PeerLostError, PeerRefusedError):
             return  # it keeps the answer until the next meeting
 
