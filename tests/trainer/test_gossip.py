@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
+from trainmaster.cli.audit import audit
 from trainmaster_trainer.strategies.gossip.census import Census
 from trainmaster_trainer.strategies.gossip.mixing import Mixer
 from trainmaster_trainer.strategies.gossip.scribe import means
@@ -144,6 +145,17 @@ def test_the_one_that_writes_may_die(new_crew: NewCrew) -> None:
     crew.finish()
     assert len(crew.job.losses()) == 60
     assert crew.job.manifest(60)["strategy"] == "Gossip"
+
+
+def test_who_has_written_for_it_stops_when_it_is_back(new_crew: NewCrew) -> None:
+    crew = new_crew(3, **{**LINE, "steps": 200}).start()
+    crew.reach(10)
+    crew.lose(0)
+    crew.until(lambda: crew.figures()[-1]["step"] > 50)
+    crew.again(0)
+    crew.finish()
+    assert len(crew.job.losses()) == 200
+    assert audit(str(crew.job.checkpoints())) == 0
 
 
 def test_all_may_die_and_go_on_from_the_checkpoint_as_may_one_device(new_job: NewJob, new_crew: NewCrew) -> None:

@@ -73,6 +73,10 @@ class Journal:
         """Bring what was written so far to the disk: a checkpoint of it is about to become visible."""
         self._metrics.sync()
 
+    def close(self) -> None:
+        """Another member tells from here on."""
+        self._metrics.close()
+
     def finish(self, step: int, figures: dict[str, float]) -> None:
         """The training is over."""
         self._metrics.finish(step, figures)

@@ -110,13 +110,17 @@ class Metrics:
             raise self._no_room
         os.fsync(self._descriptor)
 
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self._descriptor)
+
     def finish(self, step: int, figures: Mapping[str, float]) -> None:
         """The evaluation's line, and the result."""
         self._next_look = 0.0
         self.add(step, evaluation=dict(figures))
         self.flush()
         self.sync()
-        os.close(self._descriptor)
+        self.close()
         write_file(self._folder / RESULT, _json({"step": step, "metrics": dict(figures)}).encode() + b"\n")
 
 

@@ -126,10 +126,13 @@ class Peer:
             raise RefusalError("not ready yet")
         number, given = int(request.values["number"]), self._given.get(caller.rank)
         if given is None or given.life != caller.life or given.number < number:
-            given = self._given[caller.rank] = Given(caller.life, number, self.mixer.meet(request.tensors))
+            half = self.mixer.meet(request.tensors)
+            self._given[caller.rank] = Given(caller.life, number, half)
         elif given.half is None or given.number > number:
             raise RefusalError("this meeting is over")  # it has asked again meanwhile, and has the answer
-        return Message("half", {"census": self.census.plain()}, given.half)  # if it was lost on the way: the same again
+        else:
+            half = given.half  # the answer was lost on the way: the same again
+        return Message("half", {"census": self.census.plain()}, half)
 
     def _thanks(self, caller: Caller, request: Message) -> Message:
         given = self._given.get(caller.rank)

@@ -1,7 +1,7 @@
 """What one worker does for all: metrics, checkpoints, the last average. The lowest rank of the roster is the one.
 
-It decides nothing: should it vanish, the next one goes on from what it has heard and from what the folder has. Where
-each replica has a folder of its own, each worker writes checkpoints for itself.
+It decides nothing: should it vanish, the next one goes on from what it has heard and from what the folder has, until it
+is back. Where each replica has a folder of its own, each worker writes checkpoints for itself.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Scribe:
     def begin(self) -> None:
         """Training begins."""
         self._peer.member.progress.start(self._step, self._durable_step)
-        self._take_office()
+        self._see_to_office()
         if self._is_borrowed and self._saver is not None:
             self._save(self._step)
             if self._saved >= self._plan.steps:  # there is no later one
@@ -129,15 +129,25 @@ class Scribe:
         saver.prepare()
         return saver
 
-    def _take_office(self) -> None:
-        if self._writes and self._journal is None:
+    def _see_to_office(self) -> None:
+        """Take it where it is this worker's, and leave it where a lower rank is back, which tells the same steps."""
+        if not self._writes:
+            self._leave_office()
+        elif self._journal is None:
             if self._saver is None:
                 self._saver = self._open_saver()
             self._journal = Journal(self._settings, self._peer.member.progress, self._step, self._durable_step)
 
+    def _leave_office(self) -> None:
+        if self._saver is not None:
+            self._saver.wait(needed=False)
+        if self._journal is not None:
+            self._journal.close()
+        self._saver = self._journal = None
+
     def tell(self) -> None:
         """Lines of the steps that were done since; a checkpoint if one is due."""
-        self._take_office()
+        self._see_to_office()
         if self._journal is None or self._saver is None:
             self._tell_page()
             return
@@ -183,10 +193,11 @@ class Scribe:
         peer = self._peer
         peer.finished.add(peer.member.rank)
         self.tell()
+        if self._journal is None:  # a lower rank has come meanwhile
+            return
         stood = self.final_stands()
         if not stood and not self._save_average():
             return
-        assert self._journal is not None  # noqa: S101 (`tell` made it)
         self._journal.finish(max(self._plan.steps, self._saved), peer.evaluate())
         self.closed_it = not stood
         peer.closed = True
