@@ -27,6 +27,18 @@ class WithThaw(Line):
         return Thawing(frost=self.frost)
 
 
+class WithObserver(Line):
+    """A buffer gets its shape from the first samples, as those of torch.ao.quantization; `absent`: it is None first."""
+
+    def __init__(self, absent: bool = False) -> None:
+        super().__init__()
+        self.absent = absent
+
+    @override
+    def model(self) -> nn.Module:
+        return Observing(absent=self.absent)
+
+
 class Arriving(Counted):
     """Samples are still being written: who looks later has more."""
 
@@ -52,4 +64,21 @@ class Thawing(nn.Module):
         self.count += 1
         self.first.requires_grad_(self.frost == (int(self.count) < 3))
         outputs: Tensor = self.last(self.first(points))
+        return outputs
+
+
+class Observing(nn.Module):
+    """See `WithObserver`."""
+
+    lowest: Tensor
+
+    def __init__(self, *, absent: bool) -> None:
+        super().__init__()
+        self.line = nn.Linear(3, 1)
+        self.register_buffer("lowest", None if absent else torch.tensor([]))
+
+    @override
+    def forward(self, points: Tensor) -> Tensor:
+        self.lowest = points.amin(dim=0)
+        outputs: Tensor = self.line(points)
         return outputs

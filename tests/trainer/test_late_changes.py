@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.trainer.ranks import NewJob, Options
@@ -32,3 +34,24 @@ def test_parameters_that_are_trained_from_some_step_on_are_refused_before_that_s
 def test_others_train_them(new_job: NewJob, strategy: str) -> None:
     job = new_job(task="late_tasks:WithThaw", strategy=strategy).run(1 if strategy == "OneDevice" else 2)
     assert len(job.losses()) == 6
+
+
+@pytest.mark.parametrize("absent", [False, True], ids=["empty", "absent"])
+@pytest.mark.parametrize("strategy", ["OneDevice", "AllReduce", "FullySharded"])
+def test_a_buffer_of_another_shape_is_refused_at_the_first_save(new_job: NewJob, strategy: str, absent: bool) -> None:
+    """Any restart would have found another model in each of its checkpoints."""
+    ranks = 1 if strategy == "OneDevice" else 2
+    job = new_job(task="late_tasks:WithObserver", arguments={"absent": absent}, strategy=strategy)
+    running = job.start(ranks)
+    assert running.wait() == [78] * ranks
+    before = "absent" if absent else "float32[0]"
+    assert f"lowest of the model was {before} as model() made it and is float32[3] after" in running.output()
+    assert not list(job.checkpoints().glob("step-*"))
+
+
+def test_so_it_is_at_the_first_snapshot_in_memory(new_job: NewJob) -> None:
+    job = new_job(task="late_tasks:WithObserver", checkpoint_every=1000, memory_every=1)
+    running = replace(job, memory=True).start(2)
+    assert running.wait() == [78, 78]
+    assert "lowest of the model was float32[0]" in running.output()
+    assert [page.read().step for page in running.pages] == [0, 0]

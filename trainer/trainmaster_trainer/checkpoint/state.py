@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +32,7 @@ ANOTHER_FOLDER = "another job, --workdir or storage.path, without resumeFrom"
 _JSON = "json:"
 Placed = Callable[[Tensor, Tensor], Tensor]  # a value as it is saved, and what it is to be like
 Shapes = dict[str, tuple[str, tuple[int, ...]]]  # name -> dtype, shape
+_Forms = dict[str, tuple[torch.dtype, torch.Size]]
 
 
 @dataclass
@@ -114,6 +115,7 @@ class ModelState:
         self._own = [[self._names[parameter] for parameter in group["params"]] for group in optimizer.param_groups]
         self._groups = whole.groups if whole else self._own
         self._initial = [_settings(group) for group in optimizer.param_groups]
+        self._forms = _forms(model.state_dict())
         self.loss_scale: LossScale | None = None
         self.of_the_moment: Collection[str] = ()  # settings of groups that somebody makes anew for every step
 
@@ -121,8 +123,16 @@ class ModelState:
         return self._whole_name.get(name, name)
 
     def capture(self) -> State:
-        """The live tensors, not copies."""
-        tensors = {MODEL + self._outside(name): value.detach() for name, value in self._model.state_dict().items()}
+        """The live tensors, not copies.
+
+        Raises:
+            ConfigurationError: the model's are not of the shapes any more that they had at first, which whoever goes on
+                from them will have.
+        """
+        of_model = self._model.state_dict()
+        if (now := _forms(of_model)) != self._forms:
+            _refuse_changed(self._forms, now)
+        tensors = {MODEL + self._outside(name): value.detach() for name, value in of_model.items()}
         others: dict[str, dict[str, Any]] = {}
         for parameter, name in self._names.items():
             for key, value in self._optimizer.state.get(parameter, {}).items():
@@ -193,6 +203,22 @@ class ModelState:
                 f"another optimizer than the task's {here}. Give the task its old optimizer, or "
                 f"train in another folder ({ANOTHER_FOLDER})."
             )
+
+
+def _forms(tensors: Mapping[str, Tensor]) -> _Forms:
+    """As `Shapes`, but without making words of them: snapshots in memory are taken after every step."""
+    return {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
+
+
+def _refuse_changed(first: _Forms, now: _Forms) -> NoReturn:
+    name = min(name for name in {*first, *now} if first.get(name) != now.get(name))
+    forms = (forms.get(name) for forms in (first, now))
+    was, has_become = (_describe((dtype_name(form[0]), tuple(form[1])) if form else None) for form in forms)
+    raise ConfigurationError(
+        f"spec.training.task: {name} of the model was {was} as model() made it and is {has_become} after a step, so "
+        "nobody could go on from a checkpoint with it. Make it in model() with the shape and dtype that it keeps, or "
+        "register it with persistent=False."
+    )
 
 
 def forget_others(optimizer: Optimizer, kept: Collection[Tensor]) -> None:
