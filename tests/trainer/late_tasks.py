@@ -39,6 +39,28 @@ class WithObserver(Line):
         return Observing(absent=self.absent)
 
 
+class WithCounter(Line):
+    """A buffer counts its samples, in whole numbers of this dtype."""
+
+    def __init__(self, dtype: str) -> None:
+        super().__init__()
+        self.dtype = dtype
+
+    @override
+    def model(self) -> nn.Module:
+        model = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 1), Counter(getattr(torch, self.dtype)))
+        model.register_parameter("places", nn.Parameter(model[2].count.clone(), requires_grad=False))
+        return model
+
+
+class WithMemory(Line):
+    """A layer keeps the mean of what it has seen, and not in a buffer."""
+
+    @override
+    def model(self) -> nn.Module:
+        return nn.Sequential(Centering(), nn.Linear(3, 1))
+
+
 class Arriving(Counted):
     """Samples are still being written: who looks later has more."""
 
@@ -82,3 +104,40 @@ class Observing(nn.Module):
         self.lowest = points.amin(dim=0)
         outputs: Tensor = self.line(points)
         return outputs
+
+
+class Counter(nn.Module):
+    """See `WithCounter`."""
+
+    count: Tensor
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(4, 2).to(dtype).t())
+
+    @override
+    def forward(self, points: Tensor) -> Tensor:
+        self.count.copy_(self.count.float() + len(points))
+        return points
+
+
+class Centering(nn.Module):
+    """See `WithMemory`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean = torch.zeros(3)
+
+    @override
+    def forward(self, points: Tensor) -> Tensor:
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * points.mean(dim=0)
+        return points - self.mean
+
+    @override
+    def get_extra_state(self) -> Tensor:
+        return self.mean
+
+    @override
+    def set_extra_state(self, state: Tensor) -> None:
+        self.mean = state

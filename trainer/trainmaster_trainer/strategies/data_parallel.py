@@ -14,13 +14,11 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import torch
-import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
@@ -30,7 +28,8 @@ from trainmaster_trainer.collectives.gradients import COMPRESSIONS, NONE, Gradie
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
-from trainmaster_trainer.moment import Moment
+from trainmaster_trainer.moment import Moment, with_extra_state
+from trainmaster_trainer.strategies.sharing import share, share_extra_state
 from trainmaster_trainer.strategies.steady import (
     EARLY,
     check_equal,
@@ -73,6 +72,7 @@ class DataParallel(WholeModel):
         self.build(task, group)
         self.gradients = Gradients(group, algorithm, compression)
         check_dense("a mean of gradients", self.model)
+        self._with_extra_state = [*with_extra_state(self.model).values()]
         self._connected = False
         self._are_equal = False  # all ranks have the same weights, and know it
         self._in_parts = False
@@ -85,7 +85,12 @@ class DataParallel(WholeModel):
 
     def _connect(self, *, find_unused_parameters: bool) -> None:
         options = {**_OPTIONS, "find_unused_parameters": find_unused_parameters, "init_sync": not self._are_equal}
-        self.replica = DistributedDataParallel(self.model, **options)  # init_sync: sends rank 0's weights to all
+        ours = {name: one for name, one in _named_tensors(self.model) if not one.requires_grad}
+        if not self._are_equal:
+            share(ours.values())
+        # It sends rank 0's weights to all (init_sync), but not of every dtype.
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(self.model, [*ours])  # noqa: SLF001 (torch's word for it)
+        self.replica = DistributedDataParallel(self.model, **options)
         self.gradients.attach(self.replica)
         self._trained = trained(self.model)  # which it knows from now on, and no others
         self._connected = self._are_equal = True
@@ -216,9 +221,8 @@ class DataParallel(WholeModel):
 
     def _equalize_buffers(self) -> None:
         """Each rank has moved the buffers (running means, say) by its own share: rank 0's count."""
-        with torch.no_grad():
-            for buffer in self.model.buffers():
-                dist.broadcast(buffer, 0)
+        share(self.model.buffers())
+        share_extra_state(self._with_extra_state)
 
     def _rehearsal(self, batch: Batch) -> None:
         """A backward pass that changes nothing but the order in which DDP keeps gradients.
@@ -234,6 +238,11 @@ class DataParallel(WholeModel):
         if self._remember:
             self._remember()
         self._rehearse = False
+
+
+def _named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    yield from model.named_parameters()
+    yield from model.named_buffers()
 
 
 def compression_of(options: Mapping[str, Any], native: bool) -> str:

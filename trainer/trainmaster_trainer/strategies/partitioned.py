@@ -33,6 +33,7 @@ from trainmaster_trainer.group import Group
 from trainmaster_trainer.numerics import squares_here
 from trainmaster_trainer.rates import Rates
 from trainmaster_trainer.strategies.axes import Axes
+from trainmaster_trainer.strategies.sharing import share
 from trainmaster_trainer.strategies.strategy import Snapshots, Strategy
 from trainmaster_trainer.strategies.used import SameUse
 from trainmaster_trainer.task import Task
@@ -128,8 +129,7 @@ class Partitioned(Strategy):
     def share_buffers(self) -> None:
         """Running means and the like are those of the first share of the batch, as under AllReduce."""
         if self._peers is not None:
-            for buffer in self.model.buffers():
-                dist.broadcast(buffer, group_src=0, group=self._peers)
+            share(self.model.buffers(), self._peers)
 
     @override
     def state(self) -> State:

@@ -25,6 +25,7 @@ from trainmaster_trainer import randomness
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
+from trainmaster_trainer.strategies.sharing import share
 from trainmaster_trainer.strategies.steady import Steady, check_same_trained, trained
 from trainmaster_trainer.strategies.strategy import Snapshots, WholeModel
 from trainmaster_trainer.strategies.used import check_dense
@@ -87,8 +88,7 @@ class VirtualRanks(WholeModel):
                 after = [buffer.clone() for buffer in self.model.buffers()]
         self._put_buffers(after)
         if self.group.world_size > 1:
-            for buffer in self.model.buffers():
-                dist.broadcast(buffer, 0)
+            share(self.model.buffers())
         return leaves, losses
 
     def _compute(self, batch: Batch, virtual: int) -> tuple[Subtree, Tensor]:
