@@ -31,6 +31,13 @@ TASKS: dict[str, Options] = {
         "arguments": {"dropout": 0.2},
         "global_batch_size": 19,
     },
+    "random samples": {"task": "small_tasks:WithNoisySamples", "global_batch_size": 19},
+    "an optimizer that draws": {
+        "task": "moving_tasks:WithNoise",
+        "arguments": {"dropout": 0.2},
+        "global_batch_size": 19,
+    },
+    "extra state": {"task": "odd_tasks:WithExtraState", "global_batch_size": 19},
 }
 
 

@@ -25,6 +25,24 @@ def with_extra_state(model: nn.Module) -> dict[str, nn.Module]:
     return {name: module for name, module in model.named_modules() if type(module).get_extra_state is not default}
 
 
+class Inside:
+    """What a forward pass changes in a model beside its parameters, as it is now: buffers and extra state."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._buffers = [buffer.clone() for buffer in model.buffers()]
+        having = with_extra_state(model).values()
+        self._extra = [(module, copy.deepcopy(module.get_extra_state())) for module in having]
+
+    def put_back(self) -> None:
+        """As it was; as often as one likes."""
+        with torch.no_grad():
+            for buffer, before in zip(self._model.buffers(), self._buffers, strict=True):
+                buffer.copy_(before)
+        for module, extra in self._extra:
+            module.set_extra_state(copy.deepcopy(extra))
+
+
 class Moment:
     """What a forward pass changes besides gradients, to be put back: random numbers, buffers, extra state.
 
@@ -32,22 +50,16 @@ class Moment:
     """
 
     def __init__(self, model: nn.Module, kept: Iterable[Tensor] = ()) -> None:
-        self._model = model
         self._generators = randomness.capture()
-        self._buffers = [buffer.clone() for buffer in model.buffers()]
+        self._inside = Inside(model)
         self._kept = [(tensor, tensor.detach().clone()) for tensor in kept]
-        having = with_extra_state(model).values()
-        self._extra = [(module, copy.deepcopy(module.get_extra_state())) for module in having]
 
     def come_back(self) -> None:
         """As it was."""
+        self._inside.put_back()
         with torch.no_grad():
-            for buffer, before in zip(self._model.buffers(), self._buffers, strict=True):
-                buffer.copy_(before)
             for tensor, before in self._kept:
                 tensor.copy_(before)
-        for module, extra in self._extra:
-            module.set_extra_state(extra)
         randomness.restore(self._generators)
 
 

@@ -2,10 +2,11 @@
 
 A sum of floats depends on its order, and a share's gradient on its size. So the batch is always cut into the same 8
 virtual ranks, whatever the number of real ones, each computed by itself with random numbers of its own (seeded from
-seed, step and virtual rank), and their gradients are added up along one fixed binary tree (as in EasyScale, Li et al.,
-SC 2023, which fixes the order by logical workers). A real rank adds up the whole subtrees that it has; what travels
-are at most two of them per level and rank. Any world size from 1 to 8, and any change of it on the way, ends in the
-same SHA-256, as long as the machines compute alike (same kernels: the same kind of processor, one thread per rank).
+seed, step and virtual rank; so are its samples, and the optimizer's step), and their gradients are added up along one
+fixed binary tree (as in EasyScale, Li et al., SC 2023, which fixes the order by logical workers). A real rank adds up
+the whole subtrees that it has; what travels are at most two of them per level and rank. Any world size from 1 to 8, and
+any change of it on the way, ends in the same SHA-256, as long as the machines compute alike (same kernels: the same
+kind of processor, one thread per rank).
 
 Its price: 8 small forward and backward passes instead of one big one, and an all-gather instead of an all-reduce
 (`make bench NAME=reproducible`).
@@ -25,7 +26,8 @@ from trainmaster_trainer import randomness
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
-from trainmaster_trainer.strategies.sharing import share
+from trainmaster_trainer.moment import Inside, with_extra_state
+from trainmaster_trainer.strategies.sharing import share, share_extra_state
 from trainmaster_trainer.strategies.steady import Steady, check_same_trained, trained
 from trainmaster_trainer.strategies.strategy import Snapshots, WholeModel
 from trainmaster_trainer.strategies.used import check_dense
@@ -69,27 +71,36 @@ class VirtualRanks(WholeModel):
         self.set_learning_rate(batch.fraction_done)
         leaves, losses = self._compute_all(batch)
         self._put_gradients(self._sum_of_all(fold(leaves)))
+        randomness.seed_rank(self._seed, VIRTUAL_RANKS, batch.step)  # an optimizer may draw, too: alike on all ranks
         self.numerics.take_step(self.optimizer)
         return torch.stack(losses).sum()
 
     def _compute_all(self, batch: Batch) -> tuple[list[Subtree], list[Tensor]]:
-        """Each virtual rank's gradient, and its part of this rank's loss. Buffers end as the first one leaves them."""
-        before = [buffer.clone() for buffer in self.model.buffers()]
-        after = before
+        """Each virtual rank's gradient, and its part of this rank's loss.
+
+        Buffers and extra state end as the first of all virtual ranks leaves them.
+        """
+        before = after = Inside(self.model)
         leaves: list[Subtree] = []
         losses: list[Tensor] = []
         for virtual in range(*self._mine):
-            self._put_buffers(before)
+            before.put_back()
             randomness.seed_rank(self._seed, virtual, batch.step)
             leaf, loss = self._compute(batch, virtual)
             leaves.append(leaf)
             losses.append(loss)
             if virtual == self._mine[0]:
-                after = [buffer.clone() for buffer in self.model.buffers()]
-        self._put_buffers(after)
-        if self.group.world_size > 1:
-            share(self.model.buffers())
+                after = Inside(self.model)
+        after.put_back()
+        self._take_over_from_first()
         return leaves, losses
+
+    def _take_over_from_first(self) -> None:
+        """What the first rank has inside of its model, which is the first virtual rank's."""
+        if self.group.world_size == 1:
+            return
+        share(self.model.buffers())
+        share_extra_state(with_extra_state(self.model).values())
 
     def _compute(self, batch: Batch, virtual: int) -> tuple[Subtree, Tensor]:
         first, end = Share(virtual, VIRTUAL_RANKS).bounds(batch.global_size)
@@ -112,10 +123,6 @@ class VirtualRanks(WholeModel):
         *gradients, had = torch.split(total, [*sizes, len(sizes)])
         for parameter, gradient, any_had in zip(self._trained, gradients, had.tolist(), strict=True):
             parameter.grad = gradient.view_as(parameter).to(parameter.dtype, copy=True) if any_had else None
-
-    def _put_buffers(self, values: Sequence[Tensor]) -> None:
-        for buffer, value in zip(self.model.buffers(), values, strict=True):
-            buffer.copy_(value)
 
     def _sum_of_all(self, mine: list[Subtree]) -> Tensor:
         """The root of the tree: every rank gets all ranks' subtrees and adds them up in the same order."""
