@@ -113,10 +113,11 @@ def become_member(settings: Settings, progress: Progress) -> Member:
             f"spec.strategy.type: members of {plan.strategy} come and go one by one, so they run under `trainmaster "
             "run` or the operator. torchrun cannot start them; use AllReduce there."
         )
+    randomness.seed_alike(plan.seed)  # for what the task draws when it is made
     task = load_task(plan.task or "", plan.arguments)
     directory = Directory(settings.roster_file)
     identity = identify(settings.rank, settings.attempt, directory.roster.rendezvous.key)
-    randomness.seed_alike(plan.seed)
+    randomness.seed_alike(plan.seed)  # for the model, which may be made anew
     return Member(
         settings,
         progress,

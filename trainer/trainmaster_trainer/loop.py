@@ -35,6 +35,7 @@ EXIT_STOPPED = 128 + signal.SIGTERM
 def train(settings: Settings, group: Group, progress: Progress) -> int:
     """Train to the last step, or until somebody is asked to stop; the exit code."""
     plan = settings.plan
+    randomness.seed_alike(plan.seed)  # a task may draw when it is made, such as what it trains with and what it leaves
     task = load_task(plan.task or "", plan.arguments)
     strategy = make_strategy(settings, group, task)
     batches = Batches(task.dataset(), plan.global_batch_size, plan.steps, plan.seed, group.device)

@@ -56,7 +56,10 @@ Samples = Union[tuple[Tensor, Tensor], "Dataset[tuple[Any, Any]]"]
 
 
 class Task(ABC):
-    """A model, its data and its loss. `spec.training.arguments` arrive as keyword arguments of `__init__`."""
+    """A model, its data and its loss. `spec.training.arguments` arrive as keyword arguments of `__init__`.
+
+    Random numbers are seeded before `__init__`, alike on every rank and after every restart: it may split its data.
+    """
 
     @abstractmethod
     def model(self) -> nn.Module:
