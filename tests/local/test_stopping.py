@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
+import time
 
 import pytest
+from trainmaster.cli.interrupts import Interrupts
 
 from tests.local.command import TASKS, Command, a_job, a_script, kill, wait_gone
 
@@ -48,6 +51,42 @@ def test_a_task_saves_with_the_processes_that_read_its_samples(command: Command)
     assert command.status["checkpoint"]["step"] >= 25
 
 
+def test_a_terminal_that_goes_hangs_up_twice_and_the_ranks_still_save(command: Command) -> None:
+    """By its shell, and some ms later by the kernel."""
+    command.make_gate()
+    command.start(a_job(arguments=HELD))
+    command.until_step(24)
+    command.send(signal.SIGHUP)
+    command.until(lambda line: line.get("progress", {}).get("phase") == "Suspended")
+    command.send(signal.SIGHUP)
+    command.open_gate()
+    assert command.end() == 130
+    assert command.status["checkpoint"]["step"] >= 25
+
+
+# What comes when (seconds), and how often that asks to end.
+WISHES = {
+    "timeout signals its child and the group": ([(signal.SIGTERM, 0.0), (signal.SIGTERM, 0.001)], 1),
+    "a person": ([(signal.SIGINT, 0.0), (signal.SIGINT, 1.5)], 2),
+    "in a hurry": ([(signal.SIGINT, 0.0), (signal.SIGINT, 0.5), (signal.SIGINT, 1.1), (signal.SIGINT, 1.2)], 3),
+    "a window that is closed after Ctrl-C": ([(signal.SIGINT, 0.0), (signal.SIGHUP, 5.0)], 1),
+    "kill after a hang-up": ([(signal.SIGHUP, 0.0), (signal.SIGHUP, 5.0), (signal.SIGTERM, 6.0)], 2),
+}
+
+
+@pytest.mark.parametrize(("signals", "wishes"), WISHES.values(), ids=WISHES)
+def test_one_wish_may_come_as_two_signals(signals: list[tuple[signal.Signals, float]], wishes: int) -> None:
+    """Those that come later are told, those that came before are told again."""
+    now, told = [0.0], []
+    with Interrupts(lambda: now[0]) as interrupts:
+        for number, moment in signals:
+            now[0] = moment
+            os.kill(os.getpid(), number)
+        with interrupts.told(lambda: told.append(1)):
+            interrupts.hung_up()
+    assert len(told) == interrupts.count == wishes
+
+
 def test_ctrl_c_ends_a_script_that_never_ends(command: Command) -> None:
     """SIGTERM reaches it."""
     command.start(a_script(ENDLESS, command.folder), "--output", "text")
@@ -62,6 +101,7 @@ def test_a_second_ctrl_c_ends_ranks_that_do_not_listen(command: Command) -> None
     command.until(lambda line: line["text"] == "on and on")
     command.send(signal.SIGINT)
     command.until(lambda line: "Ctrl-C again" in line["text"])
+    time.sleep(1)  # sooner it would be the same wish
     command.send(signal.SIGINT)
     assert command.end() == 130
     assert command.text.count("Ctrl-C again") == 1

@@ -3,22 +3,30 @@
 While things are prepared they raise KeyboardInterrupt; while the job trains they are told to the session; while we
 clean up they wait, because a folder or a process that is left behind is worse than half a second. Standard library
 only, like all that cli/run.py needs before the warm parent is started.
+
+Often one wish comes as two signals: a terminal that goes sends SIGHUP by its shell and by the kernel, and `timeout`
+sends SIGTERM to its child and to the group. Only who asks again after a moment wants all to end at once.
 """
 
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Self
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# What comes sooner after the first one is the same wish.
+_AGAIN_SECONDS = 1.0
 
 
 class Interrupts:
-    """Counts them, and passes them on as the present part of the run wants."""
+    """Counts wishes to end, and passes them on as the present part of the run wants."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.count = 0
+        self._clock = clock
+        self._first = 0.0
         self._answer: Callable[[], None] | None = None
         self._before: dict[signal.Signals, Any] = {}
 
@@ -51,7 +59,15 @@ class Interrupts:
         finally:
             self._answer = None
 
-    def _receive(self, _number: int, _frame: FrameType | None) -> None:
+    def hung_up(self) -> None:
+        """Nobody watches any more: the same as SIGHUP, which may come as well."""
+        self._receive(signal.SIGHUP, None)
+
+    def _receive(self, number: int, _frame: FrameType | None) -> None:
+        now = self._clock()
+        if self.count and (number == signal.SIGHUP or now < self._first + _AGAIN_SECONDS):
+            return
+        self._first = self._first if self.count else now
         self.count += 1
         if self._answer:
             self._answer()

@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
 
 RUN = """Train the job with local processes, by the same rules as on a cluster. Without --workdir each run gets a
 folder of its own under .trainmaster/; with it, a run goes on from the checkpoints that it finds there. Ctrl-C lets
-the ranks save; a second one ends them at once.
+the ranks save; another one, a second later or more, ends them at once.
 
 With --fault the first rank of a replica suffers right after a step: kill:worker/1@step=50 is SIGKILL, stop: is SIGSTOP,
 slow: makes each of its further steps take three times as long, oom: allocates until a limit set for it (RLIMIT_AS,

@@ -109,9 +109,8 @@ class Run:
         return self._exit_code(outcome, place)
 
     async def _until_end(self, session: "Session", view: "GuardedView") -> "Outcome":
-        """The first Ctrl-C lets the ranks save, the second ends them. A reader that went away is the first."""
+        """The first Ctrl-C lets the ranks save, the second ends them. A reader that went away is like a hang-up."""
         loop = asyncio.get_running_loop()
-        view.when_broken(session.stop)
 
         def stop() -> None:
             if not session.stopping:  # else it is known, and the ranks are ended at once
@@ -122,6 +121,7 @@ class Run:
             loop.call_soon_threadsafe(stop)
 
         with self.interrupts.told(answer):
+            view.when_broken(self.interrupts.hung_up)
             return await session.run()
 
     def _view(self, job: "TrainingJob", folder: Path) -> "View":
