@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from trainmaster.api.status import Progress, TrainingJobStatus
+from trainmaster.api.status import Goodput, Progress, RestartRecord, TrainingJobStatus
+from trainmaster.core.facts import Facts
+from trainmaster.core.observed import Observed
+from trainmaster.core.rules import orders
 from trainmaster.local.session import begin
 from trainmaster.local.workdir import Workdir
 
@@ -78,3 +82,35 @@ def test_after_a_bad_loss_the_next_run_goes_back_as_far(
         workdir.write_status(TrainingJobStatus(phase=phase, attempt=2, resume_before=50, progress=progress))
         status = begin(builders.a_job().build(), workdir).status
     assert (status.attempt, status.resume_before) == (3, kept)
+
+
+def after(seconds: int, **more: object) -> RestartRecord:
+    """A line of the ledger, of a failure so long after noon."""
+    record = RestartRecord(attempt=1, time=builders.NOON + timedelta(seconds=seconds), failure_class="OutOfStorage")
+    return record.model_copy(update=more)
+
+
+def test_a_run_that_was_stopped_while_it_waited_costs_no_more_than_until_then(tmp_path: Path) -> None:
+    """The next one does not wait either, and what earlier restarts cost stands."""
+    old = after(50, step=40, steps_lost=3, seconds_lost=2.0, decision="Restart")
+    trained, written = builders.NOON + timedelta(seconds=60), builders.NOON + timedelta(seconds=125)
+    with Workdir(tmp_path) as workdir:
+        stopped = TrainingJobStatus(phase="Suspended", attempt=3, running_time=trained, goodput=Goodput(time=written))
+        lines = (old, after(120, step=70, steps_lost=20, decision="Restart"))
+        workdir.write_status(stopped.model_copy(update={"restarts": lines, "restart_count": 2}))
+        job = begin(builders.a_job().build(), workdir)
+    assert [line.seconds_lost for line in job.status.restarts] == [2.0, 5.0]
+    assert job.status.restarts[0] == old
+    assert (job.status.restart_count, job.status.running_time) == (2, trained), "what is older is not corrected"
+    assert orders.held_until(Facts(job, Observed(), written)) is None
+
+
+def test_a_cause_that_a_run_did_not_hear_before_its_end_is_not_waited_for(tmp_path: Path) -> None:
+    """It was killed meanwhile. Nobody is blamed."""
+    symptom = after(120, failure_class="PeerLost", decision="Wait", why="Waiting to hear.")
+    with Workdir(tmp_path) as workdir:
+        workdir.write_status(TrainingJobStatus(phase="Restarting", attempt=3, restarts=(symptom,)))
+        status = begin(builders.a_job().build(), workdir).status
+    (line,) = status.restarts
+    assert (line.decision, line.seconds_lost, status.restart_count) == ("Restart", 0.0, 1)
+    assert line.why == "Its cause was not heard before the job was stopped; it costs no restart budget."

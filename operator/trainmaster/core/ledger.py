@@ -174,6 +174,16 @@ def resumed(facts: Facts, lines: Lines) -> Lines:
     return _closed(tuple(corrected), facts.now)
 
 
+def left_behind(status: TrainingJobStatus) -> Lines:
+    """The lines for another run that goes on from `status`: what is open cost the time until that was written last.
+
+    Nobody trained since; that is no failure's cost, and the next run has nothing to wait for.
+    """
+    accounts = (status.goodput, status.progress, *status.restarts)
+    written = [account.time for account in accounts if account and account.time]
+    return _closed(status.restarts, max(written)) if written else ()
+
+
 def resumed_at(facts: Facts) -> int:
     """The step that training goes on from: as the ranks say (their memory may be newer), else the checkpoint's."""
     if facts.resumed_step is not None:
@@ -193,10 +203,10 @@ def resume_before(facts: Facts, status: TrainingJobStatus) -> int | None:
     failed = status.restarts[-1] if status.restarts and status.restarts != facts.status.restarts else None
     if failed and failed.attempt < status.attempt:
         return failed.resume_before  # of the failure that this attempt follows, as it is known now
-    return status.resume_before if status.attempt == facts.status.attempt else _still_before(facts)
+    return status.resume_before if status.attempt == facts.status.attempt else still_before(facts)
 
 
-def _still_before(facts: Facts) -> int | None:
+def still_before(facts: Facts) -> int | None:
     """What holds for an attempt holds for the next one too, until all have trained past it, and save it anew."""
     before = facts.status.resume_before
     if before is None or facts.status.phase != phases.RUNNING:
@@ -228,7 +238,7 @@ def _line(
     step = symptom.step if symptom else min(failure.step, facts.job.spec.training.steps or failure.step)
     newer = " or a newer one in memory" if remembered else ""
     decision, why = RESTART, f"Restarting from step {resumes_at}{newer}.{_remark(failure)}"
-    older = (resumes_at if classes.of(failure.failure_class).older else 0) or _still_before(facts)
+    older = (resumes_at if classes.of(failure.failure_class).older else 0) or still_before(facts)
     if older:
         why = f"Restarting from an older checkpoint than that of step {older}, which may hold what went wrong."
         why += _remark(failure)

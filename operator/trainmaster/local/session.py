@@ -15,9 +15,10 @@ from aiohttp import web
 from trainmaster import loop
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import CheckpointStatus, Progress, TrainingJobStatus
-from trainmaster.core import figures, phases, report
+from trainmaster.core import figures, ledger, phases, report
 from trainmaster.core.actions import PostEvent
 from trainmaster.core.facts import Facts
+from trainmaster.core.observed import Observed
 from trainmaster.local import faults
 from trainmaster.local.causes import Cause, cause_of
 from trainmaster.local.platform import Listeners, LocalPlatform
@@ -169,7 +170,7 @@ def begin(job: TrainingJob, workdir: Workdir) -> TrainingJob:
     before = workdir.read_status()
     status = TrainingJobStatus()
     if before.attempt:
-        kept = {} if before.finished else _kept(before)
+        kept = {} if before.finished else _kept(job, before)
         update = {"attempt": before.attempt + 1, "start_time": now(), "message": "Going on.", **kept}
         status = status.model_copy(update=update)
     uid = str(uuid.uuid5(uuid.NAMESPACE_URL, workdir.path.as_uri()))
@@ -177,12 +178,16 @@ def begin(job: TrainingJob, workdir: Workdir) -> TrainingJob:
     return job.model_copy(update={"metadata": metadata, "status": status})
 
 
-def _kept(before: TrainingJobStatus) -> dict[str, Any]:
-    """Its budget, and from before which step it was to go on, if it did not get so far."""
-    reached = max((account.step for account in (before.progress, before.checkpoint) if account), default=0)
-    passed = before.phase == phases.RUNNING and reached > (before.resume_before or 0)
-    resume_before = None if passed else before.resume_before
-    return {"restarts": before.restarts, "restart_count": before.restart_count, "resume_before": resume_before}
+def _kept(job: TrainingJob, before: TrainingJobStatus) -> dict[str, Any]:
+    """Its ledger, and what is read off it; from before which step it was to go on, if it did not get so far."""
+    facts = Facts(job.model_copy(update={"status": before}), Observed(), now())
+    heard = before.model_copy(update=ledger.overtaken(before, "stopped"))
+    return {
+        "restarts": ledger.left_behind(heard),
+        "restart_count": heard.restart_count,
+        "running_time": before.running_time,
+        "resume_before": ledger.still_before(facts),
+    }
 
 
 def _parting(status: TrainingJobStatus, checkpoint: CheckpointStatus | None) -> TrainingJobStatus:
