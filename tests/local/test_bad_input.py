@@ -73,14 +73,28 @@ def test_a_folder_instead_of_a_file(command: Command) -> None:
     assert "is a directory" in command.stderr
 
 
-@pytest.mark.skipif(shutil.which("setpriv") is None, reason="root reads everything, and setpriv takes that away")
+LIKE_ANYBODY = ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
+needs_setpriv = pytest.mark.skipif(
+    shutil.which("setpriv") is None, reason="root reads everything, and setpriv takes that away"
+)
+
+
+@needs_setpriv
 def test_a_file_without_read_permission(command: Command) -> None:
     """Also where we are root."""
     path = command.folder / "job.yaml"
     path.write_text(json.dumps(a_job()))
     path.chmod(0)
-    assert command.start(path, prefix=("setpriv", "--bounding-set=-dac_override,-dac_read_search")).end() == 2
+    assert command.start(path, prefix=LIKE_ANYBODY).end() == 2
     assert "permission denied" in command.stderr
+
+
+@needs_setpriv
+def test_folders_of_runs_that_are_somebody_elses(command: Command) -> None:
+    """A project that is shared: the cure is a folder of one's own."""
+    (command.folder / ".trainmaster").mkdir(mode=0)
+    assert command.start(a_job(), "--workdir", "", prefix=LIKE_ANYBODY).end() == 2
+    assert command.stderr == "trainmaster run: .trainmaster: permission denied; name another folder by --workdir\n"
 
 
 @pytest.mark.parametrize("workdir", ["/proc/nothing", "job.yaml"], ids=["not writable", "a file"])

@@ -12,7 +12,7 @@ from trainmaster.core.facts import Facts
 from trainmaster.core.observed import Observed
 from trainmaster.core.rules import orders
 from trainmaster.local.session import begin
-from trainmaster.local.workdir import Workdir
+from trainmaster.local.workdir import Workdir, WorkdirError, new_folder
 
 from tests import builders
 from tests.local.command import Command, a_job
@@ -114,3 +114,19 @@ def test_a_cause_that_a_run_did_not_hear_before_its_end_is_not_waited_for(tmp_pa
     (line,) = status.restarts
     assert (line.decision, line.seconds_lost, status.restart_count) == ("Restart", 0.0, 1)
     assert line.why == "Its cause was not heard before the job was stopped; it costs no restart budget."
+
+
+def test_runs_that_begin_in_the_same_second_have_folders_of_their_own(tmp_path: Path) -> None:
+    """Also before either has written anything."""
+    folders = [new_folder("small", tmp_path / "runs") for _ in range(4)]
+    assert sorted(folders) == sorted((tmp_path / "runs").iterdir())
+
+
+def test_a_result_that_cannot_be_removed_is_named(tmp_path: Path) -> None:
+    """It must not be taken for one of the next run."""
+    with Workdir(tmp_path) as workdir:
+        (workdir.checkpoints / "result.json").mkdir()
+        with pytest.raises(
+            WorkdirError, match=r"checkpoints/result\.json, of an earlier run, cannot be removed: is a d"
+        ):
+            begin(builders.a_job().build(), workdir)

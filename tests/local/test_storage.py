@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from trainmaster.local.workdir import Workdir, WorkdirError
 
 from tests.local.command import Command, a_job, kill
 
@@ -97,6 +98,17 @@ def test_checkpoints_may_lie_elsewhere_and_belong_to_one_run_at_a_time(command: 
     assert (kept / "step-00000040").is_dir()
     assert not list((command.workdir / "checkpoints").iterdir())
     assert [line["result"]["step"] for line in command.seen if "result" in line] == [40]
+
+
+def test_checkpoints_in_another_runs_workdir_belong_to_one_run_too(tmp_path: Path) -> None:
+    """Whoever comes first."""
+    kept = tmp_path / "one" / "checkpoints"
+    with Workdir(tmp_path / "one"), pytest.raises(WorkdirError, match=f"storage.path: {kept} is in use by another run"):
+        Workdir(tmp_path / "other", kept).__enter__()
+    with Workdir(tmp_path / "other", kept), pytest.raises(WorkdirError, match=f"{kept} is in use by another run"):
+        Workdir(tmp_path / "one").__enter__()
+    with Workdir(tmp_path / "one", kept):
+        pass
 
 
 def test_a_checkpoint_of_another_model_is_refused(command: Command) -> None:

@@ -6,12 +6,10 @@ moment is imported after it.
 
 import asyncio
 import importlib.util
-import itertools
 import os
 import shlex
 import sys
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,7 +71,7 @@ class Run:
         """Check the file, then train."""
         with self.interrupts.raised():
             from trainmaster.cli.check import load_or_report
-            from trainmaster.local.workdir import Workdir, WorkdirError
+            from trainmaster.local.workdir import Workdir, WorkdirError, new_folder
 
             job = load_or_report(self.path)  # the same words as `trainmaster check`
             if job is None:
@@ -84,11 +82,11 @@ class Run:
                 armed = Armed.of(parse(self.faults, job), self.scratch.path / "faults")
             except FaultError as error:
                 return _refuse(f"trainmaster run: {error}")
-            folder = Path(self.workdir) if self.workdir else new_folder(job.name)
             storage = job.spec.checkpoint.storage
             # From the YAML's folder, where it is relative.
             kept = self.path.absolute().parent / storage.path if storage and storage.path else None
         try:
+            folder = Path(self.workdir) if self.workdir else new_folder(job.name, DEFAULT_FOLDER)
             with Workdir(folder, kept) as place:
                 return self._train(job, place, armed)
         except WorkdirError as error:
@@ -153,10 +151,3 @@ class Run:
             print(f"Go on with: {again}", file=sys.stderr)
             return EXIT_INTERRUPTED
         return EXIT_SUCCEEDED if outcome.status.phase == "Succeeded" else EXIT_FAILED
-
-
-def new_folder(name: str, home: Path = DEFAULT_FOLDER) -> Path:
-    """Every run without --workdir gets a folder of its own, so that none goes on from another by surprise."""
-    base = f"{name}-{datetime.now(UTC).astimezone():%Y%m%d-%H%M%S}"
-    names = (base if number == 1 else f"{base}-{number}" for number in itertools.count(1))
-    return next(home / candidate for candidate in names if not (home / candidate).exists())

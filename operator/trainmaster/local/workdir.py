@@ -5,14 +5,17 @@ DIR/status.json   the same `.status` that a cluster shows
 DIR/checkpoints/  step-00000050/..., metrics.jsonl, result.json
 DIR/logs/         one file per agent; trainmaster.log and warm-parent.log where there was something to say
 ```
-One run at a time may use a folder: it is locked for as long as the run lives; so is one in which checkpoints are kept
-elsewhere (`spec.checkpoint.storage.path`). Made by cli/run.py.
+One run at a time may use a folder: it is locked for as long as the run lives, and so is the one with the checkpoints,
+which may be another run's `spec.checkpoint.storage.path`. Made by cli/run.py.
 """
 
 import fcntl
+import itertools
 import json
 import shutil
+from collections.abc import Iterator
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -59,8 +62,9 @@ class Workdir:
         self.status_file = self.path / "status.json"
         own = (self.path, self.logs, self.path / "checkpoints")
         self._folders: dict[str, tuple[Path, ...]] = {f"--workdir {shown}": own}
-        if checkpoints and checkpoints.resolve() not in map(Path.resolve, own):
-            self._folders[f"spec.checkpoint.storage.path: {checkpoints}"] = (checkpoints,)
+        if self.checkpoints.resolve() != self.path.resolve():
+            name = f"spec.checkpoint.storage.path: {checkpoints}" if checkpoints else f"{shown}/checkpoints"
+            self._folders[name] = (self.checkpoints,)
         self._locks = ExitStack()
 
     def __enter__(self) -> Self:
@@ -88,8 +92,17 @@ class Workdir:
             return TrainingJobStatus()
 
     def forget_result(self) -> None:
-        """An evaluation of an earlier run must not be taken for one of this run."""
-        self._result_file.unlink(missing_ok=True)
+        """An evaluation of an earlier run must not be taken for one of this run.
+
+        Raises:
+            WorkdirError: it is there and cannot be removed.
+        """
+        try:
+            self._result_file.unlink(missing_ok=True)
+        except OSError as error:
+            raise WorkdirError(
+                f"{self._result_file}, of an earlier run, cannot be removed: {reason(error)}; choose another folder"
+            ) from None
 
     def result(self) -> dict[str, Any]:
         """What the trainer evaluated at the end; empty if nothing."""
@@ -110,3 +123,31 @@ class Workdir:
     @property
     def _result_file(self) -> Path:
         return self.checkpoints / "result.json"
+
+
+def new_folder(name: str, home: Path) -> Path:
+    """Every run without --workdir gets a folder of its own, so that none goes on from another by surprise.
+
+    Raises:
+        WorkdirError: none can be made.
+    """
+    base = f"{name}-{datetime.now(UTC).astimezone():%Y%m%d-%H%M%S}"
+    try:
+        home.mkdir(exist_ok=True)
+        return next(folder for folder in _candidates(home / base) if _is_made(folder))
+    except OSError as error:
+        raise WorkdirError(f"{home}: {reason(error)}; name another folder by --workdir") from None
+
+
+def _candidates(base: Path) -> Iterator[Path]:
+    yield base
+    yield from (base.with_name(f"{base.name}-{number}") for number in itertools.count(2))
+
+
+def _is_made(folder: Path) -> bool:
+    """Whether we are the first: other runs may begin in the same second."""
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        return False
+    return True
