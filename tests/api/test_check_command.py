@@ -75,6 +75,17 @@ def test_load_or_report(good: Path, bad: Path, capsys: pytest.CaptureFixture[str
     assert "spec.workers.memory" in capsys.readouterr().err
 
 
+def test_a_generated_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A cluster makes one of it; here nobody does, and folders, replicas and an object store's keys want one."""
+    file = tmp_path / "runs.yaml"
+    file.write_text(yaml.safe_dump(changed(good_job(), {"metadata": {"generateName": "digits-"}})))
+    job = load_or_report(file)
+    assert job is not None
+    assert job.name == "digits"
+    assert check([str(file)], "text") == 0
+    assert capsys.readouterr().out == f"{file}: TrainingJob digits- is good\n"
+
+
 def test_crd(capsys: pytest.CaptureFixture[str]) -> None:
     """YAML that kubectl takes."""
     assert crd() == 0

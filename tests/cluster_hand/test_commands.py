@@ -33,6 +33,15 @@ def test_render_prints_the_service_and_every_pod(tmp_path: Path, capsys: pytest.
     assert pods[0]["spec"]["containers"][0]["resources"] == {"limits": {"nvidia.com/gpu": "1"}}
 
 
+def test_render_shows_the_names_of_a_job_whose_own_is_generated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "job.yaml").write_text(JOB.replace("{name: digits}", "{generateName: digits-}"))
+    assert main(["render", str(tmp_path / "job.yaml")]) == 0
+    names = [made["metadata"]["name"] for made in yaml.safe_load_all(capsys.readouterr().out)]
+    assert names == ["digits", "digits-worker-0-0", "digits-worker-1-0"]
+
+
 def test_render_shows_a_typing_error_in_a_template_as_it_was_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,10 +28,14 @@ def check(paths: list[str], output: str) -> int:
 
 
 def load_or_report(path: Path, content: bytes | None = None) -> TrainingJob | None:
-    """The job in a file, whose `content` may have been read already; else its problems on stderr and None."""
+    """The job in a file, whose `content` may have been read already; else its problems on stderr and None.
+
+    One with a generateName is called by it: nobody makes a name of it here.
+    """
     result = _load(path) if content is None else load(content)
     if isinstance(result, TrainingJob):
-        return result
+        name = result.name or result.metadata.generate_name.rstrip("-")
+        return result.model_copy(update={"metadata": result.metadata.model_copy(update={"name": name})})
     print("\n".join(_as_text(str(path), result)), file=sys.stderr)
     return None
 
@@ -47,7 +51,8 @@ def _as_text(path: str, result: TrainingJob | list[Problem]) -> list[str]:
     if not isinstance(result, TrainingJob):
         return [f"{path}:{problem}" for problem in result]
     later = [f"{path}: note: {field}: {message}" for field, message in result.spec.not_yet_supported()]
-    return [f"{path}: TrainingJob {result.name} is good", *later]
+    name = result.name or result.metadata.generate_name
+    return [f"{path}: TrainingJob {name} is good", *later]
 
 
 def _as_json(path: str, result: TrainingJob | list[Problem]) -> dict[str, Any]:
