@@ -76,6 +76,9 @@ class Run:
             job = load_or_report(self.path)  # the same words as `trainmaster check`
             if job is None:
                 return EXIT_INVALID
+            later = [f"{self.path}: {field}: {why}" for field, why in job.spec.not_yet_supported()]
+            if later:
+                return _refuse("\n".join(later))
             from trainmaster.local.faults import Armed, FaultError, parse
 
             try:
