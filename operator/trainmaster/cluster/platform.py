@@ -81,18 +81,22 @@ class ClusterPlatform:
         self._leads = leads
         self._refusals = Refusals()
         self._sightings = Sightings()
+        self._unsure: dict[Key, TrainingJob] = {}  # whose last status was not answered
         self.turned = time.monotonic()  # when the loop looked last
         self._began = 0.0  # when it looked first: agents call nobody but who is at work
 
     async def observe(self, key: Key) -> tuple[TrainingJob, Observed] | None:
-        """The job and what exists of it, from memory.
+        """The job and what exists of it, from memory; what became of an unanswered write is asked for first.
 
         Raises:
-            UnavailableError: not everything has been read yet.
+            UnavailableError: not everything has been read yet, or that cannot be asked now.
         """
         await self._until_leading()
         if not self._caches.synced(key.namespace):
             raise UnavailableError("not everything has been read from the API server yet")
+        if key in self._unsure:
+            await self._find_out(self._unsure[key])
+            del self._unsure[key]
         self._began = self._began or time.time()
         record = self._caches.jobs.get(*key)
         if record is None:
@@ -121,6 +125,9 @@ class ClusterPlatform:
         except RefusalError as error:
             await self._status_refused(job, error)
             raise ConflictError(str(error)) from error
+        except UnavailableError:
+            self._unsure[Key(job.namespace, job.name)] = job
+            raise
         self._refusals.granted(job.uid, STATUS)
         self._caches.jobs.learn(written)
 
@@ -167,6 +174,15 @@ class ClusterPlatform:
         message = f"{replica.name} runs, but its agent has not called in at {self._settings.operator_url}"
         silent = Obstacle(AGENT_SILENT, message, max(record.started, self._began))
         return dataclasses.replace(replica, obstacle=silent)
+
+    async def _find_out(self, job: TrainingJob) -> None:
+        """What the API server has by now."""
+        try:
+            self._caches.jobs.learn(await self._client.get(job_path(job)))
+        except RefusalError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise UnavailableError(str(error)) from error
+            self._caches.jobs.unlearn(job.namespace, job.name, job.uid)
 
     async def _status_refused(self, job: TrainingJob, error: RefusalError) -> None:
         """Bring the cache up to date, so that the next look is at what is really there."""
