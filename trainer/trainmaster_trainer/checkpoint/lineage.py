@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -105,7 +105,5 @@ def write(folder: Path, job: str, lineage: Lineage, remote: Objects | None = Non
     text = json.dumps({"job": job, "resumed": lineage.resumed}).encode()
     if remote:
         remote.put(_FILE, text)
-        with suppress(OSError):
-            write_file(folder / _FILE, text)
-    else:
+    with suppress(OSError) if remote else nullcontext():
         write_file(folder / _FILE, text)
