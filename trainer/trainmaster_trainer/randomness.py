@@ -10,7 +10,7 @@ import hashlib
 import json
 import random
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -95,18 +95,20 @@ def set_aside() -> Iterator[None]:
             torch.cuda.set_rng_state(gpu)
 
 
-def check(states: Mapping[str, Tensor]) -> None:
-    """Try on generators that nobody draws from whether `restore` could take these.
+def check(found: Iterable[Mapping[str, Tensor]]) -> None:
+    """Try on generators that nobody draws from whether `restore` could take each of these.
 
     Raises:
         ValueError: it could not.
     """
+    numpys, pythons = np.random.RandomState(0), random.Random(0)  # noqa: S311 (nothing is drawn)
     try:
-        torch.Generator().set_state(states["torch"])
-        np.random.RandomState(0).set_state(_numpy_state(states["numpy"]))
-        random.Random(0).setstate(_python_state(states["python"]))  # noqa: S311 (nothing is drawn)
-        if "cuda" in states and torch.cuda.is_available():
-            torch.Generator("cuda").set_state(states["cuda"])
+        for states in found:
+            torch.Generator().set_state(states["torch"])
+            numpys.set_state(_numpy_state(states["numpy"]))
+            pythons.setstate(_python_state(states["python"]))
+            if "cuda" in states and torch.cuda.is_available():
+                torch.Generator("cuda").set_state(states["cuda"])
     except (RuntimeError, ValueError, TypeError, KeyError, OverflowError) as error:
         raise ValueError(f"the state of a random number generator cannot be taken: {error!r:.200}") from None
 

@@ -125,8 +125,7 @@ def _check_generators(loaded: Loaded) -> None:
         if full.startswith(RNG) and rank in states:
             states[rank][name] = tensor
     try:
-        for found in states.values():
-            randomness.check(found)
+        randomness.check(states.values())
     except ValueError as error:
         raise CorruptCheckpointError(str(error)) from None
 
