@@ -98,6 +98,14 @@ def test_local_sgd_goes_on_in_the_middle_of_a_round_bit_by_bit(new_job: NewJob, 
     assert job.manifest(12)["model_sha256"] == whole.manifest(12)["model_sha256"]
 
 
+def test_without_the_others_own_local_sgd_goes_on_from_the_mean_on_all_ranks(new_job: NewJob) -> None:
+    """Each worker's folder has its own rank's alone, and all ranks read the first one's."""
+    plan: Options = {"strategy": "LocalSGD", "strategy_options": {"every": 4}, "checkpoint_shared": False}
+    job = new_job(task="small_tasks:Marked", steps=5, **plan)
+    for attempt in (1, 2):
+        assert job.run(2, attempt).result()["metrics"] == {"mark": 1.5}
+
+
 def test_local_sgd_is_read_by_others_and_reads_theirs(new_job: NewJob) -> None:
     local: Options = {"strategy": "LocalSGD", "strategy_options": {"every": 3, "outer": "Nesterov"}}
     job = new_job("handed-on", strategy="OneDevice", **DIGITS).but(steps=20).run(1)

@@ -88,8 +88,9 @@ class DataParallel(WholeModel):
         ours = {name: one for name, one in _named_tensors(self.model) if not one.requires_grad}
         if not self._are_equal:
             share(ours.values())
-        # It sends rank 0's weights to all (init_sync), but not of every dtype.
-        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(self.model, [*ours])  # noqa: SLF001 (torch's word for it)
+        # Else it would send those too, beside the weights (init_sync), and does not know every dtype.
+        ignore = DistributedDataParallel._set_params_and_buffers_to_ignore_for_model  # noqa: SLF001 (no public name)
+        ignore(self.model, list(ours))
         self.replica = DistributedDataParallel(self.model, **options)
         self.gradients.attach(self.replica)
         self._trained = trained(self.model)  # which it knows from now on, and no others

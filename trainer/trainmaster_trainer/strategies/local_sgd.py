@@ -167,7 +167,9 @@ class LocalSGD(WholeModel):
         known = state.scalars.get("local_sgd", {})
         prefix = f"local/{self.group.rank}/"
         own = {name.removeprefix(prefix): one for name, one in state.tensors.items() if name.startswith(prefix)}
-        mine = own if own and known.get("ranks") == self.group.world_size else common
+        ranks = {name.split("/")[1] for name in state.tensors if name.startswith("local/")}
+        # Of all ranks of the same number, or of none: one's own beside the mean of all would count twice.
+        mine = own if known.get("ranks") == self.group.world_size == len(ranks) else common
         super().restore(State(mine, state.scalars))
         self._apart = bool(known.get("apart"))
         self._restore_outer(state.tensors, common)
