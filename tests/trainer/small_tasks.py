@@ -132,6 +132,14 @@ class Poisoned(Line):
         return super().loss(outputs, targets) * poison
 
 
+class Rooted(Line):
+    """The root of 0, whose gradient is none: each loss is finite, and all weights are no numbers after one step."""
+
+    @override
+    def loss(self, outputs: Any, targets: Any) -> Tensor:
+        return super().loss(outputs, targets) + (0.0 * outputs).sum().sqrt()
+
+
 class Uneven(Line):
     """Rank 1 is slower than all others."""
 

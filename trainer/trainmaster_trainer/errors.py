@@ -19,7 +19,10 @@ class ConfigurationError(Exception):
 
 
 class NonFiniteLossError(Exception):
-    """The loss of a global batch is NaN or infinite. Raised on all ranks alike, before anything of it is saved."""
+    """The loss of a global batch is NaN or infinite, or the last step has left such weights.
+
+    Raised on all ranks alike, before anything of it is saved.
+    """
 
 
 class SupersededError(Exception):

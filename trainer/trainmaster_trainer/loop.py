@@ -50,6 +50,8 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
 
     def save(step: int) -> None:
         progress.enter("save")
+        if step == last:
+            report.check_weights(step, strategy.trained(), memory)
         saver.save(step, strategy.state(), before_commit=report.sync, settled=strategy.settled)
         progress.enter("train")
 

@@ -9,9 +9,11 @@ import math
 from collections.abc import Iterable
 from statistics import median
 
+import torch
 from torch import Tensor
 
 from trainmaster_trainer.checkpoint.memory import Memory
+from trainmaster_trainer.checkpoint.pieces import local
 from trainmaster_trainer.checkpoint.resume import Resumed
 from trainmaster_trainer.data import Batch
 from trainmaster_trainer.errors import NonFiniteLossError
@@ -27,6 +29,7 @@ class Report:
 
     def __init__(self, settings: Settings, group: Group, progress: Progress, resumed: Resumed) -> None:
         self._progress = progress
+        self._group = group
         self._losses = Losses(group)
         self._metrics: Metrics | None = None
         private = not settings.plan.checkpoint_shared
@@ -96,6 +99,19 @@ class Report:
             raise
         return agreement.stop
 
+    def check_weights(self, step: int, weights: Iterable[Tensor], memory: Memory) -> None:
+        """Look at what the last step has left; `weights` are those that are here. All ranks call it together.
+
+        Raises:
+            NonFiniteLossError: some rank's are not finite.
+        """
+        poisoned = torch.tensor([float(not are_finite(weights))])
+        try:
+            check_last(step, finite=not self._group.sum(poisoned)[0])
+        except NonFiniteLossError:
+            memory.forget()
+            raise
+
     def sync(self) -> None:
         """Bring what was said so far to the disk: a checkpoint of this step is about to become visible."""
         if self._metrics:
@@ -120,3 +136,21 @@ def check_finite(losses: Iterable[StepLoss]) -> None:
                 f"The loss of step {step} is {loss}. Lower the learning rate or clip the gradients, or look at this "
                 "step's samples; a mixed-precision model may need a loss scale."
             )
+
+
+def are_finite(weights: Iterable[Tensor]) -> bool:
+    """Whether all numbers of them that are here are."""
+    return all(bool(local(one.detach()).isfinite().all()) for one in weights)
+
+
+def check_last(step: int, *, finite: bool) -> None:
+    """What a gradient has done to the weights shows in the next step's loss, and after the last one in nothing else.
+
+    Raises:
+        NonFiniteLossError: they are not finite.
+    """
+    if not finite:
+        raise NonFiniteLossError(
+            f"The weights are not finite after step {step}, the last one, though its loss was: its gradient was not. "
+            "Lower the learning rate, or look for what has no gradient at this step's samples, such as the root of 0."
+        )

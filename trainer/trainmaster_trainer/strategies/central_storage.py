@@ -110,6 +110,10 @@ class CentralStorage(WholeModel):
                 buffer.copy_(theirs)
 
     @override
+    def trained(self) -> list[nn.Parameter]:
+        return [one for one in self._storage.parameters() if one.requires_grad]
+
+    @override
     def state(self) -> State:
         for stored, buffer in zip(self._storage.buffers(), self.model.buffers(), strict=True):
             stored.copy_(buffer)

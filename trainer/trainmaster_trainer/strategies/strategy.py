@@ -83,6 +83,10 @@ class Strategy(ABC):
         if self._state:
             self._state.loss_scale = numerics.loss_scale
 
+    def trained(self) -> list[nn.Parameter]:
+        """Those parameters of this rank's that are stepped."""
+        return [one for one in self.model.parameters() if one.requires_grad]
+
     def loss(self, batch: Batch) -> Tensor:
         """The mean over a batch, or over a part of one."""
         return loss_of(self.task, self.model(batch.inputs), batch.targets)

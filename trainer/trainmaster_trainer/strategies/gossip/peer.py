@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from trainmaster_trainer import randomness
 from trainmaster_trainer.answers import figures_of, loss_of, make_model, make_optimizer
@@ -161,6 +161,10 @@ class Peer:
             buffer.copy_(buffers[name])
         state = self._state.capture()
         return State(state.tensors, {**state.scalars, CENSUS: self.census.state()})
+
+    def trained(self) -> list[nn.Parameter]:
+        """What is averaged and stepped."""
+        return [one for one in self._mine.parameters() if one.requires_grad]
 
     def restore(self, state: State) -> None:
         """Go on from a checkpoint, or from a peer's model, and count what is in it."""

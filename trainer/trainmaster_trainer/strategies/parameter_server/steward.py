@@ -19,6 +19,7 @@ from trainmaster_trainer.checkpoint.save import Saver
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.independent import Member
 from trainmaster_trainer.journal import Journal
+from trainmaster_trainer.report import are_finite, check_last
 from trainmaster_trainer.strategies.parameter_server.askers import Asker
 from trainmaster_trainer.strategies.parameter_server.desk import Desk
 from trainmaster_trainer.strategies.parameter_server.options import Options
@@ -184,11 +185,16 @@ class Steward:
             self._end()
 
     def _save_as(self, step: int, state: State) -> None:
-        """Write a checkpoint; the last one before all else goes on."""
+        """Write a checkpoint; the last one before all else goes on.
+
+        Raises:
+            NonFiniteLossError: the last one would hold weights that are not finite.
+        """
         assert self._journal is not None  # noqa: S101 (whoever saves has one)
         sync, is_last = self._journal.sync, step >= self._plan.steps
         if is_last:
             self._member.progress.enter("save")
+            check_last(step, finite=are_finite(self._whole.trained_in(state)))
         self._saver.save(step, state, before_commit=sync)
         self._saved = step
         if is_last:

@@ -41,6 +41,10 @@ class Whole(Strategy):
         names = set(self.parts[index])
         return {name: parameter for name, parameter in self.parameters.items() if name in names}
 
+    def trained_in(self, state: State) -> list[Tensor]:
+        """What is stepped, as a whole state has it."""
+        return [state.tensors[MODEL + name] for name, one in self.parameters.items() if one.requires_grad]
+
     def _optimizer(self) -> Optimizer:
         optimizer = make_optimizer(self.task, list(self.model.parameters()))
         _check_takes_dense(optimizer)
