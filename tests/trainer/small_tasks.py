@@ -121,14 +121,14 @@ class LineWithAdam(Line):
 class Poisoned(Line):
     """The loss of one step is no number on rank 1, and is the same as without poison on all others."""
 
-    def __init__(self, step: int) -> None:
+    def __init__(self, step: int, poison: str = "nan") -> None:
         super().__init__()
-        self.step, self.calls = step, 0
+        self.step, self.poison, self.calls = step, float(poison), 0
 
     @override
     def loss(self, outputs: Any, targets: Any) -> Tensor:
         self.calls += 1
-        poison = float("nan") if self.calls == self.step and os.environ["RANK"] == "1" else 1.0
+        poison = self.poison if self.calls == self.step and os.environ["RANK"] == "1" else 1.0
         return super().loss(outputs, targets) * poison
 
 

@@ -1,11 +1,19 @@
 """Numbers that are none: what they leave in the weights is found before it is kept, and nothing else is given up."""
 
+import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
+from trainmaster_trainer.numerics import Numerics
+from trainmaster_trainer.report import loss_to_tell
+from trainmaster_trainer.strategies import find_strategy
 
 from tests.trainer.crew import Crew
-from tests.trainer.ranks import NewJob, Options
+from tests.trainer.ranks import NewJob, Options, alone
+from tests.trainer.small_tasks import LineWithRunningMeans
 
 LAST: Options = {"task": "small_tasks:Rooted", "steps": 1}  # whose only loss is finite
 WORDS = "NonFiniteLossError: The weights are not finite after step 1, the last one"
@@ -47,3 +55,60 @@ def test_so_it_is_where_members_are_on_their_own(new_job: NewJob, strategy: str,
         assert kept(job.checkpoints()) == []
     finally:
         crew.close()
+
+
+BURST: Options = {"task": "small_tasks:Poisoned", "arguments": {"step": 4, "poison": "inf"}, "global_batch_size": 8}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "inside", "left"),
+    [("AllReduce", 1, True), ("CentralStorage", 2, True), ("FullySharded", 1, True), ("Pipeline", 1, False)],
+)
+def test_an_infinite_loss_whose_step_the_loss_scale_refuses_ends_nothing(
+    new_job: NewJob, strategy: str, inside: int, left: bool
+) -> None:
+    """The loss is that of the other shares, if there are `left` any."""
+    options = {"microBatches": 1} if strategy == "Pipeline" else {}
+    plan = {**BURST, "strategy": strategy, "strategy_options": options, "precision": "FP16"}
+    job = new_job(**plan)
+    running = job.start(2, ranks_per_pod=inside)
+    assert running.wait() == [0, 0]
+    assert running.output().count("The loss of that step is inf. As the step was not taken, it is left out.") == 1
+    assert [step for step, loss in enumerate(job.losses(), 1) if loss is None] == ([] if left else [4])
+
+
+@pytest.mark.parametrize("precision", [None, "BF16"])
+def test_without_a_loss_scale_it_ends_the_attempt(new_job: NewJob, precision: str | None) -> None:
+    running = new_job(**BURST, precision=precision).start(2)
+    assert running.wait() == [1, 1]
+    assert "The loss of step 4 is inf" in running.output()
+
+
+def harm_nothing(_: nn.Module) -> None:
+    return
+
+
+def harm_a_weight(model: nn.Module) -> None:
+    next(model.parameters()).data[0] = math.nan
+
+
+def harm_a_running_mean(model: nn.Module) -> None:
+    next(model.buffers())[0] = math.nan
+
+
+@pytest.mark.parametrize(
+    ("harm", "refused", "is_told"),
+    [(harm_nothing, True, False), (harm_nothing, False, True), (harm_a_weight, True, True),
+     (harm_a_running_mean, True, True)],
+)  # fmt: skip
+def test_it_is_told_where_it_may_have_harmed_something(
+    harm: Callable[[nn.Module], None], refused: bool, is_told: bool
+) -> None:
+    strategy = find_strategy("OneDevice")(LineWithRunningMeans(), alone(), {})
+    strategy.use(Numerics("FP16"))
+    assert strategy.numerics.loss_scale is not None
+    strategy.numerics.loss_scale.judge(finite=not refused)
+    harm(strategy.model)
+    for loss in (torch.tensor(math.inf), torch.tensor(math.nan)):
+        assert (loss_to_tell(loss, strategy) is not None) == is_told
+    assert loss_to_tell(torch.tensor(2.0), strategy) is not None

@@ -22,7 +22,7 @@ from trainmaster_trainer.faults import Faults
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.numerics import Numerics
 from trainmaster_trainer.progress import Progress
-from trainmaster_trainer.report import Report
+from trainmaster_trainer.report import Report, loss_to_tell
 from trainmaster_trainer.settings import Settings
 from trainmaster_trainer.strategies import find_strategy
 from trainmaster_trainer.strategies.strategy import Strategy
@@ -60,7 +60,7 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
             save(resumed.step)  # the attempt before died over it, or there was none
         for step in range(resumed.step + 1, plan.steps + 1):
             batch = batches.take(step, strategy.share)
-            loss = strategy.step(batch)
+            loss = loss_to_tell(strategy.step(batch), strategy)
             report.stepped(
                 step, loss, batch, checkpoint_step=saver.committed_step, waited=strategy.waited, memory=memory
             )

@@ -5,7 +5,8 @@
                          the model gives is FP32 again before the loss and the figures of merit look at it
     loss scale           with FP16 alone, whose smallest number is 6e-8: gradients are computed of the loss times a
                          scale, and divided by it before the optimizer sees them. A step whose gradients overflow is
-                         not taken, and the scale is halved; after 2,000 steps without one it is doubled
+                         not taken, and the scale is halved; after 2,000 steps without one it is doubled. A loss that
+                         is no number is left out of such a step's, as long as the model is sound
     max gradient norm    a longer gradient is shortened to this length (Pascanu et al., "On the difficulty of training
                          recurrent neural networks", ICML 2013); the length is that of the whole model's gradient for
                          the whole batch, wherever its parts are
@@ -77,6 +78,7 @@ class LossScale:
     def __init__(self) -> None:
         self.value = self.FIRST
         self._good = 0  # steps since it changed
+        self.refused = False  # the last step was not taken
 
     def judge(self, finite: bool) -> bool:
         """A step's gradients are there; whether it may be taken.
@@ -84,6 +86,7 @@ class LossScale:
         Raises:
             NonFiniteLossError: they overflow at any scale.
         """
+        self.refused = not finite
         if finite:
             self._good += 1
             if self._good == self.PATIENCE:

@@ -5,6 +5,7 @@ Used by `loop.py` alone, to keep bookkeeping out of it.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable
 from statistics import median
@@ -22,6 +23,9 @@ from trainmaster_trainer.losses import Losses, StepLoss
 from trainmaster_trainer.metrics import Metrics
 from trainmaster_trainer.progress import Progress
 from trainmaster_trainer.settings import Settings
+from trainmaster_trainer.strategies.strategy import Strategy
+
+log = logging.getLogger(__name__)
 
 
 class Report:
@@ -136,6 +140,23 @@ def check_finite(losses: Iterable[StepLoss]) -> None:
                 f"The loss of step {step} is {loss}. Lower the learning rate or clip the gradients, or look at this "
                 "step's samples; a mixed-precision model may need a loss scale."
             )
+
+
+def loss_to_tell(loss: Tensor | None, strategy: Strategy) -> Tensor | None:
+    """The loss of a rank's share of a step that was just made, or None for one that is no number and harmed nothing.
+
+    That is so where the loss scale has refused the step and the model here is sound. The loss of the step is then that
+    of the other shares, if there are any.
+    """
+    scale = strategy.numerics.loss_scale
+    if loss is None or scale is None or not scale.refused or bool(loss.isfinite()):
+        return loss
+    # A buffer may hold infinite numbers on purpose, as a mask does; a running mean of what overflowed ends as NaN.
+    buffers_are_sound = not any(bool(local(buffer).isnan().any()) for buffer in strategy.model.buffers())
+    if not (buffers_are_sound and are_finite(strategy.trained())):
+        return loss
+    log.info("The loss of that step is %s. As the step was not taken, it is left out.", loss.item())
+    return None
 
 
 def are_finite(weights: Iterable[Tensor]) -> bool:

@@ -100,10 +100,10 @@ class CentralStorage(WholeModel):
         """Until rank 0 has changed what is stored. Loss scale and buffers (running means, say) become rank 0's."""
         if self._funnel:
             scale = self.numerics.loss_scale
-            told = torch.tensor([scale.value if scale else 1.0])
+            told = torch.tensor([scale.value, float(scale.refused)] if scale else [1.0, 0.0])
             self._funnel.broadcast(told)
             if scale:
-                scale.value = float(told)
+                scale.value, scale.refused = float(told[0]), bool(told[1])
             for buffer in self.model.buffers():
                 theirs = buffer.cpu().contiguous()
                 self._funnel.broadcast(theirs)
