@@ -5,12 +5,16 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import logging
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from trainmaster.cli.logs import logging_to
+from trainmaster.cli.views import JsonView
 from trainmaster.local.workdir import Workdir, WorkdirError
 
 from tests.local.command import BIN, Command, a_job, a_script
@@ -206,6 +210,32 @@ def test_output_that_cannot_be_written_is_no_success() -> None:
     with Path("/dev/full").open("w") as full:
         run = subprocess.run([BIN, "crd"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (run.returncode, run.stderr) == (1, "trainmaster: standard output: no space left on device\n")
+
+
+def test_input_that_cannot_be_read_is_said_without_a_traceback() -> None:
+    """The first page of memory is nobody's."""
+    with Path("/proc/self/mem").open("rb") as memory:
+        run = subprocess.run([BIN, "explain", "-"], stdin=memory, capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (2, "trainmaster: input/output error\n")
+
+
+def test_a_machine_without_files_to_spare_is_said_without_a_traceback(tmp_path: Path) -> None:
+    """No folder can be made, in memory or elsewhere."""
+    none_left = "resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))"
+    text = "import importlib.util, resource, sys; from trainmaster.cli import main, run; "
+    text += f"importlib.util.find_spec('torch'); {none_left}; sys.exit(main.main(['run', sys.argv[1]]))"
+    command = [sys.executable, "-c", text, str(tmp_path)]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 2
+    assert run.stderr.startswith("trainmaster run: no usable temporary directory found")
+    assert len(run.stderr.splitlines()) == 1
+
+
+def test_a_log_that_cannot_be_written_is_done_without(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What there is to say is said all the same."""
+    with logging_to(tmp_path / "nowhere" / "trainmaster.log", JsonView()):
+        logging.getLogger("trainmaster.loop").warning("a moment of trouble")
+    assert json.loads(capsys.readouterr().out)["event"]["message"] == "a moment of trouble"
 
 
 def test_help_says_what_exit_codes_mean(command: Command) -> None:

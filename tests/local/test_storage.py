@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from trainmaster.local.workdir import Workdir, WorkdirError
 
-from tests.local.command import Command, a_job, kill
+from tests.local.command import Command, a_job, a_script, kill
 
 
 @pytest.fixture
@@ -39,6 +39,16 @@ def test_a_full_disk_is_named_and_the_job_ends(command: Command, small_disk: Pat
     assert "No space left on device" in command.text
     assert "Failed:" in command.text
     assert "Traceback" not in command.text + command.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+def test_memory_without_room_for_the_folder_of_a_run(command: Command) -> None:
+    """As in a container with 64 MiB of /dev/shm that something else has filled: it lies in /tmp then."""
+    small = 'mount -t tmpfs -o size=64k tmpfs /dev/shm && exec "$@"'
+    script = a_script("import os; print('in', os.environ['TRAINMASTER_PROGRESS_FILE'])", command.folder)
+    prefix = ("unshare", "--mount", "sh", "-c", small, "sh")
+    assert command.start(script, "--output", "text", prefix=prefix).end() == 0, command.stderr
+    assert "\nin /tmp/trainmaster-" in command.text
 
 
 def test_a_disk_that_is_full_of_something_else(command: Command, small_disk: Path) -> None:

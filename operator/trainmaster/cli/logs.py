@@ -3,16 +3,16 @@
 A traceback of ours is for the file: it helps nobody in the middle of a live view.
 """
 
+import contextlib
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from trainmaster.core.actions import PostEvent
 from trainmaster.local.session import Audience
 
 
-@contextmanager
+@contextlib.contextmanager
 def logging_to(path: Path, audience: Audience) -> Iterator[None]:
     """For the length of a `with`."""
     root, loop = logging.getLogger(), logging.getLogger("trainmaster.loop")
@@ -29,7 +29,12 @@ def logging_to(path: Path, audience: Audience) -> Iterator[None]:
 
 
 class _File(logging.FileHandler):
-    """On a full disk the log is what can be done without."""
+    """On a full disk, or where it may not be written, the log is what can be done without."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Opens the file, the first time."""
+        with contextlib.suppress(OSError):
+            super().emit(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 logging's own name
         """Nothing."""

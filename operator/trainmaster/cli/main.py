@@ -32,15 +32,22 @@ def main(arguments: list[str] | None = None) -> int:
         streams.drop_output()
         return 1
     except OSError as error:
-        if error.errno not in _FULL:
+        if error.errno is None:  # not the kernel's, but a mistake of ours
             raise
-        with contextlib.suppress(OSError):  # both may go to that disk
-            print(f"trainmaster: {error.filename or 'standard output'}: {reason(error)}", file=sys.stderr)
-        streams.drop_output()
-        return 1
+        return _refused(error)
     except KeyboardInterrupt:
         return 130
     return code
+
+
+def _refused(error: OSError) -> int:
+    """Only what is printed has no name."""
+    unwritten = error.filename is None and error.errno in _FULL
+    where = "standard output" if unwritten else error.filename
+    with contextlib.suppress(OSError):  # both may go to that disk
+        print(f"trainmaster: {f'{where}: ' if where else ''}{reason(error)}", file=sys.stderr)
+    streams.drop_output()
+    return 1 if unwritten else 2
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -5,6 +5,7 @@ moment is imported after it.
 """
 
 import asyncio
+import contextlib
 import importlib.util
 import os
 import shlex
@@ -44,6 +45,10 @@ def run(job_file: str, workdir: str | None, output: str, faults: list[str]) -> i
     try:
         with Interrupts() as interrupts, Outlets() as outlets, Scratch() as scratch, WarmParent(scratch) as warm:
             return Run(path, workdir, output, faults, interrupts, outlets, scratch, warm).run()
+    except OSError as error:  # no process, no file more, no room for the scratch folder
+        if error.errno is None:  # guarded.py's word for a reader that has gone
+            raise
+        return _refuse(f"trainmaster run: {f'{error.filename}: ' if error.filename else ''}{reason(error)}")
     except KeyboardInterrupt:
         print("Stopped before training began.", file=sys.stderr)
         return EXIT_INTERRUPTED
@@ -151,6 +156,7 @@ class Run:
     def _exit_code(self, outcome: "Outcome", place: "Workdir") -> int:
         if outcome.stopped:
             again = shlex.join(["trainmaster", "run", str(self.path), "--workdir", str(place.shown)])
-            print(f"Go on with: {again}", file=sys.stderr)
+            with contextlib.suppress(OSError):  # the exit code says it too
+                print(f"Go on with: {again}", file=sys.stderr)
             return EXIT_INTERRUPTED
         return EXIT_SUCCEEDED if outcome.status.phase == "Succeeded" else EXIT_FAILED

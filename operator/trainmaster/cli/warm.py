@@ -35,13 +35,20 @@ class WarmParent:
 
 
 def _start(socket: Path, log: Path) -> "subprocess.Popen[bytes]":
-    """With -P: a `random.py` in the user's folder must not be what torch imports. Nor may it write to our stdout."""
-    with log.open("wb") as output:
-        return subprocess.Popen(
-            [sys.executable, "-P", "-m", "trainmaster_trainer.agent.warm", "--socket", str(socket)],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,  # Ctrl-C in the terminal is not for it
-            env={**names.WARM_ENVIRONMENT, **os.environ, names.ENV_PARENT_PID: str(os.getpid())},
-        )
+    """With -P: a `random.py` in the user's folder must not be what torch imports. Nor may it write to our stdout.
+
+    Raises:
+        OSError: there can be no new process; it names the program.
+    """
+    try:
+        with log.open("wb") as output:
+            return subprocess.Popen(
+                [sys.executable, "-P", "-m", "trainmaster_trainer.agent.warm", "--socket", str(socket)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # Ctrl-C in the terminal is not for it
+                env={**names.WARM_ENVIRONMENT, **os.environ, names.ENV_PARENT_PID: str(os.getpid())},
+            )
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, error.filename or sys.executable) from None
