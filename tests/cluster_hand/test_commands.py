@@ -107,6 +107,13 @@ def test_without_a_cluster_it_says_so_and_ends(tmp_path: Path) -> None:
     assert "Traceback" not in ended.stderr
 
 
+def test_a_level_of_the_log_that_is_none_is_refused_with_those_that_there_are() -> None:
+    ended = _operator(TRAINMASTER_LOG_LEVEL="verbose")
+    assert ended.returncode == 2
+    assert "TRAINMASTER_LOG_LEVEL=verbose is no level; it is one of CRITICAL, " in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
 def test_with_a_kubeconfig_that_is_not_there_it_says_so_and_ends(tmp_path: Path) -> None:
     ended = _operator(KUBECONFIG=str(tmp_path / "nowhere"))
     assert ended.returncode == 1

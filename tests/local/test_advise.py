@@ -4,6 +4,8 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.local.command import BIN
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -58,6 +60,27 @@ def test_a_bandwidth_that_is_none_is_refused() -> None:
     done = advise(str(EXAMPLES / "digits" / "job.yaml"), "--network", "fast")
     assert done.returncode == 2
     assert "'fast' is no bandwidth; write it like 10Gbit or 100Mbit" in done.stderr
+
+
+@pytest.mark.parametrize("ending", ["import sys\nsys.exit(main())", "import os\nos._exit(main() or 0)"])
+def test_a_module_that_ends_the_process_is_no_answer(tmp_path: Path, ending: str) -> None:
+    """A script without `if __name__ == "__main__"`, which has just trained."""
+    (tmp_path / "digits.py").write_text(f"def main(): ...\n{ending}\n")
+    job = (EXAMPLES / "digits" / "job.yaml").read_text().replace("trainmaster_trainer.tasks.digits:", "digits:")
+    (tmp_path / "job.yaml").write_text(job)
+    done = explain(str(tmp_path / "job.yaml"))
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"{tmp_path}/job.yaml: spec.training.task: its module ended the process")
+
+
+@pytest.mark.parametrize("text", ["a: !!bool x", "a: !!timestamp x"])
+def test_a_value_that_is_not_of_its_tag_is_no_document(tmp_path: Path, text: str) -> None:
+    (tmp_path / "status").write_text(text)
+    done = explain(str(tmp_path / "status"))
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"trainmaster: {tmp_path}/status: neither JSON nor YAML with an object in it\n",
+    )
 
 
 def test_what_a_task_prints_is_not_taken_for_the_answer(tmp_path: Path) -> None:

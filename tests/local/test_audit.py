@@ -42,6 +42,11 @@ def test_a_whole_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert audit(str(tmp_path)) == 0
     assert "Steps 1 to 4, each exactly once, over 2 attempts" in capsys.readouterr().out
     assert audit(str(tmp_path / "nowhere")) == 2
+    cure = "or the folder of its checkpoints (spec.checkpoint.storage.path)"
+    assert (
+        capsys.readouterr().err
+        == f"trainmaster: {tmp_path}/nowhere has no metrics.jsonl; name the --workdir of a run, {cure}\n"
+    )
 
 
 @pytest.mark.parametrize(

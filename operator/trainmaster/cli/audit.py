@@ -33,7 +33,8 @@ def audit(folder: str) -> int:
         lines = _lines(home / _METRICS)
     except (StopIteration, OSError) as error:
         why = f"cannot be read: {reason(error)}" if isinstance(error, OSError) else f"has no {_METRICS}"
-        print(f"trainmaster: {folder} {why}; name the --workdir of a run", file=sys.stderr)
+        cure = "name the --workdir of a run, or the folder of its checkpoints (spec.checkpoint.storage.path)"
+        print(f"trainmaster: {folder} {why}; {cure}", file=sys.stderr)
         return EXIT_BAD
     except DamagedError as error:
         print(f"{home / _METRICS}:{error}")

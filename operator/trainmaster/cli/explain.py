@@ -89,8 +89,8 @@ def _parsed(content: bytes) -> Document | None:
     for parse in (json.loads, _last_line, yaml.safe_load):
         try:
             parsed = parse(text)
-        except (ValueError, RecursionError, yaml.YAMLError):
-            continue
+        except (ValueError, RecursionError, yaml.YAMLError, KeyError, AttributeError):
+            continue  # the last two are of `!!bool x` and `!!timestamp x`
         if isinstance(parsed, dict):
             return parsed
     return None

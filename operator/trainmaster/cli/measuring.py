@@ -51,6 +51,10 @@ def measure(job: TrainingJob, folder: Path, machine: bool) -> Measured:
         found = answer.read()
     if done.returncode != 0:
         raise MeasureError(_reason(done.stderr.decode(errors="replace")))
+    if not found:
+        raise MeasureError(
+            "spec.training.task: its module ended the process that looked at it; it must only define it."
+        )
     return codec.decode(Measured, found)
 
 

@@ -26,12 +26,8 @@ DEFAULT_TRAINER_IMAGE = "trainmaster/trainer:dev"
 
 def run(options: argparse.Namespace) -> int:
     """Until it is told to stop."""
-    logging.basicConfig(
-        level=os.environ.get("TRAINMASTER_LOG_LEVEL", "INFO").upper(),
-        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
     try:
+        _log(os.environ.get("TRAINMASTER_LOG_LEVEL") or "INFO")
         listen, probes = Address.parse(options.listen), Address.parse(options.probes)
         lease = _lease(options.lease)
     except ValueError as error:
@@ -39,6 +35,14 @@ def run(options: argparse.Namespace) -> int:
         return 2
     settings = pod_settings(os.environ, listen)
     return operator.run(Options(settings, tuple(options.namespace), lease, listen, probes))
+
+
+def _log(level: str) -> None:
+    known = logging.getLevelNamesMapping()
+    if level.upper() not in known:
+        raise ValueError(f"TRAINMASTER_LOG_LEVEL={level} is no level; it is one of {', '.join(known)}")
+    form = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+    logging.basicConfig(level=known[level.upper()], format=form, stream=sys.stderr)
 
 
 def _lease(text: str) -> Key | None:
