@@ -13,7 +13,7 @@ from trainmaster.loop import ConflictError
 from tests.builders import a_job
 
 from .fake_server import refusal
-from .test_refused_pods import KEY, Stage
+from .platform_stage import KEY, Stage
 
 NEW = TrainingJobStatus(attempt=1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -72,7 +73,7 @@ class Nodes:
         if stored is None or stored.replica.deleting or stored.replica.node in self.lost:
             return
         if self.weather.obstacle:
-            self.server.update_pod(pod.name, pod.uid, obstacle=self.weather.obstacle)
+            self.server.update_pod(pod.name, pod.uid, obstacle=self._met(stored.replica, self.weather.obstacle))
             self._later(1.0, lambda: self._start(pod))
             return
         self._addresses += 1
@@ -81,6 +82,12 @@ class Nodes:
         agent = self.make_agent(self.server.pods[pod.name])
         self.agents[pod.uid] = agent
         agent.start()
+
+    def _met(self, pod: Replica, obstacle: Obstacle) -> Obstacle:
+        """Since when, unless it is the same as before."""
+        before = pod.obstacle
+        since = before.since if before and before.reason == obstacle.reason else self.server.now()
+        return dataclasses.replace(obstacle, since=since)
 
     # The end.
 
@@ -138,6 +145,11 @@ class Nodes:
             return  # a volume that does not detach, a finalizer of somebody else
         with contextlib.suppress(NotFoundError):
             self.server.remove_pod(name, uid)
+
+    def release(self, name: str, uid: str) -> None:
+        """Its removal hangs no longer."""
+        self.stuck.discard(uid)
+        self._end(name, uid)
 
     # Nodes.
 

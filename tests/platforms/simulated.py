@@ -184,7 +184,7 @@ class SimulatedPlatform:
     """`gate` stands before every call: it delays, loses, refuses, or kills the operator."""
 
     def __init__(self, server: ApiServer, view: View, intake: Intake, gate: Gate) -> None:
-        self.on_orders: Callable[[str, Orders], None] = lambda _key, _orders: None
+        self.on_orders: Callable[[str, Orders], None] = lambda _uid, _orders: None
         self._server = server
         self._view = view
         self._intake = intake
@@ -240,7 +240,7 @@ class SimulatedPlatform:
 
     def _give(self, job: TrainingJob, orders: tuple[tuple[str, Orders], ...]) -> None:
         for uid, order in orders:
-            self.on_orders(f"{job.namespace}/{job.name}", order)
+            self.on_orders(job.uid, order)
             self._intake.give_orders(uid, order)
 
     async def _create(self, job: TrainingJob, wish: actions.CreateReplica) -> None:

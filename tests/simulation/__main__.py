@@ -6,8 +6,9 @@ import argparse
 import sys
 import time
 
-from tests.simulation.campaign import Campaign, spread, story
-from tests.simulation.lives import LONELY, Life
+from tests.simulation.campaign import Campaign, live, spread, story
+from tests.simulation.lives import LONELY
+from tests.simulation.pairs import PAIRS
 
 TELL_SECONDS = 10.0
 
@@ -22,10 +23,11 @@ def main() -> int:
     seconds = time.monotonic() - began
     sys.stdout.write(
         f"{campaign.lives} lives, {campaign.calls} calls of the operator, {campaign.faults} faults, "
+        f"{campaign.deaths} of them deaths of a process, "
         f"{len(campaign.failed)} failed; {seconds:.0f} s, {campaign.faults / seconds:.0f} faults/s\n"
     )
     for name, count in campaign.injected.most_common():
-        sys.stdout.write(f"  {count:8d} {name.replace('_', ' ')}\n")
+        sys.stdout.write(f"  {count:8d} {name}\n")
     sys.stdout.write("\n\n".join(campaign.failed[:5]) + "\n" if campaign.failed else "")
     return 1 if campaign.failed else 0
 
@@ -49,14 +51,15 @@ def _arguments() -> argparse.Namespace:
         "--first",
         type=int,
         default=0,
-        help=f"the first seed; from {LONELY} on, lives of members that come and go one by one",
+        help=f"the first seed; from {LONELY} on, lives of members that come and go one by one; from {PAIRS} on, "
+        "scenarios in which the operator dies twice",
     )
     parser.add_argument("--seed", type=int, help="live through this one only, and tell its story")
     return parser.parse_args()
 
 
 def _replay(seed: int) -> int:
-    world, found = Life.of(seed).live()
+    world, found = live(seed)
     sys.stdout.write(story(seed, world, found or ["nothing is wrong with it"]) + "\n")
     return 1 if found else 0
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tests.simulation.lives import Life
+from tests.simulation.pairs import PAIRS, live_pair
+from tests.simulation.troubles import DEATHS
 from tests.simulation.world import World
 
 SHOWN = 40
@@ -32,6 +34,11 @@ class Campaign:
         """How many were injected, of all kinds."""
         return sum(self.injected.values())
 
+    @property
+    def deaths(self) -> int:
+        """The faults of which a process died; most others are news or words that were lost or came twice."""
+        return sum(self.injected[kind] for kind in DEATHS)
+
     def add(self, other: Campaign) -> Campaign:
         """Both together."""
         return Campaign(
@@ -42,11 +49,16 @@ class Campaign:
         )
 
 
+def live(seed: int) -> tuple[World, list[str]]:
+    """One life: what its seed stands for says its range."""
+    return live_pair(seed) if seed >= PAIRS else Life.of(seed).live()
+
+
 def run(seeds: Iterable[int]) -> Campaign:
     """Live through all of them."""
     campaign = Campaign()
     for seed in seeds:
-        world, found = Life.of(seed).live()
+        world, found = live(seed)
         campaign.lives += 1
         campaign.calls += len(world.calls)
         campaign.injected += world.injected + world.suffered

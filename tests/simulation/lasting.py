@@ -15,8 +15,7 @@ from trainmaster.wire import names
 
 from tests.platforms.server import ApiServer
 
-# Enough for an operator whose every second call is refused, and that waits longer each time.
-PATIENCE_SECONDS = 15
+PATIENCE_SECONDS = 10
 
 
 @dataclass

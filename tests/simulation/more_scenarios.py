@@ -145,6 +145,16 @@ async def a_replacement_is_evicted_too(world: World) -> None:
     world.nodes.evict(the_pod(world, "worker-1"))
 
 
+async def too_few_find_a_place_for_a_while(world: World) -> None:
+    """An elastic group goes on without one of three, not without two."""
+    await world.step(35)
+    world.nodes.weather.obstacle = Obstacle("Unschedulable", "0/6 nodes are available: 6 Insufficient cpu.")
+    for slot in ("worker-1", "worker-2"):
+        world.nodes.evict(the_pod(world, slot))
+    await asyncio.sleep(70)
+    world.nodes.weather.obstacle = None
+
+
 async def the_image_is_no_name(world: World) -> None:
     world.nodes.weather.obstacle = Obstacle("InvalidImageName", "couldn't parse image reference")
 
@@ -219,6 +229,13 @@ MORE = (
     Scenario(all_ranks_die_at_once, counted=("Signal",), restarts=(1,), job=three),
     Scenario(a_node_is_drained, restarts=(1,), job=three),
     Scenario(a_replacement_is_evicted_too, restarts=(1, 2)),
+    Scenario(
+        too_few_find_a_place_for_a_while,
+        restarts=(1, 2),
+        seconds=95,
+        writes=40,
+        job=three.where(elasticity={"minReplicas": 2, "maxReplicas": 3}),
+    ),
     Scenario(the_image_is_no_name, phase="Failed"),
     Scenario(the_api_server_is_away_at_the_start, seconds=40),
     Scenario(the_api_server_and_etcd_are_away_for_ten_minutes, plan=LONG, seconds=720, writes=30, sweep=False),

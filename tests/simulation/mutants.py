@@ -22,6 +22,7 @@ from trainmaster.core.observed import FAILED, PENDING, RUNNING, Replica
 from trainmaster.core.rules import (
     causes,
     deadline,
+    elasticity,
     finished,
     losses,
     obstacles,
@@ -160,7 +161,7 @@ def an_offer_of_any_age_is_trusted(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_cause_that_was_scaled_away_is_counted_on_its_echo(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(resizing, "_nobody_is_blamed", lambda _facts: NOTHING)
+    patch.setattr(ledger, "overtaken", lambda _status, _by: {})
 
 
 def it_is_forgotten_that_orders_to_run_are_out(patch: pytest.MonkeyPatch) -> None:
@@ -228,6 +229,21 @@ def a_deadline_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def a_job_outlives_its_ttl(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(finished, "_expiry", lambda _facts: None)
+
+
+def a_job_goes_before_its_ttl(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(finished, "_expiry", finished._ended_at)
+
+
+def an_elastic_group_starts_with_fewer_than_allowed(patch: pytest.MonkeyPatch) -> None:
+    def with_anybody(facts: Facts) -> Verdict:
+        bounds = facts.job.spec.elasticity
+        if bounds is None:
+            return NOTHING
+        spec = facts.job.spec.model_copy(update={"elasticity": bounds.model_copy(update={"min_replicas": 1})})
+        return elasticity.fit(dataclasses.replace(facts, job=facts.job.model_copy(update={"spec": spec})))
+
+    instead_of(patch, elasticity.fit, with_anybody)
 
 
 def the_ledger_is_in_memory_only(patch: pytest.MonkeyPatch) -> None:

@@ -206,6 +206,17 @@ async def a_cause_is_heard_after_its_echo(world: World) -> None:
     agent.silent = False
 
 
+async def a_lost_worker_is_scaled_away_after_its_echo(world: World) -> None:
+    """Nobody will ever tell what the survivor's error was an echo of."""
+    await world.step(35)
+    agent = the_agent(world, "worker-1")
+    agent.silent = True
+    agent.vanish()
+    await world.phase("Restarting")
+    workers = world.job().spec.workers
+    world.server.edit_job(KEY, {"workers": workers.model_copy(update={"replicas": 1})})
+
+
 async def an_eviction_is_seen_after_its_echo(world: World) -> None:
     await world.step(35)
     watching = world.operator
@@ -306,6 +317,7 @@ SCENARIOS = (
         job=a_job().with_workers(2).with_failure_policy(startSeconds=30),
     ),
     Scenario(a_cause_is_heard_after_its_echo, counted=("Signal",), restarts=(1,)),
+    Scenario(a_lost_worker_is_scaled_away_after_its_echo, restarts=(1,), seconds=40, writes=16),
     Scenario(
         an_eviction_is_seen_after_its_echo,
         restarts=(1,),

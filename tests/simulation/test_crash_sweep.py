@@ -53,7 +53,7 @@ def test_dying_at_any_call_changes_nothing(scenario: Scenario, cores: Executor) 
 
 @scenarios
 def test_dying_twice_changes_nothing(scenario: Scenario, cores: Executor) -> None:
-    """At two moments that a seed has chosen."""
+    """At two moments that a seed has chosen; `make simulate FIRST=20000000` has more of them."""
     if scenario.sweep:
         random, calls = Random(scenario.name), len(live(scenario, SEED).calls)
         pairs = list(itertools.combinations(range(1, calls + 8), 2))

@@ -48,8 +48,8 @@ class Watch:
     writes: int = 0
     history: list[str] = field(default_factory=list)
     _statuses: dict[str, TrainingJobStatus] = field(default_factory=dict)
-    _rosters: dict[tuple[str, int], str] = field(default_factory=dict)
-    _running: dict[str, int] = field(default_factory=dict)
+    _rosters: dict[tuple[str, int], str] = field(default_factory=dict)  # by the job's uid and the attempt
+    _running: dict[str, int] = field(default_factory=dict)  # by the job's uid
     _members: dict[str, dict[str, float]] = field(default_factory=dict)  # job -> slot -> since when it takes part
     _pods: dict[str, str] = field(default_factory=dict)
     _started: dict[str, datetime] = field(default_factory=dict)
@@ -90,11 +90,8 @@ class Watch:
     def _forget(self, key: str) -> None:
         """The job was deleted. Another one of its name begins anew."""
         self._statuses.pop(key, None)
-        self._running.pop(key, None)
         self._members.pop(key, None)
         self._started.pop(key, None)
-        for of_it in [of for of in self._rosters if of[0] == key]:
-            del self._rosters[of_it]
         for place in [place for place in self._told if place[0] == key]:
             del self._told[place]
         for ranks in [ranks for ranks in self._ranks if ranks[0] == key]:
@@ -266,22 +263,22 @@ class Watch:
         own = status.incarnations.get(slot, 0)
         return any((names.replica_key(pod.role, pod.index), pod.incarnation) == (slot, own) for pod in pods)
 
-    def new_crew(self, key: str, roster: Roster) -> None:
+    def new_crew(self, uid: str, roster: Roster) -> None:
         """The first members of an attempt start."""
-        before = self._rosters.setdefault((key, roster.attempt), roster.rendezvous.key)
+        before = self._rosters.setdefault((uid, roster.attempt), roster.rendezvous.key)
         if before != roster.rendezvous.key:
             self.violated(f"attempt {roster.attempt} was begun with two keys")
 
-    def ordered(self, key: str, orders: Orders) -> None:
+    def ordered(self, uid: str, orders: Orders) -> None:
         """The operator gives these orders."""
         if orders.verb == messages.RUN:
-            if orders.attempt < self._running.get(key, 0):
-                self.violated(f"attempt {orders.attempt} was ordered after {self._running[key]}")
-            self._running[key] = max(orders.attempt, self._running.get(key, 0))
+            if orders.attempt < self._running.get(uid, 0):
+                self.violated(f"attempt {orders.attempt} was ordered after {self._running[uid]}")
+            self._running[uid] = max(orders.attempt, self._running.get(uid, 0))
 
-    def new_group(self, key: str, roster: Roster) -> None:
+    def new_group(self, uid: str, roster: Roster) -> None:
         """The first ranks of a roster start."""
-        before = self._rosters.setdefault((key, roster.attempt), roster.digest)
+        before = self._rosters.setdefault((uid, roster.attempt), roster.digest)
         if before != roster.digest:
             self.violated(f"attempt {roster.attempt} was begun with two rosters")
 

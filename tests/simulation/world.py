@@ -18,7 +18,7 @@ from random import Random
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core.observed import Replica
-from trainmaster.loop import UnavailableError
+from trainmaster.loop import LONGEST_PAUSE_SECONDS, UnavailableError
 from trainmaster.queueing import Key
 from trainmaster.wire import names
 from trainmaster.wire.messages import CheckpointRecord, Heartbeat, Orders, Roster
@@ -38,6 +38,17 @@ KEY = Key("lab", "digits")
 LIMIT_SECONDS = 4000.0
 MOST_CALLS = 5000
 BEFORE, AFTER, LOST = "before", "after", "reply lost"
+DIES_AT_A_CALL = "the operator dies at a call"
+# What `Faults` make: all that may be in `World.suffered` beside the operator's death at a call.
+CALL_FAULTS = {
+    "call refused",
+    "reply lost",
+    "watch broken",
+    "watch repeated",
+    "heartbeat lost",
+    "heartbeat repeated",
+    "orders lost",
+}
 
 
 @dataclass
@@ -72,7 +83,7 @@ class SimulatedJob:
         if roster.independent:
             return self._crew(roster)
         if roster.digest not in self.groups:
-            self.watch.new_group(self.name, roster)
+            self.watch.new_group(self.uid, roster)
             self.groups[roster.digest] = Group(roster, self.plan, self.storage, self.random)
         return self.groups[roster.digest]
 
@@ -80,7 +91,7 @@ class SimulatedJob:
         """One for all that have the attempt's key, whoever comes and goes."""
         name = f"{roster.attempt}:{roster.rendezvous.key}"
         if name not in self.groups:
-            self.watch.new_crew(self.name, roster)
+            self.watch.new_crew(self.uid, roster)
             self.groups[name] = Crew(roster, self.plan, self.storage, self.random, violated=self.watch.violated)
         crew = self.groups[name]
         assert isinstance(crew, Crew)
@@ -111,6 +122,8 @@ class World:
         self.down_until = 0.0
         self.injected: Counter[str] = Counter()  # troubles
         self.suffered: Counter[str] = Counter()  # faults of single calls
+        self._waits_until = 0.0  # the loop, after a call that failed
+        self._to_come = 0  # jobs that users are about to apply again
         self._builders = jobs or (a_job().with_workers(2),)
 
     # Life.
@@ -126,7 +139,7 @@ class World:
                 self.submit(builder)
             self._start_operator()
             await scenario(self)
-            await self.until(lambda: all(job.status.finished for job in self.server.jobs.values()), "all jobs to end")
+            await self.until(self._all_have_ended, "all jobs to end")
             await asyncio.sleep(90)
             self.watch.the_end(self.nodes)
             if self.operator:
@@ -153,6 +166,21 @@ class World:
         stored = TrainingJobStatus.read(status.to_dict())
         self.watch.edited(key, stored)
         self.server.write_status(self.job(key), stored)
+
+    def make_anew(self, key: Key, seconds: float) -> None:
+        """A user deletes it, and applies it again after a while."""
+        builder = next(builder for builder in self._builders if builder.metadata["name"] == key.name)
+        self.delete(key)
+        self._to_come += 1
+        anew = builder.with_metadata(uid=f"{builder.metadata['uid']}-{len(self.watch.ends)}")
+        asyncio.get_running_loop().call_later(seconds, self._submit_again, anew)
+
+    def _submit_again(self, builder: JobBuilder) -> None:
+        self._to_come -= 1
+        self.submit(builder)
+
+    def _all_have_ended(self) -> bool:
+        return not self._to_come and all(job.status.finished for job in self.server.jobs.values())
 
     # What scenarios look at.
 
@@ -215,7 +243,7 @@ class World:
         """
         if self.operator:
             self.operator.view.lag = 2.0
-            self.operator.platform.on_orders = lambda _key, _orders: None  # nobody hears them
+            self.operator.platform.on_orders = lambda _uid, _orders: None  # nobody hears them
             asyncio.get_running_loop().call_later(seconds, self.operator.die)
             self.operator = None
             self._start_operator()
@@ -244,6 +272,7 @@ class World:
             await self._die()
         local = call in ("orders", "event")
         if not local and self._refuses():
+            self._hampered()
             self.suffered["call refused"] += 1
             await asyncio.sleep(0.2)
             raise UnavailableError("the API server is away")
@@ -251,6 +280,7 @@ class World:
         if crash == AFTER:
             await self._die()
         if not local and (crash == LOST or self.random.random() < self.faults.reply_lost):
+            self._hampered()
             self.suffered["reply lost"] += 1
             raise UnavailableError("the reply was lost")
         return result
@@ -270,10 +300,15 @@ class World:
         return asyncio.get_running_loop().time() < self.down_until
 
     def _is_served(self) -> bool:
-        """Whether there is an operator that sees and can write."""
-        return self.operator is not None and not self.operator.view.cut and not self._is_down()
+        """Whether there is an operator that sees and can write, and does not wait after a call that failed."""
+        waits = asyncio.get_running_loop().time() < self._waits_until
+        return self.operator is not None and not self.operator.view.cut and not self._is_down() and not waits
+
+    def _hampered(self) -> None:
+        self._waits_until = asyncio.get_running_loop().time() + LONGEST_PAUSE_SECONDS + 1
 
     async def _die(self) -> None:
+        self.suffered[DIES_AT_A_CALL] += 1
         self.kill_operator()
         await asyncio.Event().wait()
 
