@@ -48,8 +48,9 @@ class WithCounter(Line):
 
     @override
     def model(self) -> nn.Module:
-        model = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 1), Counter(getattr(torch, self.dtype)))
-        model.register_parameter("places", nn.Parameter(model[2].count.clone(), requires_grad=False))
+        counter = Counter(getattr(torch, self.dtype))
+        model = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 1), counter)
+        model.register_parameter("places", nn.Parameter(counter.count.clone(), requires_grad=False))
         return model
 
 
@@ -59,6 +60,14 @@ class WithMemory(Line):
     @override
     def model(self) -> nn.Module:
         return nn.Sequential(Centering(), nn.Linear(3, 1))
+
+
+class WithMean(Line):
+    """The same in a buffer."""
+
+    @override
+    def model(self) -> nn.Module:
+        return nn.Sequential(Following(), nn.Linear(3, 1))
 
 
 class Arriving(Counted):
@@ -141,3 +150,19 @@ class Centering(nn.Module):
     @override
     def set_extra_state(self, state: Tensor) -> None:
         self.mean = state
+
+
+class Following(nn.Module):
+    """See `WithMean`."""
+
+    mean: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(3))
+
+    @override
+    def forward(self, points: Tensor) -> Tensor:
+        if self.training:
+            self.mean.mul_(0.9).add_(0.1 * points.mean(dim=0))
+        return points - self.mean.clone()

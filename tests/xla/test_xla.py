@@ -89,6 +89,30 @@ def test_a_checkpoint_goes_from_xla_to_one_device(tmp_path: Path, one_device: li
     assert losses(tmp_path) == pytest.approx(one_device, rel=TOLERANCE)
 
 
+def of_a_test(job: dict[str, Any], task: str, steps: int = STEPS) -> dict[str, Any]:
+    """The same job with a small task of the trainer's tests."""
+    folder = ROOT / "tests" / "trainer"
+    job["spec"]["training"].update(task=task, arguments={}, steps=steps, workingDirectory=str(folder))
+    return job
+
+
+def test_replicas_that_use_different_parameters_add_up_each_ones_own(tmp_path: Path) -> None:
+    """Of two experts, which are alike, a replica's batch goes to one."""
+    found = []
+    for name, workers, command in (("cpu", {"replicas": 2}, BIN), ("xla", on_xla(2, 1), XLA_BIN)):
+        done = run(of_a_test(a_job(workers), "odd_tasks:WithRoutes"), tmp_path / name, command)
+        assert done.returncode == 0, done.stderr
+        found.append(losses(tmp_path / name))
+    assert found[1] == pytest.approx(found[0], rel=1e-4)
+
+
+def test_buffers_are_those_of_the_first_replica_as_after_a_restart(tmp_path: Path) -> None:
+    for folder, steps in (("whole", STEPS), ("parts", STEPS // 2), ("parts", STEPS)):
+        done = run(of_a_test(a_job(on_xla(2, 1)), "late_tasks:WithMean", steps), tmp_path / folder, XLA_BIN)
+        assert done.returncode == 0, done.stderr
+    assert losses(tmp_path / "parts") == pytest.approx(losses(tmp_path / "whole"), rel=TOLERANCE)
+
+
 def test_without_torch_xla_the_field_and_the_cure_are_named(tmp_path: Path) -> None:
     done = run(a_job(on_xla(1, 1)), tmp_path, BIN)
     assert done.returncode == 1

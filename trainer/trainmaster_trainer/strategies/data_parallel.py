@@ -90,7 +90,7 @@ class DataParallel(WholeModel):
             share(ours.values())
         # Else it would send those too, beside the weights (init_sync), and does not know every dtype.
         ignore = DistributedDataParallel._set_params_and_buffers_to_ignore_for_model  # noqa: SLF001 (no public name)
-        ignore(self.model, list(ours))
+        ignore(self.model, list(ours))  # type: ignore[no-untyped-call]
         self.replica = DistributedDataParallel(self.model, **options)
         self.gradients.attach(self.replica)
         self._trained = trained(self.model)  # which it knows from now on, and no others

@@ -20,6 +20,7 @@ from trainmaster_trainer import xla
 from trainmaster_trainer.answers import loss_of
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.group import Group
+from trainmaster_trainer.strategies.sharing import share
 from trainmaster_trainer.strategies.strategy import WholeModel
 from trainmaster_trainer.task import Task
 
@@ -44,11 +45,19 @@ class XlaAllReduce(WholeModel):
         xla.finish_step()
         return loss.detach()
 
+    @torch.no_grad()
     def _average_between_hosts(self) -> None:
-        gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
-        flat = torch.cat([gradient.flatten() for gradient in gradients]).cpu()
-        dist.all_reduce(flat)
-        flat /= self.group.world_size
-        parts = torch.split(flat, [gradient.numel() for gradient in gradients])
-        for gradient, part in zip(gradients, parts, strict=True):
-            gradient.copy_(part.view_as(gradient))
+        """Gradients, with zeros where a replica's loss does not depend on a parameter; buffers become rank 0's."""
+        xla.finish_step()  # all of it at once: each look at a tensor that was only recorded runs the step up to it
+        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        found = [torch.zeros_like(one) if one.grad is None else one.grad for one in trained]
+        have = torch.tensor([float(one.grad is not None) for one in trained])
+        total = torch.cat([*(gradient.flatten().cpu() for gradient in found), have])
+        dist.all_reduce(total)
+        *sums, had = torch.split(total / self.group.world_size, [*(one.numel() for one in trained), len(trained)])
+        for parameter, gradient, any_had in zip(trained, sums, had.tolist(), strict=True):
+            parameter.grad = gradient.view_as(parameter).to(parameter) if any_had else None
+        buffers = [buffer.cpu() for buffer in self.model.buffers()]
+        share(buffers)
+        for buffer, first in zip(self.model.buffers(), buffers, strict=True):
+            buffer.copy_(first)
