@@ -137,7 +137,8 @@ class Rooted(Line):
 
     @override
     def loss(self, outputs: Any, targets: Any) -> Tensor:
-        return super().loss(outputs, targets) + (0.0 * outputs).sum().sqrt()
+        root: Tensor = (0.0 * outputs).sum().sqrt()
+        return super().loss(outputs, targets) + root
 
 
 class Uneven(Line):

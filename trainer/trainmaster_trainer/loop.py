@@ -35,8 +35,7 @@ EXIT_STOPPED = 128 + signal.SIGTERM
 def train(settings: Settings, group: Group, progress: Progress) -> int:
     """Train to the last step, or until somebody is asked to stop; the exit code."""
     plan = settings.plan
-    randomness.seed_alike(plan.seed)  # a task may draw when it is made, such as what it trains with and what it leaves
-    task = load_task(plan.task or "", plan.arguments)
+    task = make_task(settings)
     strategy = make_strategy(settings, group, task)
     batches = Batches(task.dataset(), plan.global_batch_size, plan.steps, plan.seed, group.device)
     saver = Saver(settings, group, batches.count)
@@ -74,10 +73,7 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
                 saver.wait(needed=False)
                 faults.after(step)
             if stopping and step < plan.steps:
-                saver.wait(needed=False)
-                progress.enter("save", saver.committed_step)  # the agent's last word names this checkpoint
-                log.info("Asked to stop: saved and left at step %d.", step)
-                return EXIT_STOPPED
+                return leave(step, saver, progress)
         # Who is asked to stop now still brings the last checkpoint home.
         saver.insist(lambda: save(last), stop_asked)
 
@@ -87,10 +83,24 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
     return 0
 
 
+def leave(step: int, saver: Saver, progress: Progress) -> int:
+    """Somebody was asked to stop, and step `step` is about to be saved; the exit code."""
+    saver.wait(needed=False)
+    progress.enter("save", saver.committed_step)  # the agent's last word names this checkpoint
+    log.info("Asked to stop: saved and left at step %d.", step)
+    return EXIT_STOPPED
+
+
 def evaluate(strategy: Strategy, group: Group) -> dict[str, float]:
     """The task's figures, known to all ranks; they end together."""
     figures = strategy.evaluate()
     return group.share_result(figures)
+
+
+def make_task(settings: Settings) -> Task:
+    """The task of the plan, which may draw when it is made: what it trains with and what it leaves for later."""
+    randomness.seed_alike(settings.plan.seed)
+    return load_task(settings.plan.task or "", settings.plan.arguments)
 
 
 def make_strategy(settings: Settings, group: Group, task: Task) -> Strategy:
