@@ -46,6 +46,14 @@ def settle(town: Town, rank: int) -> Peer:
     return peer
 
 
+def settle_two(town: Town) -> tuple[Peer, Peer]:
+    """An asker who knows where its answerer is: it looks into the roster now and then."""
+    asker, answerer = settle(town, 0), settle(town, 1)
+    while asker.member.directory.place(1) is None:
+        pass
+    return asker, answerer
+
+
 def late(town: Town, peer: Peer) -> Links:
     """What is left of a connection of this peer on which it has lost patience."""
     links = Links(peer.member.identity, Directory(town.path))
@@ -59,7 +67,7 @@ def total(*peers: Peer) -> Tensor:
 
 def test_what_was_asked_for_twice_and_is_answered_late_is_over(town: Town) -> None:
     """The answerer was busy, with a save say: it finds both when it has time, the later one first."""
-    asker, answerer = settle(town, 0), settle(town, 1)
+    asker, answerer = settle_two(town)
     before, apart = total(asker, answerer), float((asker.mixer.buffers[0] - answerer.mixer.buffers[0]).norm())
     first = asker._meeting(1, asker.member.directory.place(1))
     for _ in range(2):  # also when the next meeting is over
@@ -71,7 +79,7 @@ def test_what_was_asked_for_twice_and_is_answered_late_is_over(town: Town) -> No
 
 
 def test_thanks_that_come_late_are_not_for_the_next_meeting(town: Town) -> None:
-    asker, answerer = settle(town, 0), settle(town, 1)
+    asker, answerer = settle_two(town)
     first = asker._meeting(1, asker.member.directory.place(1))
     assert asker.meet(1)
     asker.mixer.buffers[0].add_(1.0)  # it has trained
