@@ -148,7 +148,7 @@ def _running(training: dict[str, Any]) -> Iterator[Training]:
         try:
             yield run
         finally:
-            run.process.send_signal(signal.SIGINT)
+            run.process.terminate()  # SIGINT is ignored where make runs in the background
             try:
                 run.process.wait(60)
             except subprocess.TimeoutExpired:
