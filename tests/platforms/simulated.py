@@ -192,6 +192,7 @@ class SimulatedPlatform:
         self._unsure: set[Key] = set()
         self._began = 0.0
         self._refused: dict[tuple[str, str], Obstacle] = {}
+        self._rests: dict[tuple[str, str], float] = {}  # until when a refused wish is not made again
         self.events: list[actions.PostEvent] = []
 
     async def observe(self, key: Key) -> tuple[TrainingJob, Observed] | None:
@@ -245,6 +246,8 @@ class SimulatedPlatform:
 
     async def _create(self, job: TrainingJob, wish: actions.CreateReplica) -> None:
         name = names.replica_name(job.name, wish.role, wish.index, wish.incarnation)
+        if self._server.now() < self._rests.get((job.uid, name), 0.0):
+            return
         replica = Replica(wish.role, wish.index, wish.incarnation, name, "", observed.PENDING, 0.0)
         try:
             await self._quietly(f"create {name}", lambda: self._make(job, replica))
@@ -264,7 +267,8 @@ class SimulatedPlatform:
         before = self._refused.get((job.uid, obstacle.name))
         since = before.since if before else self._server.now()
         self._refused[job.uid, obstacle.name] = dataclasses.replace(obstacle, since=since)
-        asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._view.look_again, Key(job.namespace, job.name))
+        self._rests[job.uid, obstacle.name] = self._server.now() + AGAIN_SECONDS
+        asyncio.get_running_loop().call_later(AGAIN_SECONDS + 0.01, self._view.look_again, Key(job.namespace, job.name))
 
     async def _quietly(self, call: str, effect: Callable[[], object]) -> None:
         """It is as wished already: that is success. What the server answers is known at once, as in cluster/cache."""
