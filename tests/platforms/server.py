@@ -131,8 +131,7 @@ class ApiServer:
             raise AlreadyExistsError(replica.name)
         if self.refuses:
             raise RefusedError(self.refuses)
-        if Key(owner.namespace, owner.name) not in self.jobs:
-            raise NotFoundError(owner.name)
+        self._job(Key(owner.namespace, owner.name), owner.uid)  # else the garbage collector ends it at once
         self.version += 1
         made = dataclasses.replace(
             replica, uid=f"{replica.name}@{self.version}", created=self.now(), phase=observed.PENDING
