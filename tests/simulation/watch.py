@@ -44,6 +44,7 @@ class Watch:
     violations: list[str] = field(default_factory=list)
     all_are_heard: bool = True  # no node is lost and no watch cut: who trains is named to the others
     jobs: dict[Key, TrainingJob] = field(default_factory=dict)  # as each was when it was last there
+    _erased: dict[str, dict[str, int]] = field(default_factory=dict)  # incarnations, from statuses that users edited
     ends: set[str] = field(default_factory=set)  # uids of jobs that users deleted
     writes: int = 0
     history: list[str] = field(default_factory=list)
@@ -91,6 +92,7 @@ class Watch:
         """The job was deleted. Another one of its name begins anew."""
         self._statuses.pop(key, None)
         self._members.pop(key, None)
+        self._erased.pop(key, None)
         self._started.pop(key, None)
         for place in [place for place in self._told if place[0] == key]:
             del self._told[place]
@@ -177,7 +179,12 @@ class Watch:
 
     def edited(self, key: Key, status: TrainingJobStatus) -> None:
         """A user is about to write this status: no law holds for it, but for what follows."""
+        self._erased[str(key)] = self._statuses.get(str(key), status).incarnations
         self._statuses[str(key)] = status
+
+    def _written(self, key: str, status: TrainingJobStatus, slot: str) -> int:
+        """The incarnation of the slot; what a user erased had been written, and may have been acted on since."""
+        return max(status.incarnations.get(slot, 0), self._erased.get(key, {}).get(slot, 0))
 
     # Pods.
 
@@ -190,7 +197,7 @@ class Watch:
         slot = names.replica_key(replica.role, replica.index)
         if status.finished:
             self.violated(f"{replica.name} was made after the end")
-        if replica.incarnation > status.incarnations.get(slot, 0):
+        if replica.incarnation > self._written(str(pod.owner), status, slot):
             self.violated(f"{replica.name} was made before it was written down")
         for other in self._twins(pod):
             if other.replica.incarnation == replica.incarnation:
@@ -249,7 +256,7 @@ class Watch:
         for member in roster.members:
             slot = names.replica_key(member.role, member.index)
             told = (roster.attempt, member.incarnation, member.start or 0)
-            if told > (status.attempt, status.incarnations.get(slot, 0), status.starts.get(slot, 2**53)):
+            if told > (status.attempt, self._written(key, status, slot), status.starts.get(slot, 2**53)):
                 self.violated(f"{slot} was named as {told} before it was written down")
         named = {names.replica_key(member.role, member.index) for member in roster.members if member.address}
         now = asyncio.get_running_loop().time()
