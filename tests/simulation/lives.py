@@ -86,6 +86,8 @@ class Life:
         for key, job in world.watch.jobs.items():
             status = job.status
             counted = [line for line in status.restarts if line.failure_class not in classes.FREE]
+            if status.reason == "DeadlineExceeded" and counted and counted[-1].failure_class in classes.SYMPTOMS:
+                counted.pop()  # the time was up before its cause was heard
             if status.phase != "Succeeded" and status.reason not in self._reasons(job):
                 found.append(f"{key} {status.phase}: {status.message}")
             if len(counted) > costs[key]:
