@@ -8,6 +8,8 @@ import re
 import select
 import signal
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -72,6 +74,37 @@ def test_lines_without_room_are_dropped_whole_and_counted() -> None:
     with os.fdopen(reader, "rb") as file:
         assert all(file.read(1000) in lines for _ in range(kept))
     os.close(writer)
+
+
+def test_at_the_end_a_slow_reader_is_waited_for() -> None:
+    """Also one that has read nothing for so long that lines were dropped meanwhile."""
+    reader, writer = a_narrow_pipe()
+    outlet = Outlet(writer, room=10_000, patience_seconds=0)
+    while not outlet.lost_lines:
+        outlet.write(b"x" * 999 + b"\n")
+        outlet.flush()
+    with os.fdopen(reader, "rb") as file:
+        late = threading.Timer(0.2, file.read, [10_000])
+        late.start()
+        outlet.drain(None)
+        late.join()
+    assert outlet.lost_lines == 1
+    os.close(writer)
+
+
+def test_who_reads_nothing_at_the_end_is_waited_for_until_somebody_ends_it(command: Command) -> None:
+    """The last line comes when it is read, as from any program; a signal says that nobody will."""
+    os.mkfifo(command.folder / "unread")
+    unread = os.open(command.folder / "unread", os.O_RDWR)
+    into_it = ("sh", "-c", 'exec "$@" > unread', "sh")
+    text = "print('more than any pipe holds\\n' * 40_000, flush=True)"
+    command.start(a_script(text, command.folder), "--output", "text", prefix=into_it)
+    while not (command.workdir / "status.json").exists() or command.status["phase"] != "Succeeded":
+        time.sleep(0.1)
+    command.send(signal.SIGTERM)
+    assert command.end() == 0
+    os.close(unread)
+    assert re.fullmatch(r"Lines of the output are missing \(\d+\): nobody read them\.\n", command.stderr)
 
 
 def test_a_reader_that_goes_away_stops_the_run(command: Command) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from trainmaster.api.problem import reason
 from trainmaster.api.status import Progress, TrainingJobStatus
+from trainmaster.cli.interrupts import Interrupts
 from trainmaster.cli.outlet import Outlet
 from trainmaster.cli.views import View
 from trainmaster.core.actions import PostEvent
@@ -24,9 +25,10 @@ _GONE = (errno.EPIPE, errno.ECONNRESET, errno.EIO, errno.EBADF)
 class GuardedView:
     """Passes everything on, until nobody listens."""
 
-    def __init__(self, view: View, stdout: Outlet) -> None:
+    def __init__(self, view: View, stdout: Outlet, interrupts: Interrupts) -> None:
         self._view = view
         self._stdout = stdout
+        self._interrupts = interrupts
         self._broken = ""  # why nobody can read any more
         self._missing = "nobody read them"  # why lines could not be written
         self._when_broken: Callable[[], None] = lambda: None
@@ -71,12 +73,20 @@ class GuardedView:
         with self._guarded():
             self._view.end(outcome, result)
         with self._guarded():
-            self._stdout.drain()
+            self._wait_for_reader()
         if self._stdout.lost_lines and not self._broken:
             _tell(f"Lines of the output are missing ({self._stdout.lost_lines}): {self._missing}.")
         if self._broken:
             _tell(f"Nobody reads the output ({self._broken}){'; the run was stopped' if outcome.stopped else ''}.")
             raise BrokenPipeError  # main.py knows what to do
+
+    def _wait_for_reader(self) -> None:
+        """A slow one gets every line, as from any program; one that does not read has us wait for a signal."""
+        try:
+            with self._interrupts.raised():
+                self._stdout.drain(None)
+        except KeyboardInterrupt:
+            self._stdout.drain()
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:

@@ -6,6 +6,7 @@ dropped and counted. Made by cli/run.py; guarded.py says what is missing. Standa
 """
 
 import contextlib
+import errno
 import io
 import os
 import select
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 _ROOM = 16 << 20  # bytes that may wait
 _PATIENCE_SECONDS = 5.0  # until lines without room are dropped
-_LAST_SECONDS = 10.0  # at the end, without a byte that is read
+_LAST_SECONDS = 10.0  # for lines that still wait when somebody wants an end, without a page that is read
 _AT_ONCE = select.PIPE_BUF
 
 
@@ -36,7 +37,10 @@ class Outlet(io.BufferedIOBase):
         self._error: OSError | None = None
         self._changed = threading.Condition()
         self.lost_lines = 0
-        threading.Thread(target=self._run, name="outlet", daemon=True).start()  # it may be stuck for ever
+        try:
+            threading.Thread(target=self._run, name="outlet", daemon=True).start()  # it may be stuck for ever
+        except RuntimeError:  # Python's word for it
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
 
     @property
     def name(self) -> int:
@@ -79,8 +83,8 @@ class Outlet(io.BufferedIOBase):
         if error:
             raise error
 
-    def drain(self, seconds: float = _LAST_SECONDS) -> None:
-        """Wait until all is written; what is left when nobody has read for so long is dropped.
+    def drain(self, seconds: float | None = _LAST_SECONDS) -> None:
+        """Wait until all is written, and drop what is left when nobody has read for so long (None: never).
 
         Raises:
             OSError: something could not be written.
@@ -97,9 +101,9 @@ class Outlet(io.BufferedIOBase):
     def _left(self) -> int:
         return len(self._piece) + len(self._waiting)
 
-    def _gets_on(self, seconds: float) -> bool:
+    def _gets_on(self, seconds: float | None) -> bool:
         before = self._left
-        return self._changed.wait_for(lambda: self._left < before, 0 if self._stalled else seconds)
+        return self._changed.wait_for(lambda: self._left < before, 0 if seconds and self._stalled else seconds)
 
     def _has_room(self) -> bool:
         patience = 0 if self._stalled else self._patience

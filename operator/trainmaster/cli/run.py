@@ -106,7 +106,7 @@ class Run:
             from trainmaster.cli.logs import logging_to
             from trainmaster.local.session import Session
 
-            view = GuardedView(self._view(job, place.shown), self.outlets.stdout)
+            view = GuardedView(self._view(job, place.shown), self.outlets.stdout, self.interrupts)
             session = Session(job, place, self._site(place, armed), view)
         with logging_to(place.logs / "trainmaster.log", view), view:
             outcome = asyncio.run(self._until_end(session, view))
