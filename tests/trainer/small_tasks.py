@@ -132,6 +132,16 @@ class Poisoned(Line):
         return super().loss(outputs, targets) * poison
 
 
+class WithBlank(Line):
+    """A parameter that nothing uses, and that nobody has written."""
+
+    @override
+    def model(self) -> nn.Module:
+        model = super().model()
+        model.register_parameter("blank", nn.Parameter(torch.full((3,), torch.nan)))
+        return model
+
+
 class Rooted(Line):
     """The root of 0, whose gradient is none: each loss is finite, and all weights are no numbers after one step."""
 

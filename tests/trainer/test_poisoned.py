@@ -57,6 +57,13 @@ def test_so_it_is_where_members_are_on_their_own(new_job: NewJob, strategy: str,
         crew.close()
 
 
+@pytest.mark.parametrize("strategy", ["OneDevice", "AllReduce"])
+def test_weights_that_no_gradient_reaches_may_be_what_they_like(new_job: NewJob, strategy: str) -> None:
+    """Torch fills memory that nobody has written with NaN where `reproducible` has its way."""
+    job = new_job(task="small_tasks:WithBlank", strategy=strategy, reproducible=strategy == "AllReduce").run(1)
+    assert len(job.losses()) == 6
+
+
 BURST: Options = {"task": "small_tasks:Poisoned", "arguments": {"step": 4, "poison": "inf"}, "global_batch_size": 8}
 
 

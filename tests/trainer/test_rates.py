@@ -38,6 +38,15 @@ def test_a_scheduler_is_refused_with_the_cure(schedule: Any) -> None:
         make_optimizer(Given(), list(Given().model().parameters()))
 
 
+def test_a_rate_that_a_task_remembers_in_the_groups_is_no_scheduler() -> None:
+    class Given(Digits):
+        @override
+        def optimizer(self, parameters: Any) -> Optimizer:
+            return SGD([{"params": list(parameters), "initial_lr": 0.1}], lr=0.1)
+
+    assert make_optimizer(Given(), list(Given().model().parameters()))
+
+
 @pytest.mark.parametrize("strategy", ["OneDevice", "FullySharded"])
 def test_so_it_is_by_every_strategy(new_job: NewJob, strategy: str) -> None:
     running = new_job(task="rate_tasks:WithScheduler", strategy=strategy).start(1)

@@ -15,7 +15,7 @@ from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer import losses as losses_module
 from trainmaster_trainer import metrics as metrics_module
 from trainmaster_trainer.checkpoint.layout import Fence
-from trainmaster_trainer.errors import ConfigurationError, NonFiniteLossError, SupersededError
+from trainmaster_trainer.errors import ConfigurationError, NonFiniteLossError, PlaceTakenError, SupersededError
 from trainmaster_trainer.losses import Losses, StepLoss
 from trainmaster_trainer.metrics import Metrics
 from trainmaster_trainer.progress import Progress
@@ -99,7 +99,7 @@ def test_an_attempt_that_nobody_could_end_ends_when_the_next_one_has_begun(new_j
 def test_nor_does_another_job_that_had_the_folder_before(tmp_path: Path) -> None:
     old = Metrics.of(Settings(TrainingPlan(strategy="AllReduce"), tmp_path, job_uid="uid", attempt=5), 0, 0)
     Fence(tmp_path, "other", 1).close()
-    with pytest.raises(ConfigurationError, match=r"spec.checkpoint.storage: another job \(other\) has begun"):
+    with pytest.raises(PlaceTakenError, match=r"spec.checkpoint.storage: another job \(other\) has begun"):
         old.flush()
 
 

@@ -27,7 +27,7 @@ from trainmaster_trainer.checkpoint.save import SaveFailedError, Saver
 from trainmaster_trainer.checkpoint.shard import DTYPES, write_shard
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.checkpoint.writers import divide
-from trainmaster_trainer.errors import ConfigurationError, SupersededError
+from trainmaster_trainer.errors import ConfigurationError, PlaceTakenError, SupersededError
 from trainmaster_trainer.settings import Settings
 from trainmaster_trainer.strategies.one_device import OneDevice
 from trainmaster_trainer.tasks.digits import Digits
@@ -220,7 +220,7 @@ def test_an_older_attempt_may_not_publish(settings: Settings, caplog: pytest.Log
 def test_a_new_job_in_the_same_folder_shuts_the_old_one_out(settings: Settings) -> None:
     old = make_saver(settings, attempt=5)
     put(make_saver(settings, job_uid="other"), 10)
-    with pytest.raises(ConfigurationError, match=r"another job \(other\) has begun"):
+    with pytest.raises(PlaceTakenError, match=r"another job \(other\) has begun"):
         put(old, 20)
 
 

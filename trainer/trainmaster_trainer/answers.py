@@ -70,7 +70,7 @@ def check_savable(model: nn.Module, name: str) -> None:
             )
 
 
-_OF_SCHEDULERS = "initial_lr"  # what each of torch.optim.lr_scheduler leaves in an optimizer's groups
+_OF_SCHEDULERS = "_wrapped_by_lr_sched"  # what those of torch.optim.lr_scheduler leave at an optimizer's step
 
 
 def make_optimizer(task: Task, parameters: list[nn.Parameter]) -> Optimizer:
@@ -86,7 +86,7 @@ def make_optimizer(task: Task, parameters: list[nn.Parameter]) -> Optimizer:
         raise ConfigurationError(
             f"spec.training.task: optimizer() of {name} gave {type(optimizer).__name__}. Return an Optimizer."
         )
-    if any(_OF_SCHEDULERS in group for group in optimizer.param_groups):
+    if hasattr(optimizer.step, _OF_SCHEDULERS):
         raise ConfigurationError(
             f"spec.training.task: a scheduler changes the rates of the optimizer of {name}, and no checkpoint would "
             f"know how far it is. Leave it out and override {name}.learning_rate_factor(fraction): the optimizer's "

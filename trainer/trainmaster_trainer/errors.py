@@ -29,8 +29,12 @@ class SupersededError(Exception):
     """A later attempt of this job has begun, which nobody could tell this one: what it writes would be in the way."""
 
 
-class PlaceTakenError(ConfigurationError):
-    """Another job has begun where this one keeps its checkpoints."""
+class PlaceTakenError(Exception):
+    """Another job has begun where this one keeps its checkpoints.
+
+    A late process of a job that was deleted may have; so it does not end the job for good: a restart takes the place
+    back, and of two jobs with one place the first to fail so twice ends.
+    """
 
 
 def is_garbled(error: BaseException) -> bool:

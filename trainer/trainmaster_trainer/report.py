@@ -104,12 +104,14 @@ class Report:
         return agreement.stop
 
     def check_weights(self, step: int, weights: Iterable[Tensor], memory: Memory) -> None:
-        """Look at what the last step has left; `weights` are those that are here. All ranks call it together.
+        """Look at what the last step has left of those `weights` that are here and had a gradient.
+
+        All ranks call it together.
 
         Raises:
             NonFiniteLossError: some rank's are not finite.
         """
-        poisoned = torch.tensor([float(not are_finite(weights))])
+        poisoned = torch.tensor([float(not are_finite(one for one in weights if one.grad is not None))])
         try:
             check_last(step, finite=not self._group.sum(poisoned)[0])
         except NonFiniteLossError:

@@ -125,8 +125,9 @@ class DataParallel(WholeModel):
 
     @override
     def check_gradients(self) -> None:
-        check_same_trained(type(self).__name__, self._trained, self.model)
-        if self.replica.find_unused_parameters:
+        some_rest = self.replica.find_unused_parameters
+        check_same_trained(type(self).__name__, self._trained, self.model, may_rest=some_rest)
+        if some_rest:
             return
         if any(one.requires_grad and one.grad is None for one in self.model.parameters()):
             raise RuntimeError(_CHANGED)

@@ -66,8 +66,8 @@ def trained(model: nn.Module) -> list[nn.Parameter]:
     return [one for one in model.parameters() if one.requires_grad]
 
 
-def check_same_trained(what: str, before: Sequence[nn.Parameter], model: nn.Module) -> None:
-    """Whether the same parameters get a gradient as `before`.
+def check_same_trained(what: str, before: Sequence[nn.Parameter], model: nn.Module, *, may_rest: bool) -> None:
+    """Whether the same parameters get a gradient as `before`; or fewer, where some `may_rest`.
 
     Raises:
         ConfigurationError: names one that `what` would do nothing with, or waits for.
@@ -75,7 +75,9 @@ def check_same_trained(what: str, before: Sequence[nn.Parameter], model: nn.Modu
     now = trained(model)
     if list(map(id, now)) == list(map(id, before)):
         return
-    changed = {*before} ^ {*now}
+    changed = {*now} - {*before} if may_rest else {*before} ^ {*now}
+    if not changed:
+        return
     name = next(name for name, one in model.named_parameters() if one in changed)
     raise ConfigurationError(
         f"spec.training.task: requires_grad of the model's parameter {name} has changed since the first step, whose "

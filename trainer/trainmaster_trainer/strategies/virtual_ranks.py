@@ -112,7 +112,7 @@ class VirtualRanks(WholeModel):
 
     def _gradients(self) -> Tensor:
         """All gradients in one vector, zeros where the loss does not depend on a parameter; then 1 for each it does."""
-        check_same_trained("reproducible: true", self._trained, self.model)
+        check_same_trained("reproducible: true", self._trained, self.model, may_rest=True)
         found = [torch.zeros_like(one) if one.grad is None else one.grad for one in self._trained]
         have = torch.tensor([one.grad is not None for one in self._trained], device=self.group.device)
         return torch.cat([*(gradient.flatten() for gradient in found), have.to(found[0].dtype)])

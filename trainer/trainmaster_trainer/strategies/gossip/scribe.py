@@ -247,7 +247,7 @@ class Scribe:
 
     def _save_final(self) -> None:
         if self._saver is not None and self._journal is not None:
-            check_last(self._plan.steps, finite=are_finite(self._peer.trained()))
+            check_last(self._plan.steps, finite=are_finite(one for one in self._peer.trained() if one.grad is not None))
             for number in range(self._journal.step + 1, self._plan.steps + 1):
                 loss = self._peer.census.mean(self._peer.workers, "loss")
                 self._journal.stepped(number, loss, 0, self._saver.committed_step, {})
