@@ -44,7 +44,7 @@ def test_fixed_while_it_runs(field: str, change: dict[str, Any]) -> None:
 @pytest.mark.parametrize("change", [*REFUSED.values(), *ALLOWED.values()], ids=[*REFUSED, *ALLOWED])
 def test_free_while_suspended(change: dict[str, Any]) -> None:
     """Nothing runs, so nothing can be torn."""
-    suspended = changed(good_job(), {"spec.suspend": True, "status.phase": "Suspended"})
+    suspended = changed(good_job(), {"spec.suspend": True, "status.phase": "Suspended", "status.attempt": 1})
 
     assert violations(TrainingJob.parse(changed(suspended, change)), TrainingJob.parse(suspended)) == ()
 
@@ -52,10 +52,15 @@ def test_free_while_suspended(change: dict[str, Any]) -> None:
 @pytest.mark.parametrize("change", REFUSED.values(), ids=REFUSED.keys())
 def test_fixed_until_it_is_suspended(change: dict[str, Any]) -> None:
     """That somebody wishes it ends no pod yet."""
-    old = changed(good_job(), {"spec.suspend": True, "status.phase": "Running"})
+    old = changed(good_job(), {"spec.suspend": True, "status.phase": "Running", "status.attempt": 1})
     new = changed(old, {**change, "spec.suspend": False})
 
     assert len(violations(TrainingJob.parse(new), TrainingJob.parse(old))) == 1
+
+
+def test_free_in_a_job_that_is_made_suspended_before_any_operator_has_seen_it() -> None:
+    old = TrainingJob.parse(changed(good_job(), {"spec.suspend": True}))
+    assert violations(TrainingJob.parse(changed(good_job(), {"spec.training.steps": 7})), old) == ()
 
 
 @pytest.mark.parametrize("change", ALLOWED.values(), ids=ALLOWED.keys())

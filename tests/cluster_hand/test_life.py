@@ -172,6 +172,16 @@ def test_suspend_takes_the_pods_away_and_resume_brings_new_ones(lab: Lab) -> Non
     lab.await_phase("Running")
 
 
+def test_a_job_that_is_made_suspended_may_change_before_anybody_has_seen_it(lab: Lab) -> None:
+    lab.operator.signal(signal.SIGSTOP)
+    try:
+        lab.submit(suspend=True)
+        lab.patch_job({"spec": {"suspend": False, "training": {"steps": 7}}})
+    finally:
+        lab.operator.signal(signal.SIGCONT)
+    lab.await_pods("digits-worker-0-0")
+
+
 def test_another_training_has_to_wait_until_the_job_is_suspended(lab: Lab) -> None:
     """Else an operator that saw only the last of two changes would leave the pods of the old one."""
     lab.submit()

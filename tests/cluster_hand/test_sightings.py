@@ -57,7 +57,7 @@ async def test_after_a_long_wait_a_hiccup_ends_nothing(before: dict[str, Any], t
             stage.see_pod(status)
             decision = await decided(platform)
             assert decision.status.phase == "Pending", decision.status.message
-        assert (await decided(platform, 599)).status.phase == "Pending"
+        assert (await decided(platform, 590)).status.phase == "Pending"
         assert (await decided(platform, 601)).status.phase == "Failed"
 
 

@@ -10,6 +10,7 @@ from trainmaster.wire import messages
 from tests.builders import a_death, a_job, evicted
 from tests.core.stage import Stage, a_stage
 from tests.core.test_members import SCRIPT, Members
+from tests.core.test_silence import silent
 
 BOUNDS = {"minReplicas": 2, "maxReplicas": 4}
 
@@ -129,6 +130,9 @@ def test_members_that_come_and_go_begin_without_the_late_who_join_later(kind: st
     stage.call_in()
     stage.offer().follow()
     assert (stage.status.attempt, stage.status.starts["worker-2"]) == (1, 0)
+    stage.change("worker-2", silent)
+    assert stage.line("worker-2"), "silence ends nobody's training"
+    assert stage.orders_of("worker-2").verb == messages.RUN
     stage.finish("worker-0", "worker-1")
     assert not stage.status.finished
     stage.finish("worker-2")

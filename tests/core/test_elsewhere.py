@@ -40,7 +40,17 @@ def test_a_node_without_the_image_that_is_never_pulled_is_left_at_once() -> None
     stage = stuck(a_running_group(3).vanish("worker-1"), "worker-1", "ErrImageNeverPull")
     assert stage.status.incarnations == {"worker-1": 2}
     assert stage.call_in().obey().status.phase == "Running"
-    assert stuck(a_stage(2).settle(), "worker-1", "ErrImageNeverPull").status.reason == "ErrImageNeverPull"
+
+
+def test_at_a_first_start_it_is_left_too_whoever_is_seen_first() -> None:
+    stage = stuck(a_stage(2).settle(), "worker-1", "ErrImageNeverPull").wait(20)
+    assert stage.call_in("worker-0").status.incarnations == {"worker-1": 1}
+    assert stuck(a_stage(2).settle(), "worker-1", "ErrImageNeverPull").wait(31).status.reason == "ErrImageNeverPull"
+
+
+def test_a_missing_secret_is_no_nodes_fault() -> None:
+    stage = stuck(a_running_group(3).vanish("worker-1"), "worker-1", "CreateContainerConfigError").wait(599)
+    assert (stage.status.avoided_nodes, stage.status.incarnations) == ((), {"worker-1": 1})
 
 
 def test_three_broken_nodes_are_left_and_the_fourth_ends_the_job_in_its_time() -> None:
@@ -92,6 +102,17 @@ def test_a_spare_is_moved_while_the_others_train() -> None:
     stuck(stage, "worker-2").wait(200)
     assert stage.status.incarnations == {"worker-2": 1}
     assert stage.status.phase == "Running"
+
+
+def test_a_node_without_another_is_used_again_while_the_others_train() -> None:
+    """By a spare, and by a worker that an elastic group does without."""
+    spare = a_stage(2, scheduling={"spares": 1}).settle().call_in("worker-0", "worker-1").obey()
+    elastic = a_running_group(3, elasticity={"minReplicas": 2, "maxReplicas": 3}).vanish("worker-2").wait(61).obey()
+    for stage in (spare, elastic):
+        before = stuck(stage, "worker-2").wait(200).status.incarnations["worker-2"]
+        stage.change("worker-2", lambda replica: pending(replica, "Unschedulable", "didn't match node affinity"))
+        assert stage.wait(61).status.avoided_nodes[0].lifted
+        assert (stage.status.phase, stage.status.incarnations["worker-2"]) == ("Running", before + 1)
 
 
 def test_a_node_without_another_is_used_again() -> None:

@@ -168,6 +168,12 @@ def test_a_script_tells_no_steps_so_a_day_of_running_fills_the_budgets_up_again(
     assert "The same error came twice within a day of running; a restart" in (stage.status.message or "")
 
 
+def test_nor_is_a_suspension() -> None:
+    stage = fail_and_go_on(a_running_group(workers=2, training=SCRIPT), an_error(step=0))
+    stage.respec(suspend=True).wait(48 * HOUR).respec(suspend=False).call_in().obey(step=0)
+    assert fail_and_go_on(stage, an_error(step=0)).status.phase == phases.FAILED
+
+
 def test_a_day_of_waiting_for_replicas_is_none_of_running() -> None:
     stage = a_running_group(workers=2, training=SCRIPT)
     stage.rank_dies("worker-0", an_error(step=0)).vanish("worker-0").wait(48 * HOUR).call_in().obey(step=0)

@@ -92,7 +92,7 @@ def test_what_the_world_is_slow_to_do_is_asked_for_again_but_not_in_a_hurry(afte
 # Obstacles.
 
 
-@pytest.mark.parametrize("reason", ["InvalidImageName", "ErrImageNeverPull", "Invalid"])
+@pytest.mark.parametrize("reason", ["InvalidImageName", "Invalid"])
 def test_what_is_hopeless_ends_the_job_at_once(reason: str) -> None:
     stage = a_stage(workers=2).settle().change("worker-1", blocked(reason))
     assert (stage.status.phase, stage.status.reason) == (phases.FAILED, reason)

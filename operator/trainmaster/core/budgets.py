@@ -101,12 +101,14 @@ def _not_outrun(job: TrainingJob, before: Sequence[RestartRecord], now: datetime
     """The lines that still count: of a script those since which it has run for less than REFILL_SECONDS."""
     if not job.spec.training.command:
         return before
-    return [line for place, line in enumerate(before) if _seconds_run(before[place:], now) < REFILL_SECONDS]
+    resumed = job.status.start_time or before[0].time if before else now
+    return [line for place, line in enumerate(before) if _seconds_run(before[place:], resumed, now) < REFILL_SECONDS]
 
 
-def _seconds_run(lines: Sequence[RestartRecord], now: datetime) -> float:
-    """Since the first of these lines, without the time that they cost."""
-    return (now - lines[0].time).total_seconds() - sum(line.seconds_lost or 0.0 for line in lines)
+def _seconds_run(lines: Sequence[RestartRecord], resumed: datetime, now: datetime) -> float:
+    """Since the first of these lines, or the last suspension, without the time that failures cost since."""
+    since = max(lines[0].time, resumed)
+    return (now - since).total_seconds() - sum(line.seconds_lost or 0.0 for line in lines if line.time >= since)
 
 
 def _same(job: TrainingJob, kind: classes.FailureClass, step: int) -> str:

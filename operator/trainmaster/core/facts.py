@@ -197,7 +197,8 @@ class Facts:
     def _slot(self, role: str, index: int, spare: bool = False) -> Slot:
         key = names.replica_key(role, index)
         incarnation = self.status.incarnations.get(key, 0)
-        may_train = not spare and self.status.phase not in phases.GATHERING and key not in self.status.absent
+        is_in = not spare and (key not in self.status.absent or key in self.status.starts)
+        may_train = is_in and self.status.phase not in phases.GATHERING
         ranks = self.job.spec.workers.ranks if role == names.WORKER else 1
         return Slot(role, index, incarnation, ranks, self._replicas.get((role, index, incarnation)), may_train)
 

@@ -202,7 +202,15 @@ _ANOTHER_TRAINING = (
     f"{_SUSPEND}; checkpoints of another globalBatchSize, seed or model are refused then: for these create another"
     " job, with checkpoint.resumeFrom unless the model is another"
 )
-_CEL_SUSPENDED = "(has(oldSelf.status) && has(oldSelf.status.phase) && oldSelf.status.phase == 'Suspended')"
+_CEL_SUSPENDED = (
+    "(has(oldSelf.status) && has(oldSelf.status.attempt) && oldSelf.status.attempt > 0 ?"
+    " has(oldSelf.status.phase) && oldSelf.status.phase == 'Suspended' : oldSelf.spec.suspend)"
+)
+
+
+def _suspended(job: Any) -> bool:
+    """Also one that was made so, and that no operator has seen yet."""
+    return bool(job.status.phase == "Suspended" if job.status.attempt else job.spec.suspend)
 
 
 def _fixed(field: str, cel: str, same: Any, cure: str = _ANOTHER) -> Rule:
@@ -216,7 +224,7 @@ def _fixed(field: str, cel: str, same: Any, cure: str = _ANOTHER) -> Rule:
         where=("",),
         field=f"spec.{field}",
         cel=f"{_CEL_SUSPENDED} || {cel}",
-        holds=lambda new, old: old.status.phase == "Suspended" or same(new.spec, old.spec),
+        holds=lambda new, old: _suspended(old) or same(new.spec, old.spec),
         message=f"{field} cannot change while the job runs",
         cure=cure,
         transition=True,

@@ -34,7 +34,7 @@ def keep_away(facts: Facts) -> Verdict:
     )
     if kept != nodes:
         return Verdict(status=facts.status.model_copy(update={"avoided_nodes": kept}))
-    stuck = [slot for slot in facts.slots if _finds_no_place(facts, slot)]
+    stuck = [slot for slot in (*facts.wanted, *facts.spares) if _finds_no_place(facts, slot)]
     if in_force(facts.status) and stuck:
         late = figures.later(_since(stuck[0], facts), PATIENCE_SECONDS)
         return Verdict(status=_lifted(facts, stuck)) if facts.now >= late else Verdict(wake_at=late)
@@ -147,8 +147,9 @@ def _has_another(facts: Facts, node: str) -> bool:
 def _finds_no_place(facts: Facts, slot: Slot) -> bool:
     """Whether the scheduler says that affinity is part of the trouble. Only while the slot may be made anew freely."""
     replica = slot.replica
-    free = facts.status.phase in phases.GATHERING or (membership.alone(facts) and slot.key not in facts.status.starts)
-    if not free or replica is None or not replica.alive or replica.phase != PENDING:
+    trains = facts.status.phase not in phases.GATHERING and slot in facts.slots
+    alone = membership.alone(facts) and slot.key not in facts.status.starts
+    if (trains and not alone) or replica is None or not replica.alive or replica.phase != PENDING:
         return False
     return bool(
         replica.obstacle and replica.obstacle.reason == "Unschedulable" and "affinity" in replica.obstacle.message

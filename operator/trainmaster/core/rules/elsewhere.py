@@ -15,8 +15,19 @@ from trainmaster.core.observed import PENDING, RUNNING, Obstacle
 from trainmaster.core.rules import avoidance, obstacles
 from trainmaster.core.verdict import NOTHING, Verdict
 
-# What the node may be to blame for. What is hopeless there is not waited for.
-REASONS = obstacles.NEEDS_HELP | {"ErrImageNeverPull"}
+# What the node may be to blame for: its images, its runtime, its network. What is hopeless there is not waited for.
+REASONS = frozenset(
+    {
+        "ErrImageNeverPull",
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "ImageInspectError",
+        "RegistryUnavailable",
+        "CreateContainerError",
+        "RunContainerError",
+        "MountsNotReady",
+    }
+)
 SHARE = 3  # a replica stays on such a node for this part of `startSeconds`, 1/3 ...
 LONGEST_SECONDS = 600  # ... but no longer
 NODES = 3  # so many are left; what is wrong with them all is not theirs

@@ -42,8 +42,8 @@ NEEDS_HELP = frozenset(
 AGENT_SILENT = "AgentSilent"
 
 # What may well pass by itself, and is an obstacle only if it lasts: the way of every replica, the Service of a job of
-# the same name that was deleted. Seconds.
-PATIENCE = {"MountsNotReady": 15, NAME_TAKEN: 60, AGENT_SILENT: 60}
+# the same name that was deleted; an image that one node lacks, while others with it may be about to run. Seconds.
+PATIENCE = {"MountsNotReady": 15, "ErrImageNeverPull": 30, NAME_TAKEN: 60, AGENT_SILENT: 60}
 
 CURES = {
     "InvalidImageName": "Correct spec.workers.image.",
