@@ -107,19 +107,23 @@ def kill_group(pid: int, number: int) -> None:
     SIGKILL is not for Python's resource trackers among them: such a one ends as soon as all have ended that it works
     for, and removes the shared memory and the semaphores that they have left in /dev/shm.
     """
-    if number == signal.SIGKILL and any(_is_tracker(other) for other in _others(pid)):
-        _kill_all_but_trackers(pid)
-    else:
-        _signal_group(pid, number)
+    if number == signal.SIGKILL:
+        with contextlib.suppress(OSError):  # no descriptor is left to read /proc with: then it is for all
+            if any(_is_tracker(other) for other in _others(pid)):
+                _kill_all_but_trackers(pid)
+                return
+    _signal_group(pid, number)
 
 
 def _kill_all_but_trackers(group: int) -> None:
     _signal_group(group, signal.SIGSTOP)  # nobody starts anything that would not be seen here
-    kill(group, signal.SIGKILL)
-    for other in _others(group):
-        if not _is_tracker(other):
-            kill(other, signal.SIGKILL)
-    _signal_group(group, signal.SIGCONT)
+    try:
+        kill(group, signal.SIGKILL)
+        for other in _others(group):
+            if not _is_tracker(other):
+                kill(other, signal.SIGKILL)
+    finally:
+        _signal_group(group, signal.SIGCONT)
 
 
 def _others(group: int) -> Iterator[int]:
@@ -134,9 +138,13 @@ def _others(group: int) -> Iterator[int]:
 
 
 def _is_tracker(pid: int) -> bool:
-    """Whether it is Python's resource tracker (or that of joblib's loky)."""
+    """Whether it is Python's resource tracker (or that of joblib's loky).
+
+    Who is stuck in the kernel is none: it may hold the lock of its memory, which its command line is read from.
+    """
     with contextlib.suppress(OSError):
-        return bool(_TRACKER.search(Path(f"/proc/{pid}/cmdline").read_bytes()))
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1]
+        return state != b"D" and bool(_TRACKER.search(Path(f"/proc/{pid}/cmdline").read_bytes()))
     return False
 
 
