@@ -1,6 +1,7 @@
 """Saving, one process at a time: what is refused, kept, tolerated and thrown away."""
 
 import errno
+import gc
 import logging
 import random
 import subprocess
@@ -29,6 +30,7 @@ from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.checkpoint.writers import divide
 from trainmaster_trainer.errors import ConfigurationError, PlaceTakenError, SupersededError
 from trainmaster_trainer.settings import Settings
+from trainmaster_trainer.strategies.gossip.scribe import Scribe
 from trainmaster_trainer.strategies.one_device import OneDevice
 from trainmaster_trainer.tasks.digits import Digits
 from typing_extensions import override
@@ -377,3 +379,14 @@ def test_tensors_are_divided_by_bytes_among_those_who_have_them() -> None:
     assert owners == {"a": 0, "b": 1, "c": 1, "d": 0}
     stages = divide([{"a": 5, "x": 1}, {"b": 5, "x": 1}])
     assert (stages["a"], stages["b"]) == (0, 1)
+
+
+def test_a_saver_that_is_left_keeps_no_memory(settings: Settings) -> None:
+    """A scribe of Gossip's leaves its office whenever a lower rank is back; every optimizer of the process knew it."""
+    scribe = object.__new__(Scribe)
+    scribe._saver, scribe._journal = make_saver(settings), None
+    scribe._saver.save(10, state(), before_commit=lambda: None)
+    copier = weakref.ref(scribe._saver._copier)
+    scribe._leave_office()
+    gc.collect()
+    assert copier() is None

@@ -158,6 +158,10 @@ class Saver:
         if self._problem and needed:
             raise SaveFailedError(self._problem)
 
+    def close(self) -> None:
+        """Let the optimizers go, and with them the memory of the copy; nothing is under way any more."""
+        self._copier.close()
+
     def insist(self, again: Callable[[], None], stopped: Callable[[], bool]) -> None:
         """Wait for the last save; where it fails, save `again`, a few times. All ranks call it.
 

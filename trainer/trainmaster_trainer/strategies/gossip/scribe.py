@@ -142,6 +142,7 @@ class Scribe:
     def _leave_office(self) -> None:
         if self._saver is not None:
             self._saver.wait(needed=False)
+            self._saver.close()
         if self._journal is not None:
             self._journal.close()
         self._saver = self._journal = None
