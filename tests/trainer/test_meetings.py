@@ -1,6 +1,7 @@
 """Meetings of two peers under Gossip whose requests come late, or twice: the sum over all peers never changes."""
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,8 +50,10 @@ def settle(town: Town, rank: int) -> Peer:
 def settle_two(town: Town) -> tuple[Peer, Peer]:
     """An asker who knows where its answerer is: it looks into the roster now and then."""
     asker, answerer = settle(town, 0), settle(town, 1)
+    deadline = time.monotonic() + PATIENCE
     while asker.member.directory.place(1) is None:
-        pass
+        assert time.monotonic() < deadline, "the roster names no answerer"
+        time.sleep(0.01)
     return asker, answerer
 
 
@@ -89,3 +92,12 @@ def test_thanks_that_come_late_are_not_for_the_next_meeting(town: Town) -> None:
     late(town, asker).ask(1, Message("thanks", {"number": first.values["number"]}), PATIENCE)
     assert asker.meet(1)
     assert torch.allclose(total(asker, answerer), before, atol=1e-6)
+
+
+def test_a_peer_of_another_version_is_refused(town: Town) -> None:
+    """It was replaced, or we were, while the tag of the image moved on."""
+    asker, answerer = settle_two(town)
+    before = total(asker, answerer)
+    with pytest.raises(PeerRefusedError, match="another version of the trainer"):
+        asker.member.links.ask(1, Message("meet", {"number": "0a1b"}, asker.mixer.offer()), PATIENCE)
+    assert torch.equal(total(asker, answerer), before)

@@ -124,7 +124,9 @@ class Peer:
     def _meet(self, caller: Caller, request: Message) -> Message:
         if not self._settled:
             raise RefusalError("not ready yet")
-        number, given = int(request.values["number"]), self._given.get(caller.rank)
+        number, given = request.values["number"], self._given.get(caller.rank)
+        if not isinstance(number, int):
+            raise RefusalError("its meetings are counted in another way, by another version of the trainer")
         if given is None or given.life != caller.life or given.number < number:
             half = self.mixer.meet(request.tensors)
             self._given[caller.rank] = Given(caller.life, number, half)

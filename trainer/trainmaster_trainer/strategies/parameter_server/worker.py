@@ -29,7 +29,7 @@ from trainmaster_trainer.strategies.parameter_server.tickets import Ticket
 from trainmaster_trainer.strategies.parameter_server.whole import Whole
 from trainmaster_trainer.strategies.steady import Steady
 from trainmaster_trainer.transport.frame import Message, Values
-from trainmaster_trainer.transport.links import PeerLostError, Question
+from trainmaster_trainer.transport.links import PeerLostError, PeerRefusedError, Question
 
 log = logging.getLogger(__name__)
 EXIT_STOPPED = 143
@@ -111,9 +111,10 @@ class Worker:
         Raises:
             ConfigurationError: one of them has another model.
         """
-        answers = self._ask({rank: Question(Message(alike.QUESTION)) for rank in self._servers})
-        for rank, answer in answers.items():
-            alike.check_alike(alike.shapes_told(answer), self._shapes, rank, self._member.rank)
+        for rank in self._servers:
+            with suppress(PeerRefusedError):  # an older version of the trainer does not know the question: no harm
+                answer = self._ask({rank: Question(Message(alike.QUESTION))})[rank]
+                alike.check_alike(alike.shapes_told(answer), self._shapes, rank, self._member.rank)
 
     def work(self, order: Message) -> Message:
         """Compute a ticket and bring it to the servers; what to do next."""
