@@ -85,15 +85,32 @@ def test_an_older_attempt_writes_no_line_between_those_of_a_later_one(tmp_path: 
     assert json.loads((tmp_path / "result.json").read_text())["metrics"] == {"accuracy": 0.5}
 
 
+def test_an_older_attempt_with_short_steps_writes_on_for_a_moment_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lines would come after those that the later attempt has cut off."""
+    now = 100.0
+    monkeypatch.setattr("trainmaster_trainer.metrics.time.monotonic", lambda: now)
+    old = Metrics.of(Settings(TrainingPlan(strategy="AllReduce"), tmp_path, job_uid="uid"), 0, 0)
+    old.add(1, loss=0.5)
+    old.flush()
+    Fence(tmp_path, "uid", 2).close()
+    now += 0.03
+    old.add(2, loss=0.5)
+    with pytest.raises(SupersededError):
+        old.flush()
+    assert steps_in(tmp_path) == [1]
+
+
 def test_an_attempt_that_nobody_could_end_ends_when_the_next_one_has_begun(new_job: NewJob) -> None:
-    job = new_job(steps=200, checkpoint_every=5, arguments={"seconds": 0.05})
+    job = new_job(steps=100_000, checkpoint_every=5, arguments={"seconds": 0.05})
     old = job.start(1)
     old.reach(12)
-    job.but(arguments={}).run(1, attempt=2)
+    job.but(steps=1000, checkpoint_every=100, arguments={}).run(1, attempt=2)
     assert old.wait() == [1]
     assert "SupersededError: attempt 2 has begun; attempt 1 may not write any more" in old.output()
-    assert len(job.losses()) == 200
-    assert job.result()["step"] == 200
+    assert len(job.losses()) == 1000
+    assert job.result()["step"] == 1000
 
 
 def test_nor_does_another_job_that_had_the_folder_before(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from trainmaster_trainer.settings import Settings
 log = logging.getLogger(__name__)
 
 RESULT = "result.json"
-LOOK_SECONDS = 0.2  # between two looks at the fence: on a network each asks the server
+LOOK_SECONDS = 0.02  # between two looks at the fence: on a network each asks the server
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
