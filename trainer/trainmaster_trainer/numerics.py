@@ -6,7 +6,8 @@
     loss scale           with FP16 alone, whose smallest number is 6e-8: gradients are computed of the loss times a
                          scale, and divided by it before the optimizer sees them. A step whose gradients overflow is
                          not taken, and the scale is halved; after 2,000 steps without one it is doubled. A loss that
-                         is no number is left out of such a step's, as long as the model is sound
+                         is no number is left out of such a step's, as long as the model is sound. (LocalSGD,
+                         ParameterServer and Gossip have no FP16, and there such a loss ends the attempt)
     max gradient norm    a longer gradient is shortened to this length (Pascanu et al., "On the difficulty of training
                          recurrent neural networks", ICML 2013); the length is that of the whole model's gradient for
                          the whole batch, wherever its parts are

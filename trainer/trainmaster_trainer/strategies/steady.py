@@ -6,7 +6,8 @@ the rows that it looks up. Ranks that each have all parameters and move them ali
 others hold them, or a pass is made for something else than its step, the change would be lost or made twice without a
 word (`Steady`).
 
-Used by the strategies, at so few steps that it costs nothing.
+Used by the strategies. What looks at numbers is for so few steps that it costs nothing; `check_same_trained` is for
+each, and looks at none.
 """
 
 from __future__ import annotations
