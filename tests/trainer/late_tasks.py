@@ -40,7 +40,7 @@ class WithObserver(Line):
 
 
 class WithCounter(Line):
-    """A buffer counts its samples, in whole numbers of this dtype."""
+    """A buffer counts the outputs of its samples, in numbers of this dtype, and moves the loss."""
 
     def __init__(self, dtype: str) -> None:
         super().__init__()
@@ -126,8 +126,10 @@ class Counter(nn.Module):
 
     @override
     def forward(self, points: Tensor) -> Tensor:
-        self.count.copy_(self.count.float() + len(points))
-        return points
+        bounds = torch.linspace(-1, 1, 8)
+        above = (points > bounds).sum(dim=0).view(2, 4)
+        self.count.copy_((self.count.float() + above) % (2 if self.count.dtype == torch.bool else 8))
+        return points + 0.1 * (self.count.float().flatten() * bounds).sum()
 
 
 class Centering(nn.Module):
