@@ -57,13 +57,18 @@ for ever: correct the job and {classes.AGAIN}.
 """
 
 
+def _soon(reason: str) -> str:
+    seconds = obstacles.PATIENCE.get(reason)
+    return f" after {seconds} s, unless its like run elsewhere" if seconds else " at once"
+
+
 def failures_page() -> str:
     """The page: the table of classes, and what keeps replicas from starting."""
     rows = [
         f"| {one.name} | {one.means} | {one.decision} | {_counts(one)} | {_refilled(one)} | {one.why} |"
         for one in classes.CLASSES
     ]
-    obstructions = [f"| {reason} | stop at once | {_cure(reason)} |" for reason in sorted(obstacles.HOPELESS)]
+    obstructions = [f"| {reason} | stop{_soon(reason)} | {_cure(reason)} |" for reason in sorted(obstacles.HOPELESS)]
     obstructions += [
         f"| {reason} | wait `spec.failurePolicy.startSeconds`, then stop | {_cure(reason)} |"
         for reason in sorted(obstacles.NEEDS_HELP)

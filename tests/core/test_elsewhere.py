@@ -48,6 +48,12 @@ def test_at_a_first_start_it_is_left_too_whoever_is_seen_first() -> None:
     assert stuck(a_stage(2).settle(), "worker-1", "ErrImageNeverPull").wait(31).status.reason == "ErrImageNeverPull"
 
 
+def test_that_time_is_kept_beside_one_who_is_given_longer() -> None:
+    stage = stuck(a_stage(2).settle(), "worker-0", "CreateContainerConfigError", node="a")
+    stuck(stage, "worker-1", "ErrImageNeverPull").wait(29)
+    assert stage.wake_at == stage.now + timedelta(seconds=1)
+
+
 def test_a_missing_secret_is_no_nodes_fault() -> None:
     stage = stuck(a_running_group(3).vanish("worker-1"), "worker-1", "CreateContainerConfigError").wait(599)
     assert (stage.status.avoided_nodes, stage.status.incarnations) == ((), {"worker-1": 1})

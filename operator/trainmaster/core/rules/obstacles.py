@@ -81,7 +81,9 @@ def give_up(facts: Facts) -> Verdict:
     if not waiting:
         return Verdict(wake_at=next_look(facts))
     end, obstacle = min(waiting, key=lambda pair: pair[0])
-    return Verdict(status=_failed(facts, obstacle)) if facts.now >= end else Verdict(wake_at=end)
+    if facts.now >= end:
+        return Verdict(status=_failed(facts, obstacle))
+    return Verdict(wake_at=min(end, next_look(facts) or end))
 
 
 def obstacles(facts: Facts) -> list[tuple[Obstacle, datetime]]:
