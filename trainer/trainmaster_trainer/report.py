@@ -111,7 +111,7 @@ class Report:
         Raises:
             NonFiniteLossError: some rank's are not finite.
         """
-        poisoned = torch.tensor([float(not are_finite(one for one in weights if one.grad is not None))])
+        poisoned = torch.tensor([float(not moved_are_finite(weights))])
         try:
             check_last(step, finite=not self._group.sum(poisoned)[0])
         except NonFiniteLossError:
@@ -164,6 +164,11 @@ def loss_to_tell(loss: Tensor | None, strategy: Strategy) -> Tensor | None:
 def are_finite(weights: Iterable[Tensor]) -> bool:
     """Whether all numbers of them that are here are."""
     return all(bool(local(one.detach()).isfinite().all()) for one in weights)
+
+
+def moved_are_finite(weights: Iterable[Tensor]) -> bool:
+    """The same of those that had a gradient: others may be what they like."""
+    return are_finite(one for one in weights if one.grad is not None)
 
 
 def check_last(step: int, *, finite: bool) -> None:

@@ -31,7 +31,7 @@ from trainmaster_trainer.collectives.slots import share_slots
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
-from trainmaster_trainer.strategies.steady import Steady
+from trainmaster_trainer.strategies.steady import Steady, trained
 from trainmaster_trainer.strategies.strategy import Snapshots, WholeModel, check_one_machine, check_options
 from trainmaster_trainer.strategies.used import check_dense, check_no_extra_state
 from trainmaster_trainer.task import Task
@@ -111,7 +111,7 @@ class CentralStorage(WholeModel):
 
     @override
     def trained(self) -> list[nn.Parameter]:
-        return [one for one in self._storage.parameters() if one.requires_grad]
+        return trained(self._storage)
 
     @override
     def state(self) -> State:

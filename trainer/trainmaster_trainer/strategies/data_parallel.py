@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
@@ -85,7 +85,7 @@ class DataParallel(WholeModel):
 
     def _connect(self, *, find_unused_parameters: bool) -> None:
         options = {**_OPTIONS, "find_unused_parameters": find_unused_parameters, "init_sync": not self._are_equal}
-        ours = {name: one for name, one in _named_tensors(self.model) if not one.requires_grad}
+        ours = {**frozen(self.model), **dict(self.model.named_buffers())}
         if not self._are_equal:
             share(ours.values())
         # Else it would send those too, beside the weights (init_sync), and does not know every dtype.
@@ -240,11 +240,6 @@ class DataParallel(WholeModel):
         if self._remember:
             self._remember()
         self._rehearse = False
-
-
-def _named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    yield from model.named_parameters()
-    yield from model.named_buffers()
 
 
 def compression_of(options: Mapping[str, Any], native: bool) -> str:

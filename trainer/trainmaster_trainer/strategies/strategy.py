@@ -41,6 +41,7 @@ from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.numerics import Numerics, Quietly
 from trainmaster_trainer.rates import Rates
+from trainmaster_trainer.strategies.steady import trained
 from trainmaster_trainer.task import Task
 
 
@@ -85,7 +86,7 @@ class Strategy(ABC):
 
     def trained(self) -> list[nn.Parameter]:
         """Those parameters of this rank's that are stepped."""
-        return [one for one in self.model.parameters() if one.requires_grad]
+        return trained(self.model)
 
     def loss(self, batch: Batch) -> Tensor:
         """The mean over a batch, or over a part of one."""

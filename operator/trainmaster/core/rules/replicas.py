@@ -28,10 +28,11 @@ def take_other_names(facts: Facts) -> Verdict:
     nameless = obstacles.nameless(facts)
     if not nameless:
         return NOTHING
+    keys = ", ".join(slot.key for slot in nameless)
     message = (
-        f"{', '.join(slot.key for slot in nameless)}: the name is taken by a pod that is not this job's, or whose "
+        f"{keys}: the name is taken by a pod that is not this job's, or whose labels were edited; "
+        "the next one is tried."
     )
-    message += "labels were edited; the next one is tried."
     update = {"incarnations": facts.replacing(nameless), "message": message}
     return Verdict(status=facts.status.model_copy(update=update))
 

@@ -27,6 +27,7 @@ from trainmaster_trainer.rates import Rates
 from trainmaster_trainer.strategies import alike
 from trainmaster_trainer.strategies.gossip.census import Census
 from trainmaster_trainer.strategies.gossip.mixing import Mixer
+from trainmaster_trainer.strategies.steady import trained
 from trainmaster_trainer.strategies.strategy import check_options
 from trainmaster_trainer.transport.directory import Place
 from trainmaster_trainer.transport.frame import Message
@@ -166,7 +167,7 @@ class Peer:
 
     def trained(self) -> list[nn.Parameter]:
         """What is averaged and stepped."""
-        return [one for one in self._mine.parameters() if one.requires_grad]
+        return trained(self._mine)
 
     def restore(self, state: State) -> None:
         """Go on from a checkpoint, or from a peer's model, and count what is in it."""

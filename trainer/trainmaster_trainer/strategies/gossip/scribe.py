@@ -27,7 +27,7 @@ from trainmaster_trainer.checkpoint.state import MODEL, Shapes, State
 from trainmaster_trainer.checkpoint.unusable import problem_of
 from trainmaster_trainer.data import Batch
 from trainmaster_trainer.journal import Journal
-from trainmaster_trainer.report import are_finite, check_last
+from trainmaster_trainer.report import check_last, moved_are_finite
 from trainmaster_trainer.strategies.gossip.census import BEFORE, Entry
 from trainmaster_trainer.strategies.gossip.mixing import AVERAGED
 from trainmaster_trainer.strategies.gossip.peer import Peer, whole_state
@@ -248,7 +248,7 @@ class Scribe:
 
     def _save_final(self) -> None:
         if self._saver is not None and self._journal is not None:
-            check_last(self._plan.steps, finite=are_finite(one for one in self._peer.trained() if one.grad is not None))
+            check_last(self._plan.steps, finite=moved_are_finite(self._peer.trained()))
             for number in range(self._journal.step + 1, self._plan.steps + 1):
                 loss = self._peer.census.mean(self._peer.workers, "loss")
                 self._journal.stepped(number, loss, 0, self._saver.committed_step, {})
