@@ -1,19 +1,23 @@
-"""A kill every 5 s: what is left of the steps of a training that nobody disturbs, in turn on the same machine.
+"""A kill every 5 s: what is left of the steps that the same training makes while nobody disturbs it.
 
 Aim: 0.97. Twice: with steps that keep both cores busy, so that whatever a restart computes is missing in steps; and
 with steps of the same length that leave the cores to others, as those of a GPU do (they sleep).
 
-TRAINMASTER_KILL_SECONDS says how long each is killed in all (default 300), in three rounds; an undisturbed training
-takes as long beside each round. A round counts from its first step on, by the lines of metrics.jsonl: steps on the path
-to the final model, those trained twice only once. The first kill comes after half of the pause, so that what the last
-one costs is counted as well. How long the first step after each kill takes to come is kept too: it tells a slow
-restart from an hour in which everything is slow.
+One training each, in blocks of 15 s: calm, killed, killed, calm, and so on, so that an hour in which the machine is
+slow, or grows slower, is in both alike (two trainings of 100 s one after the other differed by 15 % where nobody killed
+anything). TRAINMASTER_KILL_SECONDS says how long it is killed in all (default 300); it is calm for as long. Steps are
+those on the path to the final model, by the lines of metrics.jsonl; those trained twice count once. The first kill of a
+block comes after half of the pause, so that what the last one costs is counted as well. Kept too: steps before any
+kill, as calm blocks would not show it if kills made a training slower for good; and how long the first step after each
+kill takes to come, which tells a slow restart from a slow machine.
 """
 
+import bisect
 import json
 import os
 import random
 import signal
+import statistics
 import subprocess
 import tempfile
 import time
@@ -28,7 +32,9 @@ from bench.jobs import document
 
 KILL_EVERY_SECONDS = 5.0
 SECONDS = float(os.environ.get("TRAINMASTER_KILL_SECONDS", "300"))
-ROUNDS = 3  # longer than half a minute each, in which a training and its kills have hardly begun
+BLOCK_SECONDS = 15.0
+BLOCKS = max(1, round(SECONDS / BLOCK_SECONDS))  # with kills, and as many without
+SETTLING_SECONDS = 20.0  # caches, huge pages; nobody kills yet
 SETTLED_SECONDS = 1.0  # lines are written a few at a time
 STEPS = 1_000_000
 TRAININGS: dict[str, dict[str, Any]] = {
@@ -91,54 +97,81 @@ class Training:
 
 def main() -> str:
     """Measure; gives the last line."""
-    found = {name: _compare(name, training) for name, training in TRAININGS.items()}
-    figures = {"seconds": SECONDS, "kill_every_seconds": KILL_EVERY_SECONDS}
-    results.save("kill_every", {**figures, **{name: one["ratio"] for name, one in found.items()}, "rounds": found})
+    found = {name: _measure(name, training) for name, training in TRAININGS.items()}
+    figures = {"seconds": BLOCKS * BLOCK_SECONDS, "kill_every_seconds": KILL_EVERY_SECONDS}
+    ratios = {name: one["ratio"] for name, one in found.items()}
+    results.save("kill_every", {**figures, **ratios, "trainings": found})
     told = [f"{one['ratio']:.3f}x ({name}: {one['seconds_lost_per_kill']:.2f} s a kill)" for name, one in found.items()]
     return f"kill_every: undisturbed steps {', '.join(told)}"
 
 
-def _compare(name: str, training: dict[str, Any]) -> dict[str, Any]:
-    """Undisturbed and killed rounds in turn."""
-    steps: dict[bool, list[int]] = {False: [], True: []}
-    gaps: list[float] = []
-    for number in range(ROUNDS):
-        for kill in (False, True) if number % 2 else (True, False):
-            done, some = _round(training, SECONDS / ROUNDS, kill)
-            steps[kill].append(done)
-            gaps += some
-        print(f"{name}, round {number + 1}: {steps[False][-1]} steps, {steps[True][-1]} with kills", flush=True)
-    ratio = sum(steps[True]) / sum(steps[False])
-    lost = (1 - ratio) * SECONDS / max(len(gaps), 1)
-    told = {"steps_calm": steps[False], "steps_killed": steps[True], "seconds_to_next_step": gaps}
-    return {"ratio": ratio, "seconds_lost_per_kill": lost, "kills": len(gaps), **told}
-
-
-def _round(training: dict[str, Any], seconds: float, kill: bool) -> tuple[int, list[float]]:
-    """Steps within `seconds` from the first one on, and how long after each kill the next one ended."""
+def _measure(name: str, training: dict[str, Any]) -> dict[str, Any]:
+    """Calm blocks and such with kills, in one training."""
+    kills: list[float] = []
     with _running(training) as run:
         first = run.wait_for_first_steps()
-        kills = []
-        for number in range(int(seconds / KILL_EVERY_SECONDS)):
-            _sleep_until(first + (number + 0.5) * KILL_EVERY_SECONDS)
-            if kill and _kill_one(run):
-                kills.append(time.time())
-        end = first + seconds + SETTLED_SECONDS
-        _sleep_until(end)
-        times = run.times()
-        gaps = [round(min((when for when in times if when > kill), default=end) - kill, 3) for kill in kills]
-        return sum(first <= when <= first + seconds for when in times), gaps
+        begin = first + SETTLING_SECONDS
+        for block in range(2 * BLOCKS):
+            kills += _block(run, begin + block * BLOCK_SECONDS, _is_killed(block))
+            print(f"{name}, block {block + 1} of {2 * BLOCKS}: {len(kills)} kills", flush=True)
+        _sleep_until(begin + 2 * BLOCKS * BLOCK_SECONDS + SETTLED_SECONDS)
+        times = sorted(run.times())
+    before = _steps_between(times, begin - SETTLING_SECONDS / 2, begin) / (SETTLING_SECONDS / 2)
+    return {"steps_per_second_before_any_kill": before, **_figures(times, begin, kills)}
+
+
+def _is_killed(block: int) -> bool:
+    """Calm, killed, killed, calm: a steady drift is in both alike."""
+    return block % 4 in (1, 2)
+
+
+def _block(run: Training, begin: float, kill: bool) -> list[float]:
+    """When it killed. Looks for the ranks in calm blocks too: looking costs as much in both."""
+    kills = []
+    for number in range(int(BLOCK_SECONDS / KILL_EVERY_SECONDS)):
+        _sleep_until(begin + (number + 0.5) * KILL_EVERY_SECONDS)
+        pids = run.rank_pids()
+        if kill and pids:
+            os.kill(random.choice(pids), signal.SIGKILL)  # noqa: S311 no secret
+            kills.append(time.time())
+    _sleep_until(begin + BLOCK_SECONDS)
+    return kills
+
+
+def _figures(times: list[float], begin: float, kills: list[float]) -> dict[str, Any]:
+    """What the times of all steps say, in seconds of the epoch and ascending."""
+    steps: dict[bool, list[int]] = {False: [], True: []}
+    for block in range(2 * BLOCKS):
+        start = begin + block * BLOCK_SECONDS
+        steps[_is_killed(block)].append(_steps_between(times, start, start + BLOCK_SECONDS))
+    ratio = sum(steps[True]) / sum(steps[False])
+    return {
+        "ratio": ratio,
+        "standard_error": _standard_error([ours / calm for ours, calm in zip(steps[True], steps[False], strict=True)]),
+        "seconds_lost_per_kill": (1 - ratio) * BLOCKS * BLOCK_SECONDS / max(len(kills), 1),
+        "kills": len(kills),
+        "steps_calm": steps[False],
+        "steps_killed": steps[True],
+        "seconds_to_next_step": [round(_next_step(times, kill) - kill, 3) for kill in kills],
+    }
+
+
+def _steps_between(times: list[float], begin: float, end: float) -> int:
+    return bisect.bisect_left(times, end) - bisect.bisect_left(times, begin)
+
+
+def _next_step(times: list[float], kill: float) -> float:
+    later = bisect.bisect_right(times, kill)
+    return times[later] if later < len(times) else times[-1]
+
+
+def _standard_error(ratios: list[float]) -> float:
+    """Of their mean, from how much neighbouring blocks differ."""
+    return statistics.stdev(ratios) / len(ratios) ** 0.5 if len(ratios) > 1 else 0.0
 
 
 def _sleep_until(when: float) -> None:
     time.sleep(max(0.0, when - time.time()))
-
-
-def _kill_one(run: Training) -> bool:
-    pids = run.rank_pids()
-    if pids:
-        os.kill(random.choice(pids), signal.SIGKILL)  # noqa: S311 no secret
-    return bool(pids)
 
 
 @contextmanager
