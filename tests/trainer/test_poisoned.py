@@ -64,6 +64,16 @@ def test_weights_that_no_gradient_reaches_may_be_what_they_like(new_job: NewJob,
     assert len(job.losses()) == 6
 
 
+@pytest.mark.parametrize("servers", [1, 2])
+def test_nor_does_a_parameter_server_look_at_them(new_job: NewJob, servers: int) -> None:
+    job = new_job(task="small_tasks:WithBlank", strategy="ParameterServer", global_batch_size=8)
+    crew = Crew(job, 2, servers)
+    try:
+        assert len(crew.start().finish().losses()) == 6
+    finally:
+        crew.close()
+
+
 BURST: Options = {"task": "small_tasks:Poisoned", "arguments": {"step": 4, "poison": "inf"}, "global_batch_size": 8}
 
 

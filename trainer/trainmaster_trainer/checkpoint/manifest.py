@@ -12,7 +12,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -121,18 +121,19 @@ def check_same_dataset(step: int, then: int, now: int) -> None:
         )
 
 
-def check_same_everywhere(counts: Sequence[int]) -> None:
-    """Refuse ranks that do not have the same number of samples.
+def check_same_everywhere(counts: Mapping[int, int]) -> None:
+    """Refuse ranks (the keys) that do not have the same number of samples (the values).
 
     Raises:
         ConfigurationError: names two of them.
     """
-    other = next((rank for rank, count in enumerate(counts) if count != counts[0]), None)
+    first = min(counts)
+    other = next((rank for rank, count in sorted(counts.items()) if count != counts[first]), None)
     if other is not None:
         raise ConfigurationError(
-            f"spec.training.task: its dataset() has {counts[0]} samples on rank 0 and {counts[other]} on rank {other}, "
-            "and each would take them in an order of its own. Give all ranks the same, as from a list of files that "
-            "is made once, before the training."
+            f"spec.training.task: its dataset() has {counts[first]} samples on rank {first} and {counts[other]} on "
+            f"rank {other}, and each would take them in an order of its own. Give all ranks the same, as from a list "
+            "of files that is made once, before the training."
         )
 
 

@@ -55,6 +55,7 @@ class Resumed:
     begun: int = 0  # at which step the job itself began, with another one's checkpoint
     pending: tuple[Tensor, ...] = ()  # losses up to `step` that no file has yet, each at one rank
     pending_attempt: int = 0  # whose they are
+    dataset: int = 0  # how many samples there were, where it goes on from a checkpoint of its own that says so
 
     @property
     def is_borrowed(self) -> bool:
@@ -86,7 +87,7 @@ def resume(settings: Settings, group: Group, strategy: Strategy, dataset: int = 
     mine = find_snapshots(settings.memory, settings.job_uid, expected, known) if remembers else []
     news = [_newest_step(settings, group, remote, known), [row_of(snapshot) for snapshot in mine], dataset]
     steps, rows, counts = zip(*group.gather(news), strict=True)
-    check_same_everywhere(counts)
+    check_same_everywhere(dict(enumerate(counts)))
     durable = max(steps)
     recalled = None
     if remembers:
@@ -170,7 +171,9 @@ def _from_checkpoint(
         randomness.restore(loaded.rng(draws_as))
     if group.is_first:
         log.info("Resuming from step %d of attempt %d.", step, loaded.manifest.attempt)
-    return Resumed(step, step, min(step, known.begun)) if is_own else Resumed(step, begun=step)
+    if not is_own:
+        return Resumed(step, begun=step)
+    return Resumed(step, step, min(step, known.begun), dataset=loaded.manifest.cursor.dataset)
 
 
 def _find_shared(folder: Path, group: Group, expected: Shapes, below: int | None, trusted: Trusted) -> Loaded | None:

@@ -64,7 +64,7 @@ class Saver:
 
     def __init__(self, settings: Settings, group: Group, dataset: int = 0) -> None:
         self._settings = settings
-        self._dataset = dataset  # how many samples it has; 0: not known here
+        self.dataset = dataset  # how many samples it has; 0: not known here
         self._plan = settings.plan
         self._folder = settings.checkpoints
         self._rank = group.rank
@@ -357,7 +357,7 @@ class Saver:
             attempt=self._settings.attempt,
             world_size=self._world_size,
             strategy=plan.strategy,
-            cursor=Cursor(step, step * plan.global_batch_size, plan.global_batch_size, plan.seed, self._dataset),
+            cursor=Cursor(step, step * plan.global_batch_size, plan.global_batch_size, plan.seed, self.dataset),
             time=time.time(),
             model_sha256=model_sha256(tensors),
             shards=shards,

@@ -52,6 +52,7 @@ class Steward:
         self._saved = 0  # of the newest one that was brought to the saver
         self._last_seen = 0.0  # when a worker was, after the order to stop
         self._result: dict[str, float] | None = None
+        self._counted_by: int | None = None  # which worker said how many samples there are; None: a checkpoint, or none
 
     # In service threads.
 
@@ -62,6 +63,8 @@ class Steward:
                 return self.desk.next(Asker(caller, request.values))
             case "claim":
                 return self.desk.claim(request.values)
+            case "samples":
+                return self._compare_samples(caller, request.values)
             case "announce":
                 self.reconcile_soon()
                 return Message("ok")
@@ -70,6 +73,13 @@ class Steward:
             case "result":
                 return self._take_result(request.values)
         raise RefusalError(f"a server cannot {request.name}")
+
+    def _compare_samples(self, caller: Caller, values: Values) -> Message:
+        """How many samples a checkpoint, or else the worker that came first, said there are: others compare theirs."""
+        with self.desk.changed:
+            if not self._saver.dataset:
+                self._saver.dataset, self._counted_by = int(values["count"]), caller.rank
+            return Message("samples", {"count": self._saver.dataset, "rank": self._counted_by})
 
     def reconcile_soon(self) -> None:
         """A server has started."""
@@ -169,7 +179,11 @@ class Steward:
         self._journal.stepped(step, loss, size, self._saver.committed_step, figures, ended=ended)
 
     def _save(self, step: int) -> None:
-        """A cut at `step`: nothing beyond it has begun, everything up to it is in all shards."""
+        """A cut at `step`: nothing beyond it has begun, everything up to it is in all shards.
+
+        Raises:
+            NonFiniteLossError: it is the last one, and would hold weights that are not finite.
+        """
         if self._journal is None:
             return
         self._ask_servers(Message("cut"))
@@ -177,6 +191,9 @@ class Steward:
         self._open_gate()
         shards = self._ask_servers(Message("fetch"))
         state = self._whole.join([_state(shards[rank]) for rank in sorted(shards)])
+        if step >= self._plan.steps:
+            still = [name for shard in shards.values() for name in shard.values.get("still", ())]
+            check_last(step, finite=are_finite(self._whole.trained_in(state, still)))
         self._save_as(step, state)
         if self._member.stop.is_set():
             self._saver.wait(needed=False)
@@ -185,16 +202,11 @@ class Steward:
             self._end()
 
     def _save_as(self, step: int, state: State) -> None:
-        """Write a checkpoint; the last one before all else goes on.
-
-        Raises:
-            NonFiniteLossError: the last one would hold weights that are not finite.
-        """
+        """Write a checkpoint; the last one before all else goes on."""
         assert self._journal is not None  # noqa: S101 (whoever saves has one)
         sync, is_last = self._journal.sync, step >= self._plan.steps
         if is_last:
             self._member.progress.enter("save")
-            check_last(step, finite=are_finite(self._whole.trained_in(state)))
         self._saver.save(step, state, before_commit=sync)
         self._saved = step
         if is_last:
@@ -262,6 +274,9 @@ class Steward:
         self._whole.found = None
         resumed = resume(self._member.settings, self._member.alone(), self._whole)
         found, step = self._whole.found, resumed.step
+        if resumed.dataset:
+            with self.desk.changed:
+                self._saver.dataset, self._counted_by = resumed.dataset, None
         self._whole.found = None  # as large as the model and its optimizer, and not needed again
         branch = {"branch": secrets.token_hex(8)}
         self._ask_servers(_install(found, step, branch) if found else Message("begin", branch))

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from trainmaster_trainer import randomness
 from trainmaster_trainer.answers import figures_of, loss_of
+from trainmaster_trainer.checkpoint.manifest import check_same_dataset, check_same_everywhere
 from trainmaster_trainer.data import Batch, Batches, Share
 from trainmaster_trainer.flat import Layout, adopt
 from trainmaster_trainer.independent import Member
@@ -76,6 +77,7 @@ class Worker:
         self._batches: Batches = member.batches()
         self._ahead: tuple[Ticket, Batch] | None = None
         self._begun = False
+        self._generation = -1  # in which its samples were last compared
 
     def _buffers(self) -> list[Tensor]:
         """As they are now: a forward pass may put another tensor in the place of one."""
@@ -96,6 +98,9 @@ class Worker:
             self._check_servers()
             self._pull(with_buffers=True)
             self._begun = True
+        if order.name == "ticket" and values["generation"] != self._generation:
+            self._check_samples(values["complete"])
+            self._generation = values["generation"]
         if order.name == "end" and not self._begun:
             progress.start(values["complete"], values["saved"])  # nothing was left to train
         if self._begun:
@@ -115,6 +120,21 @@ class Worker:
             with suppress(PeerRefusedError):  # an older version of the trainer does not know the question: no harm
                 answer = self._ask({rank: Question(Message(alike.QUESTION))})[rank]
                 alike.check_alike(alike.shapes_told(answer), self._shapes, rank, self._member.rank)
+
+    def _check_samples(self, step: int) -> None:
+        """Before one is used, and again whenever server 0 may be a new one, which knows of none.
+
+        Raises:
+            ConfigurationError: another worker has more or fewer, or had, when `step` was reached.
+        """
+        rank, count = self._member.rank, self._batches.count
+        with suppress(PeerRefusedError):  # an older version of the trainer, as above
+            question = Question(Message("samples", {"count": count}))
+            told = self._ask({self._servers[0]: question})[self._servers[0]].values
+            if told["rank"] in (None, rank):
+                check_same_dataset(step, told["count"], count)
+            else:
+                check_same_everywhere({told["rank"]: told["count"], rank: count})
 
     def work(self, order: Message) -> Message:
         """Compute a ticket and bring it to the servers; what to do next."""
