@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import json
+import math
 import os
 import signal
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 import torch.utils.data
 from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+from trainmaster.wire import codec, names
 from trainmaster_trainer.agent import command, errors, evidence, rank
 from typing_extensions import override
 
@@ -63,7 +65,9 @@ def test_what_torch_wrote_is_understood(tmp_path: Path, monkeypatch: pytest.Monk
     assert report.time > 0
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"message": 3}', '{"trainmaster": {"type": 3}}', "\0"])
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"message": 3}', '{"trainmaster": {"type": 3}}', "\0", "[" * 100_000]
+)
 def test_anything_else_is_no_report(tmp_path: Path, content: str) -> None:
     (tmp_path / "error").write_text(content)
     assert evidence.read_error(tmp_path / "error") is None
@@ -74,6 +78,53 @@ def test_long_texts_are_cut(tmp_path: Path) -> None:
     report = evidence.read_error(tmp_path / "error")
     assert report is not None
     assert (len(report.message), len(report.traceback)) == (1024, 8192)
+    errors.write(str(tmp_path / "error"), raise_one("x" * 5_000_000))
+    assert (tmp_path / "error").stat().st_size < 200_000
+
+
+def test_so_are_those_that_a_script_writes_itself(tmp_path: Path) -> None:
+    """They travel with heartbeats, and the operator takes none of megabytes."""
+    file = tmp_path / "error"
+    report = dict.fromkeys(("type", "message", "frame", "traceback"), "x" * 100_000)
+    file.write_text(json.dumps({errors.MEMBER: {**report, "time": math.inf}}))
+    found = evidence.read_error(file)
+    assert found is not None
+    assert len(codec.encode(found)) < 12_000
+    assert found.time == 0.0
+    more = {"py_callstack": "x" * 100_000, "timestamp": "NaN"}
+    file.write_text(json.dumps({"message": {"message": "x" * 100_000, "extraInfo": more}}))
+    found = evidence.read_error(file)
+    assert found is not None
+    assert len(codec.encode(found)) < 12_000
+    assert found.time == 0.0
+
+
+def test_an_error_file_without_an_end_is_told_and_not_read(tmp_path: Path) -> None:
+    (tmp_path / "error").symlink_to("/dev/zero")
+    found = evidence.read_error(tmp_path / "error")
+    assert found is not None
+    assert found.message == "its error file has more than 16 MiB and was not read"
+
+
+class SpeechlessError(Exception):
+    """It cannot even be said what it is."""
+
+    @override
+    def __str__(self) -> str:
+        raise RecursionError
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_an_end_that_cannot_be_said_keeps_its_exit_code(monkeypatch: pytest.MonkeyPatch, *, closed: bool) -> None:
+    monkeypatch.delenv(names.ENV_ERROR_FILE, raising=False)
+    if closed:
+        log = io.StringIO()
+        log.close()
+        monkeypatch.setattr(sys, "stderr", log)
+    assert rank._exit_code(SpeechlessError()) == 1
+    error = SpeechlessError()
+    monkeypatch.setattr(SpeechlessError, "trainmaster_configuration_error", True, raising=False)
+    assert rank._last_words(error) == names.EXIT_BAD_CONFIGURATION
 
 
 class Reading(torch.utils.data.Dataset[int]):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from torch.optim import SGD, Optimizer
-from torch.optim.lr_scheduler import CyclicLR, ExponentialLR, LambdaLR, OneCycleLR, SequentialLR
+from torch.optim.lr_scheduler import CyclicLR, ExponentialLR, LambdaLR, OneCycleLR, ReduceLROnPlateau, SequentialLR
 from trainmaster_trainer.answers import make_optimizer
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.tasks.digits import Digits
@@ -24,6 +24,7 @@ from tests.trainer.ranks import Job, NewJob, Options
         lambda optimizer: SequentialLR(
             optimizer, [ExponentialLR(optimizer, 0.9), ExponentialLR(optimizer, 0.5)], milestones=[3]
         ),
+        ReduceLROnPlateau,
     ],
 )
 def test_a_scheduler_is_refused_with_the_cure(schedule: Any) -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from trainmaster_trainer.checkpoint.shard import DTYPES
 from trainmaster_trainer.errors import ConfigurationError
@@ -70,7 +71,7 @@ def check_savable(model: nn.Module, name: str) -> None:
             )
 
 
-_OF_SCHEDULERS = "_wrapped_by_lr_sched"  # what those of torch.optim.lr_scheduler leave at an optimizer's step
+_OF_SCHEDULERS = "_wrapped_by_lr_sched"  # what most of torch.optim.lr_scheduler leave at an optimizer's step
 
 
 def make_optimizer(task: Task, parameters: list[nn.Parameter]) -> Optimizer:
@@ -86,7 +87,7 @@ def make_optimizer(task: Task, parameters: list[nn.Parameter]) -> Optimizer:
         raise ConfigurationError(
             f"spec.training.task: optimizer() of {name} gave {type(optimizer).__name__}. Return an Optimizer."
         )
-    if hasattr(optimizer.step, _OF_SCHEDULERS):
+    if _has_scheduler(task, optimizer):
         raise ConfigurationError(
             f"spec.training.task: a scheduler changes the rates of the optimizer of {name}, and no checkpoint would "
             f"know how far it is. Leave it out and override {name}.learning_rate_factor(fraction): the optimizer's "
@@ -105,6 +106,12 @@ def make_optimizer(task: Task, parameters: list[nn.Parameter]) -> Optimizer:
             "not the model's, so neither other ranks nor a checkpoint would know it. Register it in the model."
         )
     return optimizer
+
+
+def _has_scheduler(task: Task, optimizer: Optimizer) -> bool:
+    """Whether one was made for it. `ReduceLROnPlateau` leaves no mark, so it is looked for where its user keeps it."""
+    kept = (*getattr(task, "__dict__", {}).values(), *vars(optimizer).values())
+    return hasattr(optimizer.step, _OF_SCHEDULERS) or any(isinstance(one, LRScheduler) for one in kept)
 
 
 def _is_called_alone(step: Callable[..., object]) -> bool:

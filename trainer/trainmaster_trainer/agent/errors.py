@@ -16,6 +16,7 @@ import sys
 import sysconfig
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Dict, List, Optional, Tuple
@@ -23,6 +24,7 @@ from typing import Any, Dict, List, Optional, Tuple
 MEMBER = "trainmaster"
 MOST_MESSAGE = 1024
 MOST_TRACEBACK = 8192
+_MOST_FOR_TORCH = 1 << 16  # characters of what torch's tools show: a message may have megabytes
 _WRAPPED = re.compile(r"Caught (\w+) in .*\n+Original Traceback ")
 _THE_USERS = (
     errno.ENOENT,
@@ -46,18 +48,18 @@ def write(path: Optional[str], error: BaseException) -> None:
     try:
         temporary.write_text(json.dumps(describe(error, time.time())), encoding="utf-8")
         temporary.replace(path)
-    except OSError as failure:
-        sys.stderr.write(f"trainmaster: the error file could not be written: {failure}\n")
+    except Exception as failure:  # noqa: BLE001 an error in telling of an error must not take its place
+        say(f"trainmaster: the error file could not be written: {text_of(failure)}")
 
 
 def describe(error: BaseException, now: float) -> Dict[str, Any]:
     """The content of the error file."""
-    kind, message = cause(type(error).__name__, _message(error))
+    kind, message = cause(type(error).__name__, text_of(error))
     stack = "".join(traceback.format_exception(type(error), error, users_part(error.__traceback__)))
     return {
         "message": {
-            "message": f"{kind}: {message}",
-            "extraInfo": {"py_callstack": stack, "timestamp": str(int(now))},
+            "message": f"{kind}: {message[:_MOST_FOR_TORCH]}",
+            "extraInfo": {"py_callstack": stack[-_MOST_FOR_TORCH:], "timestamp": str(int(now))},
         },
         MEMBER: {
             "type": kind,
@@ -122,8 +124,15 @@ def _libraries() -> Tuple[str, ...]:
     return tuple(folder.rstrip(os.sep) + os.sep for folder in folders)
 
 
-def _message(error: BaseException) -> str:
+def say(text: str) -> None:
+    """Into the log, unless the user's code has closed or replaced it."""
+    with suppress(Exception):
+        sys.stderr.write(f"{text}\n")
+
+
+def text_of(value: object) -> str:
+    """As `str` makes it, if it can."""
     try:
-        return str(error)
+        return str(value)
     except Exception as failure:  # noqa: BLE001 the user's own __str__
         return f"(its text cannot be had: {type(failure).__name__})"

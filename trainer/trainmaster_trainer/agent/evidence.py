@@ -6,8 +6,10 @@ Called by `ranks` when a rank has ended.
 from __future__ import annotations
 
 import json
+import math
+import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
@@ -17,6 +19,8 @@ from trainmaster.wire.messages import ErrorReport
 from trainmaster_trainer.agent import errors
 from trainmaster_trainer.agent.supervise import RankEnded
 
+MOST_BYTES = 16 << 20  # of an error file: a script writes what it likes
+_MOST_NAME = 256
 _GROUPS = Path("/sys/fs/cgroup")
 
 
@@ -73,28 +77,43 @@ def _failure(end: Dict[str, Any]) -> Optional[ErrorReport]:
 
 
 def read_error(path: Path) -> Optional[ErrorReport]:
-    """The error file of a rank, ours or one that torch's `@record` wrote; None where there is none."""
+    """The error file of a rank, ours or one that torch's `@record` wrote; None where there is none.
+
+    It is written by a user's process, so nothing in it is taken for granted: neither its size nor its form.
+    """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            text = file.read(MOST_BYTES + 1)
+            if len(text) > MOST_BYTES:
+                message = f"its error file has more than {MOST_BYTES >> 20} MiB and was not read"
+                return ErrorReport(type="Error", message=message, time=os.fstat(file.fileno()).st_mtime)
+        content = json.loads(text)
         if errors.MEMBER in content:
-            return codec.from_plain(ErrorReport, content[errors.MEMBER])
-        return _torch_error(content)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return _cut(codec.from_plain(ErrorReport, content[errors.MEMBER]))
+        return _cut(_torch_error(content))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
         return None
+
+
+def _cut(error: ErrorReport) -> ErrorReport:
+    """No longer than those that `errors` writes: it travels with heartbeats."""
+    return replace(
+        error,
+        type=error.type[:_MOST_NAME],
+        message=error.message[: errors.MOST_MESSAGE],
+        frame=error.frame[: errors.MOST_MESSAGE],
+        traceback=error.traceback[-errors.MOST_TRACEBACK :],
+        time=error.time if math.isfinite(error.time) else 0.0,
+    )
 
 
 def _torch_error(content: Dict[str, Any]) -> ErrorReport:
     message = content["message"]
     if isinstance(message, str):
-        return ErrorReport(type="Error", message=message[: errors.MOST_MESSAGE])
+        return ErrorReport(type="Error", message=message)
     kind, _, text = message["message"].partition(": ")
     more = message["extraInfo"]
-    return ErrorReport(
-        type=kind,
-        message=text[: errors.MOST_MESSAGE],
-        traceback=more["py_callstack"][-errors.MOST_TRACEBACK :],
-        time=float(more["timestamp"]),
-    )
+    return ErrorReport(type=kind, message=text, traceback=more["py_callstack"], time=float(more["timestamp"]))
 
 
 def out_of_memory_kills() -> int:

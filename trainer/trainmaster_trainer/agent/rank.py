@@ -276,7 +276,7 @@ def _exit_code(value: Any) -> int:
         return 0
     if isinstance(value, int):
         return value & 0xFF
-    sys.stderr.write(f"{value}\n")
+    errors.say(errors.text_of(value))
     return 1
 
 
@@ -288,7 +288,7 @@ def _leave_evidence(error: BaseException) -> None:
 def _last_words(error: BaseException) -> int:
     _leave_evidence(error)
     if getattr(type(error), "trainmaster_configuration_error", False):
-        sys.stderr.write(f"trainmaster: {error}\n")
+        errors.say(f"trainmaster: {errors.text_of(error)}")
         return names.EXIT_BAD_CONFIGURATION
     sys.excepthook(type(error), error, error.__traceback__)
     return 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
