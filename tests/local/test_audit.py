@@ -12,8 +12,9 @@ def lines(*steps: int) -> list[dict[str, Any]]:
     return [{"step": step, "loss": 0.5, "attempt": 1 + step // 3} for step in steps]
 
 
-def cursor(step: int, samples: int | None = None, seed: int = 1) -> dict[str, Any]:
-    return {"step": step, "samples": 4 * step if samples is None else samples, "global_batch_size": 4, "seed": seed}
+def cursor(step: int, samples: int | None = None, seed: int = 1, **more: int) -> dict[str, Any]:
+    done = 4 * step if samples is None else samples
+    return {"step": step, "samples": done, "global_batch_size": 4, "seed": seed, **more}
 
 
 @pytest.mark.parametrize(
@@ -24,6 +25,8 @@ def cursor(step: int, samples: int | None = None, seed: int = 1) -> dict[str, An
         ((1, 3), [], "Line 2 is of step 3"),
         ((1, 2), [cursor(2, samples=9)], "counts 9 samples"),
         ((1, 2), [cursor(4)], "beyond the last line"),
+        ((1, 2, 3), [cursor(1), cursor(2, dataset=0), cursor(3, dataset=37)], ""),  # not known, and then it is
+        ((1, 2, 3), [cursor(1, dataset=0), cursor(2, dataset=37), cursor(3, dataset=38)], "differ in (seed, batch"),
         ((1, 2), [cursor(1), cursor(2, seed=2)], "differ in (seed, batch size, samples of the dataset)"),
     ],
 )

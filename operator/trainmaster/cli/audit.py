@@ -86,9 +86,12 @@ def faults(lines: list[dict[str, Any]], cursors: Iterable[dict[str, Any]], first
         if line["step"] != first + number - 1
     ]
     last = lines[-1]["step"] if lines else first - 1
+    cursors = list(cursors)
+    # 0 says that it was not known, as to a server that saves what it begins with before a worker is there.
+    known = max((cursor.get("dataset", 0) for cursor in cursors), default=0)
     orders = set()
     for cursor in cursors:
-        orders.add((cursor["seed"], cursor["global_batch_size"], cursor.get("dataset", 0)))
+        orders.add((cursor["seed"], cursor["global_batch_size"], cursor.get("dataset") or known))
         if cursor["samples"] != cursor["step"] * cursor["global_batch_size"]:
             found.append(f"The checkpoint of step {cursor['step']} counts {cursor['samples']} samples.")
         if cursor["step"] > last:
