@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.ranks import Forker, NewJob, make_job
+from tests.trainer.crew import Crew, NewCrew
+from tests.trainer.ranks import Forker, Job, NewJob, make_job
 
 
 @pytest.fixture(scope="session")
@@ -21,6 +22,24 @@ def forker() -> Iterator[Forker]:
 def new_job(forker: Forker, tmp_path: Path) -> NewJob:
     """Make a job in a folder of its own."""
     return lambda name="job", **changes: make_job(forker, tmp_path / name, **changes)
+
+
+@pytest.fixture
+def new_crew(new_job: NewJob) -> Iterator[NewCrew]:
+    """Make a crew, under ParameterServer if it has servers, else Gossip; whoever is left of it at the end is killed."""
+    crews: list[Crew] = []
+
+    def make(
+        workers: int, servers: int = 0, name: str = "job", attempt: int = 1, job: Job | None = None, **changes: object
+    ) -> Crew:
+        strategy = "ParameterServer" if servers else "Gossip"
+        job = job or new_job(name, **{"strategy": strategy, **changes})
+        crews.append(Crew(job, workers, servers, attempt))
+        return crews[-1]
+
+    yield make
+    for crew in crews:
+        crew.close()
 
 
 @pytest.fixture(scope="module")

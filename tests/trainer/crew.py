@@ -220,3 +220,6 @@ class Crew:
         """The lines of metrics.jsonl that belong to steps."""
         lines = (self.job.checkpoints() / "metrics.jsonl").read_text().splitlines()
         return [line for line in map(json.loads, lines) if "loss" in line]
+
+
+NewCrew = Callable[..., Crew]

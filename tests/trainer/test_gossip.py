@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 
@@ -16,7 +15,7 @@ from trainmaster_trainer.strategies.gossip.census import Census
 from trainmaster_trainer.strategies.gossip.mixing import Mixer
 from trainmaster_trainer.strategies.gossip.scribe import means
 
-from tests.trainer.crew import Crew
+from tests.trainer.crew import NewCrew
 from tests.trainer.ranks import NewJob, Options
 
 DIGITS: Options = {
@@ -27,21 +26,6 @@ DIGITS: Options = {
     "checkpoint_every": 60,
 }
 LINE: Options = {"task": "small_tasks:Line", "arguments": {"seconds": 0.03}, "steps": 60, "checkpoint_every": 20}
-NewCrew = Callable[..., Crew]
-
-
-@pytest.fixture
-def new_crew(new_job: NewJob) -> Iterator[NewCrew]:
-    """Make a crew under Gossip; whoever is left of it at the end is killed."""
-    crews: list[Crew] = []
-
-    def make(workers: int, name: str = "job", attempt: int = 1, **changes: object) -> Crew:
-        crews.append(Crew(new_job(name, **{"strategy": "Gossip", **changes}), workers, 0, attempt))
-        return crews[-1]
-
-    yield make
-    for crew in crews:
-        crew.close()
 
 
 @pytest.mark.parametrize("options", [{}, {"topKPercent": 10}], ids=["all", "topK"])

@@ -1,6 +1,5 @@
 """Precision, loss scale and clipping: the same under every strategy, as torch's own, and through a death."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import NonFiniteLossError
 from trainmaster_trainer.numerics import LossScale, Numerics
 
-from tests.trainer.crew import Crew
+from tests.trainer.crew import NewCrew
 from tests.trainer.ranks import Job, NewJob, Options
 
 NORM = 0.3  # shortens every gradient of these tasks
@@ -117,32 +116,18 @@ def test_a_run_in_parts_that_was_killed_ends_with_the_same_bits(new_job: NewJob)
     assert job.manifest(10)["model_sha256"] == whole.manifest(10)["model_sha256"]
 
 
-@pytest.fixture
-def new_crew(new_job: NewJob) -> Iterator[Any]:
-    crews: list[Crew] = []
-
-    def make(workers: int, servers: int, **changes: Any) -> Crew:
-        job = new_job(f"{workers}-{servers}", strategy="ParameterServer", **changes)
-        crews.append(Crew(job, workers, servers, 1))
-        return crews[-1]
-
-    yield make
-    for crew in crews:
-        crew.close()
-
-
 @pytest.mark.parametrize("update", ["Sync", "Async"])
-def test_workers_of_a_server_compute_in_parts(new_job: NewJob, new_crew: Any, update: str) -> None:
+def test_workers_of_a_server_compute_in_parts(new_job: NewJob, new_crew: NewCrew, update: str) -> None:
     job = new_crew(1, 1, strategy_options={"update": update}, micro_batch_size=7, **TEXT).start().finish()
     assert job.losses() == pytest.approx(one_device(new_job), rel=1e-5)
 
 
-def test_a_synchronous_server_shortens_the_whole_batchs_gradient(new_job: NewJob, new_crew: Any) -> None:
+def test_a_synchronous_server_shortens_the_whole_batchs_gradient(new_job: NewJob, new_crew: NewCrew) -> None:
     job = new_crew(3, 1, strategy_options={"update": "Sync"}, max_gradient_norm=NORM, **TEXT).start().finish()
     assert job.losses() == pytest.approx(one_device(new_job, max_gradient_norm=NORM), rel=1e-5)
 
 
-def test_asynchronous_workers_shorten_their_own(new_job: NewJob, new_crew: Any) -> None:
+def test_asynchronous_workers_shorten_their_own(new_job: NewJob, new_crew: NewCrew) -> None:
     """One worker, one server: nobody is stale, so it is what OneDevice does."""
     numerics = {"precision": "BF16", "max_gradient_norm": NORM}
     job = new_crew(1, 2, strategy_options={"update": "Async"}, **numerics, **TEXT).start().finish()

@@ -1,30 +1,13 @@
 """Members that make their models each for itself, and one of them another one: all is told, and nothing is mixed."""
 
-from collections.abc import Callable, Iterator
-
 import pytest
 
-from tests.trainer.crew import Crew
-from tests.trainer.ranks import NewJob, Options
+from tests.trainer.crew import NewCrew
+from tests.trainer.ranks import Options
 
-NewCrew = Callable[..., Crew]
+LONG: Options = {"steps": 1000, "checkpoint_every": 1000}
 WIDER: Options = {"arguments": {"width": 2}}
 TURNED: Options = {"task": "small_tasks:Turned"}
-
-
-@pytest.fixture
-def new_crew(new_job: NewJob) -> Iterator[NewCrew]:
-    """Make a crew; whoever is left of it at the end is killed."""
-    crews: list[Crew] = []
-
-    def make(workers: int, servers: int, **changes: object) -> Crew:
-        plan: Options = {"steps": 1000, "checkpoint_every": 1000, **changes}
-        crews.append(Crew(new_job(**plan), workers, servers))
-        return crews[-1]
-
-    yield make
-    for crew in crews:
-        crew.close()
 
 
 @pytest.mark.parametrize("servers", [1, 2])
@@ -39,7 +22,7 @@ def new_crew(new_job: NewJob) -> Iterator[NewCrew]:
 def test_a_worker_whose_model_is_not_its_servers_says_how_they_differ(
     new_crew: NewCrew, servers: int, other: Options, difference: str
 ) -> None:
-    crew = new_crew(1, servers, strategy="ParameterServer").start(*range(1, 1 + servers))
+    crew = new_crew(1, servers, **LONG).start(*range(1, 1 + servers))
     crew.job = crew.job.but(**other)
     crew.start(0)
     assert crew.wait(0) == 78, crew.output()
@@ -48,7 +31,7 @@ def test_a_worker_whose_model_is_not_its_servers_says_how_they_differ(
 
 @pytest.mark.parametrize("other", [WIDER, TURNED], ids=["more numbers", "as many numbers"])
 def test_a_peer_averages_with_none_that_has_another_model(new_crew: NewCrew, other: Options) -> None:
-    crew = new_crew(2, 0, strategy="Gossip", arguments={"seconds": 0.01}).start(0)
+    crew = new_crew(2, arguments={"seconds": 0.01}, **LONG).start(0)
     crew.job = crew.job.but(**other)
     crew.start(1)
     crew.until(lambda: "makes one model at rank" in crew.output())
