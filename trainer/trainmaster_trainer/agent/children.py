@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 from trainmaster.wire import names
 
-from trainmaster_trainer.agent import process, rank, rehearsal
+from trainmaster_trainer.agent import process, rank, rehearsal, working_set
 from trainmaster_trainer.agent.channel import Channel
 from trainmaster_trainer.agent.huge_pages import HugePages
 
@@ -44,6 +44,7 @@ class Children:
         self._wanted = 0  # how many should stand by
         self._pid = os.getpid()
         self._at_work: Set[int] = set()
+        self._newest_rank: Optional[int] = None  # that this process has forked
         self._standing_by: Dict[int, Channel] = {}
         self._last_start = float("-inf")
         self._huge_pages = HugePages()
@@ -125,7 +126,7 @@ class Children:
             rank.detach(self._pid)
             process.close_descriptors(keep=[theirs.fileno()])
             process.rename("tm-standby")
-            return lambda: _stand_by(Channel(theirs))
+            return lambda: _stand_by(Channel(theirs), self._newest_rank)
         theirs.close()
         self._standing_by[pid] = Channel(ours)
         return None
@@ -145,6 +146,7 @@ class Children:
                 channel.close()
             elif end.si_pid in self._at_work:
                 self._at_work.remove(end.si_pid)
+                self._newest_rank = None if end.si_pid == self._newest_rank else self._newest_rank
                 yield _end(end)
 
     def _send_one(self, message: Dict[str, Any], descriptors: List[int]) -> Optional[int]:
@@ -158,6 +160,7 @@ class Children:
                 continue
             finally:
                 channel.close()
+            self._newest_rank = pid
             return pid
         return None
 
@@ -168,9 +171,11 @@ def _spawn(message: Dict[str, Any], descriptors: List[int]) -> int:
     return rank.spawn(message, descriptors)
 
 
-def _stand_by(channel: Channel) -> int:
-    """Wait for a request, or for the parent's end."""
+def _stand_by(channel: Channel, like: Optional[int]) -> int:
+    """Wait for a request, or for the parent's end. `like`: a rank that is at work."""
     rehearsal.rehearse()
+    if like is not None:
+        working_set.take_over(like)
     try:
         while True:
             for message, descriptors in channel.wait():
