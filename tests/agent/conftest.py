@@ -50,7 +50,7 @@ def witness(tmp_path: Path) -> Iterator[Witness]:
 
 @pytest.fixture
 def agent(tmp_path: Path, intake: Intake, shared_parent: SharedParent) -> Iterator[MakeAgent]:
-    """Make and start an agent that runs `command`. At the end of the test nothing may be left of any."""
+    """Make and start an agent that runs `command`, or `task`. At the end of the test nothing may be left of any."""
     made: list[AgentProcess] = []
 
     def make(
@@ -59,10 +59,12 @@ def agent(tmp_path: Path, intake: Intake, shared_parent: SharedParent) -> Iterat
         index: int = 0,
         role: str = names.WORKER,
         python: str = sys.executable,
+        task: str | None = None,
         **variables: str,
     ) -> AgentProcess:
         key: Key = (role, index)
-        plan = TrainingPlan("AllReduce", command=tuple(part.replace("SCRIPTS", str(SCRIPTS)) for part in command))
+        words = tuple(part.replace("SCRIPTS", str(SCRIPTS)) for part in command)
+        plan = TrainingPlan("AllReduce", command=words, task=task)
         variables.setdefault(names.ENV_WARM_SOCKET, str(shared_parent.path))
         one = AgentProcess(tmp_path, intake, plan, key, python).start(**{names.ENV_RANKS: str(ranks), **variables})
         made.append(one)

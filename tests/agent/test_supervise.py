@@ -18,6 +18,7 @@ from trainmaster_trainer.agent.supervise import (
     ParentHopeless,
     ParentLost,
     ParentReady,
+    RankDies,
     RankEnded,
     RanksHung,
     RanksWait,
@@ -70,6 +71,10 @@ def died(attempt: int, rank: int, **more: object) -> RankEnded:
     return RankEnded(attempt, rank, signal="SIGKILL", **more)  # type: ignore[arg-type]
 
 
+def dies(attempt: int, rank: int, **more: object) -> RankDies:
+    return RankDies(died(attempt, rank, **more))
+
+
 def done(attempt: int, rank: int) -> RankEnded:
     return RankEnded(attempt, rank, exit_code=0)
 
@@ -115,6 +120,14 @@ TABLE: dict[str, tuple[list[supervise.Event], str, int, tuple[supervise.Action, 
     "the first death ends the others at once": ([run(1), died(1, 0)], "Failed", 1, (KILL, NOW)),
     "the last rank's death has nobody to end": ([run(1, ranks=1), died(1, 0)], "Failed", 1, (NOW,)),
     "a death of an older attempt says nothing": ([run(2), died(1, 0)], "Running", 2, ()),
+    "a rank that dies is told, and ends the others": ([run(1), dies(1, 0)], "Failed", 1, (KILL, NOW)),
+    "... and it is told once": ([run(1), dies(1, 0), died(1, 0)], "Failed", 1, ()),
+    "... and nothing starts before it has gone": ([run(1), dies(1, 0), run(2), OURS_1_1], "Failed", 1, ()),
+    "... but then": ([run(1), dies(1, 0), run(2), OURS_1_1, OURS_1_0], "Running", 2, (START_2, NOW)),
+    "one alone that dies": ([run(1, ranks=1), dies(1, 0)], "Failed", 1, (KILL, NOW)),
+    "one that we end dies": ([run(1), dies(1, 0, ours=True)], "Running", 1, ()),
+    "one of an older attempt dies": ([run(2), dies(1, 0)], "Running", 2, ()),
+    "one dies when it has gone": ([run(1), died(1, 0), dies(1, 0)], "Failed", 1, ()),
     "all ended well": ([run(1), done(1, 0), done(1, 1)], "Finished", 1, (NOW,)),
     "one ended well": ([run(1), done(1, 0)], "Running", 1, ()),
     "one well, one not": ([run(1), done(1, 0), died(1, 1)], "Failed", 1, (NOW,)),
@@ -224,6 +237,7 @@ EVENTS = st.one_of(
     st.builds(wait, st.integers(0, 4)),
     st.builds(leave, st.integers(0, 3)),
     st.builds(RankEnded, st.integers(1, 4), st.integers(0, 2), exit_code=st.sampled_from([0, 1]), ours=st.booleans()),
+    st.builds(dies, st.integers(1, 4), st.integers(0, 2), ours=st.booleans()),
     st.builds(hung, st.integers(1, 4), st.integers(0, 2)),
     st.builds(RanksWait, st.one_of(st.none(), st.builds(lambda attempt: hung(attempt, 0).report, st.integers(1, 4)))),
     st.just(ParentReady()),

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 from trainmaster.wire import messages, names
-from trainmaster_trainer.agent import pulse
+from trainmaster_trainer.agent import process, pulse
 from trainmaster_trainer.agent.channel import Channel
 from trainmaster_trainer.agent.reactor import Reactor
 
 from tests.agent.conftest import MakeAgent
 from tests.agent.intake import Intake
-from tests.agent.machine import SharedParent, Witness, ours, wait_gone
+from tests.agent.machine import SCRIPTS, SharedParent, Witness, ours, wait_gone
 
 W0, W1 = ("worker", 0), ("worker", 1)
 
@@ -34,9 +34,27 @@ def own(folder: Path, torch: str = "raise ModuleNotFoundError('no torch in this 
     return {names.ENV_WARM_SOCKET: "", "PYTHONPATH": str(folder)}
 
 
-def test_an_own_parent_that_is_killed(agent: MakeAgent, intake: Intake, witness: Witness, tmp_path: Path) -> None:
+# In an image whose torch only a rank finds, where it says that it begins and then sleeps.
+ASLEEP_IN_A_RANK = f"""
+import os, sys, time
+if "RANK" not in os.environ:
+    raise ModuleNotFoundError("no torch in this image")
+sys.path.append({str(SCRIPTS)!r})
+from witness import say
+say("begin")
+time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("runs", ["a script", "a task"])
+def test_an_own_parent_that_is_killed(
+    agent: MakeAgent, intake: Intake, witness: Witness, tmp_path: Path, runs: str
+) -> None:
     """Its ranks die with it, the operator is told why, and the next attempt runs from a new one."""
-    one = agent("python", "SCRIPTS/sleeper.py", **own(tmp_path))
+    if runs == "a script":
+        one = agent("python", "SCRIPTS/sleeper.py", **own(tmp_path))
+    else:
+        one = agent(task="a:B", **own(tmp_path, ASLEEP_IN_A_RANK))
     intake.wait_state(messages.WAITING, 0, W0)
     intake.run(1, [(W0, 1)])
     (said,) = witness.wait(what="begin")
@@ -50,6 +68,30 @@ def test_an_own_parent_that_is_killed(agent: MakeAgent, intake: Intake, witness:
     witness.wait(2, what="begin")
     (heartbeat,) = intake.wait_state(messages.RUNNING, 2, W0)
     assert heartbeat.warm
+
+
+def test_a_tasks_rank_that_dies_is_told_of_at_once(
+    agent: MakeAgent, intake: Intake, witness: Witness, tmp_path: Path
+) -> None:
+    """Not when the kernel has given its memory back, and its parent has seen that: this one sees nothing."""
+    one = agent(task="a:B", ranks=2, **own(tmp_path, ASLEEP_IN_A_RANK))
+    intake.wait_state(messages.WAITING, 0, W0)
+    intake.run(1, [(W0, 2)])
+    victim, survivor = (said["pid"] for said in sorted(witness.wait(2, what="begin"), key=lambda said: -said["rank"]))
+    parent = parent_of(one.pid)
+    os.kill(parent, signal.SIGSTOP)
+    os.kill(victim, signal.SIGKILL)
+    (heartbeat,) = intake.wait_state(messages.FAILED, 1, W0)
+    assert heartbeat.exit is not None
+    assert (heartbeat.exit.rank, heartbeat.exit.signal, heartbeat.exit.error) == (1, "SIGKILL", None)
+    while process.end_of(survivor) is None:
+        time.sleep(0.01)
+    intake.run(2, [(W0, 2)])
+    os.kill(parent, signal.SIGCONT)
+    witness.wait(4, what="begin")
+    (heartbeat,) = intake.wait_state(messages.RUNNING, 2, W0)
+    assert heartbeat.exit is not None
+    assert (heartbeat.exit.rank, heartbeat.exit.signal, heartbeat.exit.error) == (1, "SIGKILL", None)
 
 
 @pytest.mark.parametrize("moment", ["while a rank runs", "while the parent imports"])

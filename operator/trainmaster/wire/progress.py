@@ -6,7 +6,7 @@ docs.kernel.org/locking/seqlock.html). A reader that finds the counter changed r
 sleep in mid-write, or dies there, leaves the page that it wrote before.
 
 Behind the page stands what was wrong with the last save, if anything: written by another thread, so it is guarded by a
-checksum of its own and not by the counter.
+checksum of its own and not by the counter. Last comes the rank's lifeline, see `agent/lifeline.py` of the trainer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ PHASES = ("load", "train", "save", "evaluate", "done")
 _COUNTER = struct.Struct("<Q")
 _LAYOUT = struct.Struct("<QddddIIqddd")
 _COPIES = (64, 512)  # where they begin
-_SIZE = 4096
+SIZE = 4096
+LIFELINE_AT = 3584
 _PROBLEM = struct.Struct("<IIq")  # checksum of the rest, length of the text, step
 _PROBLEM_AT = 1024
 _LONGEST_PROBLEM = 2000  # bytes
@@ -58,7 +59,7 @@ class ProgressFile:
         try:
             if create:
                 _make_room(descriptor)
-            self._page = mmap.mmap(descriptor, _SIZE)
+            self._page = mmap.mmap(descriptor, SIZE)
         finally:
             os.close(descriptor)
         (self._counter,) = _COUNTER.unpack(self._page[: _COUNTER.size])
@@ -123,5 +124,5 @@ class ProgressFile:
 def _make_room(descriptor: int) -> None:
     """Written, and not a hole: on a full file system, the first write into a mapped hole kills the process (SIGBUS)."""
     size = os.fstat(descriptor).st_size
-    while size < _SIZE:
-        size += os.pwrite(descriptor, bytes(_SIZE - size), size)
+    while size < SIZE:
+        size += os.pwrite(descriptor, bytes(SIZE - size), size)

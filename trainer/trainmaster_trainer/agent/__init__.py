@@ -19,12 +19,14 @@ Its files:
 - `hangs`: pure: which rank has been quiet for too long, by the job's own step times
 - `hang_watch`: looks at pages and processes for it, and keeps the stacks
 - `stacks`: Python stacks of ranks that are stuck, and what they say
+- `lifeline`: how a rank's death is heard of before its memory has gone
 - `evidence`: exit status, error files and the kernel's out-of-memory counter: how a rank ended
 - `output`: ranks' output, whole lines, never a reason for a rank to wait for ever
 - `channel`: JSON lines and descriptors over a unix socket
 - `children`: what the warm parent has forked: ranks at work, and more standing by
 - `huge_pages`: the warm parent's memory, so that forks and ends are quick
 - `rehearsal`: one throwaway step in a child that stands by
+- `working_set`: copies of the pages that a rank like it has needed copies of
 - `imports`: what a task imports: noted by a rank, and imported once more for later ones
 - `learning`: when that is worth it, and `room`: whether there is memory for it
 - `branch`: the agent's line to a process, forked from the warm parent, that has done so

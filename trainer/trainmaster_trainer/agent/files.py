@@ -13,6 +13,7 @@ from typing import Dict
 from trainmaster.wire.messages import UnsavedCheckpoint
 from trainmaster.wire.progress import ProgressFile, ProgressPage
 
+from trainmaster_trainer.agent import lifeline
 from trainmaster_trainer.agent.settings import Settings
 
 
@@ -62,6 +63,8 @@ class Files:
             _remove(self._folder)
             self._folder.mkdir(parents=True, exist_ok=True)
             self._pages = {rank: ProgressFile(str(self.progress(rank)), create=True) for rank in numbers}
+        for rank in numbers:
+            lifeline.prepare(str(self.progress(rank)))
         self.write_roster(roster)
 
     def write_roster(self, roster: bytes) -> None:

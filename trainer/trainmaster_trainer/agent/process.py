@@ -23,6 +23,7 @@ from typing import Any, Collection, Iterator, List, NoReturn, Optional
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _STDERR = 2
+_FLAGS, _STATUS, _EXITING = 6, 49, 0x4  # fields of /proc/PID/stat behind the name, and PF_EXITING
 _TRACKER = re.compile(rb"\0-c\0from [\w.]+\.resource_tracker import main")  # its command line
 _OOM = Path("/proc/self/oom_score_adj")
 _BEFORE: List[str] = []  # what stood there
@@ -146,6 +147,18 @@ def _is_tracker(pid: int) -> bool:
         state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1]
         return state != b"D" and bool(_TRACKER.search(Path(f"/proc/{pid}/cmdline").read_bytes()))
     return False
+
+
+def end_of(pid: int) -> Optional[int]:
+    """The status, as `os.waitpid` gives it, of a process that is about to end; None: it is not, or it is not known how.
+
+    Known from the moment on at which it begins to end. (0 is also what is said to those who must not know.)
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2].split()
+    except OSError:
+        return None
+    return int(fields[_STATUS]) or None if int(fields[_FLAGS]) & _EXITING else None
 
 
 def _signal_group(pid: int, number: int) -> None:

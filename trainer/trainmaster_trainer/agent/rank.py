@@ -24,7 +24,7 @@ from typing import Any, Callable, Dict, List, NoReturn, Optional
 from trainmaster.wire import codec, names
 from trainmaster.wire.training import TrainingPlan
 
-from trainmaster_trainer.agent import command, errors, imports, process, stacks
+from trainmaster_trainer.agent import command, errors, imports, lifeline, process, stacks
 
 # A pool of one of these in the warm parent is a thread, and forks are unsafe then.
 THREAD_LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -158,6 +158,8 @@ def run() -> int:
     stacks.register(os.environ.get(names.ENV_STACKS_FILE))
     faulthandler.enable()  # a segmentation fault says where, as under torchrun's @record
     plan = codec.decode(TrainingPlan, os.environ[names.ENV_TRAINING])
+    if plan.task:  # which may end when its training is over, and not before: what a script does is its own affair
+        lifeline.hold(os.environ.get(names.ENV_PROGRESS_FILE))
     exit_code = _run_to_the_end(plan)
     if plan.task:  # whose threads are nobody's main affair, as those of a script may be
         process.leave(exit_code, _THREADS_SECONDS)

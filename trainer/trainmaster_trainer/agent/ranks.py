@@ -11,6 +11,7 @@ import os
 import signal
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Callable, Dict, List, Optional
 
 from trainmaster.wire import codec, names
@@ -20,6 +21,7 @@ from trainmaster_trainer.agent import (
     environment,
     evidence,
     learning,
+    lifeline,
     memory,
     parent,
     process,
@@ -38,6 +40,7 @@ Emit = Callable[[supervise.Event], None]
 _MOST_STARTS = 2
 _FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
 _YOUNG_SECONDS = 60.0
+_BEGUN_SECONDS = 0.2  # until then ranks have the processor for themselves
 _AHEAD_SECONDS = 2.0  # from a start until the next store: nothing else is to be forked while ranks begin
 _NOT_OFFERED = "the meeting point that the orders name is not, or no more, offered here"
 _TOO_EARLY = (
@@ -56,6 +59,7 @@ class Rank:
     pid: Optional[int] = None
     signalled: Optional[float] = None  # when the agent told it to end
     begun: float = field(default_factory=time.monotonic)
+    lifeline: Optional[lifeline.Lifeline] = None
 
 
 @dataclass
@@ -186,7 +190,7 @@ class Ranks(parent.Listener):
         self._live.clear()
         for rank in lost:
             _signal(rank, signal.SIGKILL)  # what the rank had started lives on
-            self._output.finish(rank.stdout, rank.stderr)
+            self._finish(rank)
         fresh = all(rank.pid is None and rank.signalled is None for rank in lost)
         if wanted is not None and lost and not (fresh and wanted.starts < _MOST_STARTS):
             self._fail(wanted, [rank.number for rank in lost], parent.LOST)
@@ -213,7 +217,7 @@ class Ranks(parent.Listener):
             if self._store.ended(identity):
                 self._output.say(f"the store at which the ranks meet has ended ({end})")
             return
-        self._output.finish(rank.stdout, rank.stderr)
+        self._finish(rank)
         if end is parent.LOST:
             _signal(rank, signal.SIGKILL)  # what the rank had started lives on
         elif self._was_young(rank, end):
@@ -240,6 +244,7 @@ class Ranks(parent.Listener):
                 missing.pop(0)
             self._store.serve()
             self._reactor.after(_AHEAD_SECONDS, self._store.get_ahead)
+            self._reactor.after(_BEGUN_SECONDS, self._follow)
         except OSError as error:  # no space for files, no descriptors left
             self._fail(wanted, missing, {"failure": f"the rank could not be started: {error}"})
 
@@ -274,10 +279,39 @@ class Ranks(parent.Listener):
 
     # --- ending ---
 
+    def _follow(self) -> None:
+        """Hear of deaths at once: a task's ranks hold on to lifelines."""
+        for identity, rank in self._live.items():
+            if self._settings.plan.task and rank.lifeline is None:
+                with contextlib.suppress(OSError, RuntimeError):  # no descriptors or threads left: heard of later
+                    rank.lifeline = lifeline.Lifeline(str(self.files.progress(rank.number)))
+                    rank.lifeline.follow(partial(self._reactor.call, partial(self._let_go, identity)))
+
+    def _let_go(self, identity: int) -> None:
+        """If that is as the warm parent has died, its line has been closed by now, and is read first."""
+        self._reactor.after(0.0, lambda: self._dies(identity))
+
+    def _dies(self, identity: int) -> None:
+        """How it ends is known by now, if it does end, and `ended` will say it again."""
+        rank, wanted = self._live.get(identity), self._wanted
+        status = process.end_of(rank.pid) if rank is not None and rank.pid is not None else None
+        if rank is not None and wanted is not None and status is not None:
+            end = (
+                {"code": os.WEXITSTATUS(status)}
+                if os.WIFEXITED(status)
+                else {"signal": names.signal_name(os.WTERMSIG(status))}
+            )
+            self._emit(supervise.RankDies(self._judge(wanted, rank.number, rank.signalled, end)))
+
     def _cancel_kill(self) -> None:
         if self._kill_timer is not None:
             self._kill_timer.cancel()
             self._kill_timer = None
+
+    def _finish(self, rank: Rank) -> None:
+        self._output.finish(rank.stdout, rank.stderr)
+        if rank.lifeline is not None:
+            rank.lifeline.drop()
 
     def _fail(self, wanted: Wanted, numbers: List[int], end: Dict[str, Any]) -> None:
         """Ranks whose end nobody saw, or that never began."""

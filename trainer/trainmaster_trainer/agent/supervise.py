@@ -65,6 +65,13 @@ class RankEnded:
 
 
 @dataclass(frozen=True)
+class RankDies:
+    """A rank will end as `end` says: it computes no more, but its memory is not free yet. `RankEnded` follows."""
+
+    end: RankEnded
+
+
+@dataclass(frozen=True)
 class RanksHung:
     """Ranks have ended no step for too long. `report` names the one that is the cause, as far as it can be told."""
 
@@ -100,7 +107,9 @@ class Terminate:
     grace_seconds: float
 
 
-Event = Union[OrdersArrived, RankEnded, RanksHung, RanksWait, ParentReady, ParentLost, ParentHopeless, Terminate]
+Event = Union[
+    OrdersArrived, RankEnded, RankDies, RanksHung, RanksWait, ParentReady, ParentLost, ParentHopeless, Terminate
+]
 
 # --- Actions ---------------------------------------------------------------------------------------------------
 
@@ -243,6 +252,14 @@ def _rank_ended(agent: Agent, event: RankEnded) -> Step:
     return agent, actions + more
 
 
+def _rank_dies(agent: Agent, event: RankDies) -> Step:
+    """The others need not wait for its memory, nor the operator; who starts next does."""
+    end = event.end
+    if end.attempt != agent.attempt or end.rank not in agent.live or end.exit_code == 0 or end.ours:
+        return agent, ()
+    return _rank_died(agent, end)
+
+
 def _rank_died(agent: Agent, event: RankEnded) -> Step:
     """The first death of a start is its cause; what dies after it is a consequence."""
     if agent.exit is not None and (agent.exit.attempt, agent.exit.start) == (agent.attempt, agent.start):
@@ -324,6 +341,7 @@ def _parent_hopeless(agent: Agent, _: ParentHopeless) -> Step:
 _HANDLERS: Dict[type, Callable[[Agent, Any], Step]] = {
     OrdersArrived: _orders_arrived,
     RankEnded: _rank_ended,
+    RankDies: _rank_dies,
     RanksHung: _ranks_hung,
     RanksWait: _ranks_wait,
     ParentReady: _parent_ready,
