@@ -40,7 +40,7 @@ class _Store:
 
 
 class StoreKeeper:
-    """At most one store in use, and one at the offered socket."""
+    """At most one store in use, one at the offered socket, and one that nobody uses any more."""
 
     def __init__(self, settings: Settings, offer: Offer, parent: Parent, identities: Iterator[int]) -> None:
         self._settings = settings
@@ -49,12 +49,13 @@ class StoreKeeper:
         self._identities = identities
         self._store: Optional[_Store] = None
         self._next: Optional[_Store] = None
+        self._last: Optional[_Store] = None  # its ranks have gone
 
     def take(self, roster: Roster) -> bool:
         """Take the offered socket if the ranks are to meet at it. False: they are to meet here, but cannot."""
         if self._store is not None and self._store.rendezvous == roster.rendezvous:
             return True  # only this replica starts anew, the others have been at this store all the time
-        self.drop()
+        self._retire()
         if _same_place(roster.rendezvous, self._offer.rendezvous):
             self._store, self._next = self._next or _Store(roster.rendezvous, None), None
             self._store.rendezvous, self._store.listener = roster.rendezvous, self._offer.take()
@@ -85,7 +86,12 @@ class StoreKeeper:
             self._ask(store, store.listener)
 
     def get_ahead(self) -> None:
-        """Have the store of the next attempt served, if the ranks meet here, and so will most probably again."""
+        """Have the store of the next attempt served, if the ranks meet here, and so will most probably again.
+
+        And end that of the last one: the kernel needs as long for it as ranks for half of their way to the first step.
+        """
+        _end(self._last)
+        self._last = None
         in_use = self._store is not None and self._store.pid is not None
         if in_use and self._next is None and self._parent.ready and self._parent.stores:
             self._next = _Store(self._offer.rendezvous, None)
@@ -98,12 +104,16 @@ class StoreKeeper:
 
     def drop(self) -> None:
         """End the store, if there is one."""
-        store, self._store = self._store, None
-        if store is None:
-            return
-        store.close_listener()
-        if store.pid is not None:
-            process.kill_group(store.pid, signal.SIGKILL)
+        self._retire()
+        _end(self._last)
+        self._last = None
+
+    def _retire(self) -> None:
+        """The ranks that met there have gone."""
+        _end(self._last)
+        self._last, self._store = self._store, None
+        if self._last is not None:
+            self._last.close_listener()
 
     def started(self, identity: int, pid: int) -> bool:
         """The store's process runs. False: it is not the store that has this identity."""
@@ -118,6 +128,8 @@ class StoreKeeper:
         """A process has ended. True: it was the store that is in use. Ranks that have met can do without it."""
         if self._next is not None and self._next.identity == identity:
             self._next = None
+        if self._last is not None and self._last.identity == identity:
+            self._last = None
         if self._store is None or self._store.identity != identity:
             return False
         self._store.close_listener()
@@ -126,10 +138,15 @@ class StoreKeeper:
 
     def parent_lost(self) -> None:
         """The stores died with the warm parent; one that had not been started is kept for the next parent."""
-        self._next = None
+        self._next = self._last = None
         if self._store is not None:
             self._store.identity = 0
             self._store = self._store if self._store.listener is not None else None
+
+
+def _end(store: Optional[_Store]) -> None:
+    if store is not None and store.pid is not None:
+        process.kill_group(store.pid, signal.SIGKILL)
 
 
 def _same_place(one: Rendezvous, other: Rendezvous) -> bool:
