@@ -61,9 +61,10 @@ def faults() -> int:
 
 def faults_of_a_successor(area: mmap.mmap, pid: int) -> int:
     """How often one that stood by beside `pid` stops for a page when it does the same."""
+    pages = working_set.of_rank(pid)
 
     def stand_by() -> bytes:
-        working_set.take_over(pid)
+        working_set.copy(pages)
         unchanged = all(bytes(area[page : page + 9]) == page.to_bytes(9, "little") for page in PAGES)
         before = faults()
         write_to(area)
@@ -76,7 +77,8 @@ def faults_of_a_successor(area: mmap.mmap, pid: int) -> int:
 def test_what_a_rank_wrote_to_is_the_next_ones_before_it_writes(area: mmap.mmap) -> None:
     with a_child(lambda: write_to(area)) as (pid, _):
         assert faults_of_a_successor(area, pid) < len(WRITTEN) // 4
-        assert faults_of_a_successor(area, os.getpid()) >= len(WRITTEN), "of one that has none of its own"
+    with a_child(lambda: b"nothing") as (pid, _):
+        assert faults_of_a_successor(area, pid) >= len(WRITTEN), "of one that has written nothing"
 
 
 def test_nothing_is_copied_where_little_memory_is_left(area: mmap.mmap, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,6 +99,7 @@ def test_one_that_has_ended_is_nobodys_example(area: mmap.mmap) -> None:
     assert faults_of_a_successor(area, pid) >= len(WRITTEN)
 
 
-def test_memory_that_is_not_there_any_more_is_left_out() -> None:
-    with working_set._pagemap("self") as file, pytest.raises(ValueError, match="gone"):
-        working_set._entries(file, 1 << 62, (1 << 62) + SIZE)
+def test_what_is_large_is_data_of_its_own(area: mmap.mmap, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(working_set, "_MOST_BYTES", len(WRITTEN) * mmap.PAGESIZE)
+    with a_child(lambda: write_to(area)) as (pid, _):
+        assert working_set.of_rank(pid) == []

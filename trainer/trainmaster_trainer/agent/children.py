@@ -45,6 +45,7 @@ class Children:
         self._pid = os.getpid()
         self._at_work: Set[int] = set()
         self._newest_rank: Optional[int] = None  # that this process has forked
+        self._working_set: Optional[working_set.Pages] = None  # of a rank
         self._standing_by: Dict[int, Channel] = {}
         self._last_start = float("-inf")
         self._huge_pages = HugePages()
@@ -55,16 +56,18 @@ class Children:
         Raises:
             OSError: there can be no new process.
         """
-        if message["start"] == "rank":
-            self._last_start = time.monotonic()
         # Those that stand by are for ranks: a store needs nothing of what they have rehearsed.
-        pid = self._send_one(message, descriptors) if message["start"] == "rank" else None
+        for_rank = message["start"] == "rank"
+        pid = self._send_one(message, descriptors) if for_rank else None
+        rest: Optional[Rest] = None
         if pid is None and process.threads() > 1:
             pid = _spawn(message, descriptors)
         elif pid is None:
-            return self.fork(lambda: rank.become(message, descriptors))
+            pid, rest = self.fork(lambda: rank.become(message, descriptors))
         self._at_work.add(pid)
-        return pid, None
+        if for_rank:
+            self._last_start, self._newest_rank = time.monotonic(), pid
+        return pid, rest
 
     def fork(self, become: Callable[[], Rest]) -> Tuple[int, Optional[Rest]]:
         """Fork. In the parent: the child's pid and None. In the child: 0 and what `become` says that it does.
@@ -109,8 +112,11 @@ class Children:
         """What `patience` waited for, as nobody wanted anything meanwhile. In a child that this forks: what it does."""
         if self._lacks_some:
             return self._replenish()
+        if self._working_set is None and self._newest_rank is not None and not self._huge_pages.begun:
+            self._working_set = working_set.of_rank(self._newest_rank)
+            return None
         self._huge_pages.take_one()
-        if self._huge_pages.done and self._huge_pages.of_use:  # those that come from now on are smaller
+        if self._huge_pages.done and self._huge_pages.of_use:  # those that come from now on are smaller, and readier
             self._dismiss(0)
         return None
 
@@ -126,7 +132,7 @@ class Children:
             rank.detach(self._pid)
             process.close_descriptors(keep=[theirs.fileno()])
             process.rename("tm-standby")
-            return lambda: _stand_by(Channel(theirs), self._newest_rank)
+            return lambda: _stand_by(Channel(theirs), self._working_set or [])
         theirs.close()
         self._standing_by[pid] = Channel(ours)
         return None
@@ -160,7 +166,6 @@ class Children:
                 continue
             finally:
                 channel.close()
-            self._newest_rank = pid
             return pid
         return None
 
@@ -171,11 +176,10 @@ def _spawn(message: Dict[str, Any], descriptors: List[int]) -> int:
     return rank.spawn(message, descriptors)
 
 
-def _stand_by(channel: Channel, like: Optional[int]) -> int:
-    """Wait for a request, or for the parent's end. `like`: a rank that is at work."""
+def _stand_by(channel: Channel, pages: working_set.Pages) -> int:
+    """Wait for a request, or for the parent's end."""
+    working_set.copy(pages)
     rehearsal.rehearse()
-    if like is not None:
-        working_set.take_over(like)
     try:
         while True:
             for message, descriptors in channel.wait():

@@ -31,6 +31,11 @@ class HugePages:
         self.done = False
         self.of_use = False  # some of the memory is in huge pages now
 
+    @property
+    def begun(self) -> bool:
+        """Whether some of the memory may have moved: children that are there have it where it was."""
+        return self._pieces is not None
+
     def take_one(self) -> None:
         """The next piece. One that the kernel refuses, perhaps as somebody uses it at the moment, stays as it is."""
         if self._pieces is None:

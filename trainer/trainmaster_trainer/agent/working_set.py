@@ -4,12 +4,11 @@ A forked process shares its parent's memory until it writes there, and Python wr
 references). So a rank stops 4,000 times on its way to the first step, 3 µs each, for the kernel to copy a page. Where
 they are is known: ranks are forked from one process and do the same, so the next one will need what the last one did
 (record and prefetch: Ustiugov et al., "Benchmarking, Analysis, and Optimization of Serverless Function Snapshots",
-ASPLOS 2021). Called by `children` in such a child, where nobody waits for it.
+ASPLOS 2021). Called by `children`: `of_rank` in the parent, once, and `copy` in a child, where nobody waits for it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import mmap
 import re
@@ -19,59 +18,62 @@ from typing import Any, BinaryIO, Iterator, List, Tuple
 
 from trainmaster_trainer.agent import room
 
+Pages = List[Tuple[int, int]]  # addresses and lengths in bytes
+
 _PAGE = mmap.PAGESIZE
 _EXCLUSIVE = 1 << 56  # of an entry of /proc/PID/pagemap: no other process has this page
 _POPULATE_WRITE = 23  # madvise(2), Linux 5.14: as if each page were written to
-_MOST_BYTES = 256 << 20  # what a rank has of its own may be large data: that is made, not inherited
-_SHARE = 8  # of the memory that is left, the part that this may take
+_MOST_BYTES = 128 << 20  # where a rank has more, it is data of its own
+_SHARE = 16  # of the memory that is left, the part that each child may take
 _PRIVATE = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) rw-p ", re.MULTILINE)
 
 
-def take_over(pid: int) -> None:
-    """Have the pages that the process `pid` no longer shares with its parent, if that can be found out."""
+def of_rank(pid: int) -> Pages:
+    """What the child `pid` of this process no longer shares with it; nothing if that cannot be found out.
+
+    To be asked before this process's memory is moved (`huge_pages`): all that a child has is its own afterwards.
+    """
     if "numpy" not in sys.modules:
+        return []
+    try:
+        with Path(f"/proc/{pid}/pagemap").open("rb") as file:
+            pages = [piece for start, end in _inherited() for piece in _exclusive(file, start, end)]
+    except (OSError, ValueError):  # it has ended, or must not be looked at
+        return []
+    return pages if sum(length for _, length in pages) < _MOST_BYTES else []
+
+
+def copy(pages: Pages) -> None:
+    """A kernel that does not know how answers with an error, and they are copied when they are needed."""
+    if sum(length for _, length in pages) * _SHARE > min(room.memory_left(), default=0):
         return
-    with contextlib.suppress(OSError, ValueError):  # it has ended, or must not be looked at
-        with _pagemap(str(pid)) as theirs, _pagemap("self") as ours:
-            pieces = [piece for start, end in _inherited() for piece in _missing(theirs, ours, start, end)]
-        if sum(length for _, length in pieces) < min(_MOST_BYTES, min(room.memory_left(), default=0) // _SHARE):
-            _copy(pieces)
+    madvise = ctypes.CDLL(None).madvise
+    for address, length in pages:
+        madvise(ctypes.c_void_p(address), ctypes.c_size_t(length), _POPULATE_WRITE)
 
 
-def _inherited() -> List[Tuple[int, int]]:
-    """Where memory begins and ends that this process may write to and shares with nobody but by the fork."""
+def _inherited() -> Pages:
+    """Where memory begins and ends that children share with this process by the fork alone, and may write to."""
     return [(int(found[1], 16), int(found[2], 16)) for found in _PRIVATE.finditer(Path("/proc/self/maps").read_text())]
 
 
-def _missing(theirs: BinaryIO, ours: BinaryIO, start: int, end: int) -> Iterator[Tuple[int, int]]:
-    """Address and length of what is between `start` and `end` theirs alone and not yet ours."""
+def _exclusive(pagemap: BinaryIO, start: int, end: int) -> Iterator[Tuple[int, int]]:
+    """What of the memory between `start` and `end` nobody else has."""
     numpy: Any = sys.modules["numpy"]
-    there, here = (numpy.frombuffer(_entries(file, start, end), numpy.uint64) & _EXCLUSIVE for file in (theirs, ours))
-    wanted = numpy.zeros(len(there) + 2, numpy.int8)
-    wanted[1:-1] = there > here
+    wanted = numpy.zeros((end - start) // _PAGE + 2, numpy.int8)
+    wanted[1:-1] = numpy.frombuffer(_entries(pagemap, start, end), numpy.uint64) & _EXCLUSIVE > 0
     for first, after in numpy.flatnonzero(numpy.diff(wanted)).reshape(-1, 2).tolist():
         yield start + first * _PAGE, (after - first) * _PAGE
 
 
-def _pagemap(process: str) -> BinaryIO:
-    return Path(f"/proc/{process}/pagemap").open("rb")
-
-
-def _entries(file: BinaryIO, start: int, end: int) -> bytes:
+def _entries(pagemap: BinaryIO, start: int, end: int) -> bytes:
     """Eight bytes for each page.
 
     Raises:
-        ValueError: there are not as many, as that memory has gone.
+        ValueError: there are not as many, as that process has gone.
     """
-    file.seek(start // _PAGE * 8)
-    entries = file.read((end - start) // _PAGE * 8)
+    pagemap.seek(start // _PAGE * 8)
+    entries = pagemap.read((end - start) // _PAGE * 8)
     if len(entries) != (end - start) // _PAGE * 8:
-        raise ValueError("memory that has gone")
+        raise ValueError("a process that has gone")
     return entries
-
-
-def _copy(pieces: List[Tuple[int, int]]) -> None:
-    """A kernel that does not know how answers with an error, and they are copied when they are needed."""
-    madvise = ctypes.CDLL(None).madvise
-    for address, length in pieces:
-        madvise(ctypes.c_void_p(address), ctypes.c_size_t(length), _POPULATE_WRITE)
