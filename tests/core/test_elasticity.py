@@ -75,6 +75,36 @@ def test_it_grows_when_all_are_there_and_ranks_save_first() -> None:
     assert len(roster.members) == 3
 
 
+def without_two() -> Stage:
+    stage = an_elastic_group(4)
+    for key in ("worker-1", "worker-3"):
+        stage.change(key, evicted)
+    stage.wait(61)
+    return stage.obey("worker-0", "worker-2")
+
+
+def test_it_grows_with_those_who_are_there_when_the_others_do_not_come() -> None:
+    stage = without_two()
+    stage.call_in("worker-3")
+    stage.wait(590)
+    assert (stage.status.attempt, stage.status.absent) == (2, ("worker-1", "worker-3")), (
+        "the other one may be on its way"
+    )
+    stage.wait(20)
+    assert (stage.status.attempt, stage.status.absent) == (3, ("worker-1",))
+    stage.obey("worker-0", "worker-2", "worker-3")
+    assert (stage.status.phase, stage.status.absent) == ("Running", ("worker-1",))
+    stage.call_in("worker-1")
+    assert (stage.status.attempt, stage.status.absent) == (4, ())
+    assert stage.status.restart_count == 1
+
+
+def test_who_does_not_come_at_all_stops_nobody() -> None:
+    stage = without_two()
+    stage.wait(5000)
+    assert (stage.status.phase, stage.status.attempt) == ("Running", 2)
+
+
 def test_ranks_get_time_to_save_when_nobody_is_lost() -> None:
     stage = without_one()
     stage.call_in("worker-1")

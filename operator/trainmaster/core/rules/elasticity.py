@@ -2,6 +2,7 @@
 
 A worker that has not come for WAIT_SECONDS is done without, as long as `minReplicas` are there; its pod stays wanted.
 When all who were missed are there again, the group grows: a new attempt that costs no budget, before which ranks save.
+So it does, at most every PARTIAL_SECONDS, with those of them who are there.
 Where members come and go one by one, this is about the start only; later whoever is there takes part.
 """
 
@@ -13,6 +14,8 @@ from trainmaster.wire import names
 
 # How long a group waits for a worker before it goes on without.
 WAIT_SECONDS = 60
+# So long a group trains before it grows by a part of those whom it misses.
+PARTIAL_SECONDS = 600
 
 
 def fit(facts: Facts) -> Verdict:
@@ -54,14 +57,18 @@ def _shrink(facts: Facts) -> Verdict:
 
 
 def _grow(facts: Facts) -> Verdict:
-    """All at once, so that a group does not stop for each of them."""
+    """All at once, so that a group does not stop for each of them; in time also without who does not come at all."""
     absent = facts.left_out
-    if not absent or facts.status.phase != phases.RUNNING or not all(slot.ready for slot in absent):
+    back = [slot for slot in absent if slot.ready]
+    if not back or facts.status.phase != phases.RUNNING:
         return NOTHING
+    due = figures.later(facts.status.running_time or facts.now, PARTIAL_SECONDS)
+    if len(back) < len(absent) and facts.now < due:
+        return Verdict(wake_at=due)
     update = {
-        "absent": (),
+        "absent": tuple(slot.key for slot in absent if slot not in back),
         "attempt": facts.status.attempt + 1,
         "phase": phases.RESIZING,
-        "message": f"Resizing: {', '.join(slot.key for slot in absent)} can take part again.",
+        "message": f"Resizing: {', '.join(slot.key for slot in back)} can take part again.",
     }
     return Verdict(status=facts.status.model_copy(update=update))
