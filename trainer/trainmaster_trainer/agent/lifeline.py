@@ -75,8 +75,9 @@ class Lifeline:
 
 
 def prepare(path: str) -> None:
-    """Make the lifeline of a rank that is to be started."""
-    Lifeline(path).prepare()
+    """Make the lifeline of a rank that is to be started; it can do without."""
+    with contextlib.suppress(OSError):
+        Lifeline(path).prepare()
 
 
 def hold(path: Optional[str]) -> None:

@@ -296,11 +296,8 @@ class Ranks(parent.Listener):
         rank, wanted = self._live.get(identity), self._wanted
         status = process.end_of(rank.pid) if rank is not None and rank.pid is not None else None
         if rank is not None and wanted is not None and status is not None:
-            end = (
-                {"code": os.WEXITSTATUS(status)}
-                if os.WIFEXITED(status)
-                else {"signal": names.signal_name(os.WTERMSIG(status))}
-            )
+            exited = os.WIFEXITED(status)
+            end = {"code": os.WEXITSTATUS(status)} if exited else {"signal": names.signal_name(os.WTERMSIG(status))}
             self._emit(supervise.RankDies(self._judge(wanted, rank.number, rank.signalled, end)))
 
     def _cancel_kill(self) -> None:
