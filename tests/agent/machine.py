@@ -144,7 +144,7 @@ class SharedParent:
     def close(self) -> None:
         """As the local hand ends it."""
         self.process.terminate()
-        self.process.wait(10)
+        self.process.wait(60)  # it may import torch just now
 
 
 def ours() -> dict[int, str]:
