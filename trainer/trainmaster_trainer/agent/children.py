@@ -56,18 +56,22 @@ class Children:
         Raises:
             OSError: there can be no new process.
         """
+        if message["start"] != "rank":
+            return self._start_anew(message, descriptors)
+        self._last_start = time.monotonic()
         # Those that stand by are for ranks: a store needs nothing of what they have rehearsed.
-        for_rank = message["start"] == "rank"
-        pid = self._send_one(message, descriptors) if for_rank else None
-        rest: Optional[Rest] = None
-        if pid is None and process.threads() > 1:
-            pid = _spawn(message, descriptors)
-        elif pid is None:
-            pid, rest = self.fork(lambda: rank.become(message, descriptors))
-        self._at_work.add(pid)
-        if for_rank:
-            self._last_start, self._newest_rank = time.monotonic(), pid
+        pid, rest = self._send_one(message, descriptors), None
+        if pid is None:
+            pid, rest = self._start_anew(message, descriptors)
+        self._newest_rank = pid
         return pid, rest
+
+    def _start_anew(self, message: Dict[str, Any], descriptors: List[int]) -> Tuple[int, Optional[Rest]]:
+        if process.threads() == 1:
+            return self.fork(lambda: rank.become(message, descriptors))
+        pid = _spawn(message, descriptors)
+        self._at_work.add(pid)
+        return pid, None
 
     def fork(self, become: Callable[[], Rest]) -> Tuple[int, Optional[Rest]]:
         """Fork. In the parent: the child's pid and None. In the child: 0 and what `become` says that it does.
@@ -166,6 +170,7 @@ class Children:
                 continue
             finally:
                 channel.close()
+            self._at_work.add(pid)
             return pid
         return None
 

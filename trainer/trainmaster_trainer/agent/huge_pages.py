@@ -9,12 +9,11 @@ Called by `warm`, a piece at a time, when there is nothing else to do: all of it
 
 from __future__ import annotations
 
-import ctypes
 import re
 from pathlib import Path
 from typing import Iterator, List, Optional, Tuple
 
-from trainmaster_trainer.agent import room
+from trainmaster_trainer.agent import process, room
 
 _HUGE = 2 << 20
 _PIECE = 4 * _HUGE  # some 20 ms
@@ -42,14 +41,14 @@ class HugePages:
             self._pieces = iter(_affordable())
         address, length = next(self._pieces, (0, 0))
         self.done = not length
-        self.of_use = (length > 0 and _collapse(address, length)) or self.of_use
+        self.of_use = (length > 0 and process.advise(address, length, _COLLAPSE)) or self.of_use
 
 
 def _affordable() -> List[Tuple[int, int]]:
     """All pieces, or none."""
     pieces = [piece for start, end in _own_memory() for piece in _pieces(start, end)]
     needed = sum(length for _, length in pieces)
-    return pieces if needed * _SHARE < min(room.memory_left(), default=0) else []
+    return pieces if room.is_ample(needed, _SHARE) else []
 
 
 def _pieces(start: int, end: int) -> Iterator[Tuple[int, int]]:
@@ -71,8 +70,3 @@ def _own_memory() -> Iterator[Tuple[int, int]]:
             if used > (end - begin) * 3 // 4:
                 yield begin, end
             begin = end = 0
-
-
-def _collapse(address: int, length: int) -> bool:
-    """Whether all of it is in huge pages now. An older kernel does not know what it is asked for."""
-    return not ctypes.CDLL(None).madvise(ctypes.c_void_p(address), ctypes.c_size_t(length), _COLLAPSE)

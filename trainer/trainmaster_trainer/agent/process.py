@@ -144,9 +144,22 @@ def _is_tracker(pid: int) -> bool:
     Who is stuck in the kernel is none: it may hold the lock of its memory, which its command line is read from.
     """
     with contextlib.suppress(OSError):
-        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1]
-        return state != b"D" and bool(_TRACKER.search(Path(f"/proc/{pid}/cmdline").read_bytes()))
+        return stat(pid)[0] != b"D" and bool(_TRACKER.search(Path(f"/proc/{pid}/cmdline").read_bytes()))
     return False
+
+
+def stat(pid: int) -> List[bytes]:
+    """The fields of /proc/PID/stat behind the name, from the state on.
+
+    Raises:
+        OSError: there is no such process.
+    """
+    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2].split()
+
+
+def advise(address: int, length: int, advice: int) -> bool:
+    """madvise(2), for advice that the mmap module does not know. False: this kernel does not either, or refuses."""
+    return not _LIBC.madvise(ctypes.c_void_p(address), ctypes.c_size_t(length), advice)
 
 
 def end_of(pid: int) -> Optional[int]:
@@ -155,7 +168,7 @@ def end_of(pid: int) -> Optional[int]:
     Known from the moment on at which it begins to end. (0 is also what is said to those who must not know.)
     """
     try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2].split()
+        fields = stat(pid)
     except OSError:
         return None
     return int(fields[_STATUS]) or None if int(fields[_FLAGS]) & _EXITING else None

@@ -244,7 +244,8 @@ class Ranks(parent.Listener):
                 missing.pop(0)
             self._store.serve()
             self._reactor.after(_AHEAD_SECONDS, self._store.get_ahead)
-            self._reactor.after(_BEGUN_SECONDS, self._follow)
+            if self._settings.plan.task:  # only such ranks hold on to lifelines
+                self._reactor.after(_BEGUN_SECONDS, self._follow)
         except OSError as error:  # no space for files, no descriptors left
             self._fail(wanted, missing, {"failure": f"the rank could not be started: {error}"})
 
@@ -280,9 +281,9 @@ class Ranks(parent.Listener):
     # --- ending ---
 
     def _follow(self) -> None:
-        """Hear of deaths at once: a task's ranks hold on to lifelines."""
+        """Hear of deaths at once."""
         for identity, rank in self._live.items():
-            if self._settings.plan.task and rank.lifeline is None:
+            if rank.lifeline is None:
                 with contextlib.suppress(OSError, RuntimeError):  # no descriptors or threads left: heard of later
                     rank.lifeline = lifeline.Lifeline(str(self.files.progress(rank.number)))
                     rank.lifeline.follow(partial(self._reactor.call, partial(self._let_go, identity)))

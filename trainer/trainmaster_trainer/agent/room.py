@@ -21,6 +21,11 @@ def memory_left(host: Path = _HOST, group: Path = _GROUP) -> List[int]:
     return ([] if available is None else [available << 10]) + ([] if below is None else [below])
 
 
+def is_ample(needed: int, share: int) -> bool:
+    """Whether `needed` bytes are less than that part, 1/share, of what is left."""
+    return needed * share < min(memory_left(), default=0)
+
+
 def is_left_for(pid: int, host: Path = _HOST, group: Path = _GROUP) -> bool:
     """Whether there is room for as much as this process has of its own."""
     own = _number("RssAnon", Path(f"/proc/{pid}/status"))

@@ -88,10 +88,9 @@ class StoreKeeper:
     def get_ahead(self) -> None:
         """Have the store of the next attempt served, if the ranks meet here, and so will most probably again.
 
-        And end that of the last one: the kernel needs as long for it as ranks for half of their way to the first step.
+        And end that of the last one: the kernel has a core at it for 10 ms, which ranks that began would have missed.
         """
-        _end(self._last)
-        self._last = None
+        self._end_last()
         in_use = self._store is not None and self._store.pid is not None
         if in_use and self._next is None and self._parent.ready and self._parent.stores:
             self._next = _Store(self._offer.rendezvous, None)
@@ -105,15 +104,19 @@ class StoreKeeper:
     def drop(self) -> None:
         """End the store, if there is one."""
         self._retire()
-        _end(self._last)
-        self._last = None
+        self._end_last()
 
     def _retire(self) -> None:
         """The ranks that met there have gone."""
-        _end(self._last)
+        self._end_last()
         self._last, self._store = self._store, None
         if self._last is not None:
             self._last.close_listener()
+
+    def _end_last(self) -> None:
+        last, self._last = self._last, None
+        if last is not None and last.pid is not None:
+            process.kill_group(last.pid, signal.SIGKILL)
 
     def started(self, identity: int, pid: int) -> bool:
         """The store's process runs. False: it is not the store that has this identity."""
@@ -142,11 +145,6 @@ class StoreKeeper:
         if self._store is not None:
             self._store.identity = 0
             self._store = self._store if self._store.listener is not None else None
-
-
-def _end(store: Optional[_Store]) -> None:
-    if store is not None and store.pid is not None:
-        process.kill_group(store.pid, signal.SIGKILL)
 
 
 def _same_place(one: Rendezvous, other: Rendezvous) -> bool:

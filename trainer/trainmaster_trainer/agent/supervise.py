@@ -63,6 +63,11 @@ class RankEnded:
     ours: bool = False
     cause: Optional[int] = None
 
+    @property
+    def is_failure(self) -> bool:
+        """Whether it came to an end that nobody wanted."""
+        return self.exit_code != 0 and not self.ours
+
 
 @dataclass(frozen=True)
 class RankDies:
@@ -244,7 +249,7 @@ def _rank_ended(agent: Agent, event: RankEnded) -> Step:
         return agent, ()
     agent = replace(agent, live=agent.live - {event.rank})
     actions: Tuple[Action, ...] = ()
-    if event.exit_code != 0 and not event.ours:
+    if event.is_failure:
         agent, actions = _rank_died(agent, event)
     if agent.live:
         return agent, actions
@@ -255,9 +260,8 @@ def _rank_ended(agent: Agent, event: RankEnded) -> Step:
 def _rank_dies(agent: Agent, event: RankDies) -> Step:
     """The others need not wait for its memory, nor the operator; who starts next does."""
     end = event.end
-    if end.attempt != agent.attempt or end.rank not in agent.live or end.exit_code == 0 or end.ours:
-        return agent, ()
-    return _rank_died(agent, end)
+    known = end.attempt == agent.attempt and end.rank in agent.live
+    return _rank_died(agent, end) if known and end.is_failure else (agent, ())
 
 
 def _rank_died(agent: Agent, event: RankEnded) -> Step:

@@ -9,14 +9,13 @@ ASPLOS 2021). Called by `children`: `of_rank` in the parent, once, and `copy` in
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import re
 import sys
 from pathlib import Path
 from typing import Any, BinaryIO, Iterator, List, Tuple
 
-from trainmaster_trainer.agent import room
+from trainmaster_trainer.agent import process, room
 
 Pages = List[Tuple[int, int]]  # addresses and lengths in bytes
 
@@ -45,11 +44,9 @@ def of_rank(pid: int) -> Pages:
 
 def copy(pages: Pages) -> None:
     """A kernel that does not know how answers with an error, and they are copied when they are needed."""
-    if sum(length for _, length in pages) * _SHARE > min(room.memory_left(), default=0):
-        return
-    madvise = ctypes.CDLL(None).madvise
-    for address, length in pages:
-        madvise(ctypes.c_void_p(address), ctypes.c_size_t(length), _POPULATE_WRITE)
+    if room.is_ample(sum(length for _, length in pages), _SHARE):
+        for address, length in pages:
+            process.advise(address, length, _POPULATE_WRITE)
 
 
 def _inherited() -> Pages:

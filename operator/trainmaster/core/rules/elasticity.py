@@ -66,7 +66,7 @@ def _grow(facts: Facts) -> Verdict:
     if len(back) < len(absent) and facts.now < due:
         return Verdict(wake_at=due)
     update = {
-        "absent": tuple(slot.key for slot in absent if slot not in back),
+        "absent": tuple(slot.key for slot in absent if not slot.ready),
         "attempt": facts.status.attempt + 1,
         "phase": phases.RESIZING,
         "message": f"Resizing: {', '.join(slot.key for slot in back)} can take part again.",
