@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from trainmaster.cli.outlet import Outlet
+from trainmaster.cli.outlet import Outlet, Outlets
 
 from tests.local.command import PATIENCE, Command, a_job, a_script, kill
 
@@ -90,6 +90,15 @@ def test_at_the_end_a_slow_reader_is_waited_for() -> None:
         late.join()
     assert outlet.lost_lines == 1
     os.close(writer)
+
+
+def test_no_thread_is_left_that_python_would_have_to_stop(capfd: pytest.CaptureFixture[str]) -> None:
+    """It opens a library for that, and where no file can be opened it aborts the process."""
+    before = set(threading.enumerate())
+    with Outlets():
+        sys.stdout.write("the last words\n")
+    assert set(threading.enumerate()) <= before
+    assert capfd.readouterr().out == "the last words\n"
 
 
 def test_who_reads_nothing_at_the_end_is_waited_for_until_somebody_ends_it(command: Command) -> None:

@@ -36,9 +36,11 @@ class Outlet(io.BufferedIOBase):
         self._stalled = False
         self._error: OSError | None = None
         self._changed = threading.Condition()
+        self._is_over = False
         self.lost_lines = 0
+        self._thread = threading.Thread(target=self._run, name="outlet", daemon=True)  # it may be stuck for ever
         try:
-            threading.Thread(target=self._run, name="outlet", daemon=True).start()  # it may be stuck for ever
+            self._thread.start()
         except RuntimeError:  # Python's word for it
             raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
 
@@ -97,6 +99,19 @@ class Outlet(io.BufferedIOBase):
                 self._drop()
         self.flush()
 
+    def end(self) -> None:
+        """Let the thread go; for after `drain`.
+
+        A thread that Python stops in its tracks as it exits has a library opened for it (libgcc_s, by pthread_exit),
+        and where no file can be opened the whole process is aborted.
+        """
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+            is_stuck = self._left > 0
+        if not is_stuck:
+            self._thread.join()
+
     @property
     def _left(self) -> int:
         return len(self._piece) + len(self._waiting)
@@ -116,7 +131,9 @@ class Outlet(io.BufferedIOBase):
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting)
+                self._changed.wait_for(lambda: self._waiting or self._is_over)
+                if not self._waiting:
+                    return
                 self._piece = bytes(self._waiting[:_AT_ONCE])
                 del self._waiting[:_AT_ONCE]
             error = _put(self._descriptor, self._piece)
@@ -158,6 +175,8 @@ class Outlets:
             with contextlib.suppress(OSError):
                 outlet.drain()
         sys.stdout, sys.stderr = self._before
+        for outlet in (self.stdout, self._stderr):
+            outlet.end()
 
 
 def _text(outlet: Outlet, like: TextIO) -> io.TextIOWrapper:
