@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from trainmaster.api.status import Goodput
+from trainmaster.core.story import story
 from trainmaster.wire import messages
 from trainmaster.wire.messages import CheckpointRecord
 
@@ -65,6 +66,49 @@ def test_the_ranks_memory_is_believed_where_they_went_on_from() -> None:
     assert (line.steps_lost, line.seconds_lost) == (2, 2.0)
     assert line.why == "Restarting from step 0 or a newer one in memory. It went on from step 98."
     assert (goodput(stage).training, goodput(stage).lost_work) == (98, 2)
+
+
+def test_a_standstill_that_nobody_could_see_yet_was_no_training() -> None:
+    """Of a hang, its agent says how long; of a lost node, the others do."""
+    stage = a_running_group(workers=2, step=0).wait(100)
+    stage.say("worker-0", lambda beat: dataclasses.replace(beat, checkpoint=CheckpointRecord(100, 0.0, "abc")))
+    stage.rank_dies("worker-1", a_death(step=100, hung=True, overdue_seconds=20.0)).wait(4).obey(step=100)
+    hung = stage.status.restarts[-1]
+    assert (hung.seconds_to_detect, hung.seconds_lost) == (20, 24)
+    assert (goodput(stage).training, goodput(stage).recovering) == (80, 24)
+    saying_of_itself(stage, overdue_seconds=30.04).wait(50)
+    stage.change("worker-0", deleting).wait(5).call_in().wait(1).obey(step=100)
+    lost = stage.status.restarts[-1]
+    assert (lost.seconds_to_detect, lost.seconds_lost) == (30, 36)
+    assert (goodput(stage).training, goodput(stage).recovering, goodput(stage).total) == (100, 60, 160)
+    assert "36 s until the next step (30 s of them before it was seen)." in "\n".join(story(stage.status))
+
+
+def test_while_one_rank_trains_the_group_does_not_stand_still() -> None:
+    stage = saying_of_itself(a_running_group(workers=3, step=0), overdue_seconds=30.0).wait(100)
+    ranks = (messages.RankProgress(1, 40, overdue_seconds=0.01),)
+    stage.say("worker-1", lambda beat: dataclasses.replace(beat, ranks=ranks))
+    stage.change("worker-0", deleting).wait(5).call_in().wait(1).obey(step=1)
+    assert stage.status.restarts[-1].seconds_to_detect is None
+    assert goodput(stage).recovering == 6
+
+
+@pytest.mark.parametrize("told", [-5.0, 1e300, float("inf"), float("nan")])
+def test_what_ranks_say_of_a_standstill_is_bounded_by_the_time_that_there_was(told: float) -> None:
+    stage = saying_of_itself(a_running_group(workers=2), overdue_seconds=told).wait(20)
+    stage.rank_dies("worker-0", a_death(overdue_seconds=told)).wait(3).obey()
+    assert 0 <= (stage.status.restarts[-1].seconds_to_detect or 0) <= 20
+    assert goodput(stage).total == 23
+
+
+def test_the_cause_of_a_symptom_does_not_add_the_time_since_to_the_standstill() -> None:
+    stage = saying_of_itself(a_running_group(workers=3, step=0), overdue_seconds=7.0).wait(100)
+    echo = an_error("Connection closed by peer [10.0.0.2]:4001", step=99, kind="RuntimeError")
+    stage.rank_dies("worker-0", echo).wait(2)
+    assert stage.status.restarts[-1].seconds_to_detect == 7
+    saying_of_itself(stage, overdue_seconds=9.0).rank_dies("worker-1", a_death(step=99)).wait(1).obey(step=100)
+    (line,) = stage.status.restarts
+    assert (line.failure_class, line.seconds_to_detect, line.seconds_lost) == ("Signal", 7, 10)
 
 
 def test_an_older_checkpoint_than_the_try_began_from_takes_from_what_was_before() -> None:

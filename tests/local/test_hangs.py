@@ -46,6 +46,7 @@ def test_a_stopped_rank_is_named(command: Command, workers: int, gpus: int) -> N
     (line,) = command.status["restarts"]
     assert line["replica"].endswith("rank 1")
     assert "is stopped (SIGSTOP)" in line["evidence"]
+    assert 1 < line["secondsToDetect"] < line["secondsLost"], "a stopped rank is watched for two seconds before"
     assert 'loop.py", line' in logs(command), "the stack of the rank that was stopped"
 
 

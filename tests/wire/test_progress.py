@@ -74,6 +74,19 @@ def test_half_a_problem_is_none(path: str) -> None:
     assert ProgressFile(path).read_problem() == (0, "")
 
 
+@pytest.mark.parametrize(
+    ("page", "overdue"),
+    [
+        (ProgressPage(step=7, step_seconds=2.0, updated=100.0, phase="train"), 8.0),
+        (ProgressPage(step=7, step_seconds=12.0, updated=100.0, phase="train"), 0.0),
+        (ProgressPage(step=7, step_seconds=2.0, updated=100.0, phase="save"), None),
+        (ProgressPage(updated=100.0, phase="train"), None),
+    ],
+)
+def test_a_step_is_overdue_when_it_takes_longer_than_steps_do(page: ProgressPage, overdue: float | None) -> None:
+    assert page.overdue_seconds(now=110.0) == overdue
+
+
 def test_an_attempt_begins_with_an_empty_page(path: str) -> None:
     ProgressFile(path, create=True).write(PAGE)
     assert ProgressFile(path, create=True).read().step == 0

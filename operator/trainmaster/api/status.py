@@ -155,7 +155,7 @@ class Goodput(StatusModel):
     saving: Seconds = 0.0
     """Training stood still to save."""
     recovering: Seconds = 0.0
-    """From a failure that was seen to the next step."""
+    """From a failure to the next step."""
     lost_work: Seconds = 0.0
     """Steps that had to be trained again."""
     try_from: Count = 0
@@ -216,8 +216,10 @@ only."""
     """Where the Python code stood when it hung. Kept of the newest hang only; the agent's log has all of it."""
     steps_lost: Count | None = None
     """Steps to be trained again."""
+    seconds_to_detect: Figure = None
+    """Of a hang, a lost node: seconds that a step had been overdue when the failure was seen, as far as agents said."""
     seconds_lost: Figure = None
-    """Seconds until the next step."""
+    """Seconds until the next step, those before the failure was seen (secondsToDetect) included."""
     decision: ClippedText = ""
     """What was done."""
     why: ClippedText = ""

@@ -137,6 +137,13 @@ class Facts:
         return max((figures.seconds(rank.save_seconds or 0.0) for rank in self.ranks), default=0.0)
 
     @cached_property
+    def overdue_seconds(self) -> float:
+        """How long a step has been overdue on all ranks, in the words of those whose agents still speak."""
+        speaking = [slot for slot in self.at_attempt(messages.RUNNING) if slot.replica and not slot.replica.silent]
+        told = [rank.overdue_seconds for slot in speaking if slot.heartbeat for rank in slot.heartbeat.ranks]
+        return min((figures.seconds(seconds or 0.0) for seconds in told), default=0.0)
+
+    @cached_property
     def ranks(self) -> tuple[messages.RankProgress, ...]:
         """All that is told of ranks of the present attempt, dead ones included."""
         beats = (beat for beat in self.heartbeats() if began(beat, self.status.attempt))

@@ -76,6 +76,7 @@ class Failure:
     step: int
     fingerprint: str = ""
     stacks: str = ""
+    seconds_to_detect: float = 0.0  # without a step, as the agent says that noticed it
 
 
 def of_agent(slot: Slot, attempt: int) -> Failure:
@@ -99,6 +100,7 @@ def of_rank(slot: Slot, report: ExitReport) -> Failure:
         step=figures.count(report.step),
         fingerprint=_fingerprint(kind, report),
         stacks=figures.legible(clipped(report.stacks)),
+        seconds_to_detect=figures.seconds(report.overdue_seconds or 0.0),
     )
 
 

@@ -6,7 +6,8 @@ write for it. Clocks that jump back book nothing. The accounts begin with the jo
 `start_time` begins anew with each (the deadline counts from it).
 
 Lost work: when training goes on from an earlier step than it had reached, the time of the steps in between moves there
-from the account of training, at the speed of the try that had trained them.
+from the account of training, at the speed of the try that had trained them. And the time in which a group stood still
+before anybody could say so (a hang, a lost node) moves to that of recovering.
 """
 
 from datetime import datetime
@@ -30,7 +31,7 @@ _ACCOUNTS = {
 
 def of(facts: Facts, status: TrainingJobStatus) -> Goodput:
     """The accounts as they stand when `status` is written now."""
-    booked = _booked(facts, _before(facts))
+    booked = _stood_still(facts, status, _booked(facts, _before(facts)))
     if status.phase == phases.RUNNING and facts.status.phase != phases.RUNNING:
         return _went_on(facts, booked)
     return booked
@@ -52,6 +53,15 @@ def _booked(facts: Facts, before: Goodput) -> Goodput:
     if account == TRAINING:
         return _trained(facts, before, seconds)
     return _add(before, facts.now, **{account: seconds})
+
+
+def _stood_still(facts: Facts, status: TrainingJobStatus, booked: Goodput) -> Goodput:
+    """What a failure cost before it was seen was no training."""
+    failed = facts.status.phase == phases.RUNNING != status.phase and status.restarts != facts.status.restarts
+    if not failed or not status.restarts:
+        return booked
+    seconds = min(status.restarts[-1].seconds_to_detect or 0.0, booked.try_training)
+    return _add(booked, facts.now, training=-seconds, try_training=-seconds, recovering=seconds)
 
 
 def _trained(facts: Facts, before: Goodput, seconds: float) -> Goodput:

@@ -231,6 +231,16 @@ def _placed(facts: Facts, failure: Failure) -> Failure:
     return dataclasses.replace(failure, step=facts.checkpoint.step)
 
 
+def _seconds_to_detect(facts: Facts, failure: Failure, symptom: RestartRecord | None) -> float | None:
+    """What a standstill cost before anybody could know of it. Members that live alone stand still alone."""
+    told = [failure.seconds_to_detect, (symptom.seconds_to_detect or 0.0) if symptom else 0.0]
+    if symptom is None and facts.status.phase == phases.RUNNING and not facts.job.spec.independent:
+        told.append(facts.overdue_seconds)
+    since = facts.status.running_time or facts.now
+    longest = max(0.0, (facts.now - since).total_seconds())
+    return round(min(max(told), longest), 1) or None
+
+
 def _line(
     facts: Facts, failure: Failure, stop: Stop | None, symptom: RestartRecord | None, remembered: bool
 ) -> RestartRecord:
@@ -259,6 +269,7 @@ def _line(
         fingerprint=failure.fingerprint,
         resume_before=older or None,
         stacks=failure.stacks or None,
+        seconds_to_detect=_seconds_to_detect(facts, failure, symptom),
         decision=decision,
         why=why,
     )
@@ -292,7 +303,7 @@ def _closed(lines: Lines, now: datetime) -> Lines:
     """The time without training of lines that are open ends now: the newest, or those of members that were away."""
 
     def closed(line: RestartRecord) -> RestartRecord:
-        seconds = max(0.0, (now - line.time).total_seconds())
+        seconds = max(0.0, (now - line.time).total_seconds()) + (line.seconds_to_detect or 0.0)
         return line.model_copy(update={"seconds_lost": seconds})
 
     return tuple(closed(line) if line.seconds_lost is None else line for line in lines)

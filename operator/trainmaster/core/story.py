@@ -79,7 +79,8 @@ def _cost(line: RestartRecord) -> str:
         steps = f"{_number(line.steps_lost or 0, 'step')} since the last checkpoint"
     if line.seconds_lost is None:
         return f"{steps}; training has not gone on."
-    return f"{steps}; {line.seconds_lost:.3g} s until the next step."
+    unseen = f" ({line.seconds_to_detect:.3g} s of them before it was seen)" if line.seconds_to_detect else ""
+    return f"{steps}; {line.seconds_lost:.3g} s until the next step{unseen}."
 
 
 def _now(status: TrainingJobStatus, name: str) -> str:

@@ -94,6 +94,7 @@ class RankProgress:
     busy_seconds: Optional[float] = None  # median per step that the rank itself works, without waiting for others
     save_seconds: Optional[float] = None  # in phase save, since this try began
     unsaved: Optional[UnsavedCheckpoint] = None  # the last save failed; the next good one takes it back
+    overdue_seconds: Optional[float] = None  # in phase train: its step takes so much longer than its steps do
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,7 @@ class ExitReport:
     start: Optional[int] = None  # of the replica's starts within `attempt`, where members start alone
     hung: bool = False  # no step ended for too long: the agent ended the rank
     stacks: str = ""  # the Python stacks of this replica's ranks at that moment, clipped
+    overdue_seconds: Optional[float] = None  # hung: by how much more its step had taken than its steps do
     waiting: bool = False  # hung, but all its ranks only wait for peers: a victim, unless every replica says so
 
 

@@ -11,11 +11,12 @@ checksum of its own and not by the counter. Last comes the rank's lifeline, see 
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import struct
 import zlib
-from typing import NamedTuple, Tuple
+from typing import NamedTuple, Optional, Tuple
 
 PHASES = ("load", "train", "save", "evaluate", "done")
 _COUNTER = struct.Struct("<Q")
@@ -44,6 +45,12 @@ class ProgressPage(NamedTuple):
     busy_seconds: float = _NOTHING  # median per step that the rank itself works, without waiting for others
     save_seconds: float = 0.0  # in phase save, since this try began
     longest_seconds: float = _NOTHING  # the longest step of late, for the hang detector: old ones fade
+
+    def overdue_seconds(self, now: float) -> Optional[float]:
+        """By how much more the step that runs has taken than steps do; None where no such step runs, or ever ended."""
+        if self.phase != "train" or not math.isfinite(self.step_seconds):
+            return None
+        return max(0.0, now - self.updated - self.step_seconds)
 
 
 class ProgressFile:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Dict, Optional, Tuple
@@ -116,6 +117,7 @@ def read_checkpoint(folder: str, step: int) -> Optional[CheckpointRecord]:
 
 
 def _progress(pages: Dict[int, ProgressPage], unsaved: Dict[int, UnsavedCheckpoint]) -> Tuple[RankProgress, ...]:
+    now = time.monotonic()
     return tuple(
         RankProgress(
             rank=rank,
@@ -128,6 +130,7 @@ def _progress(pages: Dict[int, ProgressPage], unsaved: Dict[int, UnsavedCheckpoi
             busy_seconds=_known(page.busy_seconds),
             save_seconds=_known(page.save_seconds) or None,
             unsaved=unsaved.get(rank),
+            overdue_seconds=page.overdue_seconds(now),
         )
         for rank, page in sorted(pages.items())
     )

@@ -197,6 +197,7 @@ class HangWatch:
             step=verdict.page.step,
             error=ErrorReport("Hang", sentence, _place(own), own[-errors.MOST_TRACEBACK :], time.time()),
             hung=True,
+            overdue_seconds=verdict.page.overdue_seconds(time.monotonic()),
             stacks=clipped[:_MOST_STACKS],
             waiting=verdict.waiting,
         )
