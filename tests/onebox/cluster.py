@@ -78,18 +78,17 @@ class Cluster:
         self.load_images()
         with step("Starting the cluster"):
             self.start_all()
-        if OPERATOR_IMAGE in self._refresh_nodes():
-            chart.restart(self.kubectl)
+        self._refresh()
         chart.install(self.kubectl)
 
     def load_images(self) -> None:
-        """Build the images and put them where nodes take them from; nodes that run get them at once."""
+        """Build the images and put them where nodes take them from; a cluster that is up changes to them at once."""
         _require_root()
         packages.ensure()
         images.build()
         store.fill()
         if self.is_up():
-            self._refresh_nodes()
+            self._refresh()
 
     def start_all(self) -> None:
         """Start whatever does not run; leftovers of a crash or a reboot are cleaned away before."""
@@ -154,8 +153,10 @@ class Cluster:
         processes.require(*processes.names())
         return all(Node(name).is_ready() for name in NODE_NAMES)
 
-    def _refresh_nodes(self) -> set[str]:
-        return set().union(*(node.refresh(name) for name in NODE_NAMES))
+    def _refresh(self) -> None:
+        """Give the nodes that run the newest images, and the operator's pods too."""
+        if OPERATOR_IMAGE in set().union(*(node.refresh(name) for name in NODE_NAMES)):
+            chart.restart(self.kubectl)
 
     def _clean(self) -> None:
         clean()
