@@ -105,6 +105,19 @@ def test_phase(status: Document, phase: str, alive: bool) -> None:
     assert (replica(status).phase, replica(status).alive) == (phase, alive)
 
 
+@pytest.mark.parametrize(
+    ("ready", "containers", "silent"),
+    [("False", "True", True), ("True", "True", False), ("False", "False", False), (None, None, False)],
+)
+def test_a_node_that_does_not_answer_takes_ready_and_nothing_else(
+    ready: str | None, containers: str | None, silent: bool
+) -> None:
+    """As the controller of nodes does it (MarkPodsNotReady)."""
+    told = [{"type": "Ready", "status": ready}, {"type": "ContainersReady", "status": containers}]
+    status = {"phase": "Running", "conditions": told if ready else []}
+    assert replica(status).node_silent is silent
+
+
 def test_a_sidecar_that_outlives_the_trainer_is_seen() -> None:
     ended = trainer(terminated={"exitCode": 1})
     sidecar = {"name": "logs", "state": {"running": {}}}

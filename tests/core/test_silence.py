@@ -1,15 +1,18 @@
-"""Agents that have fallen silent: their node may have gone. Nothing is ended for it, but nobody counts on them."""
+"""Agents that have fallen silent: nobody counts on them, and when more speaks against them they are replaced."""
 
 import asyncio
 import dataclasses
+from datetime import timedelta
 
-from trainmaster.core.observed import Replica
+import pytest
+from trainmaster.core.decide import decide
+from trainmaster.core.observed import Observed, Replica
 from trainmaster.intake import Intake
 from trainmaster.queueing import Key
 from trainmaster.wire import messages
 
 from tests.builders import a_death, a_heartbeat, a_replica, evicted
-from tests.core.stage import a_running_group, a_stage
+from tests.core.stage import Stage, a_running_group, a_stage
 from tests.core.test_causes import an_echo
 from tests.platforms import clock
 
@@ -73,6 +76,99 @@ def test_who_is_silent_has_a_minute_to_tell_the_cause_of_an_echo() -> None:
     assert stage.status.substitutes == {}
     assert stage.wait(2).status.substitutes == {"worker-1": 2}
     assert stage.obey().status.phase == "Running"
+
+
+def gone(replica: Replica) -> Replica:
+    """Silent for longer than is waited for."""
+    return dataclasses.replace(replica, silent_seconds=20.0)
+
+
+def on_a_silent_node(replica: Replica) -> Replica:
+    return dataclasses.replace(gone(replica), node_silent=True)
+
+
+def waiting(stage: Stage, *keys: str, seconds: float = 20.0) -> Stage:
+    """A step has been overdue for so long on these."""
+    for key in keys:
+        ranks = (messages.RankProgress(0, 40, overdue_seconds=seconds),)
+        stage.say(key, lambda beat, ranks=ranks: dataclasses.replace(beat, ranks=ranks))  # type: ignore[misc]
+    return stage
+
+
+def test_whose_node_does_not_answer_either_is_lost() -> None:
+    """As an eviction is, which costs nothing; long before the cluster evicts."""
+    stage = waiting(a_running_group(workers=2).wait(100), "worker-0").change("worker-1", on_a_silent_node)
+    (line,) = stage.status.restarts
+    assert (line.failure_class, line.replica, line.seconds_to_detect) == ("Disruption", "worker-1", 20)
+    assert line.evidence == (
+        "NodeSilent: nothing was heard of digits-worker-1-0 for 20 s, and Kubernetes says that its node does not answer"
+    )
+    assert stage.status.incarnations == {"worker-1": 1}
+    assert stage.call_in().obey().status.phase == "Running"
+    assert not stage.status.avoided_nodes, "the cluster itself sends nobody there"
+
+
+def test_a_node_that_does_not_answer_while_its_agents_do_is_left_alone() -> None:
+    """The kubelet has gone, and the training goes on."""
+    stage = a_running_group(workers=2)
+    stage.change("worker-1", lambda replica: dataclasses.replace(heard(replica), node_silent=True))
+    assert (stage.wait(3600).status.phase, stage.status.attempt) == ("Running", 1)
+
+
+def test_whom_all_others_wait_for_is_lost_and_its_node_is_avoided() -> None:
+    """A node that died a moment ago is ready in the eyes of the cluster, for a while."""
+    stage = waiting(a_running_group(workers=3), "worker-0", "worker-2").change("worker-1", gone)
+    (line,) = stage.status.restarts
+    assert line.evidence == (
+        "AgentCutOff: nothing was heard of digits-worker-1-0 for 20 s, and all others wait for a step to end"
+    )
+    (avoided,) = stage.status.avoided_nodes
+    assert (avoided.node, avoided.until) == ("node-1", stage.now + timedelta(seconds=600))
+    assert stage.call_in().obey().status.phase == "Running"
+
+
+@pytest.mark.parametrize("busy", [0.0, 19.9])
+def test_who_is_silent_while_another_trains_is_left_alone(busy: float) -> None:
+    stage = waiting(a_running_group(workers=3), "worker-0")
+    waiting(stage, "worker-2", seconds=busy).change("worker-1", gone)
+    assert (stage.wait(3600).status.phase, stage.status.attempt) == ("Running", 1)
+
+
+def test_the_limit_is_the_jobs_own() -> None:
+    stage = waiting(a_running_group(workers=2, failurePolicy={"nodeLostSeconds": 60}), "worker-0", seconds=60)
+    assert stage.change("worker-1", on_a_silent_node).status.attempt == 1
+    lost = dataclasses.replace(stage.replica("worker-1"), silent_seconds=60.0)
+    assert stage.change("worker-1", lambda _: lost).status.attempt == 2
+
+
+def test_a_new_operator_gives_everybody_time_to_speak() -> None:
+    """And takes for lost who has not used it, if the node does not answer."""
+    stage = a_running_group(workers=2)
+    stage.operator_restarts().change("worker-1", lambda one: dataclasses.replace(one, node_silent=True))
+    began = stage.now.timestamp()
+    for seconds, attempt in ((0, 1), (19, 1), (20, 2)):
+        observed = Observed(tuple(stage.replicas.values()), began=began)
+        decision = decide(stage.job, observed, stage.now + timedelta(seconds=seconds))
+        assert decision.status.attempt == attempt, seconds
+
+
+def test_a_member_that_nobody_waits_for_is_lost_with_its_node_only() -> None:
+    stage = waiting(a_running_group(workers=2, strategy={"type": "Gossip"}), "worker-0").change("worker-1", gone)
+    assert stage.wait(3600).status.incarnations == {}
+    assert stage.change("worker-1", on_a_silent_node).status.incarnations == {"worker-1": 1}
+    assert stage.status.attempt == 1
+
+
+def test_a_spare_whose_node_does_not_answer_is_replaced() -> None:
+    stage = a_running_group(workers=2, scheduling={"spares": 1}).change("worker-2", on_a_silent_node)
+    assert (stage.status.incarnations, stage.status.attempt) == ({"worker-2": 1}, 1)
+
+
+def test_the_next_look_is_in_time() -> None:
+    stage = a_running_group(workers=2).change("worker-1", silent)
+    wake = stage.decide().wake_at
+    assert wake is not None
+    assert wake <= stage.now + timedelta(seconds=9)
 
 
 def test_the_first_word_after_a_silence_is_news() -> None:

@@ -107,8 +107,10 @@ ranks only those that are stopped (SIGSTOP) are noticed."""
     """Fail a job whose replicas cannot start for so many seconds because an image, a volume or a ConfigMap is \
 missing. A cluster that is merely full is waited for without end."""
     node_lost_seconds: Annotated[Int, Field(ge=0, le=86_400)] | None = None
-    """Replace the pods of a node so many seconds after Kubernetes has marked it as lost, which takes a while by \
-itself. Unset: as soon as Kubernetes gives the node up."""
+    """A replica is lost, and replaced without waiting for it, when nothing has been heard of it for so many seconds \
+(unset: 20; at least 10), and Kubernetes says that its node does not answer (after 50 seconds, as it comes), or all \
+other ranks have waited for a step to end for as long. One whose agent can still be heard trains on, until Kubernetes \
+gives its node up: so many seconds after it has marked the node (unset: as the cluster has it, mostly 300)."""
 
     @property
     def fixed_hang_seconds(self) -> float | None:

@@ -85,6 +85,7 @@ def _replica(pod: Document, labels: dict[str, str]) -> Replica:
         ending=_ending(status, terminated),
         obstacle=_obstacle(status),
         lingering=_lingers(pod, terminated),
+        node_silent=_node_is_silent(status),
     )
 
 
@@ -121,6 +122,15 @@ def _lingers(pod: Document, terminated: Document | None) -> bool:
     containers = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
     others_run = any("running" in (container.get("state") or {}) for container in containers)
     return terminated is not None and others_run and "deletionTimestamp" not in pod["metadata"]
+
+
+def _node_is_silent(status: Document) -> bool:
+    """The controller of nodes takes back Ready, and that alone, from the pods of a node that does not answer.
+
+    Only whoever may read nodes could ask these: a namespaced installation may not.
+    """
+    ready, containers = _condition(status, "Ready"), _condition(status, "ContainersReady")
+    return (ready.get("status"), containers.get("status")) == ("False", "True")
 
 
 def _ending(status: Document, terminated: Document | None) -> Ending | None:

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import CheckpointStatus, TrainingJobStatus
-from trainmaster.core import clocks, figures, phases, places
+from trainmaster.core import clocks, figures, phases, places, unreachable
 from trainmaster.core.observed import Observed, Replica
 from trainmaster.wire import messages, names
 
@@ -139,9 +139,8 @@ class Facts:
     @cached_property
     def overdue_seconds(self) -> float:
         """How long a step has been overdue on all ranks, in the words of those whose agents still speak."""
-        speaking = [slot for slot in self.at_attempt(messages.RUNNING) if slot.replica and not slot.replica.silent]
-        told = [rank.overdue_seconds for slot in speaking if slot.heartbeat for rank in slot.heartbeat.ranks]
-        return min((figures.seconds(seconds or 0.0) for seconds in told), default=0.0)
+        speaking = [slot.heartbeat for slot in self.slots if slot.replica and not slot.replica.silent]
+        return unreachable.overdue_seconds([beat for beat in speaking if beat], self.status.attempt)
 
     @cached_property
     def ranks(self) -> tuple[messages.RankProgress, ...]:
@@ -220,7 +219,7 @@ class Facts:
 
     @cached_property
     def _replicas(self) -> dict[tuple[str, int, int], Replica]:
-        return {(r.role, r.index, r.incarnation): r for r in self.observed.replicas}
+        return {(r.role, r.index, r.incarnation): r for r in unreachable.marked(self.job, self.observed, self.now)}
 
 
 def began(heartbeat: messages.Heartbeat, attempt: int) -> bool:

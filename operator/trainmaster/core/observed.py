@@ -14,7 +14,7 @@ SUCCEEDED = "Succeeded"
 FAILED = "Failed"
 
 # An agent speaks every 2 seconds, those of the largest jobs every 7 (intake.py). One that has been silent for longer
-# than this, in seconds, is not counted on where somebody is waited for anyway; nothing is ended for it.
+# than this, in seconds, is not counted on where somebody is waited for anyway; `unreachable` says when it is lost.
 SILENT_SECONDS = 10.0
 
 
@@ -61,6 +61,7 @@ class Replica:
     obstacle: Obstacle | None = None
     heartbeat: messages.Heartbeat | None = None
     silent_seconds: float = 0.0  # since its agent's last word
+    node_silent: bool = False  # the platform says that its node does not answer any more
     lingering: bool = False  # it has ended as far as training goes, but something beside it still holds its place
 
     @property

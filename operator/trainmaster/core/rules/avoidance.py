@@ -4,15 +4,15 @@ Written down before anything is made for it, with reason and expiry (`.status.av
 node affinity (cluster/affinity.py). Disruptions never count, nor do failures while the rest of the job's nodes fail as
 much. A member that starts again alone is moved alone; whoever trains is left where it is. If the cluster has no room
 elsewhere the job does not wait for it: the node is used all the same. So is a node avoided on which a replica cannot
-even start (rules/elsewhere.py).
+even start (rules/elsewhere.py), and one from which nothing is heard any more (unreachable.py).
 """
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from trainmaster.api.status import AvoidedNode, RestartRecord, TrainingJobStatus
-from trainmaster.core import classes, clocks, figures, ledger, membership, phases, spares
+from trainmaster.core import classes, clocks, figures, ledger, membership, phases, spares, unreachable
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.observed import PENDING
 from trainmaster.core.verdict import NOTHING, Verdict
@@ -20,6 +20,7 @@ from trainmaster.core.verdict import NOTHING, Verdict
 FAILURES = 3  # on one node ...
 WINDOW_SECONDS = 3600  # ... within so long
 AVOIDED_SECONDS = 3600
+CUT_OFF_SECONDS = 600  # a node that is dead is out of the cluster by then
 PATIENCE_SECONDS = 60  # how long pods may find no place because of it
 
 
@@ -106,6 +107,23 @@ def avoiding(facts: Facts, node: str, reason: str, leaving: list[Slot], said: st
     known = (*facts.status.avoided_nodes, entry)
     sentence = f"{said}Node {node} is avoided for {figures.duration(AVOIDED_SECONDS)}."
     return _moved(facts, leaving, sentence).model_copy(update={"avoided_nodes": known})
+
+
+def of_cut_off(facts: Facts, lost: Sequence[Slot]) -> dict[str, object]:
+    """With the nodes avoided on which these fell silent and the cluster sees nothing wrong yet.
+
+    It would send the next ones there. For rules/losses.py.
+    """
+    silent = [slot.replica for slot in lost if slot.replica and slot.replica.disruption == unreachable.AGENT_CUT_OFF]
+    known = {node.node for node in facts.status.avoided_nodes}
+    told = {one.node: one.disruption_message for one in silent if one.node and one.node not in known}
+    until = figures.later(facts.now, CUT_OFF_SECONDS)
+    found = [
+        AvoidedNode(node=node, reason=figures.sentence(why), until=until)
+        for node, why in told.items()
+        if _has_another(facts, node)
+    ]
+    return {"avoided_nodes": (*facts.status.avoided_nodes, *found)} if found else {}
 
 
 def _moved(facts: Facts, leaving: list[Slot], sentence: str) -> TrainingJobStatus:

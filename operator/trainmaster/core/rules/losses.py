@@ -6,24 +6,25 @@ attempt, and the successor becomes the spare. One whose ranks had all ended well
 """
 
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import classes, failures, figures, ledger, membership, phases, spares
+from trainmaster.core import classes, failures, figures, ledger, membership, phases, spares, unreachable
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.failures import Failure
+from trainmaster.core.rules import avoidance
 from trainmaster.core.spares import Exchange
-from trainmaster.core.verdict import NOTHING, Verdict
+from trainmaster.core.verdict import Verdict
 
 
 def replace_lost(facts: Facts) -> Verdict:
     """Write the new incarnations, and a new attempt where ranks of the present one may run, heard of or not."""
     lost = [slot for slot in facts.slots if _lost(facts, slot)]
     if not lost or membership.alone(facts):
-        return NOTHING
+        return Verdict(wake_at=unreachable.due(facts.job, facts.observed, facts.now))
     through = [slot for slot in lost if slot.key in facts.done]
     if through == lost:
         return Verdict(status=_remembered(facts, through))
     failure = failures.of_lost([slot for slot in lost if slot not in through], facts.step)
     exchange = spares.step_in(facts, lost)
-    update = {"incarnations": facts.replacing(lost), **exchange.update}
+    update = {"incarnations": facts.replacing(lost), **exchange.update, **avoidance.of_cut_off(facts, lost)}
     if _harmless(facts, failure):
         return Verdict(status=_replaced(facts, failure, exchange, update))
     return Verdict(status=ledger.noted(ledger.after_failure(facts, failure, **update), exchange.sentence))

@@ -1,0 +1,81 @@
+"""Replicas that are lost though nobody has said so: silent, and more speaks against them than their silence.
+
+A node that loses its power or its network tells nothing, and Kubernetes gives its pods up after five minutes. So a
+replica whose agent has been silent for some time is taken for one that the cluster took away (a disruption, which
+costs nothing), as soon as Kubernetes says that its node does not answer, or a step has been overdue for as long on
+all who still speak. An agent that still speaks on a node that is marked, or is silent while the others train, is left
+alone: only the operator's or the kubelet's line is cut. Called by `facts`, so that all rules see the same.
+"""
+
+import dataclasses
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from trainmaster.api.job import TrainingJob
+from trainmaster.core import figures, phases
+from trainmaster.core.observed import RUNNING, SILENT_SECONDS, Observed, Replica
+from trainmaster.wire import messages
+
+NODE_SILENT, AGENT_CUT_OFF = "NodeSilent", "AgentCutOff"  # reasons, as of a DisruptionTarget condition
+LOST_SECONDS = 20.0  # where `failurePolicy.nodeLostSeconds` is not set
+
+
+def marked(job: TrainingJob, observed: Observed, now: datetime) -> tuple[Replica, ...]:
+    """All replicas, those that are lost as if they were being deleted, with what speaks against them."""
+    limit = limit_seconds(job)
+    silent = {one.uid: seconds for one in observed.replicas if (seconds := _silence(observed, one, now)) >= limit}
+    if not silent:
+        return observed.replicas
+    others_wait = _others_wait(job, [one for one in observed.replicas if one.uid not in silent], limit)
+    return tuple(_marked(one, silent[one.uid], others_wait) if one.uid in silent else one for one in observed.replicas)
+
+
+def limit_seconds(job: TrainingJob) -> float:
+    """For how long a replica may be silent."""
+    asked = job.spec.failure_policy.node_lost_seconds
+    return LOST_SECONDS if asked is None else max(SILENT_SECONDS, asked)
+
+
+def due(job: TrainingJob, observed: Observed, now: datetime) -> datetime | None:
+    """When the next replica that is silent already will have been so for too long."""
+    limit = limit_seconds(job)
+    silences = (_silence(observed, one, now) for one in observed.replicas)
+    left = [limit - seconds for seconds in silences if SILENT_SECONDS / 2 < seconds < limit]
+    return now + timedelta(seconds=min(left)) if left else None
+
+
+def overdue_seconds(beats: Iterable[messages.Heartbeat], attempt: int) -> float:
+    """How long a step has been overdue on all ranks of these agents; 0 where none of them trains."""
+    training = [beat for beat in beats if beat.state == messages.RUNNING and beat.attempt == attempt]
+    told = [rank.overdue_seconds for beat in training for rank in beat.ranks if rank.phase != "done"]
+    return min((figures.seconds(seconds or 0.0) for seconds in told), default=0.0)
+
+
+def _silence(observed: Observed, replica: Replica, now: datetime) -> float:
+    """Seconds since its agent's last word, or since a new operator could have heard one; 0 where none is due."""
+    if not replica.alive or replica.phase != RUNNING:
+        return 0.0
+    if replica.heartbeat is not None:
+        return replica.silent_seconds
+    return now.timestamp() - max(observed.began, replica.created) if observed.began else 0.0
+
+
+def _others_wait(job: TrainingJob, others: list[Replica], limit: float) -> bool:
+    """Only where all step together: elsewhere nobody waits for a member, so it is in nobody's way."""
+    if job.spec.independent or job.status.phase != phases.RUNNING:
+        return False
+    beats = [one.reporting for one in others if one.reporting and not one.silent]
+    return overdue_seconds([beat for beat in beats if beat], job.status.attempt) >= limit
+
+
+def _marked(replica: Replica, silence: float, others_wait: bool) -> Replica:
+    heard = f"nothing was heard of {replica.name} for {silence:.0f} s"
+    if replica.node_silent:
+        return _gone(replica, NODE_SILENT, f"{heard}, and Kubernetes says that its node does not answer")
+    if others_wait and replica.heartbeat is not None:
+        return _gone(replica, AGENT_CUT_OFF, f"{heard}, and all others wait for a step to end")
+    return replica
+
+
+def _gone(replica: Replica, reason: str, message: str) -> Replica:
+    return dataclasses.replace(replica, deleting=True, disruption=reason, disruption_message=message)
