@@ -17,10 +17,11 @@ READY_SECONDS = 120.0
 class OperatorProcess:
     """`trainmaster operator` with a kubeconfig."""
 
-    def __init__(self, folder: Path, kubeconfig: Path, *namespaces: str, lease: str = "") -> None:
+    def __init__(self, folder: Path, kubeconfig: Path, *namespaces: str, lease: str = "", pod: str = "") -> None:
         self.log = folder / "operator.log"
         self._lease = [f"--lease={lease}"] if lease else []
         self._kubeconfig = kubeconfig
+        self._pod = pod
         self._namespaces = namespaces
         self._port, self._probe_port = free_port(), free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -47,6 +48,7 @@ class OperatorProcess:
         command += [f"--probes=127.0.0.1:{self._probe_port}", *(f"--namespace={name}" for name in self._namespaces)]
         command += self._lease
         environment = {**os.environ, "KUBECONFIG": str(self._kubeconfig), "TRAINMASTER_TRAINER_IMAGE": "trainer:test"}
+        environment["TRAINMASTER_POD"] = self._pod
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
 
@@ -71,6 +73,11 @@ class OperatorProcess:
             return error.code
         except OSError:
             return 0
+
+    def await_end(self, seconds: float = READY_SECONDS) -> None:
+        """Until it has ended by itself."""
+        assert self._process
+        self._process.wait(seconds)
 
     def kill(self) -> None:
         """SIGKILL."""

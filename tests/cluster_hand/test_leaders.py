@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from trainmaster.cluster.standing import LOOK_SECONDS
 
 from .agents import Agent
 from .apiserver import ApiServer, Document
@@ -37,7 +38,8 @@ class Pair:
         kubeconfig = server.kubeconfig(folder / "kubeconfig", operator_token(server, account))
         lease = f"{SYSTEM}/{account}"
         self.first, self.second = (
-            OperatorProcess(_made(folder / name), kubeconfig, namespace, lease=lease) for name in ("first", "second")
+            OperatorProcess(_made(folder / name), kubeconfig, namespace, lease=lease, pod=f"{account}-{name}")
+            for name in ("first", "second")
         )
         self.lab = Lab(server, self.first, namespace)
         self.account, self.namespace = account, namespace
@@ -47,11 +49,26 @@ class Pair:
         rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces"
         grant(self.server, self.account, f"{rbac}/{self.namespace}", "Role")
         rule = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "update"]}
-        rules = [{**rule, "resourceNames": [self.account]}]
+        rules = [
+            {**rule, "resourceNames": [self.account]},
+            {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]},
+        ]
         grant(self.server, self.account, f"{rbac}/{SYSTEM}", "Role", rules)
+        spec = {"containers": [{"name": "operator", "image": "operator:test"}], "serviceAccountName": self.account}
+        for name in ("first", "second"):
+            pod = {"metadata": {"name": f"{self.account}-{name}"}, "spec": spec}
+            self.server.call("POST", f"/api/v1/namespaces/{SYSTEM}/pods", pod)
         self.first.ensure()
         self.await_holder("")
         self.second.ensure()
+
+    def tell_pod(self, name: str, ready: str) -> None:
+        """What a kubelet says of an operator's pod, or the controller of nodes when that kubelet has gone."""
+        told = [{"type": "Ready", "status": ready}, {"type": "ContainersReady", "status": "True"}]
+        patch = {"status": {"phase": "Running", "conditions": told}}
+        kind = "application/strategic-merge-patch+json"
+        path = f"/api/v1/namespaces/{SYSTEM}/pods/{self.account}-{name}/status"
+        self.server.call("PATCH", path, patch, kind)
 
     @property
     def holder(self) -> str:
@@ -121,6 +138,24 @@ def test_the_standby_is_ready_and_sends_agents_to_the_leader(pair: Pair) -> None
     answer = agents[0].beat()
     assert (answer.status, answer.text) == (421, "another operator leads, or soon will")
     assert pair.lab.server.audit(pair.namespace)["create pods"] == 2, "only one of them acts"
+
+
+def test_a_leader_that_agents_cannot_reach_leaves_the_lead_once(pair: Pair) -> None:
+    """Its kubelet has gone, and its process has not. When all are in the same trouble, the last one leads."""
+    for name in ("first", "second"):
+        pair.tell_pod(name, "True")
+    agents = trains(pair)
+    time.sleep(2 * LOOK_SECONDS)  # each has seen that it was reached
+    before = pair.holder
+    pair.tell_pod("second", "False")
+    pair.tell_pod("first", "False")
+    pair.await_holder(before)
+    turn_to(pair.second, agents)
+    pair.first.await_end()
+    assert "agents are not led to this operator any more" in pair.first.log.read_text()
+    time.sleep(2 * LOOK_SECONDS)
+    assert pair.second.alive
+    finish(pair, agents)
 
 
 def test_the_leader_killed_under_a_training_job(pair: Pair, record_property: Record) -> None:

@@ -6,6 +6,7 @@ What agents call and which image they run comes from the environment, because Ku
     TRAINMASTER_SERVICE_HOST, _PORT      set by Kubernetes for that Service
     TRAINMASTER_TRAINER_IMAGE            the image of replicas that name none
     TRAINMASTER_TRAINER_PULL_POLICY      when to pull it
+    TRAINMASTER_POD                      our own pod, in the namespace of the lease
     TRAINMASTER_LOG_LEVEL                DEBUG, INFO (default), WARNING, ...
 """
 
@@ -34,7 +35,9 @@ def run(options: argparse.Namespace) -> int:
         print(f"trainmaster operator: {error}", file=sys.stderr)
         return 2
     settings = pod_settings(os.environ, listen)
-    return operator.run(Options(settings, tuple(options.namespace), lease, listen, probes))
+    pod = os.environ.get("TRAINMASTER_POD")
+    own = Key(lease.namespace, pod) if lease and pod else None
+    return operator.run(Options(settings, tuple(options.namespace), lease, own, listen, probes))
 
 
 def _log(level: str) -> None:

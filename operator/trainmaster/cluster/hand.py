@@ -28,6 +28,7 @@ from trainmaster.cluster.manifests import PodSettings
 from trainmaster.cluster.platform import Caches, ClusterPlatform, ServiceRecord
 from trainmaster.cluster.pods import PodRecord
 from trainmaster.cluster.reporting import Reporter
+from trainmaster.cluster.standing import Standing
 from trainmaster.cluster.tokens import Keys, Verifier
 from trainmaster.intake import Intake
 from trainmaster.queueing import Key, WorkQueue
@@ -65,6 +66,7 @@ class Options:
     pods: PodSettings
     namespaces: tuple[str, ...] = ()  # none is all
     lease: Key | None = None  # without one, nobody else may run
+    pod: Key | None = None  # that this process runs in
     listen: Address = field(default_factory=lambda: Address("127.0.0.1", 8080))
     probes: Address = field(default_factory=lambda: Address("127.0.0.1", 8081))
 
@@ -115,6 +117,8 @@ class Hand:
         self._run(self._reporter.run())
         if self._lease:
             self._run(self._lease.run())
+        if self._lease and self._options.pod:
+            self._run(Standing(self._client, self._options.pod, self._leads).run())
         self._run(self._serve())
 
     async def stop(self) -> None:

@@ -1,0 +1,55 @@
+"""Whether agents can still reach this operator: a leader that they cannot reach leaves the lead to a standby.
+
+Kubernetes takes a pod out of its Service when the kubelet of its node does not answer, and when it is deleted. The
+process may live on, and renew its lease, for as long as nobody can end it: then whoever calls in anew is led to a
+standby, which has no orders to give. Run by `hand`.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from trainmaster.cluster import pods
+from trainmaster.cluster.client import Client, RefusalError
+from trainmaster.cluster.lease import LostError
+from trainmaster.loop import UnavailableError
+from trainmaster.queueing import Key
+
+LOOK_SECONDS = 2.0
+
+
+class Standing:
+    """Looks at the operator's own pod now and then."""
+
+    def __init__(self, client: Client, pod: Key, leads: Callable[[], bool]) -> None:
+        self._client = client
+        self._path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+        self._leads = leads
+
+    async def run(self) -> None:
+        """Until the pod leaves its Service while this operator leads.
+
+        Who was out of it before it led stays: where all are, as when the API server loses sight of every node,
+        somebody has to lead all the same.
+
+        Raises:
+            LostError: it has.
+        """
+        was_reached = False
+        while True:
+            was_reached = self._leads() and await self._still_reached(was_reached)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _still_reached(self, was_reached: bool) -> bool:
+        reached = await self._is_reached()
+        if was_reached and reached is False and self._leads():
+            raise LostError("agents are not led to this operator any more")
+        return was_reached if reached is None else reached
+
+    async def _is_reached(self) -> bool | None:
+        """None: it cannot be told, for want of an answer or of the right to read pods here."""
+        try:
+            pod = await self._client.get(self._path)
+        except (RefusalError, UnavailableError):
+            return None
+        replica = pods.read(pod).replica
+        return not (replica.deleting or replica.node_silent)
