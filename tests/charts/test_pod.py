@@ -68,13 +68,21 @@ def test_only_the_operator_carries_its_token() -> None:
 def test_settings_reach_the_operator() -> None:
     values = ("image.trainer=mine/trainer:7", "image.pullPolicy=Never", "url=http://10.0.0.1:80", "logLevel=DEBUG")
     (container,) = _pod(*values)["containers"]
-    assert {one["name"]: one["value"] for one in container["env"]} == {
+    assert {one["name"]: one.get("value", one.get("valueFrom")) for one in container["env"]} == {
+        "TRAINMASTER_POD": {"fieldRef": {"fieldPath": "metadata.name"}},
         "TRAINMASTER_TRAINER_IMAGE": "mine/trainer:7",
         "TRAINMASTER_TRAINER_PULL_POLICY": "Never",
         "TRAINMASTER_LOG_LEVEL": "DEBUG",
         "TRAINMASTER_URL": "http://10.0.0.1:80",
     }
     assert container["imagePullPolicy"] == "Never"
+
+
+def test_on_a_node_that_does_not_answer_there_is_no_operator_for_long() -> None:
+    for values in ((), ('tolerations=[{"key":"gpu","operator":"Exists"}]',)):
+        given = {one["key"]: one.get("tolerationSeconds") for one in _pod(*values)["tolerations"]}
+        lost = {"node.kubernetes.io/not-ready": 20, "node.kubernetes.io/unreachable": 20}
+        assert given == (lost if not values else {**lost, "gpu": None})
 
 
 def test_the_operator_is_told_its_namespaces() -> None:

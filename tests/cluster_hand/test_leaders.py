@@ -156,6 +156,8 @@ def test_a_leader_that_agents_cannot_reach_leaves_the_lead_once(pair: Pair) -> N
     time.sleep(2 * LOOK_SECONDS)
     assert pair.second.alive
     finish(pair, agents)
+    pair.server.call("DELETE", f"/api/v1/namespaces/{SYSTEM}/pods/{pair.account}-second")
+    pair.second.await_end()
 
 
 def test_the_leader_killed_under_a_training_job(pair: Pair, record_property: Record) -> None:

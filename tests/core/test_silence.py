@@ -141,10 +141,17 @@ def test_the_limit_is_the_jobs_own() -> None:
     assert stage.change("worker-1", lambda _: lost).status.attempt == 2
 
 
+def test_an_operator_that_hears_nobody_may_be_deaf() -> None:
+    """One of the silent is on a node that answers. If all are on nodes that do not, it is the nodes."""
+    stage = a_running_group(workers=2).change("worker-0", gone).change("worker-1", on_a_silent_node)
+    assert stage.wait(3600).status.attempt == 1
+    assert stage.change("worker-0", on_a_silent_node).status.incarnations == {"worker-0": 1, "worker-1": 1}
+
+
 def test_a_new_operator_gives_everybody_time_to_speak() -> None:
     """And takes for lost who has not used it, if the node does not answer."""
     stage = a_running_group(workers=2)
-    stage.operator_restarts().change("worker-1", lambda one: dataclasses.replace(one, node_silent=True))
+    stage.change("worker-1", lambda one: dataclasses.replace(one, heartbeat=None, node_silent=True))
     began = stage.now.timestamp()
     for seconds, attempt in ((0, 1), (19, 1), (20, 2)):
         observed = Observed(tuple(stage.replicas.values()), began=began)

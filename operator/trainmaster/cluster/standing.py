@@ -7,6 +7,7 @@ standby, which has no orders to give. Run by `hand`.
 
 import asyncio
 from collections.abc import Callable
+from http import HTTPStatus
 
 from trainmaster.cluster import pods
 from trainmaster.cluster.client import Client, RefusalError
@@ -26,10 +27,10 @@ class Standing:
         self._leads = leads
 
     async def run(self) -> None:
-        """Until the pod leaves its Service while this operator leads.
+        """Until the pod is deleted, or leaves its Service, while this operator leads.
 
-        Who was out of it before it led stays: where all are, as when the API server loses sight of every node,
-        somebody has to lead all the same.
+        Who was out of the Service before it led stays: where all are, as when the API server loses sight of every
+        node, somebody has to lead all the same.
 
         Raises:
             LostError: it has.
@@ -40,16 +41,13 @@ class Standing:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _still_reached(self, was_reached: bool) -> bool:
-        reached = await self._is_reached()
-        if was_reached and reached is False and self._leads():
-            raise LostError("agents are not led to this operator any more")
-        return was_reached if reached is None else reached
-
-    async def _is_reached(self) -> bool | None:
-        """None: it cannot be told, for want of an answer or of the right to read pods here."""
         try:
-            pod = await self._client.get(self._path)
-        except (RefusalError, UnavailableError):
-            return None
-        replica = pods.read(pod).replica
-        return not (replica.deleting or replica.node_silent)
+            pod = pods.read(await self._client.get(self._path)).replica
+            is_gone, is_reached = pod.deleting, not pod.node_silent
+        except RefusalError as error:  # else there is no right to read pods here
+            is_gone, is_reached = error.status == HTTPStatus.NOT_FOUND, was_reached
+        except UnavailableError:
+            return was_reached
+        if self._leads() and (is_gone or (was_reached and not is_reached)):
+            raise LostError("agents are not led to this operator any more")
+        return is_reached

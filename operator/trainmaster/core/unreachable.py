@@ -24,9 +24,10 @@ def marked(job: TrainingJob, observed: Observed, now: datetime) -> tuple[Replica
     """All replicas, those that are lost as if they were being deleted, with what speaks against them."""
     limit = limit_seconds(job)
     silent = {one.uid: seconds for one in observed.replicas if (seconds := _silence(observed, one, now)) >= limit}
-    if not silent:
+    others = [one for one in observed.replicas if one.uid not in silent]
+    if not silent or _is_deaf([one for one in observed.replicas if one.uid in silent], others):
         return observed.replicas
-    others_wait = _others_wait(job, [one for one in observed.replicas if one.uid not in silent], limit)
+    others_wait = _others_wait(job, others, limit)
     return tuple(_marked(one, silent[one.uid], others_wait) if one.uid in silent else one for one in observed.replicas)
 
 
@@ -58,6 +59,12 @@ def _silence(observed: Observed, replica: Replica, now: datetime) -> float:
     if replica.heartbeat is not None:
         return replica.silent_seconds
     return now.timestamp() - max(observed.began, replica.created) if observed.began else 0.0
+
+
+def _is_deaf(silent: list[Replica], others: list[Replica]) -> bool:
+    """Nobody is heard, not even from a node that answers: more likely no agent reaches this operator."""
+    heard = any(one.reporting and not one.silent for one in others)
+    return not heard and not all(one.node_silent for one in silent)
 
 
 def _others_wait(job: TrainingJob, others: list[Replica], limit: float) -> bool:
