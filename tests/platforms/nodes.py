@@ -27,7 +27,9 @@ class Weather:
     schedule: tuple[float, float] = (0.01, 0.3)
     start: tuple[float, float] = (0.1, 1.0)
     obstacle: Obstacle | None = None  # no container starts while it is there
-    give_up_node: float = 15.0  # a node that is silent for so long loses its pods
+    spread: bool = False  # pods go to nodes of their own, where there are any left
+    mark_node: float = 8.0  # a node that is silent for so long is said to be
+    give_up_node: float = 15.0  # and after so long it loses its pods
 
 
 @dataclass
@@ -65,7 +67,8 @@ class Nodes:
         if not free:
             self._later(1.0, lambda: self._schedule(pod))
         elif self._there(pod):
-            self.server.update_pod(pod.name, pod.uid, node=self.random.choice(free))
+            used = {other.replica.node for other in self.server.pods.values()} if self.weather.spread else set()
+            self.server.update_pod(pod.name, pod.uid, node=self.random.choice(sorted({*free} - used) or free))
             self._later(self.random.uniform(*self.weather.start), lambda: self._start(pod))
 
     def _start(self, pod: Replica) -> None:
@@ -162,9 +165,16 @@ class Nodes:
                 agent.vanish()
             elif agent.group:
                 agent.group.cut()
+        if seconds > self.weather.mark_node:
+            self._later(self.weather.mark_node, lambda: self._mark(node, True))
         if seconds > self.weather.give_up_node:
             self._later(self.weather.give_up_node, lambda: self._give_up(node))
         self._later(seconds, lambda: self._return(node, dies))
+
+    def _mark(self, node: str, silent: bool) -> None:
+        for name, pod in list(self.server.pods.items()):
+            if pod.replica.node == node and pod.replica.phase == observed.RUNNING:
+                self.server.update_pod(name, pod.replica.uid, node_silent=silent)
 
     def _give_up(self, node: str) -> None:
         for name, pod in list(self.server.pods.items()):
@@ -175,6 +185,7 @@ class Nodes:
     def _return(self, node: str, died: bool) -> None:
         """The kubelet is back: what was deleted meanwhile ends, what had died is told."""
         self.lost.discard(node)
+        self._mark(node, False)
         for name, pod in list(self.server.pods.items()):
             if pod.replica.node != node:
                 continue

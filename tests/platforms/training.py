@@ -18,9 +18,8 @@ from trainmaster_trainer.agent.supervise import RankEnded
 
 Ended = Callable[[RankEnded], None]
 
-# How soon a survivor's collective fails when its peer's process has gone; and when its peer's machine is silent.
+# How soon a survivor's collective fails when its peer's process has gone.
 ECHO_SECONDS = 0.05
-SILENCE_SECONDS = 20.0
 # How long a rank waits for the others at the start.
 MEETING_SECONDS = 120.0
 
@@ -35,6 +34,7 @@ class Plan:
     load_seconds: float = 0.3
     ranks: int = 1
     farewell_seconds: float = 0.05  # from the first rank's good end to the last one's
+    silence_seconds: float = 20.0  # how soon a survivor's collective fails when its peer's machine says nothing more
 
 
 @dataclass
@@ -73,6 +73,7 @@ class Group:
     began: float | None = None
     first_step: int = 0
     broken: bool = False
+    stands_since: float | None = None  # its steps do not end any more
 
     def check_ports(self, pod: Replica, roster: Roster, offered: tuple[int, ...]) -> None:
         """Only where members come and go (crew.py)."""
@@ -89,7 +90,10 @@ class Group:
         """What the progress pages of these ranks say now."""
         phase = "load" if self.began is None else "train"
         member = self.members[uid]
-        return tuple(RankProgress(rank, self.step, phase, 1.0, 10.0, self.plan.step_seconds) for rank in member.ranks)
+        told = RankProgress(0, self.step, phase, 1.0, 10.0, self.plan.step_seconds)
+        if self.began is not None:
+            told = dataclasses.replace(told, overdue_seconds=_now() - (self.stands_since or _now()))
+        return tuple(dataclasses.replace(told, rank=rank) for rank in member.ranks)
 
     @property
     def step(self) -> int:
@@ -118,12 +122,12 @@ class Group:
         if self._living(uid):
             self.step  # noqa: B018  what was saved until now is saved
             self.members[uid].living.clear()
-            self._break(SILENCE_SECONDS if silent else ECHO_SECONDS)
+            self._break(self.plan.silence_seconds if silent else ECHO_SECONDS)
 
     def cut(self) -> None:
         """The machine of some of its ranks is unreachable: everybody waits, then gives up."""
         if self.began is not None:
-            self._break(SILENCE_SECONDS)
+            self._break(self.plan.silence_seconds)
 
     def _begin(self) -> None:
         if self.broken:
@@ -143,7 +147,7 @@ class Group:
         if self.broken or self.step >= self.plan.steps:
             return
         if self.began is not None:
-            self.first_step, self.broken = self.step, True
+            self.first_step, self.broken, self.stands_since = self.step, True, _now()
         self.broken = True
         met = self.began is not None
         for uid, member in self.members.items():

@@ -11,6 +11,7 @@ from trainmaster_trainer.agent.supervise import RankEnded
 
 from tests.builders import a_job
 from tests.platforms.training import Plan
+from tests.simulation.node_scenarios import NODES
 from tests.simulation.scenarios import SCENARIOS, Scenario, kill_rank, living, the_pod
 from tests.simulation.spare_scenarios import SPARES
 from tests.simulation.world import KEY, World
@@ -258,4 +259,4 @@ MORE = (
         writes=30,
     ),
 )
-ALL = SCENARIOS + MORE + SPARES
+ALL = SCENARIOS + MORE + SPARES + NODES

@@ -69,7 +69,7 @@ def _is_deaf(silent: list[Replica], others: list[Replica]) -> bool:
 
 def _others_wait(job: TrainingJob, others: list[Replica], limit: float) -> bool:
     """Only where all step together: elsewhere nobody waits for a member, so it is in nobody's way."""
-    if job.spec.independent or job.status.phase != phases.RUNNING:
+    if job.spec.independent or job.status.phase not in (phases.STARTING, phases.RUNNING):
         return False
     beats = [one.reporting for one in others if one.reporting and not one.silent]
     return overdue_seconds([beat for beat in beats if beat], job.status.attempt) >= limit
@@ -79,7 +79,7 @@ def _marked(replica: Replica, silence: float, others_wait: bool) -> Replica:
     heard = f"nothing was heard of {replica.name} for {silence:.0f} s"
     if replica.node_silent:
         return _gone(replica, NODE_SILENT, f"{heard}, and Kubernetes says that its node does not answer")
-    if others_wait and replica.heartbeat is not None:
+    if others_wait:
         return _gone(replica, AGENT_CUT_OFF, f"{heard}, and all others wait for a step to end")
     return replica
 
