@@ -18,6 +18,7 @@ from trainmaster.wire import messages
 
 NODE_SILENT, AGENT_CUT_OFF = "NodeSilent", "AgentCutOff"  # reasons, as of a DisruptionTarget condition
 LOST_SECONDS = 20.0  # where `failurePolicy.nodeLostSeconds` is not set
+_LOOK_SECONDS = 2.0  # as often as agents speak
 
 
 def marked(job: TrainingJob, observed: Observed, now: datetime) -> tuple[Replica, ...]:
@@ -38,10 +39,11 @@ def limit_seconds(job: TrainingJob) -> float:
 
 
 def due(job: TrainingJob, observed: Observed, now: datetime) -> datetime | None:
-    """When the next replica that is silent already will have been so for too long."""
+    """When to look again at who is silent: as soon as it may be lost, and for a while until the others' word is in."""
     limit = limit_seconds(job)
-    silences = (_silence(observed, one, now) for one in observed.replicas)
-    left = [limit - seconds for seconds in silences if SILENT_SECONDS / 2 < seconds < limit]
+    silences = [_silence(observed, one, now) for one in observed.replicas]
+    doubtful = [seconds for seconds in silences if SILENT_SECONDS / 2 < seconds < limit + SILENT_SECONDS]
+    left = [max(limit - seconds, _LOOK_SECONDS) for seconds in doubtful]
     return now + timedelta(seconds=min(left)) if left else None
 
 
