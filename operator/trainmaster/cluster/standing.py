@@ -16,6 +16,7 @@ from trainmaster.loop import UnavailableError
 from trainmaster.queueing import Key
 
 LOOK_SECONDS = 2.0
+FORBIDDEN_SECONDS = 600.0  # to the next try, where there is no right to read pods in our own namespace
 
 
 class Standing:
@@ -44,7 +45,9 @@ class Standing:
         try:
             pod = pods.read(await self._client.get(self._path)).replica
             is_gone, is_reached = pod.deleting, not pod.node_silent
-        except RefusalError as error:  # else there is no right to read pods here
+        except RefusalError as error:
+            if error.status == HTTPStatus.FORBIDDEN:
+                await asyncio.sleep(FORBIDDEN_SECONDS)
             is_gone, is_reached = error.status == HTTPStatus.NOT_FOUND, was_reached
         except UnavailableError:
             return was_reached
