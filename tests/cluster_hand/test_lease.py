@@ -229,6 +229,15 @@ def test_a_leader_without_the_api_server_stops_in_time_and_goes_on_if_nobody_cam
     alive(scenario)
 
 
+def test_how_long_it_has_led_is_counted_anew_after_a_break() -> None:
+    tenure = Tenure("one")
+    tenure.took({"spec": {"holderIdentity": "one"}}, 10.0, 10.1)
+    tenure.took({"spec": {"holderIdentity": "one"}}, 11.0, 11.1)
+    assert tenure.led_since == 10.1
+    tenure.took({"spec": {"holderIdentity": "one"}}, 20.0, 20.1)
+    assert (tenure.led_since, tenure.leads(20.2)) == (20.1, True)
+
+
 def test_a_store_that_does_not_answer_is_told(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(shelf: Shelf) -> None:
         shelf.slow = 600

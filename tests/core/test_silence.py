@@ -159,6 +159,16 @@ def test_a_new_operator_gives_everybody_time_to_speak() -> None:
         assert decision.status.attempt == attempt, seconds
 
 
+def test_what_was_turned_away_is_no_silence() -> None:
+    """The API server was away, so its operator heard nobody; and when it is back it may not know the nodes yet."""
+    stage = a_running_group(workers=2)
+    away = [dataclasses.replace(one, silent_seconds=600.0, node_silent=True) for one in stage.replicas.values()]
+    back = stage.now + timedelta(seconds=600)
+    for seconds, attempt in ((0, 1), (19, 1), (20, 2)):
+        observed = Observed(tuple(away), began=back.timestamp())
+        assert decide(stage.job, observed, back + timedelta(seconds=seconds)).status.attempt == attempt, seconds
+
+
 def test_a_member_that_nobody_waits_for_is_lost_with_its_node_only() -> None:
     stage = waiting(a_running_group(workers=2, strategy={"type": "Gossip"}), "worker-0").change("worker-1", gone)
     assert stage.wait(3600).status.incarnations == {}

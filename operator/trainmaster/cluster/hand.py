@@ -6,6 +6,7 @@ are listened to from then on, also while the API server is away.
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
@@ -100,6 +101,7 @@ class Hand:
             settings=options.pods,
             wake=self._wake,
             leads=self._leads,
+            led_seconds=self._led_seconds,
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._runners: list[web.AppRunner] = []
@@ -176,6 +178,9 @@ class Hand:
 
     def _leads(self) -> bool:
         return self._lease is None or self._lease.leads
+
+    def _led_seconds(self) -> float:
+        return self._lease.led_seconds if self._lease else math.inf
 
     @web.middleware
     async def _only_the_leader(self, request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -78,6 +78,7 @@ class Tenure:
 
     identity: str
     led: bool = False
+    led_since: float = 0.0  # without a break
     _seen: tuple[object, ...] = ()
     _seen_at: float = 0.0
     _until: float = float("-inf")
@@ -113,6 +114,8 @@ class Tenure:
         """Our write of the lease, begun at `began`, was answered with `lease`."""
         self.led = True
         self.saw(lease, now)
+        if not self.leads(now):
+            self.led_since = now
         self._until = began + HOLD_SECONDS
 
     def resign(self) -> None:
@@ -136,6 +139,11 @@ class Lease:
     def leads(self) -> bool:
         """Whether this operator may write at this moment."""
         return self.tenure.leads(self._now())
+
+    @property
+    def led_seconds(self) -> float:
+        """How long this operator has led without a break, as far as it leads."""
+        return max(0.0, self._now() - self.tenure.led_since)
 
     async def run(self) -> None:
         """Take the lease when it is free, and keep it.

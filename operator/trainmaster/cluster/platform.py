@@ -6,6 +6,7 @@ Called by the loop only; built by `hand`. Decides nothing: what should be done c
 import asyncio
 import dataclasses
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -71,6 +72,7 @@ class ClusterPlatform:
         settings: PodSettings,
         wake: Callable[[Key], None],
         leads: Callable[[], bool] = lambda: True,
+        led_seconds: Callable[[], float] = lambda: math.inf,
     ) -> None:
         self._client = client
         self._caches = caches
@@ -79,6 +81,7 @@ class ClusterPlatform:
         self._settings = settings
         self._wake = wake
         self._leads = leads
+        self._led_seconds = led_seconds
         self._refusals = Refusals()
         self._sightings = Sightings()
         self._unsure: dict[Key, TrainingJob] = {}  # whose last status was not answered
@@ -164,7 +167,12 @@ class ClusterPlatform:
     def _observed(self, key: Key, uid: str) -> Observed:
         seen = (self._seen(record) for record in self._caches.pods.group(key) if record.job_uid == uid)
         service = any(record.job_uid == uid for record in self._caches.services.group(key))
-        return Observed(self._sightings.dated(uid, seen), service, self._refusals.of(uid), self._began)
+        return Observed(self._sightings.dated(uid, seen), service, self._refusals.of(uid), self._heard_since)
+
+    @property
+    def _heard_since(self) -> float:
+        """Since when no agent has been turned away: nobody is to blame for what we did not want to hear."""
+        return max(self._began, time.time() - self._led_seconds())
 
     def _seen(self, record: PodRecord) -> Replica:
         """With what its agent said. If that is nothing, and nothing else is known to be in its way, this is."""
@@ -172,7 +180,7 @@ class ClusterPlatform:
         if replica.heartbeat or replica.obstacle or not record.started:
             return replica
         message = f"{replica.name} runs, but its agent has not called in at {self._settings.operator_url}"
-        silent = Obstacle(AGENT_SILENT, message, max(record.started, self._began))
+        silent = Obstacle(AGENT_SILENT, message, max(record.started, self._heard_since))
         return dataclasses.replace(replica, obstacle=silent)
 
     async def _find_out(self, job: TrainingJob) -> None:

@@ -8,6 +8,7 @@ alone: only the operator's or the kubelet's line is cut. Called by `facts`, so t
 """
 
 import dataclasses
+import math
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
@@ -55,12 +56,17 @@ def overdue_seconds(beats: Iterable[messages.Heartbeat], attempt: int) -> float:
 
 
 def _silence(observed: Observed, replica: Replica, now: datetime) -> float:
-    """Seconds since its agent's last word, or since a new operator could have heard one; 0 where none is due."""
+    """Seconds since its agent's last word, as far as one would have been heard; 0 where none is due.
+
+    A new operator has heard nobody yet, and one that could not renew its lease, as while the API server was away, has
+    turned everybody away.
+    """
     if not replica.alive or replica.phase != RUNNING:
         return 0.0
+    heard = now.timestamp() - max(observed.began, replica.created) if observed.began else math.inf
     if replica.heartbeat is not None:
-        return replica.silent_seconds
-    return now.timestamp() - max(observed.began, replica.created) if observed.began else 0.0
+        return min(replica.silent_seconds, heard)
+    return heard if observed.began else 0.0
 
 
 def _is_deaf(silent: list[Replica], others: list[Replica]) -> bool:
