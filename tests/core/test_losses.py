@@ -49,6 +49,29 @@ def test_a_loss_is_classed_and_counted(how: Callable[[Replica], Replica], failur
     assert (stage.status.phase == phases.FAILED) is counted
 
 
+@pytest.mark.parametrize(
+    ("how", "failure_class"),
+    [(evicted, "Disruption"), (lambda replica: ended(replica, 137, "OOMKilled"), "OutOfMemory")],
+)
+def test_a_rank_that_was_killed_with_its_pod_is_no_failure_of_its_own(
+    how: Callable[[Replica], Replica], failure_class: str
+) -> None:
+    """One process is killed after the other, and the agent was quick enough to tell of the first."""
+    stage = a_running_group(workers=2, failurePolicy={"maxRestarts": 1})
+    stage.rank_dies("worker-1", a_death(step=50)).wait(20).change("worker-1", how)
+    (line,) = stage.status.restarts
+    assert (line.failure_class, line.attempt, line.step, line.replica) == (failure_class, 1, 50, "worker-1")
+    assert (stage.status.restart_count, stage.status.incarnations) == (1, {"worker-1": 1})
+    assert stage.call_in().obey(step=51).status.restarts[-1].seconds_lost == 20
+
+
+@pytest.mark.parametrize(("killed", "after"), [("worker-1", 61), ("worker-0", 1)], ids=["long before", "another's"])
+def test_else_it_is_a_failure_of_its_own(killed: str, after: float) -> None:
+    stage = a_running_group(workers=2)
+    stage.rank_dies(killed, a_death(step=50)).wait(after).change("worker-1", evicted)
+    assert [line.failure_class for line in stage.status.restarts] == ["Signal", "Disruption"]
+
+
 def test_two_losses_at_once_are_one_restart() -> None:
     stage = a_running_group(workers=3)
     for key in ("worker-0", "worker-2"):

@@ -57,8 +57,9 @@ class Life:
         plan = Plan(random.choice([40, 100, 200]), random.choice([5, 10]), random.choice([0.05, 0.1, 0.3]))
         world = World(self.seed, *self.jobs, plan=plan, faults=_faults(random))
         world.watch.all_are_heard = False
-        world.nodes.weather.give_up_node = random.choice([15.0, 60.0])
-        world.plan.silence_seconds = random.choice([20.0, 120.0])
+        nodes = Random(f"silence of {self.seed}")  # of its own: what else happens stays as it was
+        world.nodes.weather.give_up_node = nodes.choice([15.0, 60.0])
+        world.plan.silence_seconds = nodes.choice([20.0, 120.0])
         costs: Counter[Key] = Counter()
         try:
             clock.run(world.run(lambda world: self._trouble(world, random, costs)))
