@@ -325,9 +325,12 @@ def test_a_tensor_with_two_names_is_averaged_once() -> None:
     assert own["phase"].tolist() == [3j]
 
 
-def test_the_last_checkpoint_has_the_average_of_buffers_too(new_crew: NewCrew) -> None:
+def test_the_last_checkpoint_has_the_average_of_buffers_too(new_crew: NewCrew, tmp_path: Path) -> None:
     """And the figures are of that model."""
-    crew = new_crew(2, task="small_tasks:Marked", steps=10, checkpoint_every=100).start()
+    here = tmp_path / "both train"
+    here.mkdir()
+    task: Options = {"task": "small_tasks:Marked", "arguments": {"meet": str(here)}}
+    crew = new_crew(2, **task, steps=10, checkpoint_every=100).start()
     assert [crew.wait(rank) for rank in (0, 1)] == [0, 0]
     folder = crew.job.checkpoints()
     assert load_file(next(folder.glob("step-00000010/*.safetensors")))["model/mark"].item() == 1.5
