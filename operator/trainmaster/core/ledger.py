@@ -92,7 +92,7 @@ def judged(facts: Facts, failure: Failure, more: More | None = None, alone: bool
     Of members that start again `alone` others may still be away; their lines stay open until all train.
     """
     failure = _placed(facts, failure)
-    symptom = unexplained(facts.status) or first_sign(facts, failure)
+    symptom = explained_by(facts, failure)
     before = facts.status.restarts[:-1] if symptom else facts.status.restarts
     before = before if symptom or alone else _closed(before, facts.now)
     stop = budgets.reason_to_stop(facts.job, before, failure, symptom.time if symptom else facts.now)
@@ -155,7 +155,12 @@ def unexplained(status: TrainingJobStatus) -> RestartRecord | None:
     return last if last and last.failure_class in classes.SYMPTOMS and last.seconds_lost is None else None
 
 
-def first_sign(facts: Facts, failure: Failure) -> RestartRecord | None:
+def explained_by(facts: Facts, failure: Failure) -> RestartRecord | None:
+    """The newest line, where `failure` is its cause."""
+    return unexplained(facts.status) or _first_sign(facts, failure)
+
+
+def _first_sign(facts: Facts, failure: Failure) -> RestartRecord | None:
     """The newest line, where it tells of a rank that was killed just before its whole replica was lost.
 
     Whatever ends a pod or a node kills one process after another, and an agent may be quick to tell of the first.

@@ -24,16 +24,18 @@ _LOOK_SECONDS = 2.0  # as often as agents speak
 
 def marked(job: TrainingJob, observed: Observed, now: datetime) -> tuple[Replica, ...]:
     """All replicas, those that are lost as if they were being deleted, with what speaks against them."""
-    limit = limit_seconds(job)
+    limit = _limit_seconds(job)
     silent = {one.uid: seconds for one in observed.replicas if (seconds := _silence(observed, one, now)) >= limit}
-    others = [one for one in observed.replicas if one.uid not in silent]
-    if not silent or _is_deaf([one for one in observed.replicas if one.uid in silent], others):
+    heard = [one.reporting for one in observed.replicas if one.reporting and not one.silent and one.uid not in silent]
+    # Nobody is heard, not even from a node that answers: more likely no agent reaches this operator.
+    is_deaf = not heard and any(one.uid in silent and not one.node_silent for one in observed.replicas)
+    if not silent or is_deaf:
         return observed.replicas
-    others_wait = _others_wait(job, others, limit)
+    others_wait = _wait(job, heard, limit)
     return tuple(_marked(one, silent[one.uid], others_wait) if one.uid in silent else one for one in observed.replicas)
 
 
-def limit_seconds(job: TrainingJob) -> float:
+def _limit_seconds(job: TrainingJob) -> float:
     """For how long a replica may be silent."""
     asked = job.spec.failure_policy.node_lost_seconds
     return LOST_SECONDS if asked is None else max(SILENT_SECONDS, asked)
@@ -41,7 +43,7 @@ def limit_seconds(job: TrainingJob) -> float:
 
 def due(job: TrainingJob, observed: Observed, now: datetime) -> datetime | None:
     """When to look again at who is silent: as soon as it may be lost, and for a while until the others' word is in."""
-    limit = limit_seconds(job)
+    limit = _limit_seconds(job)
     silences = [_silence(observed, one, now) for one in observed.replicas]
     doubtful = [seconds for seconds in silences if SILENT_SECONDS / 2 < seconds < limit + SILENT_SECONDS]
     left = [max(limit - seconds, _LOOK_SECONDS) for seconds in doubtful]
@@ -69,18 +71,11 @@ def _silence(observed: Observed, replica: Replica, now: datetime) -> float:
     return heard if observed.began else 0.0
 
 
-def _is_deaf(silent: list[Replica], others: list[Replica]) -> bool:
-    """Nobody is heard, not even from a node that answers: more likely no agent reaches this operator."""
-    heard = any(one.reporting and not one.silent for one in others)
-    return not heard and not all(one.node_silent for one in silent)
-
-
-def _others_wait(job: TrainingJob, others: list[Replica], limit: float) -> bool:
+def _wait(job: TrainingJob, heard: list[messages.Heartbeat], limit: float) -> bool:
     """Only where all step together: elsewhere nobody waits for a member, so it is in nobody's way."""
     if job.spec.independent or job.status.phase not in (phases.STARTING, phases.RUNNING):
         return False
-    beats = [one.reporting for one in others if one.reporting and not one.silent]
-    return overdue_seconds([beat for beat in beats if beat], job.status.attempt) >= limit
+    return overdue_seconds(heard, job.status.attempt) >= limit
 
 
 def _marked(replica: Replica, silence: float, others_wait: bool) -> Replica:

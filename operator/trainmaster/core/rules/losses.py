@@ -60,8 +60,7 @@ def _unexplained(facts: Facts) -> bool:
 def _harmless(facts: Facts, failure: Failure) -> bool:
     """Nobody's fault, nobody told to run, and not the cause of what the ledger could not explain."""
     gathering = facts.status.phase in phases.GATHERING
-    explains = _unexplained(facts) or ledger.first_sign(facts, failure) is not None
-    return failure.failure_class in classes.FREE and gathering and not explains
+    return failure.failure_class in classes.FREE and gathering and ledger.explained_by(facts, failure) is None
 
 
 def _replaced(facts: Facts, failure: Failure, exchange: Exchange, update: dict[str, object]) -> TrainingJobStatus:
