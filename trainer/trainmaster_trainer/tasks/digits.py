@@ -1,12 +1,10 @@
-"""Digits: 1,797 handwritten digits of 8 by 8 pixels, which come with scikit-learn (from the UCI repository).
+"""Digits is a task over 1,797 handwritten digits of 8 by 8 pixels; `data/README.md` says where they come from.
 
-Small enough for a test, real enough to show an accuracy: about 0.98 after 400 steps of 256.
+The data is small enough for a test, and real enough to show an accuracy: about 0.98 after 400 steps of 256.
 """
 
 from __future__ import annotations
 
-import gzip
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,6 @@ from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
 from typing_extensions import override
 
-from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.task import Task
 
 TEST_SAMPLES = 360
@@ -89,23 +86,7 @@ def _split() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
 
 
 def _table() -> NDArray[np.uint8]:
-    """One row per digit: 64 pixels from 0 to 16, and which digit it is.
-
-    Each start of a rank reads it: importing scikit-learn for that would cost some seconds, `np.loadtxt` 20 to 40 ms.
-    """
-    package = find_spec("sklearn")
-    if package is None or not package.submodule_search_locations:
-        raise ConfigurationError(
-            "spec.training.task: Digits needs scikit-learn, which this image does not have. Install it in the image."
-        )
-    path = Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
-    return _small_numbers(gzip.decompress(path.read_bytes())).reshape(-1, 65)
-
-
-def _small_numbers(text: bytes) -> NDArray[np.uint8]:
-    """What is written there: numbers of one or two digits, with one character after each."""
-    characters = np.frombuffer(text, np.uint8)
-    digits, is_end = characters - ord("0"), characters < ord("0")  # commas and ends of lines come before the digits
-    (ends,) = np.nonzero(is_end)
-    tens = np.where(is_end[ends - 2], 0, digits[ends - 2])
-    return tens * 10 + digits[ends - 1]
+    """Return one row per digit: 64 pixels from 0 to 16, and which digit it is. Shape (1797, 65)."""
+    with np.load(Path(__file__).parent / "data" / "digits.npz", allow_pickle=False) as file:
+        table: NDArray[np.uint8] = file["table"]
+    return table
