@@ -48,14 +48,14 @@ lint: .venv/.ready  ## Format, lint, layers, types
 	@.venv/bin/ruff format --check --quiet .
 	@.venv/bin/ruff check --quiet .
 	@.venv/bin/lint-imports > .venv/.layers 2>&1 || { cat .venv/.layers; exit 1; }
-	@.venv/bin/mypy --no-error-summary operator trainer tests bench docs charts
+	@.venv/bin/mypy --no-error-summary operator trainer tests tools bench docs charts
 
 check: lint  ## Lint and the fast tests: under a minute
 	@$(PY) -m pytest -q $(FAST_TESTS)
 FAST_TESTS := tests/core tests/advice tests/api tests/wire tests/house
 
 test: lint .venv-xla/.ready  ## Every test, the real cluster included
-	@$(PY) -c 'from tests.onebox import binaries; binaries.ensure()'  # before the first test that needs one
+	@$(PY) -c 'from tools.onebox import binaries; binaries.ensure()'  # before the first test that needs one
 	@$(PY) -m pytest $(SIDE_BY_SIDE) $(TEST_FLAGS) tests
 SIDE_BY_SIDE := --numprocesses=2 --dist=loadscope --no-loadscope-reorder  # tests/conftest.py says who; empty: one after the other
 
@@ -69,13 +69,13 @@ generate: .venv/.ready  ## Write the CRD, its reference page and the chart's cop
 	@$(PY) -m docs.strategy_pages
 
 images: .venv/.ready  ## Build both images and load them into the one-machine cluster
-	@$(PY) -m tests.onebox images
+	@$(PY) -m tools.onebox images
 
 cluster-up: .venv/.ready  ## Start a real one-machine Kubernetes with the operator in it
-	@$(PY) -m tests.onebox up
+	@$(PY) -m tools.onebox up
 
 cluster-down: .venv/.ready  ## End it, and leave nothing behind
-	@$(PY) -m tests.onebox down
+	@$(PY) -m tools.onebox down
 
 bench: .venv/.ready  ## Measure beside the peers: make bench [NAME=restart]
 	@$(PY) -m bench $(NAME)

@@ -19,7 +19,7 @@ from kubernetes import client, config
 from trainmaster.wire import names
 
 from bench.contestants import SCRIPT
-from tests.onebox import Cluster
+from tools.onebox import Cluster
 
 Document = dict[str, Any]
 

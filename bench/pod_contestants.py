@@ -7,7 +7,7 @@ from typing import Protocol
 
 from bench.contestants import RANKS, notes_of
 from bench.pod_cluster import MOUNTS, SCRIPT_IN_POD, VOLUMES, Document, Place, Seen, Watch
-from tests.onebox.paths import TRAINER_IMAGE
+from tools.onebox.paths import TRAINER_IMAGE
 
 STEPS = "100000000"  # until we end it
 WIDTH = "128"

@@ -1,6 +1,6 @@
 """A pod is deleted on the real cluster: how long until training goes on, by phases, against a new start of all pods.
 
-Both run the same DDP script with two ranks in two pods of the one-machine cluster (`tests/onebox`; root). In turn:
+Both run the same DDP script with two ranks in two pods of the one-machine cluster (`tools/onebox`; root). In turn:
 
 - a TrainingJob. The operator makes the lost pod anew; the other one's agent waits, warm.
 - what JobSet does with a failure: all pods go and come again, with torchrun in them. The controller is played here, and

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from tests.onebox import binaries
+from tools.onebox import binaries
 
 ROOT = pathlib.Path(__file__).parents[2]
 CHART = ROOT / "charts" / "trainmaster"

@@ -2,7 +2,7 @@
 
 - `TRAINMASTER_TEST_CLUSTER=existing` and KUBECONFIG: that cluster, with whatever is installed in it.
 - a Docker engine that answers and has the kind node image: a `kind` cluster, made and deleted here.
-- else the one-machine cluster of `tests/onebox`: the one of `make cluster-up` if it runs, or one for this test run.
+- else the one-machine cluster of `tools/onebox`: the one of `make cluster-up` if it runs, or one for this test run.
 """
 
 import json
@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.flavours import Existing, Flavour, Kind
-from tests.onebox import Cluster, leftovers
+from tools.onebox import Cluster, leftovers
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,8 @@ from typing import Protocol
 
 import pytest
 
-from tests.onebox.paths import OPERATOR_IMAGE, REPOSITORY, STATE, TRAINER_IMAGE
-from tests.onebox.shell import run, succeeds
+from tools.onebox.paths import OPERATOR_IMAGE, REPOSITORY, STATE, TRAINER_IMAGE
+from tools.onebox.shell import run, succeeds
 
 
 class FlavouredNode(Protocol):

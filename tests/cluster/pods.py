@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from tests.cluster.flavours import Flavour
-from tests.onebox.paths import PAUSE_IMAGE
+from tools.onebox.paths import PAUSE_IMAGE
 
 CONFINED = {
     "allowPrivilegeEscalation": False,

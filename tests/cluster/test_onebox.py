@@ -8,9 +8,9 @@ import pytest
 
 from tests.cluster.flavours import Flavour
 from tests.cluster.pods import create, field, output, pod, wait
-from tests.onebox import Cluster, leftovers
-from tests.onebox.paths import NODE_NAMES, OPERATOR_IMAGE
-from tests.onebox.processes import wait as wait_until
+from tools.onebox import Cluster, leftovers
+from tools.onebox.paths import NODE_NAMES, OPERATOR_IMAGE
+from tools.onebox.processes import wait as wait_until
 
 pytestmark = pytest.mark.cluster
 

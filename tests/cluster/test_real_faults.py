@@ -15,8 +15,8 @@ import pytest
 from tests.cluster.faults import PodProcesses, cut_from
 from tests.cluster.flavours import Flavour
 from tests.cluster.operator_jobs import DIGITS, Document, Job
-from tests.onebox import Cluster
-from tests.onebox.shell import OneboxError
+from tools.onebox import Cluster
+from tools.onebox.shell import OneboxError
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2700), pytest.mark.slow]
 

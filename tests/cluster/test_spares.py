@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster.flavours import Flavour
 from tests.cluster.operator_jobs import DIGITS, Document, Job
-from tests.onebox import Cluster
+from tools.onebox import Cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900), pytest.mark.slow]
 

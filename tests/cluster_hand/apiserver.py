@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from tests.onebox import binaries
+from tools.onebox import binaries
 
 Document = dict[str, Any]
 

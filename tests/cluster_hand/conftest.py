@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.onebox import binaries
+from tools.onebox import binaries
 
 from .apiserver import ApiServer
 from .lab import Lab

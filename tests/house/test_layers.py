@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from trainmaster.api.generate import ROOT
 
-PACKAGES = {"trainmaster": ROOT / "operator", "trainmaster_trainer": ROOT / "trainer", "tests": ROOT}
+PACKAGES = {"trainmaster": ROOT / "operator", "trainmaster_trainer": ROOT / "trainer", "tests": ROOT, "tools": ROOT}
 
 
 def test_imports_run_one_way() -> None:

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from tests.onebox.paths import CACHE
-from tests.onebox.shell import OneboxError, lock, run, step
 from tests.trainer.ranks import PATIENCE, free_port
+from tools.onebox.paths import CACHE
+from tools.onebox.shell import OneboxError, lock, run, step
 
 VERSION = "v1.8.0"
 _FOLDER = CACHE / f"versitygw-{VERSION}"

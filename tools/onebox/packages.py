@@ -4,7 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
-from tests.onebox.shell import OneboxError, run, step, succeeds
+from tools.onebox.shell import OneboxError, run, step, succeeds
 
 PACKAGES = (
     "containerd",

@@ -7,7 +7,7 @@ import base64
 import json
 from pathlib import Path
 
-from tests.onebox.paths import (
+from tools.onebox.paths import (
     CERTIFICATES,
     CONFIGURATION,
     GATEWAY,
@@ -17,7 +17,7 @@ from tests.onebox.paths import (
     SERVER,
     node_address,
 )
-from tests.onebox.shell import run
+from tools.onebox.shell import run
 
 AUTHORITY = CERTIFICATES / "authority.crt"
 SERVICE_ACCOUNT_KEY = CERTIFICATES / "service-accounts.key"

@@ -9,8 +9,8 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 
-from tests.onebox import binaries, certificates, processes
-from tests.onebox.paths import (
+from tools.onebox import binaries, certificates, processes
+from tools.onebox.paths import (
     API_PORT,
     AUDIT_LOG,
     CONFIGURATION,
@@ -24,8 +24,8 @@ from tests.onebox.paths import (
     SERVICES,
     STATE,
 )
-from tests.onebox.processes import Daemon
-from tests.onebox.shell import write_if_changed
+from tools.onebox.processes import Daemon
+from tools.onebox.shell import write_if_changed
 
 GROUP = "control"
 NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy")

@@ -1,6 +1,6 @@
 """Builds the images from their Dockerfiles, without a daemon, into an OCI layout in the cache folder.
 
-`cluster.py` and `python -m tests.onebox images` call `build`. Layers are cached: a change of our own code rebuilds
+`cluster.py` and `python -m tools.onebox images` call `build`. Layers are cached: a change of our own code rebuilds
 the thin layers on top. The machine's certificates and pip settings are mounted while a step runs and stay outside.
 """
 
@@ -10,9 +10,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from tests.onebox.paths import BUILDAH, CACHE, LAYOUT, OPERATOR_IMAGE, PAUSE_IMAGE, REPOSITORY, TRAINER_IMAGE
-from tests.onebox.registry import index, manifest
-from tests.onebox.shell import OneboxError, lock, run, step
+from tools.onebox.paths import BUILDAH, CACHE, LAYOUT, OPERATOR_IMAGE, PAUSE_IMAGE, REPOSITORY, TRAINER_IMAGE
+from tools.onebox.registry import index, manifest
+from tools.onebox.shell import OneboxError, lock, run, step
 
 SUITE = "bookworm"
 # TRAINMASTER_BASE_IMAGE names another base, where a registry can be reached: python:3.11-slim-bookworm, say.

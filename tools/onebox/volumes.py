@@ -7,7 +7,7 @@ stand ready; a claim without a storage class gets one of them, and every pod of 
 import json
 from collections.abc import Callable
 
-from tests.onebox.paths import NODES
+from tools.onebox.paths import NODES
 
 COUNT = 40
 CLASS = "onebox"

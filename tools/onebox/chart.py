@@ -3,9 +3,9 @@
 import os
 from collections.abc import Callable
 
-from tests.onebox import binaries
-from tests.onebox.paths import KUBECONFIG, OPERATOR_IMAGE, REPOSITORY, STATE, TRAINER_IMAGE
-from tests.onebox.shell import run, say, step
+from tools.onebox import binaries
+from tools.onebox.paths import KUBECONFIG, OPERATOR_IMAGE, REPOSITORY, STATE, TRAINER_IMAGE
+from tools.onebox.shell import run, say, step
 
 CHART = REPOSITORY / "charts" / "trainmaster"
 NAMESPACE = "trainmaster-system"

@@ -9,7 +9,7 @@ import os
 import time
 from pathlib import Path
 
-from tests.onebox.paths import NAME
+from tools.onebox.paths import NAME
 
 ROOT = Path("/sys/fs/cgroup")
 ENTER = 'while [ "$1" != -- ]; do echo $$ > "$1"; shift; done; shift; exec "$@"'

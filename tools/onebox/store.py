@@ -11,10 +11,10 @@ import uuid
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.onebox import processes, registry
-from tests.onebox.paths import CACHE, IMAGES, LOGS, RUN, STORE
-from tests.onebox.processes import Daemon
-from tests.onebox.shell import OneboxError, lock, run, step, succeeds
+from tools.onebox import processes, registry
+from tools.onebox.paths import CACHE, IMAGES, LOGS, RUN, STORE
+from tools.onebox.processes import Daemon
+from tools.onebox.shell import OneboxError, lock, run, step, succeeds
 
 SOCKET = RUN / "store" / "containerd.sock"
 LOADED = STORE / "loaded"  # the digests that the store holds, so that a warm start need not ask
@@ -57,7 +57,7 @@ def clone(node: str) -> None:
     """Make a node's containerd root anew out of the store, without anything of the containers that ran on it."""
     with lock(CACHE / "store.lock"):
         if not LOADED.exists():
-            raise OneboxError("no images are loaded: run `python -m tests.onebox images`")
+            raise OneboxError("no images are loaded: run `python -m tools.onebox images`")
         old, new = node_root(node), STORE / f"{node}.new"
         run("rm", "-rf", new)
         (new / SNAPSHOTS).mkdir(parents=True)
@@ -151,7 +151,7 @@ def _link_blobs(image: str, root: Path) -> None:
 def _blobs(image: str) -> Iterable[str]:
     digest = registry.manifest_digest(image)
     if digest is None:
-        raise OneboxError(f"{image} is not built: run `python -m tests.onebox images`")
+        raise OneboxError(f"{image} is not built: run `python -m tools.onebox images`")
     content = registry.manifest(digest)
     return [digest, *(str(part["digest"]) for part in (content["config"], *content["layers"]))]
 

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tests.onebox import cgroups
-from tests.onebox.paths import LOGS, PROCESSES
-from tests.onebox.shell import OneboxError
+from tools.onebox import cgroups
+from tools.onebox.paths import LOGS, PROCESSES
+from tools.onebox.shell import OneboxError
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,17 @@
 """The command line of the one-machine cluster.
 
-python -m tests.onebox up        build what is missing, start the cluster, install the chart
-python -m tests.onebox down      take it down and leave nothing behind
-python -m tests.onebox images    build and load the images only
-python -m tests.onebox status    what runs
+python -m tools.onebox up        build what is missing, start the cluster, install the chart
+python -m tools.onebox down      take it down and leave nothing behind
+python -m tools.onebox images    build and load the images only
+python -m tools.onebox status    what runs
 """
 
 import argparse
 import sys
 from collections.abc import Callable, Mapping
 
-from tests.onebox.cluster import Cluster
-from tests.onebox.shell import OneboxError, say, step
+from tools.onebox.cluster import Cluster
+from tools.onebox.shell import OneboxError, say, step
 
 
 def main() -> int:
@@ -23,7 +23,7 @@ def main() -> int:
         "images": cluster.load_images,
         "status": lambda: sys.stdout.write(f"{cluster.status()}\n"),
     }
-    parser = argparse.ArgumentParser(prog="python -m tests.onebox", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.onebox", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("command", choices=commands)
     command = parser.parse_args().command

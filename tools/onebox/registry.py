@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.onebox.paths import LAYOUT
+from tools.onebox.paths import LAYOUT
 
 TAG = "org.opencontainers.image.ref.name"
 

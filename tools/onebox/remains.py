@@ -8,8 +8,8 @@ import contextlib
 import shutil
 from pathlib import Path
 
-from tests.onebox import cgroups, mounts, network, node
-from tests.onebox.paths import CACHE, NODE_NAMES, NODES, OWNER, RUN, STATE
+from tools.onebox import cgroups, mounts, network, node
+from tools.onebox.paths import CACHE, NODE_NAMES, NODES, OWNER, RUN, STATE
 
 # Two folders that are fixed in kubelet and in the network plugins' library.
 LOG_LINKS = Path("/var/log/containers")

@@ -7,8 +7,8 @@ is changed but those that daemons of Kubernetes write by themselves; these are k
 import json
 from pathlib import Path
 
-from tests.onebox.paths import BRIDGE, CACHE, GATEWAY, NAME, NETWORK, NODE_NAMES, node_address
-from tests.onebox.shell import OneboxError, run, succeeds
+from tools.onebox.paths import BRIDGE, CACHE, GATEWAY, NAME, NETWORK, NODE_NAMES, node_address
+from tools.onebox.shell import OneboxError, run, succeeds
 
 KEPT = CACHE / "sysctls.json"  # not in the checkout, which may go before its cluster does
 # kubelet sets the first five, the bridge plugin or kube-proxy the others.

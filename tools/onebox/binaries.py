@@ -9,8 +9,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.onebox.paths import CACHE, SOURCES
-from tests.onebox.shell import OneboxError, lock, run, step
+from tools.onebox.paths import CACHE, SOURCES
+from tools.onebox.shell import OneboxError, lock, run, step
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def path(name: str) -> Path:
     for programs in (KUBERNETES, ETCD, HELM):
         if (programs.folder / name).exists():
             return programs.folder / name
-    raise OneboxError(f"{name} is not built: run `python -m tests.onebox up`")
+    raise OneboxError(f"{name} is not built: run `python -m tools.onebox up`")
 
 
 def _build(programs: Programs, package: str) -> None:

@@ -8,8 +8,8 @@ import json
 import shutil
 from pathlib import Path
 
-from tests.onebox import binaries, certificates, cgroups, mounts, processes, store
-from tests.onebox.paths import (
+from tools.onebox import binaries, certificates, cgroups, mounts, processes, store
+from tools.onebox.paths import (
     BRIDGE,
     CONFIGURATION,
     GATEWAY,
@@ -23,8 +23,8 @@ from tests.onebox.paths import (
     node_address,
     node_number,
 )
-from tests.onebox.processes import Daemon
-from tests.onebox.shell import succeeds, write_if_changed
+from tools.onebox.processes import Daemon
+from tools.onebox.shell import succeeds, write_if_changed
 
 
 def start(node: str) -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.onebox.shell import succeeds
+from tools.onebox.shell import succeeds
 
 
 def below(*folders: Path) -> list[Path]:

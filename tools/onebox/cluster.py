@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.onebox import (
+from tools.onebox import (
     binaries,
     cgroups,
     chart,
@@ -32,9 +32,9 @@ from tests.onebox import (
     store,
     volumes,
 )
-from tests.onebox.paths import AUDIT_LOG, CACHE, KUBECONFIG, NODE_NAMES, OPERATOR_IMAGE, OWNER, STATE
-from tests.onebox.remains import clean, leftovers
-from tests.onebox.shell import OneboxError, lock, run, step
+from tools.onebox.paths import AUDIT_LOG, CACHE, KUBECONFIG, NODE_NAMES, OPERATOR_IMAGE, OWNER, STATE
+from tools.onebox.remains import clean, leftovers
+from tools.onebox.shell import OneboxError, lock, run, step
 
 
 @dataclass(frozen=True)
