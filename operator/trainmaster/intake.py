@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from trainmaster.core.credible import doubt
+from trainmaster.core.credible import believed, doubt
 from trainmaster.core.observed import SILENT_SECONDS, Replica
 from trainmaster.loop import UnavailableError
 from trainmaster.queueing import Key
@@ -120,9 +120,9 @@ class Intake:
     async def _answer(self, heartbeat: Heartbeat) -> Posted | None:
         line = self._lines.setdefault(heartbeat.pod_uid, Line())
         if _is_newer(line.heartbeat, heartbeat):
-            before, line.heartbeat = line.heartbeat, heartbeat
+            before, line.heartbeat = line.heartbeat, believed(heartbeat)
             silent, line.heard = _now() - line.heard > SILENT_SECONDS, _now()
-            if silent or _matters(before, heartbeat):
+            if silent or _matters(before, line.heartbeat):
                 self._on_news(Key(*heartbeat.job.split("/", 1)))
         if heartbeat.hold and (line.posted is None or line.posted.version == heartbeat.orders_seen):
             with contextlib.suppress(TimeoutError):

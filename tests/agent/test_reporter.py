@@ -165,6 +165,7 @@ def test_answers_that_are_no_orders_are_an_absence(reporting: Reporting, intake:
 
 def test_a_heartbeat_tells_what_progress_pages_say(reporting: Reporting, tmp_path: Path) -> None:
     reporting.files.begin(1, range(2, 4), b"{}")
+    reporting.board.put_up(Agent("worker", 3, state=messages.RUNNING, attempt=1), Rendezvous(1, "k"))
     assert reporting.board.compose(hold=True).ranks == (), "nothing is known of a script that reports nothing"
     page = ProgressFile(str(reporting.files.progress(3)))
     page.write(ProgressPage(7, 0.5, float("inf"), updated=1.0, phase="train", checkpoint_step=5))
@@ -177,6 +178,28 @@ def test_a_heartbeat_tells_what_progress_pages_say(reporting: Reporting, tmp_pat
     (folder / "manifest.json").write_text(json.dumps({"step": 5, "time": 2, "model_sha256": "abc", "more": 1}))
     record = messages.CheckpointRecord(5, 2.0, "abc")
     assert reporting.board.compose(hold=True).checkpoint == record
+    page.close()
+
+
+def test_pages_of_an_older_attempt_or_start_are_nobodys_progress(reporting: Reporting, tmp_path: Path) -> None:
+    """A new attempt may have to wait for a warm parent; until its ranks are forked the old pages lie there."""
+    reporting.files.begin(1, range(1), b"{}")
+    page = ProgressFile(str(reporting.files.progress(0)))
+    page.write(ProgressPage(500, 0.5, updated=1.0, phase="train", resumed_step=0, checkpoint_step=5))
+    (tmp_path / "step-00000005").mkdir()
+    (tmp_path / "step-00000005" / "manifest.json").write_text('{"step": 5, "time": 2, "model_sha256": "abc"}')
+    told = []
+    for attempt in (1, 2):
+        reporting.board.put_up(Agent("worker", 3, state=messages.RUNNING, attempt=attempt), Rendezvous(1, "k"))
+        told.append(reporting.board.compose(hold=True))
+    assert [[(rank.step, rank.attempt, rank.start) for rank in beat.ranks] for beat in told] == [[(500, 1, 0)], []]
+    assert [beat.checkpoint is not None for beat in told] == [True, True], "what is saved stays saved"
+    page.close()
+    reporting.files.begin(2, range(1), b"{}", start=3)
+    page = ProgressFile(str(reporting.files.progress(0)))
+    page.write(ProgressPage(501, updated=1.0, phase="train"))
+    assert reporting.files.read_pages(2, 3).keys() == {0}
+    assert reporting.files.read_pages(2, 4) == {}
     page.close()
 
 

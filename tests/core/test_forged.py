@@ -9,7 +9,7 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from trainmaster.core import failures, fingerprint, signatures
+from trainmaster.core import credible, failures, fingerprint, signatures
 from trainmaster.core.credible import doubt
 from trainmaster.core.facts import Slot
 from trainmaster.intake import Intake, RefusedError
@@ -36,6 +36,19 @@ def test_what_agents_say_is_believed() -> None:
     assert doubt(dataclasses.replace(good, exit=a_death(exit_code=-9, stacks="x" * 60_000))) == ""
 
 
+@pytest.mark.parametrize(
+    ("attempt", "start", "is_believed"),
+    [(2, 1, True), (None, None, True), (1, 1, False), (3, 1, False), (2, 0, False), (2, 2, False)],
+)
+def test_progress_counts_for_the_attempt_and_start_that_it_belongs_to(
+    attempt: int | None, start: int | None, is_believed: bool
+) -> None:
+    """An agent that has begun an attempt may still have the pages of the last one. An older trainer does not say."""
+    rank = RankProgress(0, 500, resumed_step=0, attempt=attempt, start=start)
+    said = beat(state=messages.RUNNING, attempt=2, start=1, ranks=(rank,))
+    assert credible.believed(said).ranks == ((rank,) if is_believed else ())
+
+
 FORGED: list[tuple[Heartbeat, str]] = [
     (beat(sequence=-1), "Heartbeat.sequence"),
     (beat(sequence=HUGE), "Heartbeat.sequence"),
@@ -45,6 +58,8 @@ FORGED: list[tuple[Heartbeat, str]] = [
     (beat(ranks=(RankProgress(0, 1), RankProgress(1, HUGE))), "Heartbeat.ranks[1].step"),
     (beat(ranks=(RankProgress(-1, 1),)), "Heartbeat.ranks[0].rank"),
     (beat(ranks=(RankProgress(0, 1, resumed_step=-5),)), "Heartbeat.ranks[0].resumed_step"),
+    (beat(ranks=(RankProgress(0, 1, attempt=-1),)), "Heartbeat.ranks[0].attempt"),
+    (beat(ranks=(RankProgress(0, 1, attempt=1, start=HUGE),)), "Heartbeat.ranks[0].start"),
     (beat(ranks=tuple(RankProgress(i, 1) for i in range(5000))), "Heartbeat.ranks"),
     (beat(ranks=(RankProgress(0, 1, phase=MEGABYTES),)), "Heartbeat.ranks[0].phase"),
     (beat(offer=Rendezvous(-1, "k")), "Heartbeat.offer"),
@@ -128,6 +143,17 @@ async def test_a_replayed_heartbeat_is_answered_but_not_believed() -> None:
             answer = await client.post(names.HEARTBEAT_PATH, data=codec.encode(one), headers=GOOD)
             assert answer.status == 200
     assert intake.heartbeat("a") == newest
+
+
+async def test_the_door_lets_no_progress_of_another_attempt_in() -> None:
+    intake = Intake(believed, lambda _key: None)
+    ranks = (RankProgress(0, 500, attempt=1, start=0), RankProgress(1, 7, attempt=2, start=0))
+    said = beat(hold=False, pod_uid="a", state=messages.RUNNING, attempt=2, ranks=ranks)
+    async with TestClient(TestServer(intake.application())) as client:
+        await client.post(names.HEARTBEAT_PATH, data=codec.encode(said), headers=GOOD)
+    heard = intake.heartbeat("a")
+    assert heard is not None
+    assert [rank.step for rank in heard.ranks] == [7]
 
 
 # What is of the right kind and still not true.

@@ -54,6 +54,13 @@ def test_what_is_written_is_read(path: str) -> None:
     assert agent.read() == PAGE
 
 
+def test_a_page_says_to_which_attempt_and_start_it_belongs(path: str) -> None:
+    """Whoever made it says so once; what its rank writes leaves that alone."""
+    agent = ProgressFile(path, create=True, attempt=3, start=2)
+    ProgressFile(path).write(PAGE)
+    assert agent.read() == PAGE._replace(attempt=3, start=2)
+
+
 def test_a_problem_with_a_save_stands_beside_the_page(path: str) -> None:
     agent, rank, saver = ProgressFile(path, create=True), ProgressFile(path), ProgressFile(path)
     assert agent.read_problem() == (0, "")

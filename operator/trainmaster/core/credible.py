@@ -4,6 +4,7 @@ A message of the right types may still be forged or garbled. It is refused with 
 anything is made of it; what is merely wrong (a step beyond the last) is bounded where it is used. Called by `intake`.
 """
 
+import dataclasses
 from collections.abc import Iterator
 
 from trainmaster.wire.messages import ExitReport, Heartbeat, RankProgress, Rendezvous
@@ -18,6 +19,19 @@ _PORTS = 65535
 def doubt(beat: Heartbeat) -> str:
     """What cannot be, in a sentence; empty where all of it can."""
     return next(_doubts(beat), "")
+
+
+def believed(beat: Heartbeat) -> Heartbeat:
+    """Return the heartbeat without the progress of ranks that belong to another attempt or start than it speaks of.
+
+    An agent that begins an attempt still has the pages of the last one, whose steps are no steps of the new one.
+    """
+    own = tuple(rank for rank in beat.ranks if _belongs(rank, beat))
+    return beat if len(own) == len(beat.ranks) else dataclasses.replace(beat, ranks=own)
+
+
+def _belongs(rank: RankProgress, beat: Heartbeat) -> bool:
+    return rank.attempt in (None, beat.attempt) and rank.start in (None, beat.start or 0)
 
 
 def _doubts(beat: Heartbeat) -> Iterator[str]:
@@ -44,6 +58,7 @@ def _doubts(beat: Heartbeat) -> Iterator[str]:
 
 def _rank(where: str, rank: RankProgress) -> Iterator[str]:
     yield from _counts(where, {"rank": rank.rank, "step": rank.step, "resumed_step": rank.resumed_step or 0})
+    yield from _counts(where, {"attempt": rank.attempt or 0, "start": rank.start or 0})
     yield from _texts(where, {"phase": rank.phase}, _LONGEST_NAME)
     if rank.unsaved:
         yield from _counts(f"{where}.unsaved", {"step": rank.unsaved.step})

@@ -95,6 +95,8 @@ class RankProgress:
     save_seconds: Optional[float] = None  # in phase save, since this try began
     unsaved: Optional[UnsavedCheckpoint] = None  # the last save failed; the next good one takes it back
     overdue_seconds: Optional[float] = None  # in phase train: its step takes so much longer than its steps do
+    attempt: Optional[int] = None  # that the page belongs to; None: an older trainer, whose pages did not say
+    start: Optional[int] = None  # of the replica's starts within `attempt`; likewise
 
 
 @dataclass(frozen=True)

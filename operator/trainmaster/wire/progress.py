@@ -5,6 +5,9 @@ The writer fills the other one and then counts (a latched sequence, as the kerne
 docs.kernel.org/locking/seqlock.html). A reader that finds the counter changed reads again. So a rank that is put to
 sleep in mid-write, or dies there, leaves the page that it wrote before.
 
+In front stands which attempt, and which start of its replica within it, the page belongs to: the agent writes it once,
+when it makes the file, so what a rank of an older attempt wrote is never taken for the word of a newer one.
+
 Behind the page stands what was wrong with the last save, if anything: written by another thread, so it is guarded by a
 checksum of its own and not by the counter. Last comes the rank's lifeline, see `agent/lifeline.py` of the trainer.
 """
@@ -20,6 +23,8 @@ from typing import NamedTuple, Optional, Tuple
 
 PHASES = ("load", "train", "save", "evaluate", "done")
 _COUNTER = struct.Struct("<Q")
+_ORIGIN = struct.Struct("<qq")  # attempt, start
+_ORIGIN_AT = 16
 _LAYOUT = struct.Struct("<QddddIIqddd")
 _COPIES = (64, 512)  # where they begin
 SIZE = 4096
@@ -45,6 +50,8 @@ class ProgressPage(NamedTuple):
     busy_seconds: float = _NOTHING  # median per step that the rank itself works, without waiting for others
     save_seconds: float = 0.0  # in phase save, since this try began
     longest_seconds: float = _NOTHING  # the longest step of late, for the hang detector: old ones fade
+    attempt: int = 0  # the attempt that the page belongs to, as its maker wrote it; `write` leaves it as it is
+    start: int = 0  # of the replica's starts within the attempt, where members start alone; likewise
 
     def overdue_seconds(self, now: float) -> Optional[float]:
         """By how much more the step that runs has taken than steps do; None where no such step runs, or ever ended."""
@@ -54,13 +61,13 @@ class ProgressPage(NamedTuple):
 
 
 class ProgressFile:
-    """Maps a page. The agent creates it (`create=True`) before it starts the rank.
+    """Maps a page. The agent creates it (`create=True`) before it starts the rank, for that attempt and start alone.
 
     Raises:
         OSError: it cannot be opened, or there is no room for it.
     """
 
-    def __init__(self, path: str, create: bool = False) -> None:
+    def __init__(self, path: str, create: bool = False, attempt: int = 0, start: int = 0) -> None:
         flags = os.O_RDWR | (os.O_CREAT if create else 0)
         descriptor = os.open(path, flags, 0o600)
         try:
@@ -71,6 +78,7 @@ class ProgressFile:
             os.close(descriptor)
         (self._counter,) = _COUNTER.unpack(self._page[: _COUNTER.size])
         if create:
+            self._page[_ORIGIN_AT : _ORIGIN_AT + _ORIGIN.size] = _ORIGIN.pack(attempt, start)
             self.write(ProgressPage())
 
     def write(self, page: ProgressPage) -> None:
@@ -105,7 +113,8 @@ class ProgressFile:
                 break
         step, loss, speed, seconds, updated, phase, *more = _LAYOUT.unpack(body)
         name = PHASES[phase] if phase < len(PHASES) else PHASES[0]
-        return ProgressPage(step, loss, speed, seconds, updated, name, *more)
+        origin = _ORIGIN.unpack(self._page[_ORIGIN_AT : _ORIGIN_AT + _ORIGIN.size])
+        return ProgressPage(step, loss, speed, seconds, updated, name, *more, *origin)
 
     def write_problem(self, step: int, text: str) -> None:
         """Why the checkpoint of `step` could not be written; an empty text: it was."""

@@ -49,11 +49,12 @@ class Board:
 
     def compose(self, hold: bool) -> Heartbeat:
         """A heartbeat of this moment, with a sequence number of its own."""
-        pages, unsaved = self._files.read_pages(), self._files.read_problems()
-        self._find_checkpoint(max((page.checkpoint_step for page in pages.values()), default=0))
+        newest = max((page.checkpoint_step for page in self._files.read_all_pages().values()), default=0)
+        self._find_checkpoint(newest)
         with self._lock:
             self._sequence += 1
             agent = self._agent
+            pages, unsaved = self._files.read_pages(agent.attempt, agent.start or 0), self._files.read_problems()
             return Heartbeat(
                 job=self._settings.job,
                 job_uid=self._settings.job_uid,
@@ -131,6 +132,8 @@ def _progress(pages: Dict[int, ProgressPage], unsaved: Dict[int, UnsavedCheckpoi
             save_seconds=_known(page.save_seconds) or None,
             unsaved=unsaved.get(rank),
             overdue_seconds=page.overdue_seconds(now),
+            attempt=page.attempt,
+            start=page.start,
         )
         for rank, page in sorted(pages.items())
     )

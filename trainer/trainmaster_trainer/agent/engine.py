@@ -99,7 +99,7 @@ class Engine:
         policy = Policy(self._hang_seconds, action.roster.independent, shared=len(others) > 1)
         self._hang_watch.expect(action.attempt, policy)
         if not self._settings.plan.command:  # a script does not tell
-            self._first_steps.expect(self._settings.ranks)
+            self._first_steps.expect(self._settings.ranks, action.attempt, self._agent.start or 0)
 
     def _put_up(self) -> None:
         self._board.put_up(self._agent, self._ranks.offer.rendezvous)

@@ -37,8 +37,8 @@ class Death:
 
 
 def judge(death: Death, error_files: Dict[int, Path]) -> RankEnded:
-    """The event for the supervisor. `error_files` are those of all local ranks."""
-    own = read_error(error_files[death.rank])
+    """The event for the supervisor. `error_files` are those of all local ranks; none where they never began."""
+    own = read_error(error_files[death.rank]) if death.rank in error_files else None
     ours = death.signalled is not None and (own is None or own.time >= death.signalled)
     cause, error = _first_error(death.rank, own, error_files)
     killed = death.end.get("signal") == "SIGKILL" and not ours

@@ -52,8 +52,8 @@ class Files:
         """What a rank has imported, for the warm parent to read."""
         return self._home / "imports"
 
-    def begin(self, attempt: int, numbers: range, roster: bytes) -> None:
-        """Make the files of an attempt anew."""
+    def begin(self, attempt: int, numbers: range, roster: bytes, start: int = 0) -> None:
+        """Make the files of an attempt anew, or of another `start` of this replica within it."""
         with self._lock:
             for page in self._pages.values():
                 page.close()
@@ -62,7 +62,7 @@ class Files:
             self._folder = self._home / f"attempt-{attempt}"
             _remove(self._folder)
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._pages = {rank: ProgressFile(str(self.progress(rank)), create=True) for rank in numbers}
+            self._pages = {rank: ProgressFile(str(self.progress(rank)), True, attempt, start) for rank in numbers}
         for rank in numbers:
             lifeline.prepare(str(self.progress(rank)))
         self.write_roster(roster)
@@ -85,9 +85,16 @@ class Files:
             page = self._pages.get(rank)
             return page is not None and page.read().phase == "done"
 
-    def read_pages(self) -> Dict[int, ProgressPage]:
-        """What the ranks of the newest attempt wrote last; a rank that has written nothing is left out."""
-        return {rank: page for rank, page in self.read_all_pages().items() if page.updated > 0}
+    def read_pages(self, attempt: int, start: int) -> Dict[int, ProgressPage]:
+        """What the ranks of this attempt and start wrote last; a rank that has written nothing is left out.
+
+        Until ranks of a new attempt are forked, which may wait for a new warm parent, the pages of the last one lie
+        here: they are nobody's progress in the new one.
+        """
+        pages = self.read_all_pages().items()
+        return {
+            rank: page for rank, page in pages if page.updated > 0 and (page.attempt, page.start) == (attempt, start)
+        }
 
     def read_problems(self) -> Dict[int, UnsavedCheckpoint]:
         """The ranks of the newest attempt whose last save failed."""
@@ -96,7 +103,7 @@ class Files:
         return {rank: UnsavedCheckpoint(step, text) for rank, (step, text) in told.items() if text}
 
     def read_all_pages(self) -> Dict[int, ProgressPage]:
-        """The same with those who have written nothing."""
+        """What all pages here say, of whatever attempt, also those on which nothing was written."""
         with self._lock:
             return {rank: page.read() for rank, page in self._pages.items()}
 

@@ -25,24 +25,24 @@ class FirstSteps:
         self._timer: Optional[Timer] = None
         self._pause = _FIRST_LOOK_SECONDS
 
-    def expect(self, ranks: int) -> None:
-        """`ranks` ranks of a new attempt were started."""
+    def expect(self, ranks: int, attempt: int, start: int) -> None:
+        """`ranks` ranks of a new attempt, or of another `start` within it, were started, or will be."""
         self.forget()
         self._pause = _FIRST_LOOK_SECONDS
-        self._again(ranks)
+        self._again(ranks, attempt, start)
 
     def forget(self) -> None:
         """The attempt has ended."""
         if self._timer is not None:
             self._timer.cancel()
 
-    def _again(self, ranks: int) -> None:
-        self._timer = self._reactor.after(self._pause, lambda: self._look(ranks))
+    def _again(self, ranks: int, attempt: int, start: int) -> None:
+        self._timer = self._reactor.after(self._pause, lambda: self._look(ranks, attempt, start))
         self._pause = min(1.5 * self._pause, _LATER_LOOKS_SECONDS)
 
-    def _look(self, ranks: int) -> None:
-        pages = self._files.read_pages().values()
+    def _look(self, ranks: int, attempt: int, start: int) -> None:
+        pages = self._files.read_pages(attempt, start).values()
         if len(pages) >= ranks and all(page.phase != "load" for page in pages):
             self._report()
         else:
-            self._again(ranks)
+            self._again(ranks, attempt, start)

@@ -237,7 +237,8 @@ class Ranks(parent.Listener):
         wanted.kills_before = evidence.out_of_memory_kills()
         missing = [*wanted.numbers]
         try:
-            self.files.begin(wanted.attempt, wanted.numbers, codec.encode(wanted.roster))
+            start = wanted.member.start or 0
+            self.files.begin(wanted.attempt, wanted.numbers, codec.encode(wanted.roster), start)
             agent_store = self._store.by_agent()
             while missing:
                 self._launch_rank(wanted, missing[0], agent_store)
@@ -337,9 +338,10 @@ class Ranks(parent.Listener):
     def _judge(
         self, wanted: Wanted, number: int, signalled: Optional[float], end: Dict[str, Any]
     ) -> supervise.RankEnded:
-        step = self.files.step(number)
+        begun = bool(wanted.starts)  # else the files that lie there are those of an older attempt
+        step = self.files.step(number) if begun else 0
         death = evidence.Death(wanted.attempt, number, step, end, signalled, wanted.kills_before)
-        return evidence.judge(death, {other: self.files.error(other) for other in wanted.numbers})
+        return evidence.judge(death, {other: self.files.error(other) for other in wanted.numbers if begun})
 
 
 def _signal(rank: Rank, number: int) -> None:
