@@ -18,6 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trainmaster_trainer.generators import numpy_state, python_state, torch_state
+
 _PACKED = 8192  # bytes, more than 625 numbers of 32 bits take as JSON
 _GLOBAL: Any = np.random  # whose stubs leave out what exchanges its generator
 _OF_SAMPLES = np.random.MT19937(0)  # what NumPy's global functions draw from in `set_aside`
@@ -67,9 +69,9 @@ def capture() -> dict[str, Tensor]:
 
 def restore(states: dict[str, Tensor]) -> None:
     """Put the generators where `capture` found them."""
-    torch.set_rng_state(states["torch"])
-    np.random.set_state(_numpy_state(states["numpy"]))  # noqa: NPY002 (likewise)
-    random.setstate(_python_state(states["python"]))
+    torch.set_rng_state(torch_state(states["torch"]))
+    np.random.set_state(numpy_state(*_unpack(states["numpy"])))  # noqa: NPY002 (likewise)
+    random.setstate(python_state(*_unpack(states["python"])))
     if "cuda" in states and torch.cuda.is_available():
         torch.cuda.set_rng_state(states["cuda"])
 
@@ -104,12 +106,12 @@ def check(found: Iterable[Mapping[str, Tensor]]) -> None:
     numpys, pythons = np.random.RandomState(0), random.Random(0)  # noqa: S311 (nothing is drawn)
     try:
         for states in found:
-            torch.Generator().set_state(states["torch"])
-            numpys.set_state(_numpy_state(states["numpy"]))
-            pythons.setstate(_python_state(states["python"]))
+            torch.Generator().set_state(torch_state(states["torch"]))
+            numpys.set_state(numpy_state(*_unpack(states["numpy"])))
+            pythons.setstate(python_state(*_unpack(states["python"])))
             if "cuda" in states and torch.cuda.is_available():
                 torch.Generator("cuda").set_state(states["cuda"])
-    except (RuntimeError, ValueError, TypeError, KeyError, OverflowError) as error:
+    except (RuntimeError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise ValueError(f"the state of a random number generator cannot be taken: {error!r:.200}") from None
 
 
@@ -133,28 +135,18 @@ def capture_quickly() -> dict[str, Tensor]:
 
 def restore_quickly(states: dict[str, Tensor]) -> None:
     """Put the generators where `capture_quickly` found them."""
-    torch.set_rng_state(states["torch"].clone())
+    torch.set_rng_state(torch_state(states["torch"]))
     data = states["numpy"].numpy().tobytes()
     key, rest = np.frombuffer(data[: -_NUMPY.size], dtype="<u4"), _NUMPY.unpack(data[-_NUMPY.size :])
-    np.random.set_state(("MT19937", key, *rest))  # noqa: NPY002 (likewise)
+    np.random.set_state(numpy_state("MT19937", key, *rest))  # noqa: NPY002 (likewise)
     *numbers, gauss, has_gauss, version = _PYTHON.unpack(states["python"].numpy().tobytes())
-    random.setstate((version, tuple(numbers), gauss if has_gauss else None))
+    random.setstate(python_state(version, numbers, gauss if has_gauss else None))
     if "cuda" in states and torch.cuda.is_available():
         torch.cuda.set_rng_state(states["cuda"].clone())
 
 
 def _bytes(data: bytes) -> Tensor:
     return torch.frombuffer(bytearray(data), dtype=torch.uint8)
-
-
-def _numpy_state(data: Tensor) -> tuple[Any, ...]:
-    name, key, position, has_gauss, gauss = _unpack(data)
-    return name, np.array(key, dtype=np.uint32), position, has_gauss, gauss
-
-
-def _python_state(data: Tensor) -> tuple[Any, ...]:
-    version, numbers, gauss_next = _unpack(data)
-    return version, tuple(numbers), gauss_next
 
 
 def _pack(value: object) -> Tensor:
@@ -164,4 +156,6 @@ def _pack(value: object) -> Tensor:
 
 
 def _unpack(data: Tensor) -> list[Any]:
+    if data.numel() > _PACKED:
+        raise ValueError(f"the state of a generator has {data.numel()} bytes instead of {_PACKED}")
     return list(json.loads(data.numpy().tobytes()))
