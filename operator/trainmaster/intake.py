@@ -86,7 +86,7 @@ class Intake:
     def give_orders(self, uid: str, orders: Orders) -> None:
         """Tell the agent at its next word, or now if it is listening."""
         line, posted = self._lines.setdefault(uid, Line()), self._posted(orders)
-        if line.posted is None or line.posted.body != posted.body:
+        if line.posted is None or line.posted.version != posted.version:
             line.posted = posted
             line.changed.set()
             line.changed = asyncio.Event()

@@ -133,6 +133,13 @@ def test_with_a_suspicious_rank_all_are_asked_that_it_may_wait_for() -> None:
     assert hangs.suspects([early, late, saving], AUTO, 7.3) == [early, late]
 
 
+def test_suspects_are_searched_for_by_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Comparing whole ranks with one another costs their number squared, in the agent's only thread."""
+    ranks = [replace(quiet(), rank=rank) for rank in range(20)]
+    monkeypatch.setattr(Quiet, "__eq__", lambda *_: pytest.fail("two ranks are compared"))
+    assert len(hangs.suspects(ranks, AUTO, 7.3)) == len(ranks)
+
+
 @pytest.mark.parametrize(
     ("shared", "seconds", "final"), [(False, 12.0, True), (True, 12.0, False), (True, 3600.0, True)]
 )

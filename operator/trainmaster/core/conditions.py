@@ -57,7 +57,7 @@ def waiting_for(facts: Facts) -> str:
 def _replicas_ready(facts: Facts, phase: str) -> tuple[str, bool, str, str]:
     if phase in phases.TERMINAL:
         return REPLICAS_READY, False, "JobEnded", "The replicas went home."
-    if all(slot.key in facts.status.done for slot in facts.missing):
+    if all(slot.key in facts.written_done for slot in facts.missing):
         return REPLICAS_READY, True, "AllReplicasReady", f"All {len(facts.slots)} replicas report."
     found = obstacles.obstacles(facts)
     reason = found[0][0].reason if found else WAITING

@@ -4,10 +4,11 @@ A slot is a place in the group that the spec asks for; at most one living replic
 incarnation in `.status`.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, wraps
+from typing import Any, TypeVar, cast
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import CheckpointStatus, TrainingJobStatus
@@ -15,10 +16,16 @@ from trainmaster.core import clocks, figures, phases, places, unreachable
 from trainmaster.core.observed import Observed, Replica
 from trainmaster.wire import messages, names
 
+T = TypeVar("T")
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Slot:
-    """One member of the group to be, and the replica that fills it now (if any, of the right incarnation)."""
+    """One member of the group to be, and the replica that fills it now (if any, of the right incarnation).
+
+    `Facts` makes each slot once, so two slots are equal only where they are the same object. To compare all members
+    would cost as much as the group is large, for each search among the slots; a search goes by `key`.
+    """
 
     role: str
     index: int
@@ -27,7 +34,7 @@ class Slot:
     replica: Replica | None
     may_train: bool = False  # as far as the status knows: then silence means nothing, training goes on without us
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Its name over all incarnations."""
         return names.replica_key(self.role, self.index)
@@ -53,6 +60,7 @@ class Facts:
     job: TrainingJob
     observed: Observed
     now: datetime
+    computed: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # see `once`
 
     @cached_property
     def status(self) -> TrainingJobStatus:
@@ -91,15 +99,29 @@ class Facts:
     def slots(self) -> tuple[Slot, ...]:
         """The group of the present attempt: those of `wanted` that it does not do without. Somebody has to train."""
         alone = self.job.spec.independent and self.status.phase == phases.RUNNING  # whoever comes takes part
-        absent = self.status.absent if self.job.spec.elasticity and not alone else ()
+        absent = self.absent if self.job.spec.elasticity and not alone else frozenset()
         present = tuple(slot for slot in self.wanted if slot.key not in absent)
         return present if any(slot.role == names.WORKER for slot in present) else self.wanted
 
     @cached_property
     def left_out(self) -> tuple[Slot, ...]:
         """Those of `wanted` that the group of the present attempt does without."""
-        taking_part = {slot.key for slot in self.slots}
-        return tuple(slot for slot in self.wanted if slot.key not in taking_part)
+        return tuple(slot for slot in self.wanted if slot.key not in self.taking_part)
+
+    @cached_property
+    def taking_part(self) -> frozenset[str]:
+        """The keys of `slots`."""
+        return frozenset(slot.key for slot in self.slots)
+
+    @cached_property
+    def absent(self) -> frozenset[str]:
+        """The keys in `status.absent`."""
+        return frozenset(self.status.absent)
+
+    @cached_property
+    def written_done(self) -> frozenset[str]:
+        """The keys in `status.done`."""
+        return frozenset(self.status.done)
 
     def replacing(self, slots: Iterable[Slot]) -> dict[str, int]:
         """`status.incarnations` when each of these gets another replica."""
@@ -183,7 +205,7 @@ class Facts:
         """
         told = (slot for slot in self.slots if slot.role == names.WORKER and slot.replica)
         ended = {slot.key for slot in told if slot.replica and self._is_through(slot.replica.heartbeat)}
-        return frozenset(ended | set(self.status.done))
+        return self.written_done | ended
 
     def _is_through(self, beat: messages.Heartbeat | None) -> bool:
         return beat is not None and (beat.state, beat.attempt) == (messages.FINISHED, self.status.attempt)
@@ -203,7 +225,7 @@ class Facts:
     def _slot(self, role: str, index: int, spare: bool = False) -> Slot:
         key = names.replica_key(role, index)
         incarnation = self.status.incarnations.get(key, 0)
-        is_in = not spare and (key not in self.status.absent or key in self.status.starts)
+        is_in = not spare and (key not in self.absent or key in self.status.starts)
         may_train = is_in and self.status.phase not in phases.GATHERING
         ranks = self.job.spec.workers.ranks if role == names.WORKER else 1
         return Slot(role, index, incarnation, ranks, self._replicas.get((role, index, incarnation)), may_train)
@@ -220,6 +242,18 @@ class Facts:
     @cached_property
     def _replicas(self) -> dict[tuple[str, int, int], Replica]:
         return {(r.role, r.index, r.incarnation): r for r in unreachable.marked(self.job, self.observed, self.now)}
+
+
+def once(function: Callable[[Facts], T]) -> Callable[[Facts], T]:
+    """Return `function`, computed at most once for each `Facts`: several rules ask for the same roster."""
+
+    @wraps(function)
+    def kept(facts: Facts) -> T:
+        if function not in facts.computed:
+            facts.computed[function] = function(facts)
+        return cast("T", facts.computed[function])
+
+    return kept
 
 
 def began(heartbeat: messages.Heartbeat, attempt: int) -> bool:

@@ -8,11 +8,12 @@ import dataclasses
 from collections.abc import Collection
 
 from trainmaster.core import membership
-from trainmaster.core.facts import Facts, Slot, began
+from trainmaster.core.facts import Facts, Slot, began, once
 from trainmaster.wire import names
 from trainmaster.wire.messages import Heartbeat, Member, Rendezvous, Roster
 
 
+@once
 def roster(facts: Facts) -> Roster | None:
     """The roster of the present attempt, or None while somebody is missing."""
     if facts.job.spec.independent:

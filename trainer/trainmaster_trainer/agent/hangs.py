@@ -144,8 +144,8 @@ def suspicious(quiet: Quiet, policy: Policy, now: float) -> bool:
 def suspects(ranks: Iterable[Quiet], policy: Policy, now: float) -> List[Quiet]:
     """Who is to be asked for stacks, which costs a rank a moment: who is suspicious, and who may be waited for."""
     ranks = [quiet for quiet in ranks if quiet.stopped is None and _tells(quiet)]
-    found = [quiet for quiet in ranks if suspicious(quiet, policy, now)]
-    return [quiet for quiet in ranks if quiet in found or (found and quiet.page.phase == _IN_A_STEP)]
+    found = {quiet.rank for quiet in ranks if suspicious(quiet, policy, now)}
+    return [quiet for quiet in ranks if quiet.rank in found or (found and quiet.page.phase == _IN_A_STEP)]
 
 
 def judge(ranks: Iterable[Quiet], activities: Dict[int, str], policy: Policy, now: float) -> Optional[Verdict]:

@@ -129,7 +129,8 @@ def of_cut_off(facts: Facts, lost: Sequence[Slot]) -> dict[str, object]:
 def _moved(facts: Facts, leaving: list[Slot], sentence: str) -> TrainingJobStatus:
     """With other replicas for these. A member joins anew when its next one is there."""
     nodes = {slot.replica.node for slot in leaving if slot.replica}
-    exchange = spares.step_in(facts, [slot for slot in leaving if slot not in facts.spares], barred=nodes)
+    beside = {slot.key for slot in facts.spares}
+    exchange = spares.step_in(facts, [slot for slot in leaving if slot.key not in beside], barred=nodes)
     gone = {slot.key for slot in leaving}
     update = {
         "incarnations": facts.replacing(leaving),
@@ -165,9 +166,10 @@ def _has_another(facts: Facts, node: str) -> bool:
 def _finds_no_place(facts: Facts, slot: Slot) -> bool:
     """Whether the scheduler says that affinity is part of the trouble. Only while the slot may be made anew freely."""
     replica = slot.replica
-    trains = facts.status.phase not in phases.GATHERING and slot in facts.slots
-    alone = membership.alone(facts) and slot.key not in facts.status.starts
-    if (trains and not alone) or replica is None or not replica.alive or replica.phase != PENDING:
+    if replica is None or not replica.alive or replica.phase != PENDING:  # first: it is so for nearly all slots
+        return False
+    trains = facts.status.phase not in phases.GATHERING and slot.key in facts.taking_part
+    if trains and not (membership.alone(facts) and slot.key not in facts.status.starts):
         return False
     return bool(
         replica.obstacle and replica.obstacle.reason == "Unschedulable" and "affinity" in replica.obstacle.message

@@ -38,9 +38,9 @@ def _replaced(facts: Facts) -> TrainingJobStatus | None:
 
 def _shrink(facts: Facts) -> Verdict:
     """Nobody has been told to run yet, so the group that gathers simply changes; who has come meanwhile takes part."""
-    back = [slot for slot in facts.left_out if slot.ready]
+    back = {slot.key for slot in facts.left_out if slot.ready}
     if back:
-        absent = tuple(key for key in facts.status.absent if key not in {slot.key for slot in back})
+        absent = tuple(key for key in facts.status.absent if key not in back)
         return Verdict(status=facts.status.model_copy(update={"absent": absent}))
     missing = {slot.key for slot in facts.missing}
     left = [slot for slot in facts.slots if slot.role == names.WORKER and slot.key not in missing]
@@ -52,7 +52,7 @@ def _shrink(facts: Facts) -> Verdict:
     if facts.now < end:
         return Verdict(wake_at=end)
     message = f"Going on with {len(left)} workers: {', '.join(sorted(missing))} did not come within {WAIT_SECONDS} s."
-    absent = tuple(slot.key for slot in facts.wanted if slot.key in missing or slot.key in facts.status.absent)
+    absent = tuple(slot.key for slot in facts.wanted if slot.key in missing or slot.key in facts.absent)
     return Verdict(status=facts.status.model_copy(update={"absent": absent, "message": message}))
 
 

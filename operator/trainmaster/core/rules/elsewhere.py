@@ -50,8 +50,13 @@ def leave_node(facts: Facts) -> Verdict:
     known = {node.node for node in facts.status.avoided_nodes}
     stuck = _stuck(facts) if len(known) < NODES else []
     wakes = []
+    in_doubt, running = {one.node for one in stuck}, _running(facts) if stuck else {}
     for one in stuck:
-        if one.node not in known and _is_the_nodes(facts, one, stuck):
+        # A replica of its kind runs on another node; or the job once trained, and only this node is in doubt.
+        well = running.get(one.slot.role, set())
+        elsewhere = len(well) > (one.node in well)
+        is_the_nodes = elsewhere or (facts.status.running_time is not None and in_doubt == {one.node})
+        if one.node not in known and is_the_nodes:
             due = figures.later(one.since, _patience(facts, one))
             if due <= facts.now:
                 return Verdict(status=_left(facts, one, stuck))
@@ -75,12 +80,13 @@ def _patience(facts: Facts, one: _Stuck) -> float:
     return min(facts.job.spec.failure_policy.start_seconds / SHARE, LONGEST_SECONDS)
 
 
-def _is_the_nodes(facts: Facts, one: _Stuck, stuck: list[_Stuck]) -> bool:
-    """Whether a replica of its kind runs on another node; or the job once trained, and only this node is in doubt."""
-    alike = (slot.replica for slot in facts.wanted if slot.role == one.slot.role and slot.replica)
-    if any(other.alive and other.phase == RUNNING and other.node != one.node for other in alike):
-        return True
-    return facts.status.running_time is not None and {other.node for other in stuck} == {one.node}
+def _running(facts: Facts) -> dict[str, set[str]]:
+    """Return the nodes on which replicas of each role run."""
+    found: dict[str, set[str]] = {}
+    for slot in facts.wanted:
+        if slot.replica and slot.replica.alive and slot.replica.phase == RUNNING:
+            found.setdefault(slot.role, set()).add(slot.replica.node)
+    return found
 
 
 def _left(facts: Facts, late: _Stuck, stuck: list[_Stuck]) -> TrainingJobStatus:

@@ -19,10 +19,10 @@ def replace_lost(facts: Facts) -> Verdict:
     lost = [slot for slot in facts.slots if _lost(facts, slot)]
     if not lost or membership.alone(facts):
         return Verdict(wake_at=unreachable.due(facts.job, facts.observed, facts.now))
-    through = [slot for slot in lost if slot.key in facts.done]
-    if through == lost:
-        return Verdict(status=_remembered(facts, through))
-    failure = failures.of_lost([slot for slot in lost if slot not in through], facts.step)
+    at_work = [slot for slot in lost if slot.key not in facts.done]
+    if not at_work:
+        return Verdict(status=_remembered(facts, lost))
+    failure = failures.of_lost(at_work, facts.step)
     exchange = spares.step_in(facts, lost)
     update = {"incarnations": facts.replacing(lost), **exchange.update, **avoidance.of_cut_off(facts, lost)}
     if _harmless(facts, failure):
@@ -43,7 +43,7 @@ def _remembered(facts: Facts, through: list[Slot]) -> TrainingJobStatus:
 
 def _lost(facts: Facts, slot: Slot) -> bool:
     if slot.replica is None:
-        return _was_complete(facts) and slot.key not in facts.status.done
+        return _was_complete(facts) and slot.key not in facts.written_done
     return not slot.replica.alive
 
 

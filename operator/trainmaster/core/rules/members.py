@@ -47,9 +47,10 @@ def _dismissed(facts: Facts) -> TrainingJobStatus | None:
 def _replaced(facts: Facts, lost: list[Slot], died: list[Slot]) -> TrainingJobStatus | None:
     if not lost:
         return None
+    gone = {slot.key for slot in lost}
     update = {
         "incarnations": facts.replacing(lost),
-        "starts": {key: start for key, start in facts.status.starts.items() if key not in {slot.key for slot in lost}},
+        "starts": {key: start for key, start in facts.status.starts.items() if key not in gone},
     }
     failure = failures.of_lost(lost, facts.step)
     joined = any(slot.key in facts.status.starts for slot in lost)

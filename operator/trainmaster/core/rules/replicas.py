@@ -42,7 +42,7 @@ def create_and_delete(facts: Facts) -> Verdict:
     actions: list[Action] = [] if facts.observed.service else [CreateService()]
     wakes: list[datetime] = []
     for slot in (*facts.wanted, *facts.spares):
-        if slot.replica is None and slot.key not in facts.status.done:
+        if slot.replica is None and slot.key not in facts.written_done:
             due = _due(facts, slot)
             if due <= facts.now:
                 actions.append(CreateReplica(slot.role, slot.index, slot.incarnation))
