@@ -62,6 +62,9 @@ SIDE_BY_SIDE := --numprocesses=2 --dist=loadscope --no-loadscope-reorder  # test
 simulate: .venv/.ready  ## Inject faults into the simulated world: make simulate N=10000 (lives; 0: no end) FIRST=10000000 (members that come and go) FIRST=20000000 (pairs of deaths)
 	@$(PY) -m tests.simulation --seeds $(or $(N),1000) --first $(or $(FIRST),0)
 
+soak: .venv/.ready  ## Whole runs with random strategies, sizes and faults: make soak [N=300] [FIRST=1]
+	@$(PY) -m tests.soak --runs $(or $(N),300) --first $(or $(FIRST),1)
+
 generate: .venv/.ready  ## Write the CRD, its reference page and the chart's copy anew
 	@$(PY) -m trainmaster.api.generate
 	@$(PY) charts/generate.py
@@ -80,4 +83,4 @@ cluster-down: .venv/.ready  ## End it, and leave nothing behind
 bench: .venv/.ready  ## Measure beside the peers: make bench [NAME=restart]
 	@$(PY) -m bench $(NAME)
 
-.PHONY: quickstart lint check test simulate generate images cluster-up cluster-down bench
+.PHONY: quickstart lint check test soak simulate generate images cluster-up cluster-down bench

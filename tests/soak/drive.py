@@ -1,0 +1,88 @@
+"""Live a life: start the job as a user does, strike its processes, begin again what was killed, wait for the end."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import time
+from pathlib import Path
+
+from tests.local.command import Command, kill, wait_gone, what_it_is
+from tests.soak.lives import AGENT, COMMAND, RANK, WARM_PARENT, Fault, Life
+
+HERE = Path(__file__).parent
+PATIENCE = 240.0
+"""Seconds in which something new must be said: a hang is found within 30."""
+
+
+class Lived:
+    """A life that is being lived, or has been. `told` says what was done to it, in order."""
+
+    def __init__(self, life: Life, folder: Path, warm: Path) -> None:
+        self.life = life
+        self.told: list[str] = []
+        folder.mkdir(parents=True)
+        shutil.copy(HERE / "noisy.py", folder)
+        needs_its_own = any(fault.victim == WARM_PARENT for fault in life.faults)
+        self.command = Command(folder, None if needs_its_own else warm)
+        self.code: int | None = None
+        self._scratch: set[Path] = set()
+
+    def live(self) -> None:
+        """Run to the end, with all faults that come before it.
+
+        Raises:
+            AssertionError: the command said nothing new for `PATIENCE` seconds, or ended before it trained.
+        """
+        self._begin()
+        for fault in self.life.faults:
+            time.sleep(fault.delay)
+            if self.command.process.poll() is not None:
+                break
+            self._strike(fault)
+        self.code = self.command.end(PATIENCE)
+
+    def close(self) -> list[str]:
+        """End whatever is left; return a sentence for each thing that should not have been."""
+        left = {what_it_is(pid) for pid in self.command.processes() if not wait_gone(pid, 20.0)}
+        self.command.close()
+        folders = [path for path in self._scratch if path.exists()]
+        for path in folders:
+            shutil.rmtree(path, ignore_errors=True)
+        return [f"A process was left: {one}." for one in sorted(left)] + [f"{path} was left." for path in folders]
+
+    def _begin(self) -> None:
+        self.command.start(self.life.job)
+        self.command.until(lambda line: line.get("progress", {}).get("step") is not None, PATIENCE)
+        self._scratch.add(self.command.scratch)
+
+    def _strike(self, fault: Fault) -> None:
+        number = signal.Signals[f"SIG{fault.signal}"]
+        if fault.victim == COMMAND:
+            self.command.send(number)
+            code = self.command.end(PATIENCE)
+            self.told.append(f"{fault}, which ended with {code}; begun again")
+            if code != 0:
+                self._begin()
+            return
+        victims = self._victims(fault.victim)
+        if victims:
+            kill(victims[fault.index % len(victims)], number)
+            self.told.append(str(fault))
+
+    def _victims(self, victim: str) -> list[int]:
+        if victim == RANK:
+            # A pid may be somebody else's by now: the working directory tells whose it is.
+            found = [int(path.name) for path in self.command.folder.glob("ranks/*")]
+            return sorted(pid for pid in found if _works_in(pid, self.command.folder))
+        if victim == AGENT:
+            agents = self.command.agents() | {100 + i: pid for i, pid in self.command.agents("parameterServer").items()}
+            return [agents[index] for index in sorted(agents)]
+        return [self.command.warm_parent()]
+
+
+def _works_in(pid: int, folder: Path) -> bool:
+    try:
+        return Path(f"/proc/{pid}/cwd").readlink() == folder.resolve()
+    except OSError:
+        return False
