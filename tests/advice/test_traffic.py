@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from trainmaster.advice import traffic
 from trainmaster.advice.facts import GroupFacts
-from trainmaster.api.strategy import OPTIONS_OF, Strategy
+from trainmaster.api.strategy import Strategy
+from trainmaster.wire.strategies import STRATEGIES
 
 from tests.advice.samples import MODEL, a_group
 
@@ -110,7 +111,7 @@ def test_each_axis_of_a_mesh_has_traffic_of_its_own() -> None:
     assert traffic.flows("Mesh", {"data": 1, "sharded": 1, "pipeline": 1, "tensor": 1}, MODEL, a_group(1)) == ()
 
 
-@pytest.mark.parametrize("strategy", ["OneDevice", "Mirrored", "CentralStorage", "Gossip", "Tensor", *OPTIONS_OF])
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_strategy_has_a_formula_for_its_default_options(strategy: str) -> None:
     given = {"mesh": {"data": 2, "tensor": 2}} if strategy == "Mesh" else {}
     options = Strategy.model_validate({"type": strategy, **given}).options

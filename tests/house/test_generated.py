@@ -11,6 +11,7 @@ import yaml
 from trainmaster.advice.textbook import TEXTBOOK
 from trainmaster.api.generate import ROOT, generated
 from trainmaster.api.strategy import Strategy, StrategyType
+from trainmaster.wire.strategies import STRATEGIES
 
 from docs import strategy_pages
 from docs.strategy_costs import COSTS
@@ -40,7 +41,7 @@ def test_the_strategies_page_quotes_the_table_and_the_results() -> None:
 
 
 def test_every_strategy_has_a_row_and_a_picture() -> None:
-    assert set(TEXTBOOK) == set(PICTURES) == set(COSTS) == set(get_args(StrategyType))
+    assert set(TEXTBOOK) == set(PICTURES) == set(COSTS) == set(get_args(StrategyType)) == set(STRATEGIES)
 
 
 @pytest.mark.parametrize("name", COSTS)

@@ -4,8 +4,10 @@ The tolerance is 1e-5 relative for the first ten steps: float32 sums in another 
 """
 
 import pytest
+from trainmaster.wire.strategies import INDEPENDENT, STRATEGIES
 from trainmaster_trainer.errors import ConfigurationError
-from trainmaster_trainer.strategies import find_strategy
+from trainmaster_trainer.loop_independent import LOOPS
+from trainmaster_trainer.strategies import CLASSES, find_strategy
 
 from tests.trainer.ranks import NewJob, Options
 
@@ -71,7 +73,7 @@ def test_equal_weights_have_equal_hashes_at_any_world_size(new_job: NewJob) -> N
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("Gossip", "come and go one by one, they are no group of ranks as here. For a group there are OneDevice"),
+        ("Gossip", "restart individually, they are no group of ranks as here. For a group there are OneDevice"),
         ("AllReduced", "Did you mean 'AllReduce'"),
         ("onedevice", "there is no 'onedevice'"),
     ],
@@ -97,3 +99,9 @@ def test_what_cannot_work_ends_with_78_and_names_the_field(
     running = new_job(**changes).start(world)
     assert running.wait() == [78] * world
     assert message in running.output()
+
+
+def test_every_strategy_is_trained_by_a_class_or_by_loops_of_its_members() -> None:
+    """Those of the first kind step together in a group; those of the second restart individually."""
+    assert set(CLASSES) == set(STRATEGIES) - set(INDEPENDENT)
+    assert {name for name, _ in LOOPS} == set(INDEPENDENT)

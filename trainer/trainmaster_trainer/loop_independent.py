@@ -32,11 +32,6 @@ LOOPS: dict[tuple[str, str], Callable[[Member], int]] = {
 }
 
 
-def is_independent(strategy: str) -> bool:
-    """Whether this strategy's members come and go one by one."""
-    return any(strategy == name for name, _ in LOOPS)
-
-
 def train_independently(settings: Settings, progress: Progress) -> int:
     """Do this member's part to the end, or until somebody asks it to stop; the exit code."""
     if settings.plan.reproducible or settings.plan.accelerator == xla.ACCELERATOR:

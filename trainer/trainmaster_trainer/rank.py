@@ -15,12 +15,13 @@ from pathlib import Path
 
 import torch
 from trainmaster.wire.names import EXIT_BAD_CONFIGURATION
+from trainmaster.wire.strategies import INDEPENDENT
 
 from trainmaster_trainer.agent.errors import is_the_users
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import join
 from trainmaster_trainer.loop import train
-from trainmaster_trainer.loop_independent import is_independent, train_independently
+from trainmaster_trainer.loop_independent import train_independently
 from trainmaster_trainer.progress import Progress
 from trainmaster_trainer.settings import Settings
 
@@ -38,7 +39,7 @@ def main() -> int:
     if settings.threads:
         torch.set_num_threads(settings.threads)
     progress = Progress(settings.progress_file, settings.plan.global_batch_size)
-    if is_independent(settings.plan.strategy):
+    if settings.plan.strategy in INDEPENDENT:
         return train_independently(settings, progress)
     with join(settings) as group:
         return train(settings, group, progress)

@@ -8,11 +8,11 @@ from trainmaster.advice.textbook import TEXTBOOK, taxonomy
 from trainmaster.advice.units import in_bytes, in_numbers
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.replicas import ReplicaSpec
-from trainmaster.wire import names
+from trainmaster.wire import names, strategies
 
 Section = tuple[str, list[str]]
 
-_BETWEEN_LAYERS = ("Pipeline", "Tensor")
+_BETWEEN_LAYERS = strategies.where(lambda traits: not traits.shares_batch)
 
 
 def group_facts(job: TrainingJob) -> GroupFacts:
@@ -75,7 +75,7 @@ def _processes(job: TrainingJob) -> Iterator[str]:
     if spec.servers:
         yield _role("parameter server", spec.roles[names.PARAMETER_SERVER])
     yield "A replica is a pod on a cluster and an agent process here; its agent starts the ranks and watches them."
-    if batch and spec.strategy.type in ("Pipeline", "Tensor"):
+    if batch and spec.strategy.type in _BETWEEN_LAYERS:
         yield f"All ranks work together on each batch of {batch} samples."
     elif batch:
         yield f"Each batch of {batch} samples is shared among the ranks; {_samples(batch, job)} each."

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainmaster.advice.facts import GroupFacts, ModelFacts
+from trainmaster.wire.strategies import STRATEGIES
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def _division(strategy_type: str, options: Mapping[str, Any], group: GroupFacts)
     ranks = group.ranks
     if strategy_type == "FullySharded":
         return _Division(ranks, ranks, shares=ranks)
-    if strategy_type in ("Pipeline", "Tensor"):
+    if not STRATEGIES[strategy_type].shares_batch:
         return _Division(ranks, ranks, activations=ranks)
     if strategy_type == "Mesh":
         data, sharded, *inside = (int(options.get(axis, 1)) for axis in ("data", "sharded", "pipeline", "tensor"))

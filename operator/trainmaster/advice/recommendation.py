@@ -12,12 +12,13 @@ from trainmaster.advice.explanation import group_facts
 from trainmaster.advice.facts import GroupFacts, MachineFacts, ModelFacts
 from trainmaster.advice.units import in_bytes, in_seconds
 from trainmaster.api.job import TrainingJob
+from trainmaster.wire import strategies
 from trainmaster.wire.measured import Exchange
 
 # A gain below this is within what the cost model gets wrong: the simpler strategy is better.
 WORTH = 1.15
-# Same numbers as one device, from the simplest on; the first of the fastest is recommended.
-SAME_NUMBERS = ("OneDevice", "Mirrored", "AllReduce", "FullySharded", "Tensor", "Pipeline")
+# Those that compute the same numbers as one device; the fastest is recommended.
+_SAME_NUMBERS = strategies.where(lambda traits: traits.advised)
 _LATENCY_SECONDS = 100e-6  # of a message between machines of one data centre
 
 
@@ -88,7 +89,7 @@ def conclusion(lines: list[Line], memory_bytes: float | None) -> str:
         if sharded is None:
             return f"{need} No strategy on these devices fits either: use more devices."
         return f"{need} Take {_name(sharded)}: {in_bytes(sharded.memory)} for each."
-    same = [line for line in rest if line.prediction.candidate.strategy in SAME_NUMBERS]
+    same = [line for line in rest if line.prediction.candidate.strategy in _SAME_NUMBERS]
     best = max(same, key=lambda line: line.speedup, default=None)
     if best is None or best.speedup < WORTH:
         return _stay(best)

@@ -17,7 +17,7 @@ from trainmaster.api.status import TrainingJobStatus
 from trainmaster.api.strategy import Strategy
 from trainmaster.api.supported import Refusal, not_yet_supported
 from trainmaster.api.training import Training
-from trainmaster.wire import names
+from trainmaster.wire import names, strategies
 
 
 class TrainingJobSpec(Model):
@@ -83,7 +83,7 @@ OneDevice, Mirrored and AllReduce."""
     @property
     def independent(self) -> bool:
         """Whether members come and go one by one: no process group spans replicas."""
-        return self.strategy.type in names.INDEPENDENT_STRATEGIES
+        return self.strategy.type in strategies.INDEPENDENT
 
     def not_yet_supported(self) -> tuple[Refusal, ...]:
         """What this spec asks for that comes later: (field, message), empty when all of it works today."""

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from trainmaster.api.model import Int, Model
+from trainmaster.wire.strategies import STRATEGIES
 
 StrategyType = Literal[
     "OneDevice",
@@ -103,18 +104,6 @@ class MeshOptions(Model):
         return self.data * self.sharded * self.pipeline * self.tensor
 
 
-OPTIONS_OF: dict[str, str] = {
-    "Mirrored": "mirrored",
-    "AllReduce": "all_reduce",
-    "ParameterServer": "parameter_server",
-    "Gossip": "gossip",
-    "LocalSGD": "local_sgd",
-    "Pipeline": "pipeline",
-    "Mesh": "mesh",
-}
-"""Strategy type to the attribute that holds its options. The other types have none."""
-
-
 class Strategy(Model):
     """One word for how to train, and options of that type only."""
 
@@ -145,7 +134,7 @@ the largest elements. For Mirrored, AllReduce, ParameterServer and LocalSGD."""
     @property
     def options(self) -> dict[str, Any]:
         """The chosen type's options as in the YAML, defaults filled; compression is among them where it is used."""
-        attribute = OPTIONS_OF.get(self.type)
+        attribute = STRATEGIES[self.type].options
         given = getattr(self, attribute) if attribute else None
         options = (given or _DEFAULTS[attribute]).to_dict() if attribute else {}
         return options if self.compression == "None" else {**options, "compression": self.compression}

@@ -16,9 +16,6 @@ WORKER = "worker"
 PARAMETER_SERVER = "parameterServer"
 ROLE_IN_NAMES = {WORKER: "worker", PARAMETER_SERVER: "parameterserver"}
 
-# Strategies whose members come and go one by one: no process group spans replicas.
-INDEPENDENT_STRATEGIES = frozenset(("ParameterServer", "Gossip"))
-
 LABEL_JOB = f"{GROUP}/job"
 LABEL_ROLE = f"{GROUP}/role"
 LABEL_INDEX = f"{GROUP}/index"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Callable, Dict, List, Optional
 
-from trainmaster.wire import codec, names
+from trainmaster.wire import codec, names, strategies
 from trainmaster.wire.messages import Member, Roster
 
 from trainmaster_trainer.agent import (
@@ -82,7 +82,7 @@ class Ranks(parent.Listener):
     """At most one attempt at a time: the supervisor sees to that."""
 
     def __init__(self, settings: Settings, reactor: Reactor, output: Output, emit: Emit) -> None:
-        independent = settings.plan.strategy in names.INDEPENDENT_STRATEGIES
+        independent = settings.plan.strategy in strategies.INDEPENDENT
         self.offer = rendezvous.Offer(settings.address, output.say, settings.ranks if independent else 0)
         self.files = Files(settings)
         self._settings = settings

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from trainmaster.wire.strategies import INDEPENDENT, WHOLE_MODELS
+
 from trainmaster_trainer import xla
 from trainmaster_trainer.errors import ConfigurationError, near
 from trainmaster_trainer.strategies.all_reduce import AllReduce
@@ -17,7 +19,7 @@ from trainmaster_trainer.strategies.tensor import Tensor
 from trainmaster_trainer.strategies.virtual_ranks import VirtualRanks
 from trainmaster_trainer.strategies.xla_all_reduce import XlaAllReduce
 
-STRATEGIES: dict[str, type[Strategy]] = {
+CLASSES: dict[str, type[Strategy]] = {
     "OneDevice": OneDevice,
     "Mirrored": Mirrored,
     "AllReduce": AllReduce,
@@ -28,13 +30,6 @@ STRATEGIES: dict[str, type[Strategy]] = {
     "Tensor": Tensor,
     "Mesh": Mesh,
 }
-
-# Names whose members come and go one by one: `loop_independent.py` trains them, and they are no group of ranks.
-INDEPENDENT = ["ParameterServer", "Gossip"]
-
-# The strategies that have the numbers of one device, on whole models: what `spec.reproducible` and
-# `spec.workers.accelerator: tpu` can be asked of.
-WHOLE_MODELS = ("OneDevice", "Mirrored", "AllReduce")
 
 
 def find_strategy(name: str, reproducible: bool = False, accelerator: str | None = None) -> type[Strategy]:
@@ -57,14 +52,14 @@ def find_strategy(name: str, reproducible: bool = False, accelerator: str | None
             f"spec.reproducible: {name} cannot promise the same bits at any number of ranks; "
             f"{', '.join(WHOLE_MODELS)} can. Choose one of them, or set it to false."
         )
-    if name in STRATEGIES:
-        return STRATEGIES[name]
-    available = ", ".join(STRATEGIES)
+    if name in CLASSES:
+        return CLASSES[name]
+    available = ", ".join(CLASSES)
     if name in INDEPENDENT:
         raise ConfigurationError(
-            f"spec.strategy.type: members of {name} come and go one by one, they are no group of ranks as here. "
+            f"spec.strategy.type: members of {name} restart individually, they are no group of ranks as here. "
             f"For a group there are {available}."
         )
     raise ConfigurationError(
-        f"spec.strategy.type: there is no {name!r}; there are {available}.{near(name, [*STRATEGIES, *INDEPENDENT])}"
+        f"spec.strategy.type: there is no {name!r}; there are {available}.{near(name, [*CLASSES, *INDEPENDENT])}"
     )

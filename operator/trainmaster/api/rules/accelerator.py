@@ -6,7 +6,8 @@ from typing import Any
 
 from trainmaster.api.replicas import TPU
 from trainmaster.api.rules.rule import Rule
-from trainmaster.api.rules.strategy import CEL_PLAIN_SUMS, WHOLE_MODELS, plain_sums
+from trainmaster.api.rules.strategy import CEL_PLAIN_SUMS, plain_sums
+from trainmaster.wire.strategies import WHOLE_MODELS
 
 _SPEC = ("spec",)
 CEL_TPU = f"(has(self.workers.accelerator) && self.workers.accelerator == '{TPU}')"

@@ -6,10 +6,11 @@ from typing import Any
 
 from trainmaster.api.rules.rule import Figure, Rule, shaped
 from trainmaster.api.rules.strategy import CEL_MOST_RANKS, most_ranks
-from trainmaster.wire import names
+from trainmaster.wire import strategies
 
 _SPEC = ("spec",)
-_FIXED_SIZE = ("OneDevice", "Mirrored", "CentralStorage", "Tensor", "Mesh")
+_FIXED_SIZE = strategies.where(lambda traits: traits.fixed_size)
+_ELASTIC_SHARES = strategies.where(lambda traits: traits.shares_batch and not traits.fixed_size)
 _SUBDOMAIN = "[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
 _DAY = 86_400
 
@@ -57,12 +58,12 @@ _ELASTICITY = (
         where=_SPEC,
         field="training.globalBatchSize",
         cel="!has(self.elasticity) || !has(self.training.globalBatchSize)"
-        " || !(self.strategy.type in ['AllReduce', 'ParameterServer', 'Gossip', 'LocalSGD', 'FullySharded'])"
+        f" || !(self.strategy.type in {list(_ELASTIC_SHARES)})"
         f" || self.training.globalBatchSize >= {CEL_MOST_RANKS}",
         holds=lambda spec: (
             spec.elasticity is None
             or spec.training.global_batch_size is None
-            or spec.strategy.type not in ("AllReduce", "ParameterServer", "Gossip", "LocalSGD", "FullySharded")
+            or spec.strategy.type not in _ELASTIC_SHARES
             or spec.training.global_batch_size >= most_ranks(spec)
         ),
         message="training.globalBatchSize is too small for elasticity.maxReplicas:"
@@ -164,11 +165,9 @@ _SCHEDULING = (
         where=_SPEC,
         field="scheduling.spares",
         cel="!has(self.scheduling) || self.scheduling.spares == 0"
-        f" || !(self.strategy.type in {sorted(names.INDEPENDENT_STRATEGIES)})",
+        f" || !(self.strategy.type in {list(strategies.INDEPENDENT)})",
         holds=lambda spec: (
-            spec.scheduling is None
-            or spec.scheduling.spares == 0
-            or spec.strategy.type not in names.INDEPENDENT_STRATEGIES
+            spec.scheduling is None or spec.scheduling.spares == 0 or spec.strategy.type not in strategies.INDEPENDENT
         ),
         message="members of ParameterServer and Gossip come and go one by one: nobody waits for a lost worker,"
         " so a spare would only stand idle",

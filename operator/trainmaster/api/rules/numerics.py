@@ -7,10 +7,11 @@ from typing import Any
 from trainmaster.api.rules.accelerator import CEL_TPU, on_tpu
 from trainmaster.api.rules.rule import Rule
 from trainmaster.api.rules.strategy import OWN_EXCHANGE
+from trainmaster.wire import strategies
 
 _TRAINING = ("spec.training",)
 _SPEC = ("spec",)
-_ON_THEIR_OWN = ("LocalSGD", "ParameterServer", "Gossip")
+_OWN_STEPS = strategies.where(lambda traits: traits.own_steps)
 _CEL_SYNC = "(has(self.strategy.parameterServer) && self.strategy.parameterServer.update == 'Sync')"
 _CEL_SERVERS = "(has(self.parameterServers) ? self.parameterServers.replicas : 1)"
 
@@ -92,10 +93,10 @@ RULES = (
         name="fp16-type",
         where=_SPEC,
         field="training.precision",
-        cel=f"self.training.precision != 'FP16' || !(self.strategy.type in {list(_ON_THEIR_OWN)})",
-        holds=lambda spec: spec.training.precision != "FP16" or spec.strategy.type not in _ON_THEIR_OWN,
+        cel=f"self.training.precision != 'FP16' || !(self.strategy.type in {list(_OWN_STEPS)})",
+        holds=lambda spec: spec.training.precision != "FP16" or spec.strategy.type not in _OWN_STEPS,
         message="precision FP16 has one loss scale for all ranks,"
-        f" and under {', '.join(_ON_THEIR_OWN)} each rank takes steps of its own",
+        f" and under {', '.join(_OWN_STEPS)} each rank takes steps of its own",
         cure="Set precision to BF16, which needs no loss scale, or choose another strategy.type",
     ),
     Rule(

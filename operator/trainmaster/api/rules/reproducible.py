@@ -7,11 +7,11 @@ from trainmaster.api.rules.strategy import (
     CEL_MOST_RANKS,
     CEL_PLAIN_SUMS,
     CEL_RANKS,
-    WHOLE_MODELS,
     most_ranks,
     plain_sums,
     ranks,
 )
+from trainmaster.wire.strategies import WHOLE_MODELS
 
 _SPEC = ("spec",)
 _MOST = 8  # the virtual ranks of trainmaster_trainer.strategies.virtual_ranks

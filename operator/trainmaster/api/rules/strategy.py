@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from trainmaster.api.rules.rule import Figure, Rule, member
-from trainmaster.api.strategy import OPTIONS_OF, Strategy
+from trainmaster.api.strategy import Strategy
+from trainmaster.wire import strategies
 
 _STRATEGY = ("spec.strategy",)
 _SPEC = ("spec",)
 
-_ONE_MACHINE = ("OneDevice", "Mirrored", "CentralStorage")
-_MANY_RANKS = ("Gossip", "Pipeline", "Tensor")
+_ONE_MACHINE = strategies.where(lambda traits: traits.one_machine)
 _MANY = 2
-_COMPRESSES = ("Mirrored", "AllReduce", "ParameterServer", "LocalSGD")
+_MANY_RANKS = strategies.where(lambda traits: traits.least_ranks == _MANY)
+_COMPRESSES = strategies.where(lambda traits: traits.compresses)
 OWN_EXCHANGE = ("INT8", "PowerSGD", "TopK")
-_ONE_COPY = ("Pipeline", "Tensor")
+_ONE_COPY = strategies.where(lambda traits: not traits.shares_batch)
 
 CEL_RANKS_EACH = (
     "(self.workers.gpus > 0 && !(has(self.workers.accelerator) && self.workers.accelerator == 'tpu')"
@@ -33,8 +34,7 @@ _SHARES = (
 )
 
 
-# The strategies that have the numbers of one device, on whole models; and sums that nobody chose another order for.
-WHOLE_MODELS = ("OneDevice", "Mirrored", "AllReduce")
+# True where nobody chose another order of sums than torch's own.
 CEL_PLAIN_SUMS = (
     "(self.strategy.compression == 'None'"
     " && (!has(self.strategy.allReduce) || self.strategy.allReduce.algorithm == 'Native')"
@@ -124,7 +124,7 @@ def _of_type(strategy_type: str, attribute: str) -> Rule:
 
 
 _ABOUT_OPTIONS = (
-    *(_of_type(strategy_type, attribute) for strategy_type, attribute in OPTIONS_OF.items()),
+    *(_of_type(name, traits.options) for name, traits in strategies.STRATEGIES.items() if traits.options),
     Rule(
         name="compression-type",
         where=_STRATEGY,
