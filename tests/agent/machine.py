@@ -64,7 +64,7 @@ class AgentProcess:
         python: str = sys.executable,
     ) -> None:
         self.key = key
-        self.python = python
+        self.command: tuple[str, ...] = (python, "-m", "trainmaster_trainer.agent")
         role, index = key
         self.log = folder / f"{role}-{index}.log"
         self.scratch = folder / f"scratch-{role}-{index}"
@@ -95,7 +95,7 @@ class AgentProcess:
         """Start it, with these variables besides."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [self.python, "-m", "trainmaster_trainer.agent"],
+                self.command,
                 env={**os.environ, **self.variables, **variables},
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -30,9 +30,7 @@ class PodProcesses:
         """The pid of its agent, as the host counts."""
         wanted = {f"{names.ENV_JOB}={self.namespace}/{self.job}", f"{names.ENV_INDEX}={self.index}"}
         for pid in _pids():
-            if wanted <= set(_read(pid, "environ").split("\0")) and "trainmaster_trainer.agent\0" in _read(
-                pid, "cmdline"
-            ):
+            if wanted <= set(_read(pid, "environ").split("\0")) and "agent/start.py\0" in _read(pid, "cmdline"):
                 return pid
         raise LookupError(f"no agent of {wanted} on this machine")
 

@@ -1,9 +1,6 @@
 """What the pods and the service of a job look like."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -146,7 +143,7 @@ def test_an_image_of_the_users_own_gets_the_agent() -> None:
     pod = the_pod(a_job().with_workers(1, image="user/image:1", imagePullPolicy="Always", memory="1Gi", gpus=1))
     trainer, (installer,) = the_trainer(pod), pod["spec"]["initContainers"]
     assert (trainer["image"], trainer["imagePullPolicy"]) == ("user/image:1", "Always")
-    assert trainer["command"] == ["python3", "/trainmaster"]
+    assert trainer["command"] == ["python3", "-I", "/trainmaster/trainmaster_trainer/agent/start.py"]
     assert (installer["image"], installer["imagePullPolicy"]) == ("trainer:1", "IfNotPresent")
     assert installer["resources"] == {"requests": {"memory": "1Gi"}, "limits": {"memory": "1Gi"}}
     assert {"name": "trainmaster-code", "mountPath": "/trainmaster", "readOnly": True} in trainer["volumeMounts"]
@@ -156,16 +153,6 @@ def test_our_image_needs_no_init_container() -> None:
     pod = the_pod(a_job())
     assert the_trainer(pod)["image"] == "trainer:1"
     assert "initContainers" not in pod["spec"]
-
-
-def test_a_users_modules_are_not_the_agents(tmp_path: Path) -> None:
-    """It starts in the folder of the user's, where a `random.py` may lie."""
-    (tmp_path / "random.py").write_text("raise SystemExit('the user has one, too')")
-    python = {"PATH": str(Path(sys.executable).parent)}
-    command = the_trainer(the_pod(a_job()))["command"]
-    ended = subprocess.run(command, cwd=tmp_path, env=python, stderr=subprocess.PIPE, text=True, check=False)
-    assert f"{names.ENV_JOB} is missing" in ended.stderr
-    assert ended.returncode == names.EXIT_BAD_CONFIGURATION
 
 
 def test_what_the_spec_names_is_passed_on() -> None:
@@ -189,12 +176,19 @@ def test_what_the_spec_names_is_passed_on() -> None:
     assert the_trainer(pod)["envFrom"] == [source]
 
 
-def test_a_users_own_volume_takes_the_place_of_ours() -> None:
-    mounts = [{"name": "scratch", "mountPath": "/tmp/"}]  # noqa: S108
-    volumes = [{"name": "scratch", "emptyDir": {"sizeLimit": "1Ti"}}]
-    pod = the_pod(a_job().with_workers(1, volumes=volumes, volumeMounts=mounts))
-    paths = [mount["mountPath"].rstrip("/") for mount in the_trainer(pod)["volumeMounts"]]
-    assert paths.count("/tmp") == 1  # noqa: S108
+@pytest.mark.parametrize("path", ["/tmp", "/tmp/", "//tmp", "/dev/shm", "/dev/./shm", "/checkpoints"])  # noqa: S108
+@pytest.mark.parametrize("where", ["spec", "template"])
+def test_a_users_own_volume_takes_the_place_of_ours(path: str, where: str) -> None:
+    """Wherever it is said. What the agent itself needs lies elsewhere."""
+    mount, volume = {"name": "own", "mountPath": path}, {"name": "own", "emptyDir": {"sizeLimit": "1Ti"}}
+    template = {"spec": {"volumes": [volume], "containers": [{"name": "trainer", "volumeMounts": [mount]}]}}
+    said: Document = {"volumes": [volume], "volumeMounts": [mount]} if where == "spec" else {"template": template}
+    pod = the_pod(a_job().with_workers(1, **said))
+    mounts = {container.mount_path(one): one["name"] for one in the_trainer(pod)["volumeMounts"]}
+    assert len(mounts) == len(the_trainer(pod)["volumeMounts"])
+    assert mounts[container.mount_path(mount)] == "own"
+    assert volume in pod["spec"]["volumes"]
+    assert mounts[the_variables(pod)[names.ENV_SCRATCH]] == "trainmaster-scratch"
 
 
 def test_what_the_spec_names_wins_over_the_template() -> None:
@@ -236,7 +230,7 @@ def test_an_image_in_the_template_is_the_users_own() -> None:
     template = {"spec": {"containers": [{"name": "trainer", "image": "user/image:2"}]}}
     pod = the_pod(a_job().with_workers(1, template=template))
     assert the_trainer(pod)["image"] == "user/image:2"
-    assert the_trainer(pod)["command"] == ["python3", "/trainmaster"]
+    assert the_trainer(pod)["command"][0] == "python3"
 
 
 def test_a_lost_node_is_waited_for_as_long_as_the_job_says() -> None:

@@ -1,10 +1,26 @@
 """What a local agent gets of spec.workers.env."""
 
+import os
+from pathlib import Path
+
+import pytest
 from trainmaster.api.pods import EnvVar
-from trainmaster.local.variables import plain_variables
+from trainmaster.core.actions import CreateReplica
+from trainmaster.local.variables import Site, agent_variables, plain_variables
+
+from tests.builders import a_job
 
 
 def test_what_comes_from_a_secret_is_left_as_the_shell_has_it() -> None:
     key = {"secretKeyRef": {"name": "hub", "key": "token"}}
     given = (EnvVar(name="PLAIN", value="1"), EnvVar(name="EMPTY"), EnvVar(name="HF_TOKEN", value_from=key))
     assert plain_variables(given) == {"PLAIN": "1", "EMPTY": ""}
+
+
+@pytest.mark.parametrize(("given", "first"), [("/mine", ["/mine"]), ("", [])])
+def test_a_python_path_is_added(given: str, first: list[str], tmp_path: Path) -> None:
+    """In its place alone, the folder of the YAML would not be looked into, nor the one that our own code is in."""
+    job = a_job().with_workers(1, env=[{"name": "PYTHONPATH", "value": given}]).build()
+    site = Site(tmp_path, tmp_path, tmp_path, tmp_path, tmp_path)
+    variables = agent_variables(job, CreateReplica("worker", 0, 0), "uid", tmp_path, site)
+    assert variables["PYTHONPATH"].split(os.pathsep)[: len(first) + 1] == [*first, str(tmp_path)]

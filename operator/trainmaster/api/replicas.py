@@ -48,7 +48,8 @@ Mirrored and AllReduce."""
     ] = ()
     """Environment variables, as in a pod. Names that begin with TRAINMASTER_ are taken, but for TRAINMASTER_PRELOAD: \
 modules to import once before the first attempt, comma separated (on a laptop the shell's count); empty, what the \
-task imports is not learned either."""
+task imports is not learned either. The agent does not live by them: PATH, PYTHONPATH, LD_PRELOAD and the like are for \
+the program that trains, and the code of Trainmaster is added to PYTHONPATH."""
     env_from: Annotated[tuple[EnvFrom, ...], Field(strict=False, max_length=64)] = ()
     """Environment variables from Secrets and ConfigMaps, as in a pod."""
     volumes: Annotated[tuple[Volume, ...], Field(strict=False, max_length=128), Keyed("name")] = ()

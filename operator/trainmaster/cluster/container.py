@@ -4,7 +4,9 @@ Called by `manifests`. The trainer image has everything in it. An image of the u
 to train): an init container brings the rest.
 """
 
+import posixpath
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from trainmaster.api.job import TrainingJob
@@ -15,25 +17,23 @@ from trainmaster.wire import names
 
 Document = dict[str, Any]
 
-# Where the trainer image has `trainmaster` and `trainmaster_trainer` (images/trainer/Dockerfile).
+# Where the trainer image has Python, and `trainmaster` and `trainmaster_trainer` (images/trainer/Dockerfile).
+PYTHON_IN_IMAGE = "/opt/venv/bin/python3"
 CODE_IN_IMAGE = "/opt/trainmaster/lib"
 # Where a user's own image finds them.
 CODE_FOLDER = "/trainmaster"
 TOKEN_FOLDER = "/var/run/secrets/trainmaster"
 TOKEN_SECONDS = 3600
 CHECKPOINT_FOLDER = "/checkpoints"
-SCRATCH_FOLDER = "/tmp/trainmaster"  # noqa: S108  a mount of the pod's own
+SHARED_MEMORY = "/dev/shm"  # noqa: S108  a mount of the pod's own
+TEMPORARY = "/tmp"  # noqa: S108  likewise
+# Of the agent alone, whatever a user mounts at /tmp.
+SCRATCH_FOLDER = "/run/trainmaster"
 
-# -P: the container starts in the user's folder, and a `random.py` there must not break the agent.
-_AGENT = ("-P", "-m", "trainmaster_trainer.agent")
-# `python3 /trainmaster` runs this. Processes that the agent starts find the code by PYTHONPATH, ahead of the image's.
-_START = f"""import os, runpy
-path = os.environ.get("PYTHONPATH")
-os.environ["PYTHONPATH"] = "{CODE_FOLDER}" + (os.pathsep + path if path else "")
-runpy.run_module("trainmaster_trainer.agent", run_name="__main__", alter_sys=True)
-"""
+# -I: neither variables nor the user's folder, where the container starts and a `random.py` may lie, change the agent.
+_START = "trainmaster_trainer/agent/start.py"
 # Without modes and owners: the emptyDir's own folder belongs to root, and only files below it to us.
-_INSTALL = f'cp -R {CODE_IN_IMAGE}/. {CODE_FOLDER} && printf %s "$0" > {CODE_FOLDER}/__main__.py'
+_INSTALL = f"cp -R {CODE_IN_IMAGE}/. {CODE_FOLDER}"
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,22 @@ class Place:
         """The pod's name."""
         return names.replica_name(self.job.name, self.role, self.index, self.incarnation)
 
+    @cached_property
+    def template(self) -> Document:
+        """The template's pod spec."""
+        template = self.spec.template.to_dict() if self.spec.template else {}
+        return template.get("spec") or {}
+
+    @cached_property
+    def trainer_template(self) -> Document:
+        """What the template says about the container that trains."""
+        containers = self.template.get("containers") or []
+        return next((one for one in containers if one["name"] == names.MAIN_CONTAINER), {})
+
     @property
     def own_image(self) -> str | None:
         """The user's image, if it is not ours."""
-        if self.spec.image or not (self.spec.template and self.spec.template.spec):
-            return self.spec.image
-        containers = self.spec.template.to_dict().get("spec", {}).get("containers", [])
-        return next((c.get("image") for c in containers if c["name"] == names.MAIN_CONTAINER), None)
+        return self.spec.image or self.trainer_template.get("image")
 
 
 def folder(job: TrainingJob) -> str:
@@ -97,12 +106,11 @@ def trainer(place: Place, settings: PodSettings) -> Document:
     container: Document = {
         "name": names.MAIN_CONTAINER,
         "image": place.own_image or settings.trainer_image,
-        "command": ["python3", *([CODE_FOLDER] if place.own_image else _AGENT)],
+        "command": agent_command(place.own_image),
         # Ours first: the user's may refer to them as $(TRAINMASTER_INDEX).
         "env": [*_downward(), *variables(ours), *(item for item in named.get("env", []) if item["name"] not in ours)],
         "resources": resources(place.spec),
         "volumeMounts": _mounts(place, named.get("volumeMounts", [])),
-        "terminationMessagePolicy": "FallbackToLogsOnError",
     }
     storage = place.job.spec.checkpoint.storage
     if storage and storage.object_store and storage.object_store.secret_name:
@@ -112,13 +120,19 @@ def trainer(place: Place, settings: PodSettings) -> Document:
     return {**container, **{key: value for key, value in more.items() if value}}
 
 
+def agent_command(own_image: str | None) -> list[str]:
+    """The command line of the agent. Only the image itself knows where a user's own one has Python."""
+    python, code = ("python3", CODE_FOLDER) if own_image else (PYTHON_IN_IMAGE, CODE_IN_IMAGE)
+    return [python, "-I", f"{code}/{_START}"]
+
+
 def installer(place: Place, settings: PodSettings) -> Document:
     """The init container that brings the agent and the trainer into a user's image."""
     amounts = {key: {k: v for k, v in kind.items() if k in ("cpu", "memory")} for key, kind in _amounts(place.spec)}
     container: Document = {
         "name": "trainmaster-code",
         "image": settings.trainer_image,
-        "command": ["sh", "-c", _INSTALL, _START],
+        "command": ["sh", "-c", _INSTALL],
         "resources": amounts,  # no more than the trainer's, so the pod as a whole asks for no more
         "volumeMounts": [{"name": "trainmaster-code", "mountPath": CODE_FOLDER}],
         "securityContext": {
@@ -138,6 +152,7 @@ def volumes(place: Place) -> list[Document]:
         # A container has 64 MB of shared memory by default: too little for data loaders and for NCCL.
         {"name": "trainmaster-shm", "emptyDir": {"medium": "Memory"}},
         {"name": "trainmaster-tmp", "emptyDir": {}},
+        {"name": "trainmaster-scratch", "emptyDir": {}},
         {"name": "trainmaster-token", "projected": {"sources": [{"serviceAccountToken": token}]}},
     ]
     if storage and storage.persistent_volume_claim:
@@ -161,8 +176,7 @@ def variables(values: dict[str, str]) -> list[Document]:
 
 
 def _grace(place: Place) -> int:
-    template = place.spec.template.to_dict() if place.spec.template else {}
-    given = (template.get("spec") or {}).get("terminationGracePeriodSeconds")
+    given = place.template.get("terminationGracePeriodSeconds")
     return given if isinstance(given, int) and given else grace_seconds(place.job)
 
 
@@ -182,13 +196,25 @@ def _downward() -> list[Document]:
 
 def _mounts(place: Place, given: list[Document]) -> list[Document]:
     """The user's, and ours where the user has none: a large volume on /tmp, say, is for the user to choose."""
-    storage = place.job.spec.checkpoint.storage
-    usual = {"trainmaster-shm": "/dev/shm", "trainmaster-tmp": "/tmp"}  # noqa: S108
-    if not (storage and storage.path):
+    usual = {"trainmaster-shm": SHARED_MEMORY, "trainmaster-tmp": TEMPORARY}
+    if _has_checkpoint_volume(place):
         usual["trainmaster-checkpoints"] = CHECKPOINT_FOLDER
-    taken = {mount["mountPath"].rstrip("/") for mount in given}
+    beneath = place.trainer_template.get("volumeMounts") or []
+    taken = {mount_path(mount) for mount in (*given, *beneath)}
     mounts = [*given, *({"name": name, "mountPath": path} for name, path in usual.items() if path not in taken)]
+    mounts.append({"name": "trainmaster-scratch", "mountPath": SCRATCH_FOLDER})
     mounts.append({"name": "trainmaster-token", "mountPath": TOKEN_FOLDER, "readOnly": True})
     if place.own_image:
         mounts.append({"name": "trainmaster-code", "mountPath": CODE_FOLDER, "readOnly": True})
     return mounts
+
+
+def mount_path(mount: Any) -> str:
+    """The one way to write the path of a mount; empty where it has none."""
+    path = mount.get("mountPath") if isinstance(mount, dict) else None
+    return posixpath.normpath(f"/{path}".replace("//", "/")) if isinstance(path, str) and path else ""
+
+
+def _has_checkpoint_volume(place: Place) -> bool:
+    storage = place.job.spec.checkpoint.storage
+    return not (storage and storage.path)

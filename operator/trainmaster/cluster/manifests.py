@@ -12,6 +12,7 @@ from trainmaster.cluster import container
 from trainmaster.cluster.affinity import keeping_away
 from trainmaster.cluster.container import Place, PodSettings
 from trainmaster.cluster.overlay import lay
+from trainmaster.cluster.shelter import sheltered
 from trainmaster.core.grace import grace_seconds
 from trainmaster.core.rules.avoidance import in_force
 from trainmaster.wire import names
@@ -74,6 +75,7 @@ def _pod(place: Place, settings: PodSettings) -> Document:
     template = place.spec.template.to_dict() if place.spec.template else {}
     spec = lay(lay(_defaults(place), template.get("spec") or {}), _spec(place, settings))
     spec = keeping_away(spec, [node.node for node in in_force(job.status)])
+    spec["containers"] = [_sheltered(one) for one in spec["containers"]]
     identity = {names.LABEL_ROLE: role, names.LABEL_INDEX: str(place.index)}
     identity[names.LABEL_INCARNATION] = str(place.incarnation)
     metadata = {
@@ -84,6 +86,11 @@ def _pod(place: Place, settings: PodSettings) -> Document:
     }
     beneath = {key: value for key, value in (template.get("metadata") or {}).items() if key in _FROM_TEMPLATE}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": lay(beneath, metadata), "spec": spec}
+
+
+def _sheltered(one: Any) -> Any:
+    """A container, with the agent safe from its user's variables."""
+    return {**one, "env": sheltered(one["env"])} if one.get("name") == names.MAIN_CONTAINER else one
 
 
 def _owner(job: TrainingJob) -> Document:
@@ -103,8 +110,6 @@ def _defaults(place: Place) -> Document:
     hardening: Document = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     if place.own_image is None:
         hardening["readOnlyRootFilesystem"] = True  # ours needs no more; of a user's image we do not know
-    # Libraries look up who they are, and a number without a name is an error to some.
-    variables = {"HOME": "/tmp", "USER": "trainmaster", "PYTHONUNBUFFERED": "1"}  # noqa: S108
     return {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -121,7 +126,11 @@ def _defaults(place: Place) -> Document:
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [
-            {"name": names.MAIN_CONTAINER, "securityContext": hardening, "env": container.variables(variables)}
+            {
+                "name": names.MAIN_CONTAINER,
+                "securityContext": hardening,
+                "terminationMessagePolicy": "FallbackToLogsOnError",
+            }
         ],
     }
 

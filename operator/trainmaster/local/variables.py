@@ -48,10 +48,15 @@ def agent_variables(
     plan = environment.training_plan(job)
     folder = site.folder / plan.working_directory if plan.working_directory else site.folder
     plan = dataclasses.replace(plan, checkpoint_shared=True, working_directory=str(folder), checkpoint_url=_url(job))
+    inherited = inherited_environment(site.folder, Path.cwd())
+    named = plain_variables(spec.env)
+    # A path of the user's is added: the folder of the YAML has modules of his too, and our own may come by PYTHONPATH.
+    paths = (named.pop("PYTHONPATH", ""), inherited["PYTHONPATH"])
+    named["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     return {
-        **inherited_environment(site.folder, Path.cwd()),
+        **inherited,
         **device_environment(spec, wish.index, job.spec.spares),
-        **plain_variables(spec.env),
+        **named,
         **environment.agent_environment(job, wish.role, wish.index, wish.incarnation),
         names.ENV_TRAINING: codec.encode(plan).decode(),
         names.ENV_POD_UID: uid,

@@ -44,11 +44,18 @@ ENV_PARENT_PID = "TRAINMASTER_PARENT_PID"  # local hand only: when this process 
 ENV_GRACE = "TRAINMASTER_GRACE_SECONDS"  # what ranks get between SIGTERM and SIGKILL when the agent itself must go
 ENV_PRELOAD = "TRAINMASTER_PRELOAD"  # the user's: what the warm parent imports at once; empty: nor does it learn
 
+# A variable of the user's that would change how the agent itself starts travels as TRAINMASTER_ENV_NAME; the agent's
+# first program gives it its own name back, for the ranks (cluster/shelter.py, agent/start.py).
+ENV_OF_THE_USER = "TRAINMASTER_ENV_"
+
 # Of the warm parent, unless the user sets it: malloc asks the kernel for pages of 2 MiB. Its heap is that of every rank
 # forked from it, and a fork or the end of a rank takes about as long as there are pages to go through.
 WARM_ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
 ENV_FAULTS = "TRAINMASTER_FAULTS"  # local hand only: the folder of wire.faults; unset: none
+
+# What only the local hand tells its agents: in a pod it could only come from somebody's ConfigMap.
+LOCAL_ONLY = (ENV_WARM_SOCKET, ENV_PARENT_PID, ENV_FAULTS)
 
 # The agent writes these for a rank beside the usual torchrun variables.
 ENV_PROGRESS_FILE = "TRAINMASTER_PROGRESS_FILE"

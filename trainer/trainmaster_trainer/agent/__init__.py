@@ -2,6 +2,7 @@
 
 Its files:
 
+- `start`: the first program of a pod: checks Python, sorts the variables
 - `__main__`: wiring: what `python -m trainmaster_trainer.agent` does
 - `settings`: the one reading of the environment
 - `supervise`: pure: (state, event) -> (state, actions)
