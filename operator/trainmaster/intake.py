@@ -17,8 +17,10 @@ from trainmaster.core.credible import believed, doubt
 from trainmaster.core.observed import SILENT_SECONDS, Replica
 from trainmaster.loop import UnavailableError
 from trainmaster.queueing import Key
+from trainmaster.seldom import Seldom
 from trainmaster.wire import codec, names
 from trainmaster.wire.messages import WAIT, Heartbeat, Orders
+from trainmaster.wire.printable import printable
 
 log = logging.getLogger("trainmaster.intake")
 
@@ -35,6 +37,7 @@ Verify = Callable[[str, Heartbeat], Awaitable[None]]
 ANSWERS_PER_SECOND = 100.0
 # Beyond what the orders say. An agent gives a request up 10 s after that.
 LONGEST_MORE_SECONDS = 5.0
+_LONGEST_LOGGED = 200  # letters of what a stranger says
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,7 @@ class Intake:
         self._on_news = on_news
         self._lines: dict[str, Line] = {}
         self._last_refusal: tuple[str, str, int, str] | None = None
+        self._seldom = Seldom()
         self._newest: Posted | None = None
 
     def heartbeat(self, uid: str) -> Heartbeat | None:
@@ -130,11 +134,16 @@ class Intake:
         return line.posted
 
     def _log_refusal(self, heartbeat: Heartbeat, reason: str) -> None:
-        """Once, not at every try of a stranger who does not give up."""
+        """Once, not at every try of a stranger who does not give up; and seldom, however many they say they are."""
         refusal = (*_who(heartbeat), reason)
-        if refusal != self._last_refusal:
-            self._last_refusal = refusal
-            log.warning("heartbeat of %s %s/%d refused: %s", *refusal)
+        if refusal == self._last_refusal:
+            return
+        self._last_refusal = refusal
+        before = self._seldom.left_out()
+        if before is not None:
+            who, why = "{} {}/{}".format(*refusal[:3]), printable(reason, _LONGEST_LOGGED)
+            more = f" (before this one, {before} other refusals were not logged)" if before else ""
+            log.warning("heartbeat of %s refused: %s%s", printable(who, _LONGEST_LOGGED), why, more)
 
     def _hold_seconds(self, line: Line) -> float:
         least = line.posted.orders.hold_seconds if line.posted else Orders.hold_seconds

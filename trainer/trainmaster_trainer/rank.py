@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 from trainmaster.wire.names import EXIT_BAD_CONFIGURATION
+from trainmaster.wire.printable import OneLineFormatter
 from trainmaster.wire.strategies import INDEPENDENT
 
 from trainmaster_trainer.agent.errors import is_the_users
@@ -47,7 +48,9 @@ def main() -> int:
 
 def _start_logging(settings: Settings) -> None:
     form = f"%(asctime)s rank {settings.rank} %(levelname)s %(message)s"
-    logging.basicConfig(level=logging.INFO, format=form, stream=sys.stderr, force=True)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLineFormatter(form, ours="trainmaster_trainer"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
 
 
 def go_to(folder: str | None) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from trainmaster.wire.printable import printable
+
 Location = tuple[str | int, ...]
 _LONGEST = 500
 
@@ -23,16 +25,10 @@ class Problem(NamedTuple):
     @classmethod
     def at(cls, line: int, column: int, location: Location, message: str, cure: str) -> Problem:
         """A problem with the field at `location`."""
-        return cls(line, column, _shown(dotted(location)), _shown(message), _shown(cure))
+        return cls(line, column, *(printable(text, _LONGEST) for text in (dotted(location), message, cure)))
 
     def __str__(self) -> str:
         return f"{self.line}: {self.path + ': ' if self.path else ''}{self.message}. {self.cure}"
-
-
-def _shown(text: str) -> str:
-    """A text that a terminal may show: the file is somebody's, and names in it may be long or hold escape codes."""
-    short = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in short)
 
 
 def reason(error: OSError) -> str:

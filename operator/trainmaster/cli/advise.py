@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from trainmaster.advice.units import in_bytes, in_seconds
 from trainmaster.api.job import TrainingJob
 from trainmaster.cli.check import EXIT_BAD, EXIT_GOOD, load_or_report
 from trainmaster.cli.measuring import MeasureError, measure
+from trainmaster.cli.terminal import complain, tell
 from trainmaster.wire.measured import MachineFacts
 
 _HEADER = ("strategy", "ranks", "step", "compute", "exchange", "samples/s", "speed-up", "memory")
@@ -24,29 +24,30 @@ def advise(path: str, network: str | None, output: str) -> int:
     try:
         link = bandwidth(network) if network else None
     except ValueError as error:
-        print(f"--network: {error}", file=sys.stderr)
+        complain(f"--network: {error}")
         return EXIT_BAD
     job = load_or_report(Path(path))
     if job is None:
         return EXIT_BAD
     if job.spec.training.task is None:
-        print(f"{path}: spec.training.command: a script cannot be looked into; advise needs a task.", file=sys.stderr)
+        complain(f"{path}: spec.training.command: a script cannot be looked into; advise needs a task.")
         return EXIT_BAD
-    print("Measuring this machine with the job's own model; some seconds ...", file=sys.stderr)
+    complain("Measuring this machine with the job's own model; some seconds ...")
     try:
         measured = measure(job, Path(path).resolve().parent, machine=True)
     except MeasureError as error:
-        print(f"{path}: {error}", file=sys.stderr)
+        complain(f"{path}: {error}")
         return EXIT_BAD
     machine = measured.machine
     if machine is None or not machine.exchange:
-        print(f"{path}: two ranks could not exchange anything on this machine.", file=sys.stderr)
+        complain(f"{path}: two ranks could not exchange anything on this machine.")
         return 1
     if link:
         machine = recommendation.over_network(machine, link, job.spec.worker_ranks)
     lines = recommendation.compare(job, measured.model, machine)
     conclusion = recommendation.conclusion(lines, _memory(machine))
-    print(_as_json(lines, conclusion) if output == "json" else _as_text(job, machine, lines, conclusion))
+    text = _as_json(lines, conclusion) if output == "json" else _as_text(job, machine, lines, conclusion)
+    tell(text.split("\n"))
     return EXIT_GOOD
 
 

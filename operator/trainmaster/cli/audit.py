@@ -8,13 +8,13 @@ worker of Gossip goes through its own share of the samples at its own pace.
 """
 
 import json
-import sys
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
 from trainmaster.api.problem import reason
 from trainmaster.cli.check import EXIT_BAD, EXIT_GOOD
+from trainmaster.cli.terminal import complain, tell
 
 EXIT_FAULTS = 1
 _METRICS = "metrics.jsonl"
@@ -34,30 +34,30 @@ def audit(folder: str) -> int:
     except (StopIteration, OSError) as error:
         why = f"cannot be read: {reason(error)}" if isinstance(error, OSError) else f"has no {_METRICS}"
         cure = "name the --workdir of a run, or the folder of its checkpoints (spec.checkpoint.storage.path)"
-        print(f"trainmaster: {folder} {why}; {cure}", file=sys.stderr)
+        complain(f"trainmaster: {folder} {why}; {cure}")
         return EXIT_BAD
     except DamagedError as error:
-        print(f"{home / _METRICS}:{error}")
+        tell([f"{home / _METRICS}:{error}"])
         return EXIT_FAULTS
     resumed = _resumed(home)
     first = _first_step(resumed, lines)
     manifests = [one for one in _manifests(home) if not _is_given_up(one, resumed)]
     if not lines and not manifests:
-        print(f"trainmaster: {folder}: nothing was trained, {_METRICS} has no step", file=sys.stderr)
+        complain(f"trainmaster: {folder}: nothing was trained, {_METRICS} has no step")
         return EXIT_BAD
     cursors = [manifest["cursor"] for manifest in manifests]
     problems = faults(lines, cursors, first)
     if problems:
-        print("\n".join(problems))
+        tell(problems)
         return EXIT_FAULTS
     if not lines:
-        print(f"No step was trained here: it began with another job's checkpoint of step {first - 1}.")
+        tell([f"No step was trained here: it began with another job's checkpoint of step {first - 1}."])
         return EXIT_GOOD
     attempts = len({line["attempt"] for line in lines})
     last = first + len(lines) - 1
     over = f"{attempts} attempt{'' if attempts == 1 else 's'}"
     strategies = {str(manifest.get("strategy")) for manifest in manifests}
-    print(f"Steps {first} to {last}, each exactly once, over {over}: {_samples(lines, cursors, strategies)}")
+    tell([f"Steps {first} to {last}, each exactly once, over {over}: {_samples(lines, cursors, strategies)}"])
     return EXIT_GOOD
 
 
@@ -117,7 +117,7 @@ def _manifests(home: Path) -> list[dict[str, Any]]:
         if _are_numbers(numbers):
             found.append(manifest)
         else:
-            print(f"{path.parent.name} is no good checkpoint, and says nothing here.", file=sys.stderr)
+            complain(f"{path.parent.name} is no good checkpoint, and says nothing here.")
     return found
 
 

@@ -4,13 +4,13 @@
 """
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 from trainmaster.api.document import load, load_file
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.problem import Problem, reason
+from trainmaster.cli.terminal import complain, tell
 
 EXIT_GOOD = 0
 EXIT_BAD = 2
@@ -20,10 +20,10 @@ def check(paths: list[str], output: str) -> int:
     """The command. `output` is text or json. Returns its exit code."""
     loaded = [(path, _load(Path(path))) for path in paths]
     if output == "json":
-        print(json.dumps({"files": [_as_json(path, result) for path, result in loaded]}, indent=2))
+        tell(json.dumps({"files": [_as_json(path, result) for path, result in loaded]}, indent=2).split("\n"))
     else:
         for path, result in loaded:
-            print("\n".join(_as_text(path, result)))
+            tell(_as_text(path, result))
     return EXIT_GOOD if all(isinstance(result, TrainingJob) for _, result in loaded) else EXIT_BAD
 
 
@@ -36,7 +36,7 @@ def load_or_report(path: Path, content: bytes | None = None) -> TrainingJob | No
     if isinstance(result, TrainingJob):
         name = result.name or result.metadata.generate_name.rstrip("-")
         return result.model_copy(update={"metadata": result.metadata.model_copy(update={"name": name})})
-    print("\n".join(_as_text(str(path), result)), file=sys.stderr)
+    complain(*_as_text(str(path), result))
     return None
 
 

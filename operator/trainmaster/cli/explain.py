@@ -17,6 +17,7 @@ from trainmaster.api.problem import reason
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.cli.check import EXIT_BAD, EXIT_GOOD
 from trainmaster.cli.explain_job import explain_job
+from trainmaster.cli.terminal import complain, tell
 from trainmaster.core.story import story
 
 _JOB_SUFFIXES = (".yaml", ".yml")
@@ -40,9 +41,9 @@ def explain(what: str) -> int:
             return explain_job(what, content)
         lines = explained(document, what)
     except UnreadableError as error:
-        print(f"trainmaster: {error}", file=sys.stderr)
+        complain(f"trainmaster: {error}")
         return EXIT_BAD
-    print("\n".join(lines))
+    tell(lines)
     return EXIT_GOOD
 
 
@@ -61,9 +62,9 @@ def explained(document: Document | None, what: str) -> tuple[str, ...]:
     """
     if document is None:
         raise UnreadableError(f"{what}: neither JSON nor YAML with an object in it")
-    for is_one, tell in READERS:
+    for is_one, story_of in READERS:
         if is_one(document):
-            return tell(document)
+            return story_of(document)
     raise UnreadableError(f"{what}: neither a job's status nor a TrainingJob with one; name a run's folder or a file")
 
 

@@ -1,6 +1,5 @@
 """The part of `trainmaster explain` that looks ahead: what will happen when this job runs."""
 
-import sys
 from pathlib import Path
 
 from trainmaster.advice.explanation import Section, explain
@@ -8,6 +7,7 @@ from trainmaster.advice.facts import ModelFacts
 from trainmaster.api.job import TrainingJob
 from trainmaster.cli.check import EXIT_BAD, EXIT_GOOD, load_or_report
 from trainmaster.cli.measuring import MeasureError, measure
+from trainmaster.cli.terminal import complain, tell
 
 
 def explain_job(path: str, content: bytes) -> int:
@@ -18,9 +18,10 @@ def explain_job(path: str, content: bytes) -> int:
     try:
         model = _model(job, Path(path).resolve().parent)
     except MeasureError as error:
-        print(f"{path}: {error}", file=sys.stderr)
+        complain(f"{path}: {error}")
         return EXIT_BAD
-    print("\n\n".join(_as_text(section) for section in explain(job, model)))
+    sections = [_as_lines(section) for section in explain(job, model)]
+    tell(line for number, section in enumerate(sections) for line in (*([""] if number else []), *section))
     return EXIT_GOOD
 
 
@@ -28,6 +29,6 @@ def _model(job: TrainingJob, folder: Path) -> ModelFacts | None:
     return measure(job, folder, machine=False).model if job.spec.training.task else None
 
 
-def _as_text(section: Section) -> str:
+def _as_lines(section: Section) -> list[str]:
     title, lines = section
-    return "\n".join([title, *(f"  {line}" for line in lines)])
+    return [title, *(f"  {line}" for line in lines)]

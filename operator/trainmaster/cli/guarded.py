@@ -7,7 +7,6 @@ waits for it). That costs lines, and no training.
 
 import contextlib
 import errno
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
@@ -15,6 +14,7 @@ from trainmaster.api.problem import reason
 from trainmaster.api.status import Progress, TrainingJobStatus
 from trainmaster.cli.interrupts import Interrupts
 from trainmaster.cli.outlet import Outlet
+from trainmaster.cli.terminal import complain
 from trainmaster.cli.views import View
 from trainmaster.core.actions import PostEvent
 from trainmaster.local.session import Outcome
@@ -102,4 +102,4 @@ class GuardedView:
 
 def _tell(line: str) -> None:
     with contextlib.suppress(OSError):
-        print(line, file=sys.stderr)
+        complain(line)

@@ -19,6 +19,7 @@ from trainmaster.cli.views import STOPPING
 from trainmaster.core.actions import PostEvent
 from trainmaster.core.figures import duration
 from trainmaster.local.session import Outcome
+from trainmaster.wire.printable import printable, printable_in_colour
 
 STYLES = {
     "Running": "green",
@@ -45,7 +46,7 @@ class LiveView:
         self._lines = FirstWorkerLines()
 
     def __enter__(self) -> Self:
-        self._console.print(Text(texts.headline(self._job), style="bold"))
+        self._console.print(Text(printable(texts.headline(self._job)), style="bold"))
         self._live.__enter__()
         return self
 
@@ -54,7 +55,8 @@ class LiveView:
 
     def event(self, event: PostEvent) -> None:
         """Above the view."""
-        self._console.print(Text(texts.event_line(event), style="yellow" if event.type == "Warning" else "dim"))
+        text = printable(texts.event_line(event))
+        self._console.print(Text(text, style="yellow" if event.type == "Warning" else "dim"))
 
     def output(self, name: str, chunk: bytes) -> None:
         """Whole lines of the first worker, above the view, in their own colours."""
@@ -76,14 +78,14 @@ class LiveView:
         """Take the view away and say how it ended."""
         self._live.stop()
         self._print(self._lines.rest(outcome.cause.known))
-        first, *rest = texts.closing_lines(outcome, result, self._folder)
+        first, *rest = map(printable, texts.closing_lines(outcome, result, self._folder))
         self._console.print(Text(first, style=STYLES.get(first.partition(":")[0], "")))
         for line in rest:
             self._console.print(Text(line), soft_wrap=True)
 
     def _print(self, lines: list[str]) -> None:
         for line in lines:
-            self._console.print(Text.from_ansi(line), soft_wrap=True)
+            self._console.print(Text.from_ansi(printable_in_colour(line)), soft_wrap=True)
 
 
 def _bar(progress: Progress, elapsed: str) -> RenderableType:

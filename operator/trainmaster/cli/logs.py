@@ -10,6 +10,7 @@ from pathlib import Path
 
 from trainmaster.core.actions import PostEvent
 from trainmaster.local.session import Audience
+from trainmaster.wire.printable import OneLineFormatter
 
 
 @contextlib.contextmanager
@@ -17,7 +18,7 @@ def logging_to(path: Path, audience: Audience) -> Iterator[None]:
     """For the length of a `with`."""
     root, loop = logging.getLogger(), logging.getLogger("trainmaster.loop")
     file, told = _File(path, delay=True), _Told(audience, path)
-    file.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
+    file.setFormatter(OneLineFormatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
     root.addHandler(file)
     loop.addHandler(told)
     try:

@@ -10,10 +10,12 @@ import errno
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 from trainmaster.api.problem import reason
 from trainmaster.cli import streams
+from trainmaster.cli.terminal import complain
+from trainmaster.wire.printable import printable
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 EPILOG = "Exit codes: 0 good, 1 the job failed, 2 not a valid job, folder or command line, 130 stopped by Ctrl-C."
@@ -40,18 +42,26 @@ def main(arguments: list[str] | None = None) -> int:
     return code
 
 
+class _Parser(argparse.ArgumentParser):
+    """Repeats what it does not understand, such as the name of a file that begins with a dash."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print it, and end."""
+        super().error(printable(message))
+
+
 def _refused(error: OSError) -> int:
     """Only what is printed has no name."""
     unwritten = error.filename is None and error.errno in _FULL
     where = "standard output" if unwritten else error.filename
     with contextlib.suppress(OSError):  # both may go to that disk
-        print(f"trainmaster: {f'{where}: ' if where else ''}{reason(error)}", file=sys.stderr)
+        complain(f"trainmaster: {f'{where}: ' if where else ''}{reason(error)}")
     streams.drop_output()
     return 1 if unwritten else 2
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="trainmaster", description="Distributed training from one YAML: here, or on Kubernetes.", epilog=EPILOG
     )
     from trainmaster import __version__

@@ -16,11 +16,14 @@ import os
 import sys
 from collections.abc import Mapping
 
+from trainmaster.cli.terminal import complain
 from trainmaster.cluster import operator
 from trainmaster.cluster.connection import bracketed
 from trainmaster.cluster.hand import Address, Options
 from trainmaster.cluster.manifests import PodSettings
 from trainmaster.queueing import Key
+from trainmaster.seldom import SeldomFilter
+from trainmaster.wire.printable import OneLineFormatter
 
 DEFAULT_TRAINER_IMAGE = "trainmaster/trainer:dev"
 
@@ -32,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
         listen, probes = Address.parse(options.listen), Address.parse(options.probes)
         lease = _lease(options.lease)
     except ValueError as error:
-        print(f"trainmaster operator: {error}", file=sys.stderr)
+        complain(f"trainmaster operator: {error}")
         return 2
     settings = pod_settings(os.environ, listen)
     pod = os.environ.get("TRAINMASTER_POD")
@@ -45,7 +48,10 @@ def _log(level: str) -> None:
     if level.upper() not in known:
         raise ValueError(f"TRAINMASTER_LOG_LEVEL={level} is no level; it is one of {', '.join(known)}")
     form = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
-    logging.basicConfig(level=known[level.upper()], format=form, stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLineFormatter(form))
+    logging.basicConfig(level=known[level.upper()], handlers=[handler])
+    logging.getLogger("aiohttp.server").addFilter(SeldomFilter())  # what is no HTTP needs no token either
 
 
 def _lease(text: str) -> Key | None:

@@ -3,13 +3,13 @@
 Nothing is asked of a cluster. What only a cluster knows (uid, the operator's address) stands as a placeholder.
 """
 
-import sys
 from pathlib import Path
 
 import yaml
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.cli.check import EXIT_BAD, EXIT_GOOD, load_or_report
+from trainmaster.cli.terminal import complain, tell
 from trainmaster.cluster import manifests
 from trainmaster.cluster.manifests import PodSettings
 from trainmaster.wire import names
@@ -26,9 +26,9 @@ def render(path: str) -> int:
     try:
         made = objects(job)
     except manifests.TemplateError as error:
-        print(f"{path}: {error}", file=sys.stderr)
+        complain(f"{path}: {error}")
         return EXIT_BAD
-    print(yaml.safe_dump_all(made, sort_keys=False, default_flow_style=False), end="")
+    tell(yaml.safe_dump_all(made, sort_keys=False, default_flow_style=False).rstrip("\n").split("\n"))
     return EXIT_GOOD
 
 

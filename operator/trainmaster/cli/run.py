@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from trainmaster.api.problem import reason
 from trainmaster.cli.interrupts import Interrupts
 from trainmaster.cli.outlet import Outlets
+from trainmaster.cli.terminal import complain
 from trainmaster.cli.warm import WarmParent
 from trainmaster.local.scratch import Scratch
 
@@ -50,12 +51,12 @@ def run(job_file: str, workdir: str | None, output: str, faults: list[str]) -> i
             raise
         return _refuse(f"trainmaster run: {f'{error.filename}: ' if error.filename else ''}{reason(error)}")
     except KeyboardInterrupt:
-        print("Stopped before training began.", file=sys.stderr)
+        complain("Stopped before training began.")
         return EXIT_INTERRUPTED
 
 
 def _refuse(message: str) -> int:
-    print(message, file=sys.stderr)
+    complain(*message.split("\n"))
     return EXIT_INVALID
 
 
@@ -157,6 +158,6 @@ class Run:
         if outcome.stopped:
             again = shlex.join(["trainmaster", "run", str(self.path), "--workdir", str(place.shown)])
             with contextlib.suppress(OSError):  # the exit code says it too
-                print(f"Go on with: {again}", file=sys.stderr)
+                complain(f"Go on with: {again}")
             return EXIT_INTERRUPTED
         return EXIT_SUCCEEDED if outcome.status.phase == "Succeeded" else EXIT_FAILED

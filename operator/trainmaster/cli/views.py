@@ -5,7 +5,6 @@ cli/run.py chooses one, and does not know which it has.
 """
 
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -14,8 +13,10 @@ from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import Progress, TrainingJobStatus
 from trainmaster.cli import texts
 from trainmaster.cli.lines import FirstWorkerLines
+from trainmaster.cli.terminal import complain, tell
 from trainmaster.core.actions import PostEvent
 from trainmaster.local.session import Audience, Outcome
+from trainmaster.wire.printable import printable_without_colour
 
 # Plain lines come this often: enough to see life, few enough to read.
 PLAIN_SECONDS = 2.0
@@ -63,7 +64,7 @@ class JsonView:
 
     def stopping(self) -> None:
         """To people only."""
-        print(STOPPING, file=sys.stderr, flush=True)
+        complain(STOPPING)
 
     def end(self, outcome: Outcome, result: dict[str, Any]) -> None:
         """The result of the evaluation, if any, and then `.status`."""
@@ -74,7 +75,7 @@ class JsonView:
         self._print(outcome.status.to_dict())
 
     def _print(self, plain: dict[str, Any]) -> None:
-        print(json.dumps(plain), flush=True)
+        tell([json.dumps(plain)])
 
 
 class PlainView:
@@ -88,38 +89,37 @@ class PlainView:
         self._lines = FirstWorkerLines()
 
     def __enter__(self) -> Self:
-        self._print([texts.headline(self._job)])
+        tell([texts.headline(self._job)])
         return self
 
     def __exit__(self, *error: object) -> None: ...
 
     def event(self, event: PostEvent) -> None:
         """In one line."""
-        self._print([texts.event_line(event)])
+        tell([texts.event_line(event)])
 
     def output(self, name: str, chunk: bytes) -> None:
         """What the first worker prints, line by line."""
-        self._print(self._lines.of(name, chunk))
+        self._output(self._lines.of(name, chunk))
 
     def progress(self, status: TrainingJobStatus, progress: Progress) -> None:
         """At most every PLAIN_SECONDS, and only what is new."""
         self._lines.follow(status)
-        self._print(self._lines.ripe())
+        self._output(self._lines.ripe())
         text = texts.progress_line(status, progress)
         if time.monotonic() < self._next or text == self._last or not progress.step or status.finished:
             return
         self._next, self._last = time.monotonic() + PLAIN_SECONDS, text
-        self._print([text])
+        tell([text])
 
     def stopping(self) -> None:
         """One line."""
-        self._print([STOPPING])
+        tell([STOPPING])
 
     def end(self, outcome: Outcome, result: dict[str, Any]) -> None:
         """How it ended, what came out, and where it is."""
-        self._print(self._lines.rest(outcome.cause.known))
-        self._print(texts.closing_lines(outcome, result, self._folder))
+        self._output(self._lines.rest(outcome.cause.known))
+        tell(texts.closing_lines(outcome, result, self._folder))
 
-    def _print(self, lines: list[str]) -> None:
-        for line in lines:
-            print(line, flush=True)
+    def _output(self, lines: list[str]) -> None:
+        tell(map(printable_without_colour, lines))
