@@ -69,12 +69,11 @@ def failures_page() -> str:
         for one in classes.CLASSES
     ]
     obstructions = [f"| {reason} | stop{_soon(reason)} | {_cure(reason)} |" for reason in sorted(obstacles.HOPELESS)]
-    obstructions += [
-        f"| {reason} | wait `spec.failurePolicy.startSeconds`, then stop | {_cure(reason)} |"
-        for reason in sorted(obstacles.NEEDS_HELP)
-    ]
-    endless = obstacles.CURES.keys() - obstacles.HOPELESS - obstacles.NEEDS_HELP
-    obstructions += [f"| {reason} | wait without end | {_cure(reason)} |" for reason in sorted(endless)]
+    waits = "wait `spec.failurePolicy.startSeconds`, then stop"
+    in_time = sorted(reason for reason in obstacles.CURES if obstacles.has_its_time(reason))
+    obstructions += [f"| {reason} | {waits} | {_cure(reason)} |" for reason in in_time]
+    obstructions += [f"| any other | {waits} | {obstacles.OTHER_CURE} |"]
+    obstructions += [f"| {reason} | wait without end | {_cure(reason)} |" for reason in sorted(obstacles.ENDLESS)]
     return _FAILURES_HEAD + "\n".join(
         [
             "| class | what it is | decision | counts | refilled by progress | why |",

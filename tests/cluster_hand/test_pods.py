@@ -187,6 +187,12 @@ def waiting(reason: str, message: str = "") -> list[Document]:
     return trainer(waiting={"reason": reason, "message": message})
 
 
+def waits(reason: str, message: str, container: str = "trainer") -> Obstacle:
+    """What is told of a container that waits."""
+    return Obstacle(reason, f"container {container}: {message}", container=container)
+
+
+RUNS = trainer(running={})
 CLAIM_MISSING = 'persistentvolumeclaim "models" not found'
 UNBOUND = "0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"
 OBSTACLES: list[tuple[Document, Obstacle | None]] = [
@@ -197,10 +203,19 @@ OBSTACLES: list[tuple[Document, Obstacle | None]] = [
         None,
     ),
     ({"containerStatuses": waiting("PodInitializing")}, None),
-    ({"containerStatuses": waiting("ImagePullBackOff", "back-off")}, Obstacle("ImagePullBackOff", "back-off")),
-    ({"containerStatuses": waiting("ErrImagePull", "not found")}, Obstacle("ImagePullBackOff", "not found")),
-    ({"containerStatuses": waiting("InvalidImageName", "bad")}, Obstacle("InvalidImageName", "bad")),
-    ({"initContainerStatuses": waiting("ErrImageNeverPull")}, Obstacle("ErrImageNeverPull", "")),
+    ({"containerStatuses": waiting("ImagePullBackOff", "back-off")}, waits("ImagePullBackOff", "back-off")),
+    ({"containerStatuses": waiting("ErrImagePull", "not found")}, waits("ImagePullBackOff", "not found")),
+    ({"containerStatuses": waiting("InvalidImageName", "bad")}, waits("InvalidImageName", "bad")),
+    ({"containerStatuses": waiting("NobodyKnows")}, waits("NobodyKnows", "NobodyKnows")),
+    (
+        {"initContainerStatuses": [{"name": "mesh", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]},
+        waits("CrashLoopBackOff", "CrashLoopBackOff", "mesh"),
+    ),
+    # The trainer runs, and a sidecar that ends again and again keeps nobody from training.
+    (
+        {"phase": "Running", "initContainerStatuses": waiting("CrashLoopBackOff"), "containerStatuses": RUNS},
+        None,
+    ),
     ({"conditions": condition("PodScheduled", "False", "Unschedulable", "full")}, Obstacle("Unschedulable", "full")),
     ({"conditions": condition("PodScheduled", "True", "")}, None),
     (

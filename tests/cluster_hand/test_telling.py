@@ -150,7 +150,7 @@ def test_what_a_policy_denies_is_waited_for_and_what_is_wrong_is_not(
     obstacle = obstacle_of(RefusalError("POST /pods", status, reason, message))
     assert obstacle == Obstacle(expected, message)
     assert (obstacle.reason in obstacles.HOPELESS) == (expected == "Invalid")
-    assert (obstacle.reason in obstacles.NEEDS_HELP) == (expected != "Invalid")
+    assert obstacles.has_its_time(obstacle.reason) == (expected != "Invalid")
 
 
 QUOTA = 'pods "a" is forbidden: exceeded quota: gpus, requested: pods=1, used: pods=8, limited: pods=8'
@@ -161,6 +161,7 @@ ENDLESS = [
     (RefusalError, 403, "Forbidden", ENDING, "NamespaceTerminating"),
     (BrokenError, 500, "InternalError", AWAY, "InternalError"),
     (BrokenError, 500, "InternalError", "Internal error occurred: etcdserver: no leader", "InternalError"),
+    (BrokenError, 504, "Timeout", "the webhook did not answer", "InternalError"),
 ]
 
 
@@ -170,7 +171,7 @@ def test_what_is_merely_full_or_broken_is_waited_for_without_end(
 ) -> None:
     obstacle = obstacle_of(kind("POST /pods", status, reason, message))
     assert obstacle == Obstacle(expected, message)
-    assert obstacle.reason not in obstacles.HOPELESS | obstacles.NEEDS_HELP
+    assert obstacle.reason in obstacles.ENDLESS
 
 
 def test_a_webhook_that_denies_with_a_status_of_its_own_is_a_policy() -> None:

@@ -1,7 +1,8 @@
 """What `kubectl describe` tells of a job's life: few events, each once, in words."""
 
-from tests.builders import a_death, evicted, pending
+from tests.builders import a_death, ended, evicted, pending
 from tests.core.stage import Stage, a_running_group, a_stage
+from tests.core.test_members import a_parameter_server_job
 
 
 def told(stage: Stage) -> list[str]:
@@ -27,6 +28,14 @@ def test_a_restart_is_told_with_its_cause() -> None:
 def test_a_lost_replica_is_told_once() -> None:
     assert told(a_running_group(workers=2).change("worker-1", evicted)) == ["Restarting"]
     assert told(a_stage(workers=2).settle().change("worker-1", evicted)) == ["ReplicaReplaced"]
+
+
+def test_no_replacement_is_told_that_is_never_made() -> None:
+    through = a_running_group(workers=2).wait(20).finish("worker-1").change("worker-1", evicted)
+    assert told(through) == ["WorkerFinished"]
+    over = a_running_group(workers=2, failurePolicy={"maxRestarts": 0}).change("worker-1", ended)
+    assert told(over) == ["RestartsExhausted"]
+    assert told(a_parameter_server_job(workers=3).scale(2)) == ["MemberDismissed"]
 
 
 def test_a_replica_that_is_lost_between_start_and_first_step_is_told_too() -> None:

@@ -47,6 +47,7 @@ def test_incarnations_that_were_lowered_are_those_of_the_pods_again() -> None:
     stage = edited(third_attempt(), incarnations={})
     assert stage.status.incarnations == {"worker-1": 1}
     assert set(stage.replicas) == {"digits-worker-0-0", "digits-worker-1-1"}, "none is made beside it"
+    assert [event.reason for event in stage.events] == ["StatusRestored"]
     assert "it said worker-1-0 where there is worker-1-1." in (stage.status.message or "")
     assert (stage.status.phase, stage.status.attempt) == ("Running", 3)
 

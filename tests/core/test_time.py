@@ -11,7 +11,7 @@ from trainmaster.core.actions import DeleteJob, DeleteReplica
 from trainmaster.core.decide import decide
 from trainmaster.core.observed import Observed, Obstacle, Replica
 
-from tests.builders import NOON, a_job, a_replica, ended, pending
+from tests.builders import NOON, a_job, a_replica, ended, evicted, pending
 from tests.core.stage import Stage, a_running_group, a_stage
 
 
@@ -30,10 +30,22 @@ def test_a_job_that_is_not_done_by_its_deadline_fails() -> None:
     assert stage.wait(1).status.reason == "DeadlineExceeded"
 
 
-def test_waiting_counts_too() -> None:
+def test_waiting_counts_too_and_it_is_told_what_for() -> None:
     stage = a_stage(workers=1, activeDeadlineSeconds=60).settle()
     assert stage.wake_at == NOON + timedelta(seconds=5)
-    assert stage.wait(60).status.reason == "DeadlineExceeded"
+    words = "0/2 nodes are available: 2 Insufficient cpu."
+    stage.change("worker-0", lambda replica: pending(replica, "Unschedulable", words)).wait(60)
+    assert stage.status.reason == "DeadlineExceeded"
+    assert words in (stage.status.message or "")
+    assert "train fewer steps" not in (stage.status.message or "")
+
+
+def test_a_deadline_that_comes_while_a_group_gathers_again_tells_what_ended_it() -> None:
+    stage = a_running_group(workers=2, activeDeadlineSeconds=60).change("worker-1", evicted)
+    assert stage.wait(60).status.message == (
+        "Not done within spec.activeDeadlineSeconds (60 s). Attempt 2 had not begun after worker-1: "
+        "EvictionByEvictionAPI: digits-worker-1-0. Waiting for worker-1."
+    )
 
 
 def test_who_finished_in_time_has_finished() -> None:
@@ -98,8 +110,8 @@ def test_what_is_hopeless_ends_the_job_at_once(reason: str) -> None:
     assert (stage.status.phase, stage.status.reason) == (phases.FAILED, reason)
 
 
-@pytest.mark.parametrize("reason", ["ImagePullBackOff", "VolumeMissing", "CreateContainerConfigError"])
-def test_what_needs_help_is_given_its_time(reason: str) -> None:
+@pytest.mark.parametrize("reason", ["ImagePullBackOff", "VolumeMissing", "CrashLoopBackOff", "NobodyKnows"])
+def test_what_may_not_be_waited_for_without_end_is_given_its_time(reason: str) -> None:
     stage = a_stage(workers=2, failurePolicy={"startSeconds": 300}).settle().change("worker-1", blocked(reason))
     assert stage.wait(299).status.phase == phases.PENDING
     assert stage.wake_at == NOON + timedelta(seconds=300)

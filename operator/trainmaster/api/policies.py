@@ -104,8 +104,9 @@ up again; of a script of one's own (`command`), which tells no steps, a day of r
 Saving, evaluating and loading may take longer. A script of one's own (`command`) does not tell its steps: of such \
 ranks only those that are stopped (SIGSTOP) are noticed."""
     start_seconds: Annotated[Int, Field(ge=1, le=86_400)] = 600
-    """Fail a job whose replicas cannot start for so many seconds because an image, a volume or a ConfigMap is \
-missing. A cluster that is merely full is waited for without end."""
+    """Fail a job whose replicas cannot start for so many seconds, whatever keeps them from it: an image, a volume, a \
+ConfigMap, a container that ends again and again, a policy. Only a cluster or a quota that is merely full, and what is \
+broken beside the job, is waited for without end. A correction of the spec begins them anew."""
     node_lost_seconds: Annotated[Int, Field(ge=0, le=86_400)] | None = None
     """A replica is lost, and replaced without waiting for it, when nothing has been heard of it for so many seconds \
 (unset: 20; at least 10), and Kubernetes says that its node does not answer (after 50 seconds, as it comes), or all \

@@ -130,7 +130,7 @@ def installer(place: Place, settings: PodSettings) -> Document:
     """The init container that brings the agent and the trainer into a user's image."""
     amounts = {key: {k: v for k, v in kind.items() if k in ("cpu", "memory")} for key, kind in _amounts(place.spec)}
     container: Document = {
-        "name": "trainmaster-code",
+        "name": names.INSTALLER_CONTAINER,
         "image": settings.trainer_image,
         "command": ["sh", "-c", _INSTALL],
         "resources": amounts,  # no more than the trainer's, so the pod as a whole asks for no more

@@ -172,12 +172,24 @@ def _obstacle(status: Document) -> Obstacle | None:
         if _VOLUME_MISSING.search(message):
             return Obstacle("VolumeMissing", message)
         return Obstacle(scheduled["reason"], message, seconds(scheduled.get("lastTransitionTime")) or None)
+    return _waiting_container(status) or _unready_sandbox(status, scheduled)
+
+
+def _waiting_container(status: Document) -> Obstacle | None:
+    """Return what the first container that does not start waits for.
+
+    In a pod that runs, the training container has started; what another one waits for then is in nobody's way.
+    """
+    if status.get("phase") == observed.RUNNING:
+        return None
     for kind in ("initContainerStatuses", "containerStatuses"):
         for container in status.get(kind) or ():
             waiting = (container.get("state") or {}).get("waiting") or {}
-            if waiting.get("reason", "") not in _ON_ITS_WAY:
-                return Obstacle(_ALIASES.get(waiting["reason"], waiting["reason"]), waiting.get("message") or "")
-    return _unready_sandbox(status, scheduled)
+            reason, name = waiting.get("reason") or "", container.get("name") or ""
+            if reason not in _ON_ITS_WAY:
+                message = f"container {name}: {waiting.get('message') or reason}"
+                return Obstacle(_ALIASES.get(reason, reason), message, container=name)
+    return None
 
 
 def _unready_sandbox(status: Document, scheduled: Document) -> Obstacle | None:

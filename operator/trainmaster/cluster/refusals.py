@@ -11,9 +11,11 @@ import dataclasses
 import re
 import time
 from dataclasses import dataclass
+from http import HTTPStatus
 
 from trainmaster.cluster.client import AnswerError
 from trainmaster.core.observed import Obstacle
+from trainmaster.core.rules.obstacles import BROKEN
 
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
@@ -103,4 +105,5 @@ class Refusals:
 def obstacle_of(error: AnswerError) -> Obstacle:
     """The API server's words as the core wants them. What a policy refuses today it may allow tomorrow."""
     told = next((reason for words, reason in _WORDS if words.match(error.message)), None)
-    return Obstacle(told or _REASONS.get(error.status, error.reason or "Refused"), error.message)
+    usual = BROKEN if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR else error.reason or "Refused"
+    return Obstacle(told or _REASONS.get(error.status, usual), error.message)

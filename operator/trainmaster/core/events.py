@@ -7,6 +7,7 @@ from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import conditions, phases, saving, stragglers
 from trainmaster.core.actions import PostEvent
+from trainmaster.core.rules import rewound
 
 _QUIET_REASONS = frozenset({conditions.WAITING, "JobEnded", "AllReplicasReady"})
 
@@ -15,7 +16,7 @@ def between(job: TrainingJob, new: TrainingJobStatus) -> tuple[PostEvent, ...]:
     """The events of this step, oldest first."""
     old = job.status
     told = [_unsupported(old, new), _rewound(old, new), _obstacle(old, new)]
-    told += [_replaced(old, new), _alone(old, new), _phase(old, new)]
+    told += [_replaced(job, new), _alone(old, new), _phase(old, new)]
     told += [_stepped_in(old, new), _straggling(old, new), _unsaved(old, new)]
     return tuple(event for event in told if event is not None)
 
@@ -43,18 +44,35 @@ def _restarts(old: TrainingJobStatus, new: TrainingJobStatus) -> bool:
 
 
 def _rewound(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
-    """The attempt rose, and nothing was begun: agents knew of it and the status did not."""
-    if _restarts(old, new) or old.phase != new.phase or new.attempt <= max(old.attempt, 1):
+    """Return the event of a status that agents or pods were ahead of: nothing was begun and no replica was made."""
+    attempt_rose = old.phase == new.phase and new.attempt > max(old.attempt, 1)
+    says_so = old.message != new.message and (new.message or "").startswith(rewound.EDITED)
+    if _restarts(old, new) or not (attempt_rose or says_so):
         return None
     return PostEvent("Warning", "StatusRestored", new.message or "")
 
 
-def _replaced(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
-    """Unless the restart that it means is told of."""
+def _replaced(job: TrainingJob, new: TrainingJobStatus) -> PostEvent | None:
+    """Return the event of a new incarnation, unless the restart that it means is told of.
+
+    No replica is made for a job that is over, for a worker that is through, or for a member that is not wanted.
+    """
+    old = job.status
     changed = [key for key, number in new.incarnations.items() if old.incarnations.get(key, 0) != number]
-    if not changed or _restarts(old, new) or _rewound(old, new):
+    if not changed or _restarts(old, new) or _rewound(old, new) or new.phase in phases.TERMINAL:
         return None
-    return PostEvent("Normal", "ReplicaReplaced", new.message or ", ".join(changed))
+    reason = "ReplicaReplaced"
+    if all(key in new.done for key in changed):
+        reason = "WorkerFinished"
+    elif job.spec.independent and not any(_is_wanted(job, key) for key in changed):
+        reason = "MemberDismissed"
+    return PostEvent("Normal", reason, new.message or ", ".join(changed))
+
+
+def _is_wanted(job: TrainingJob, key: str) -> bool:
+    """Return whether the spec asks for this member."""
+    role, _, index = key.rpartition("-")
+    return role in job.spec.roles and int(index) < job.spec.roles[role].replicas
 
 
 def _stepped_in(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:

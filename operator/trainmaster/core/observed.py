@@ -23,13 +23,14 @@ class Obstacle:
     """Why a replica does not start, or why a wish of ours was refused: a CamelCase reason and a sentence.
 
     `since` is in seconds since the epoch: since when, where the platform can tell. `name` is that of the replica that
-    could not be created, where it is about one.
+    could not be created, where it is about one. `container` is the container that waits, where it is one.
     """
 
     reason: str
     message: str
     since: float | None = None
     name: str = ""
+    container: str = ""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ LABEL_INDEX = f"{GROUP}/index"
 LABEL_INCARNATION = f"{GROUP}/incarnation"
 MAX_INCARNATION = 999_999_999  # a number in a label or a name is read back only where it is no longer than this one
 MAIN_CONTAINER = "trainer"
+INSTALLER_CONTAINER = "trainmaster-code"  # brings agent and trainer into a user's own image
 TOKEN_AUDIENCE = "trainmaster"
 
 # The agent reads these; both hands write them (core/environment.py).

@@ -1,6 +1,6 @@
 """`spec.activeDeadlineSeconds`: the time that the whole job may take, waiting included."""
 
-from trainmaster.core import ending, figures
+from trainmaster.core import conditions, ending, figures, ledger, phases
 from trainmaster.core.facts import Facts
 from trainmaster.core.verdict import NOTHING, Verdict
 
@@ -13,5 +13,15 @@ def expire(facts: Facts) -> Verdict:
     end = figures.later(started, seconds)
     if facts.now < end:
         return Verdict(wake_at=end)
-    message = f"Not done within spec.activeDeadlineSeconds ({seconds} s). Raise it, or train fewer steps."
+    message = f"Not done within spec.activeDeadlineSeconds ({seconds} s). {_why(facts)}"
     return Verdict(status=ending.failed(facts.status, "DeadlineExceeded", message, facts.now))
+
+
+def _why(facts: Facts) -> str:
+    """Return what the job was at when its time was up, with the cure."""
+    status = facts.status
+    if status.phase not in phases.GATHERING:
+        return "Raise it, or train fewer steps." if facts.job.spec.training.steps else "Raise it."
+    failure = status.restarts[-1] if ledger.is_open(status) else None
+    after = f" after {failure.replica}: {figures.sentence(failure.evidence or '')}" if failure else "."
+    return f"Attempt {status.attempt} had not begun{after} {conditions.waiting_for(facts)}".rstrip()

@@ -1,4 +1,4 @@
-"""What keeps replicas from starting. Some of it will not mend itself; the rest gets a fair time, then the job ends.
+"""What keeps replicas from starting. Some of it will not mend itself; nearly all else gets its time, then the job ends.
 
 Unless the job trains: whatever keeps another replica away is then told, and ends nothing.
 """
@@ -20,26 +20,27 @@ NAME_TAKEN = "NameTaken"
 
 HOPELESS = frozenset({"InvalidImageName", "ErrImageNeverPull", "Invalid", TOO_LARGE})
 
-# Reasons that wait for somebody's help. What is merely full (the cluster: Unschedulable; the namespace's quota), or
-# broken beside the job, may be waited for without end.
-NEEDS_HELP = frozenset(
-    {
-        "ImagePullBackOff",
-        "ErrImagePull",
-        "ImageInspectError",
-        "RegistryUnavailable",
-        "CreateContainerConfigError",
-        "CreateContainerError",
-        "RunContainerError",
-        "VolumeMissing",
-        "MountsNotReady",
-        "Forbidden",
-        "DeniedByPolicy",
-    }
-)
-
 # A replica runs, and its agent has not called in. That ends nothing: whatever is between them is not the job's.
 AGENT_SILENT = "AgentSilent"
+
+# The API server, or a webhook that it must ask, says that it is broken (5xx).
+BROKEN = "InternalError"
+
+# What may be waited for without end: what is merely full or held back on purpose (the cluster, the namespace's quota),
+# and what is broken or refused beside the job. Whatever else keeps a replica from starting, known or not, has
+# `startSeconds`: nobody can say of a reason that we have never heard of that it passes by itself.
+ENDLESS = frozenset(
+    {
+        "Unschedulable",
+        "SchedulingGated",
+        "QuotaExceeded",
+        "NamespaceTerminating",
+        "DeletionRefused",
+        BROKEN,
+        NAME_TAKEN,
+        AGENT_SILENT,
+    }
+)
 
 # What may well pass by itself, and is an obstacle only if it lasts: the way of every replica, the Service of a job of
 # the same name that was deleted; an image that one node lacks, while others with it may be about to run. Seconds.
@@ -65,6 +66,16 @@ CURES = {
     TOO_LARGE: "The variables of spec.workers.env or parameterServers.env, with those of the shell, are too large; put "
     "what is large into files.",
     "Invalid": "The pod is not one that Kubernetes takes; correct the named field.",
+    BROKEN: "The API server, or a webhook that it asks, must be mended: see the message.",
+    "SchedulingGated": "It waits until whoever gated the pod (spec.schedulingGates) lets it go.",
+    "Unschedulable": "It waits for a node with room: lower what the job asks for (cpu, memory, gpus, nodeSelector), or "
+    "make room.",
+}
+OTHER_CURE = "`kubectl describe pod` tells more of it."
+# The obstacle is a container's that spec.workers.image says nothing about.
+_CURES_OF_OTHERS = {
+    names.INSTALLER_CONTAINER: "That is the operator's own trainer image: its administrator corrects the chart's values.",
+    "": "Correct that container in spec.workers.template (or parameterServers.template).",
 }
 
 
@@ -77,13 +88,18 @@ def give_up(facts: Facts) -> Verdict:
     if hopeless:
         return Verdict(status=_failed(facts, hopeless[0]))
     limit = facts.job.spec.failure_policy.start_seconds
-    waiting = [(figures.later(since, limit), obstacle) for obstacle, since in found if obstacle.reason in NEEDS_HELP]
+    waiting = [(figures.later(since, limit), obstacle) for obstacle, since in found if has_its_time(obstacle.reason)]
     if not waiting:
         return Verdict(wake_at=next_look(facts))
     end, obstacle = min(waiting, key=lambda pair: pair[0])
     if facts.now >= end:
         return Verdict(status=_failed(facts, obstacle))
     return Verdict(wake_at=min(end, next_look(facts) or end))
+
+
+def has_its_time(reason: str) -> bool:
+    """Return whether a job that waits for this reason is given up after `startSeconds`."""
+    return reason not in ENDLESS | HOPELESS
 
 
 def obstacles(facts: Facts) -> list[tuple[Obstacle, datetime]]:
@@ -166,7 +182,10 @@ def _since(obstacle: Obstacle, otherwise: datetime, now: datetime) -> datetime:
 
 def sentence(obstacle: Obstacle) -> str:
     """The platform's message and our cure."""
-    return f"{obstacle.message.rstrip('.')}. {CURES.get(obstacle.reason, '')}".strip()
+    cure = CURES.get(obstacle.reason, OTHER_CURE)
+    if obstacle.container not in ("", names.MAIN_CONTAINER):
+        cure = _CURES_OF_OTHERS.get(obstacle.container, _CURES_OF_OTHERS[""])
+    return f"{obstacle.message.rstrip('.')}. {cure}"
 
 
 def _failed(facts: Facts, obstacle: Obstacle) -> TrainingJobStatus:

@@ -12,6 +12,7 @@ from trainmaster.wire import names
 
 # So many attempts, and replicas of a slot, a job of any age may have had.
 AT_ONCE = 100
+EDITED = "The status was edited or lost"
 _TOLD = 4  # differences in the message
 
 
@@ -50,6 +51,6 @@ def _wound_on(facts: Facts, attempt: int, incarnations: dict[str, int], said: st
     update = {
         "attempt": max(attempt, facts.status.attempt),
         "incarnations": {**facts.status.incarnations, **incarnations},
-        "message": f"The status was edited or lost: it said {said}. Going on from what there is.",
+        "message": f"{EDITED}: it said {said}. Going on from what there is.",
     }
     return facts.status.model_copy(update=update)
