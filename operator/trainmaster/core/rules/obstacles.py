@@ -74,7 +74,7 @@ CURES = {
 OTHER_CURE = "`kubectl describe pod` tells more of it."
 # The obstacle is a container's that spec.workers.image says nothing about.
 _CURES_OF_OTHERS = {
-    names.INSTALLER_CONTAINER: "That is the operator's own trainer image: its administrator corrects the chart's values.",
+    names.INSTALLER_CONTAINER: "That is the operator's own trainer image: its administrator corrects the chart.",
     "": "Correct that container in spec.workers.template (or parameterServers.template).",
 }
 
