@@ -16,9 +16,9 @@ from trainmaster.wire import codec, messages, names
 from trainmaster.wire.messages import Heartbeat, Orders, Rendezvous
 from trainmaster.wire.progress import ProgressFile, ProgressPage
 from trainmaster_trainer.agent import settings
-from trainmaster_trainer.agent.board import Board, read_checkpoint
 from trainmaster_trainer.agent.files import Files
 from trainmaster_trainer.agent.reporter import Pauses, RefusedError, Reporter, _pause_after
+from trainmaster_trainer.agent.status_collector import StatusCollector, read_checkpoint
 from trainmaster_trainer.agent.supervise import Agent
 
 from tests.agent.intake import Intake
@@ -36,10 +36,10 @@ class Reporting:
         places = {names.ENV_SCRATCH: str(folder), names.ENV_CHECKPOINTS: str(folder)}
         configuration = settings.read({**COMPLETE, **places})
         self.files = Files(configuration)
-        self.board = Board(configuration, self.files)
+        self.status_collector = StatusCollector(configuration, self.files)
         self.orders: queue.Queue[Orders] = queue.Queue()
         self.log: queue.Queue[str] = queue.Queue()
-        self.reporter = Reporter(intake.url, str(self.token), self.board, self.orders.put, self.log.put)
+        self.reporter = Reporter(intake.url, str(self.token), self.status_collector, self.orders.put, self.log.put)
 
     def take(self, version: str) -> Orders:
         """Wait for these orders; the same may come several times."""
@@ -70,7 +70,7 @@ def test_news_do_not_wait_for_the_held_request(reporting: Reporting, intake: Int
     intake.hold_seconds = 20.0
     reporting.reporter.start()
     intake.wait(lambda: len(intake.heartbeats) == 2, "a held request")
-    reporting.board.put_up(Agent("worker", 3, state=messages.FAILED, attempt=2), Rendezvous(1, "k"))
+    reporting.status_collector.put_up(Agent("worker", 3, state=messages.FAILED, attempt=2), Rendezvous(1, "k"))
     reporting.reporter.report_now()
     (heartbeat,) = intake.wait_state(messages.FAILED, 2, KEY)
     assert not heartbeat.hold
@@ -165,11 +165,13 @@ def test_answers_that_are_no_orders_are_an_absence(reporting: Reporting, intake:
 
 def test_a_heartbeat_tells_what_progress_pages_say(reporting: Reporting, tmp_path: Path) -> None:
     reporting.files.begin(1, range(2, 4), b"{}")
-    reporting.board.put_up(Agent("worker", 3, state=messages.RUNNING, attempt=1), Rendezvous(1, "k"))
-    assert reporting.board.compose(hold=True).ranks == (), "nothing is known of a script that reports nothing"
+    reporting.status_collector.put_up(Agent("worker", 3, state=messages.RUNNING, attempt=1), Rendezvous(1, "k"))
+    assert reporting.status_collector.compose(hold=True).ranks == (), (
+        "nothing is known of a script that reports nothing"
+    )
     page = ProgressFile(str(reporting.files.progress(3)))
     page.write(ProgressPage(7, 0.5, float("inf"), updated=1.0, phase="train", checkpoint_step=5))
-    heartbeat = reporting.board.compose(hold=True)
+    heartbeat = reporting.status_collector.compose(hold=True)
     (rank,) = heartbeat.ranks
     assert (rank.rank, rank.step, rank.loss, rank.samples_per_second) == (3, 7, 0.5, None)
     assert heartbeat.checkpoint is None, "its manifest is not there yet"
@@ -177,7 +179,7 @@ def test_a_heartbeat_tells_what_progress_pages_say(reporting: Reporting, tmp_pat
     folder.mkdir()
     (folder / "manifest.json").write_text(json.dumps({"step": 5, "time": 2, "model_sha256": "abc", "more": 1}))
     record = messages.CheckpointRecord(5, 2.0, "abc")
-    assert reporting.board.compose(hold=True).checkpoint == record
+    assert reporting.status_collector.compose(hold=True).checkpoint == record
     page.close()
 
 
@@ -190,8 +192,10 @@ def test_pages_of_an_older_attempt_or_start_are_nobodys_progress(reporting: Repo
     (tmp_path / "step-00000005" / "manifest.json").write_text('{"step": 5, "time": 2, "model_sha256": "abc"}')
     told = []
     for attempt in (1, 2):
-        reporting.board.put_up(Agent("worker", 3, state=messages.RUNNING, attempt=attempt), Rendezvous(1, "k"))
-        told.append(reporting.board.compose(hold=True))
+        reporting.status_collector.put_up(
+            Agent("worker", 3, state=messages.RUNNING, attempt=attempt), Rendezvous(1, "k")
+        )
+        told.append(reporting.status_collector.compose(hold=True))
     assert [[(rank.step, rank.attempt, rank.start) for rank in beat.ranks] for beat in told] == [[(500, 1, 0)], []]
     assert [beat.checkpoint is not None for beat in told] == [True, True], "what is saved stays saved"
     page.close()
@@ -211,12 +215,12 @@ def test_storage_that_hangs_holds_up_neither_heartbeats_nor_the_agent(reporting:
     folder.mkdir()
     os.mkfifo(folder / "manifest.json")  # who opens it for reading waits for a writer
     for state in (messages.RUNNING, messages.FAILED):
-        reporting.board.put_up(Agent("worker", 3, state=state), Rendezvous(1, "k"))
-        heartbeat = reporting.board.compose(hold=True)
+        reporting.status_collector.put_up(Agent("worker", 3, state=state), Rendezvous(1, "k"))
+        heartbeat = reporting.status_collector.compose(hold=True)
         assert (heartbeat.state, heartbeat.checkpoint) == (state, None)
     with (folder / "manifest.json").open("w") as file:
         json.dump({"step": 5, "time": 2, "model_sha256": "abc"}, file)
-    while (record := reporting.board.compose(hold=True).checkpoint) is None:
+    while (record := reporting.status_collector.compose(hold=True).checkpoint) is None:
         time.sleep(0.01)  # its reader tells nobody
     assert record.step == 5
     page.close()
@@ -235,8 +239,8 @@ def test_a_manifest_that_makes_no_sense(tmp_path: Path, text: str) -> None:
 def test_a_heartbeat_tells_the_supervisors_state(reporting: Reporting) -> None:
     report = messages.ExitReport(1, 0, 3, signal="SIGSEGV")
     agent = replace(Agent("worker", 3), state=messages.FAILED, attempt=1, exit=report, warm=True)
-    reporting.board.put_up(agent, Rendezvous(99, "k"))
-    heartbeat = reporting.board.compose(hold=False)
+    reporting.status_collector.put_up(agent, Rendezvous(99, "k"))
+    heartbeat = reporting.status_collector.compose(hold=False)
     assert (heartbeat.state, heartbeat.attempt, heartbeat.exit, heartbeat.warm) == ("Failed", 1, report, True)
     assert heartbeat.offer == Rendezvous(99, "k")
     assert heartbeat.rendezvous is None

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from trainmaster.cli.outlet import Outlet, Outlets
+from trainmaster.cli.process_output import ProcessOutput, ProcessOutputs
 
 from tests.local.command import PATIENCE, Command, a_job, a_script, kill
 
@@ -64,12 +64,12 @@ def test_a_pipe_that_nobody_empties_holds_up_neither_restarts_nor_ctrl_c(command
 def test_lines_without_room_are_dropped_whole_and_counted() -> None:
     """Those that had room come, however late they are read."""
     reader, writer = a_narrow_pipe()
-    outlet = Outlet(writer, room=10_000, patience_seconds=0)
+    process_output = ProcessOutput(writer, room=10_000, patience_seconds=0)
     lines = [f"{number:03} {'x' * 995}\n".encode() for number in range(100)]
     for line in lines:
-        outlet.write(line)
-        outlet.flush()
-    kept = 100 - outlet.lost_lines
+        process_output.write(line)
+        process_output.flush()
+    kept = 100 - process_output.lost_lines
     assert 10 <= kept <= 20, "what there is room for, in the pipe and before it"
     with os.fdopen(reader, "rb") as file:
         assert all(file.read(1000) in lines for _ in range(kept))
@@ -79,23 +79,23 @@ def test_lines_without_room_are_dropped_whole_and_counted() -> None:
 def test_at_the_end_a_slow_reader_is_waited_for() -> None:
     """Also one that has read nothing for so long that lines were dropped meanwhile."""
     reader, writer = a_narrow_pipe()
-    outlet = Outlet(writer, room=10_000, patience_seconds=0)
-    while not outlet.lost_lines:
-        outlet.write(b"x" * 999 + b"\n")
-        outlet.flush()
+    process_output = ProcessOutput(writer, room=10_000, patience_seconds=0)
+    while not process_output.lost_lines:
+        process_output.write(b"x" * 999 + b"\n")
+        process_output.flush()
     with os.fdopen(reader, "rb") as file:
         late = threading.Timer(0.2, file.read, [10_000])
         late.start()
-        outlet.drain(None)
+        process_output.drain(None)
         late.join()
-    assert outlet.lost_lines == 1
+    assert process_output.lost_lines == 1
     os.close(writer)
 
 
 def test_no_thread_is_left_that_python_would_have_to_stop(capfd: pytest.CaptureFixture[str]) -> None:
     """It opens a library for that, and where no file can be opened it aborts the process."""
     before = set(threading.enumerate())
-    with Outlets():
+    with ProcessOutputs():
         sys.stdout.write("the last words\n")
     assert set(threading.enumerate()) <= before
     assert capfd.readouterr().out == "the last words\n"

@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 from trainmaster.cli.audit import audit
-from trainmaster_trainer.strategies.gossip.census import Census
+from trainmaster_trainer.strategies.gossip.checkpoint_writer import means
 from trainmaster_trainer.strategies.gossip.mixing import Mixer
-from trainmaster_trainer.strategies.gossip.scribe import means
+from trainmaster_trainer.strategies.gossip.sample_counters import SampleCounters
 
 from tests.trainer.crew import NewCrew
 from tests.trainer.ranks import NewJob, Options
@@ -187,7 +187,7 @@ def test_nor_does_one_that_comes_back_after_all_have(tmp_path: Path, new_crew: N
     crew.reach(30)
     crew.close()
     before = tally.stat().st_size
-    saved = crew.job.manifest(20)["scalars"]["census"]["entries"]
+    saved = crew.job.manifest(20)["scalars"]["sample_counters"]["entries"]
     later = new_crew(3, attempt=2, **tallied(tally)).start()
     later.reach(45)
     later.kill(1)
@@ -338,7 +338,7 @@ def test_the_last_checkpoint_has_the_average_of_buffers_too(new_crew: NewCrew, t
 
 
 def test_news_that_arrive_twice_or_late_do_no_harm() -> None:
-    one, two = Census(10), Census(10)
+    one, two = SampleCounters(10), SampleCounters(10)
     one.add(0, 15, 0.5)
     old = one.plain()
     one.add(0, 10, 0.4)
@@ -351,12 +351,12 @@ def test_news_that_arrive_twice_or_late_do_no_harm() -> None:
 
 
 def test_who_goes_on_from_a_checkpoint_counts_like_those_who_never_left() -> None:
-    one, two = Census(10), Census(10)
+    one, two = SampleCounters(10), SampleCounters(10)
     one.add(0, 40, 0.5)
     two.restore(one.state())
     one.add(0, 10, 0.4)
     two.add(1, 7, 0.3)
     one.merge(two.plain())
     assert one.samples == 57
-    two.restore(Census(20).state())  # of global batches of another size: it stays with what it has
+    two.restore(SampleCounters(20).state())  # of global batches of another size: it stays with what it has
     assert two.samples == 47

@@ -30,7 +30,7 @@ from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.checkpoint.writers import divide
 from trainmaster_trainer.errors import ConfigurationError, PlaceTakenError, SupersededError
 from trainmaster_trainer.settings import Settings
-from trainmaster_trainer.strategies.gossip.scribe import Scribe
+from trainmaster_trainer.strategies.gossip.checkpoint_writer import CheckpointWriter
 from trainmaster_trainer.strategies.one_device import OneDevice
 from trainmaster_trainer.tasks.digits import Digits
 from typing_extensions import override
@@ -382,11 +382,11 @@ def test_tensors_are_divided_by_bytes_among_those_who_have_them() -> None:
 
 
 def test_a_saver_that_is_left_keeps_no_memory(settings: Settings) -> None:
-    """A scribe of Gossip's leaves its office whenever a lower rank is back; every optimizer of the process knew it."""
-    scribe = object.__new__(Scribe)
-    scribe._saver, scribe._journal = make_saver(settings), None
-    scribe._saver.save(10, state(), before_commit=lambda: None)
-    copier = weakref.ref(scribe._saver._copier)
-    scribe._leave_office()
+    """Gossip's checkpoint writer stops whenever a lower rank is back; every optimizer of the process knew it."""
+    checkpoint_writer = object.__new__(CheckpointWriter)
+    checkpoint_writer._saver, checkpoint_writer._journal = make_saver(settings), None
+    checkpoint_writer._saver.save(10, state(), before_commit=lambda: None)
+    copier = weakref.ref(checkpoint_writer._saver._copier)
+    checkpoint_writer._leave_office()
     gc.collect()
     assert copier() is None

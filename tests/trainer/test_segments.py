@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer.checkpoint import lineage, segments
-from trainmaster_trainer.checkpoint.depot import Depot
+from trainmaster_trainer.checkpoint.committer import Committer
 from trainmaster_trainer.checkpoint.fetch import on_the_way
 from trainmaster_trainer.checkpoint.remote import Remote
 from trainmaster_trainer.checkpoint.retention import Retention
@@ -42,7 +42,7 @@ class Pod:
         attempt = self._settings.attempt
         lineage.write(self.folder, "uid", way.with_attempt(attempt, self.step), self._remote)
         self._metrics = Metrics(self.folder, attempt, self.step, self.step)
-        self.depot = Depot(self._settings, self._remote, Retention(self._settings, self._remote))
+        self.committer = Committer(self._settings, self._remote, Retention(self._settings, self._remote))
 
     def train(self, to: int) -> None:
         """Lines up to this step."""
@@ -55,8 +55,8 @@ class Pod:
         """Train to each of these steps, and one further, as training goes on meanwhile; checkpoints of them."""
         for step in steps:
             self.train(step + 1)
-            self.depot.commit(f"step-{step:08d}.{self._settings.run_key}", step, b"{}")
-            self.depot.tidy()
+            self.committer.commit(f"step-{step:08d}.{self._settings.run_key}", step, b"{}")
+            self.committer.tidy()
 
     def told_by_store(self, step: int) -> bytes:
         """The lines that the checkpoint of this step names."""

@@ -1,8 +1,8 @@
 """A view whose reader may go away: the pipe into `head`, a terminal that is closed.
 
 Made by cli/run.py around every view. The session must not be harmed by it: it is asked to stop, as Ctrl-C would.
-A reader that is still there may be unable to take more: a log on a full disk, a pipe that nobody empties (outlet.py
-waits for it). That costs lines, and no training.
+A reader that is still there may be unable to take more: a log on a full disk, a pipe that nobody empties
+(process_output.py waits for it). That costs lines, and no training.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from typing import Any, Self
 from trainmaster.api.problem import reason
 from trainmaster.api.status import Progress, TrainingJobStatus
 from trainmaster.cli.interrupts import Interrupts
-from trainmaster.cli.outlet import Outlet
+from trainmaster.cli.process_output import ProcessOutput
 from trainmaster.cli.terminal import complain
 from trainmaster.cli.views import View
 from trainmaster.core.actions import PostEvent
@@ -25,7 +25,7 @@ _GONE = (errno.EPIPE, errno.ECONNRESET, errno.EIO, errno.EBADF)
 class GuardedView:
     """Passes everything on, until nobody listens."""
 
-    def __init__(self, view: View, stdout: Outlet, interrupts: Interrupts) -> None:
+    def __init__(self, view: View, stdout: ProcessOutput, interrupts: Interrupts) -> None:
         self._view = view
         self._stdout = stdout
         self._interrupts = interrupts

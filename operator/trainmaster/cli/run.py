@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from trainmaster.api.problem import reason
 from trainmaster.cli.interrupts import Interrupts
-from trainmaster.cli.outlet import Outlets
+from trainmaster.cli.process_output import ProcessOutputs
 from trainmaster.cli.terminal import complain
 from trainmaster.cli.warm import WarmParent
 from trainmaster.local.scratch import Scratch
@@ -44,8 +44,13 @@ def run(job_file: str, workdir: str | None, output: str, faults: list[str]) -> i
     if importlib.util.find_spec("torch") is None:
         return _refuse("trainmaster run needs PyTorch: `make setup`, or pip install '.[trainer]', in a checkout")
     try:
-        with Interrupts() as interrupts, Outlets() as outlets, Scratch() as scratch, WarmParent(scratch) as warm:
-            return Run(path, workdir, output, faults, interrupts, outlets, scratch, warm).run()
+        with (
+            Interrupts() as interrupts,
+            ProcessOutputs() as process_outputs,
+            Scratch() as scratch,
+            WarmParent(scratch) as warm,
+        ):
+            return Run(path, workdir, output, faults, interrupts, process_outputs, scratch, warm).run()
     except OSError as error:  # no process, no file more, no room for the scratch folder
         if error.errno is None:  # guarded.py's word for a reader that has gone
             raise
@@ -69,7 +74,7 @@ class Run:
     output: str
     faults: list[str]
     interrupts: Interrupts
-    outlets: Outlets
+    process_outputs: ProcessOutputs
     scratch: Scratch
     warm: WarmParent
 
@@ -107,7 +112,7 @@ class Run:
             from trainmaster.cli.logs import logging_to
             from trainmaster.local.session import Session
 
-            view = GuardedView(self._view(job, place.shown), self.outlets.stdout, self.interrupts)
+            view = GuardedView(self._view(job, place.shown), self.process_outputs.stdout, self.interrupts)
             session = Session(job, place, self._site(place, armed), view)
         with logging_to(place.logs / "trainmaster.log", view), view:
             outcome = asyncio.run(self._until_end(session, view))

@@ -1,7 +1,7 @@
 """Standard output and standard error as they are given to us: a file, a pipe, a terminal, or nothing at all.
 
 Standard library only, like all that must run before anything heavy is imported. Used by main.py. For the length of a
-run outlet.py writes to them.
+run process_output.py writes to them.
 """
 
 import contextlib

@@ -8,7 +8,7 @@ Its files:
 - `supervise`: pure: (state, event) -> (state, actions)
 - `engine`: the one loop: waits for events, steps the supervisor, carries out its actions
 - `reporter`: heartbeats to the operator and orders back, in two threads
-- `board`: what heartbeats are made of: the supervisor's state, progress pages, the newest checkpoint
+- `status_collector`: what heartbeats are made of: the supervisor's state, progress pages, the newest checkpoint
 - `ranks`: the rank processes of one attempt: start, stop, how each came to its end
 - `environment`: the variables of one rank, as torchrun would set them
 - `rendezvous`: the listening socket that is offered for the next attempt; interface names

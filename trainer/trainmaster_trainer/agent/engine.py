@@ -14,7 +14,6 @@ from trainmaster.wire import messages
 from trainmaster.wire.messages import ExitReport, Orders
 
 from trainmaster_trainer.agent import supervise
-from trainmaster_trainer.agent.board import Board
 from trainmaster_trainer.agent.first_steps import FirstSteps
 from trainmaster_trainer.agent.hang_watch import HangWatch
 from trainmaster_trainer.agent.hangs import Policy
@@ -23,6 +22,7 @@ from trainmaster_trainer.agent.ranks import Ranks
 from trainmaster_trainer.agent.reactor import Reactor
 from trainmaster_trainer.agent.reporter import Reporter
 from trainmaster_trainer.agent.settings import Settings
+from trainmaster_trainer.agent.status_collector import StatusCollector
 from trainmaster_trainer.agent.supervise import Agent
 
 
@@ -39,11 +39,11 @@ class Engine:
         self._reactor = Reactor()
         self._output = Output()
         self._ranks = Ranks(settings, self._reactor, self._output, self._handle)
-        self._board = Board(settings, self._ranks.files)
+        self._status_collector = StatusCollector(settings, self._ranks.files)
         self._first_steps = FirstSteps(self._reactor, self._ranks.files, self._report_now)
         self._hang_watch = HangWatch(self._reactor, self._ranks, self._output.say, self._handle)
         self._reporter = Reporter(
-            settings.operator, settings.token_file, self._board, self._orders_arrived, self._output.say
+            settings.operator, settings.token_file, self._status_collector, self._orders_arrived, self._output.say
         )
         self._actions: Dict[type, Callable[[Any], None]] = {
             supervise.StartRanks: self._start_ranks,
@@ -102,7 +102,7 @@ class Engine:
             self._first_steps.expect(self._settings.ranks, action.attempt, self._agent.start or 0)
 
     def _put_up(self) -> None:
-        self._board.put_up(self._agent, self._ranks.offer.rendezvous)
+        self._status_collector.put_up(self._agent, self._ranks.offer.rendezvous)
 
     def _report_now(self) -> None:
         self._put_up()

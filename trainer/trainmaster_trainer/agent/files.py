@@ -1,6 +1,6 @@
 """The files of one attempt in the scratch folder: progress pages, error files, the roster.
 
-Written by `ranks`; the pages are read by `board` from other threads, hence the lock.
+Written by `ranks`; the pages are read by `status_collector` from other threads, hence the lock.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where ranks meet: a socket that listens already, offered for the next attempt, so that no port is raced for.
 
-Called by `ranks` and `board`. The agent of the first worker gives the socket to a store process when the offer is
-taken; every offer is taken at most once. Where members come and go one by one, the offer also holds a socket for each
+The agent of the first worker gives the socket to a store process when the offer is taken; every offer is taken at most
+once. Where members come and go one by one, the offer also holds a socket for each
 rank of this replica: its peers know the port before the rank exists, and no start ever gets an older one's.
 """
 

@@ -19,7 +19,7 @@ from typing import Callable, Optional
 from trainmaster.wire import codec, names
 from trainmaster.wire.messages import Orders
 
-from trainmaster_trainer.agent.board import Board
+from trainmaster_trainer.agent.status_collector import StatusCollector
 
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 1.0
@@ -137,10 +137,12 @@ def _pause_after(refusal: RefusedError, pauses: Pauses) -> float:
 class Reporter:
     """The two threads."""
 
-    def __init__(self, url: str, token_file: str, board: Board, deliver: Deliver, log: Log) -> None:
+    def __init__(
+        self, url: str, token_file: str, status_collector: StatusCollector, deliver: Deliver, log: Log
+    ) -> None:
         self._url = url
         self._token_file = token_file
-        self._board = board
+        self._status_collector = status_collector
         self._deliver = deliver
         self._log = log
         self._hold_seconds = Orders("", 0, "").hold_seconds
@@ -169,9 +171,9 @@ class Reporter:
     def _keep_held(self) -> None:
         line, pauses = Line(self._url, self._token_file), Pauses()
         while not self._stop.is_set():
-            seen, began = self._board.orders_seen, time.monotonic()
+            seen, began = self._status_collector.orders_seen, time.monotonic()
             self._try(line, True, self._hold_seconds + _SLACK_SECONDS, pauses)
-            if self._board.orders_seen == seen and time.monotonic() - began < self._hold_seconds / 2:
+            if self._status_collector.orders_seen == seen and time.monotonic() - began < self._hold_seconds / 2:
                 # An operator that does not hold requests: never ask it in a tight loop.
                 self._stop.wait(_UNHELD_PAUSE_SECONDS)
 
@@ -199,7 +201,7 @@ class Reporter:
             self._stop.wait(pauses.longer())
 
     def _send(self, line: Line, hold: bool, seconds: float) -> None:
-        heartbeat = self._board.compose(hold)
+        heartbeat = self._status_collector.compose(hold)
         content = line.exchange(codec.encode(heartbeat), seconds)
         with self._lock:
             # Nearly every answer repeats the last one; a roster of a thousand members takes long to decode.
@@ -207,11 +209,11 @@ class Reporter:
                 return
             # The other line has brought orders since this was asked: these may be older ones. If they are not, the
             # next request says so, and has them at once.
-            if heartbeat.orders_seen != self._board.orders_seen:
+            if heartbeat.orders_seen != self._status_collector.orders_seen:
                 return
             orders = codec.decode(Orders, content)
             self._last_answer = content
-            self._board.orders_seen = orders.version
+            self._status_collector.orders_seen = orders.version
             self._hold_seconds = max(0.0, orders.hold_seconds)
             self._deliver(orders)
 

@@ -8,7 +8,7 @@
 
 There is no rename in an object store, so every try of the group has keys of its own and what has no manifest does not
 exist. A late put of an older attempt can overwrite nothing; should it still commit, the lineage passes it over.
-Reading brings a checkpoint into a folder and verifies it there, like any other. Used by `save.py`, `depot.py` and
+Reading brings a checkpoint into a folder and verifies it there, like any other. Used by `save.py`, `committer.py` and
 `resume.py`.
 """
 

@@ -2,7 +2,7 @@
 
 What is bad, or of a branch that was given up, goes first: it stays while the others leave room for it under `keep`, as
 somebody may want to look at it or to begin another job with it. What a resume passed over as bad is beyond the step
-that it went on from, so the lineage knows it too. Used by `save.py` and `depot.py`.
+that it went on from, so the lineage knows it too. Used by `save.py` and `committer.py`.
 """
 
 from __future__ import annotations

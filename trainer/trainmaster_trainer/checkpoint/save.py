@@ -36,8 +36,8 @@ from trainmaster.wire.progress import ProgressFile
 
 from trainmaster_trainer import randomness
 from trainmaster_trainer.checkpoint import layout
+from trainmaster_trainer.checkpoint.committer import Committer
 from trainmaster_trainer.checkpoint.copier import Copier, Settled, TornCopyError, nothing_settled
-from trainmaster_trainer.checkpoint.depot import Depot
 from trainmaster_trainer.checkpoint.load import RNG, read
 from trainmaster_trainer.checkpoint.manifest import Cursor, Manifest, model_sha256
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
@@ -75,7 +75,7 @@ class Saver:
         self._writers = Writers(group, alone=not self._plan.checkpoint_shared)
         self._remote = open_remote(settings)
         self._retention = Retention(settings, self._remote)
-        self._depot = Depot(settings, self._remote, self._retention) if self._remote else None
+        self._committer = Committer(settings, self._remote, self._retention) if self._remote else None
         self._tidies = self._remote is not None and group.local_rank == 0  # its pod has a folder of its own
         self._fence = layout.Fence(self._folder, settings.job_uid, settings.attempt, self._remote)
         self._copier = Copier()
@@ -237,8 +237,8 @@ class Saver:
     def _sweep(self, step: int) -> None:
         """Nor takes a failed save the room in the object store that the next one needs."""
         try:
-            if self._depot and not self._shut_out():
-                self._depot.tidy(failed=self._key(step))
+            if self._committer and not self._shut_out():
+                self._committer.tidy(failed=self._key(step))
         except Exception as error:  # noqa: BLE001 (whatever it was: the next save tries again)
             log.warning("What the save of step %d left could not be deleted: %s", step, self._problem_of(error))
 
@@ -278,8 +278,8 @@ class Saver:
             shards = tuple(codec.from_plain(ShardRecord, report["record"]) for report in reports)
             before_commit()
             manifest = self._manifest(step, shards, scalars)
-            if self._depot:
-                return self._publish_remotely(self._depot, step, manifest)
+            if self._committer:
+                return self._publish_remotely(self._committer, step, manifest)
             layout.write_file(self._temporary(step) / layout.MANIFEST, manifest.encode())
             return self._publish(step)
         except Exception as error:  # noqa: BLE001 (whatever it was)
@@ -328,19 +328,19 @@ class Saver:
             self._remote.put_file(path, f"{self._key(step)}/{path.name}")
             path.unlink()
 
-    def _publish_remotely(self, depot: Depot, step: int, manifest: Manifest) -> str:
+    def _publish_remotely(self, committer: Committer, step: int, manifest: Manifest) -> str:
         """A copy of the manifest stays here, where the agent looks."""
         if problem := self._shut_out():
-            depot.remove(self._key(step))
+            committer.remove(self._key(step))
             return problem
-        depot.commit(self._key(step), step, manifest.encode())
+        committer.commit(self._key(step), step, manifest.encode())
         with self._after_commit(step):
             here = layout.step_folder(self._folder, step)
             here.mkdir(exist_ok=True)
             layout.write_file(here / layout.MANIFEST, manifest.encode())
             self._retention.prune_folder(step)
         with self._after_commit(step):
-            depot.tidy()
+            committer.tidy()
         return ""
 
     def _key(self, step: int) -> str:

@@ -4,8 +4,7 @@
     <url>/step-00000050.attempt-2-restart-1/lines.json                  the segments that make the lines up to this step
 
 A segment counts where a committed checkpoint names it: what a kill left, or an attempt that was given up, does no harm.
-Small ones are put again as one, so there are few, and a line is put as often as its segment doubles. Used by `depot.py`
-and `fetch.py`.
+Small ones are put again as one, so there are few, and a line is put as often as its segment doubles.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Training that began at step 0 over bad ones would prune them and give up for good what a storage that is back, or a
 version that reads their format, could still give. So that is said, and nothing is touched. Called by `resume.py`,
-`fetch.py`, and `scribe.py` of Gossip.
+`fetch.py`, and `checkpoint_writer.py` of Gossip.
 """
 
 from __future__ import annotations

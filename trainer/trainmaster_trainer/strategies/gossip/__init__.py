@@ -5,13 +5,14 @@ gradient descent", ICML 2018). There is no centre: nobody hands out work, nobody
 nobody, because it answers others while it computes.
 
 mixing.py   the pairwise average, atomic and without loss (pure arithmetic under a lock)
-census.py   who has done how much: a counter that only grows, spread with every exchange (pure)
+sample_counters.py   who has done how much: a counter that only grows, spread with every exchange (pure)
 peer.py     a worker: its steps, its meetings, its answers
 loop.py     its loop
-scribe.py   what one worker does for all: metrics and checkpoints; the lowest rank of the roster
+checkpoint_writer.py   what one worker does for all: metrics and checkpoints; the lowest rank of the roster
 
-How much is done, and when it is over, is known from the census: when its sum says steps x globalBatchSize samples, a
-worker stops. What is on its way at that moment is done too, so the sum may end above by one share per worker. Each
-worker draws its own share of the order of samples; a worker that is faster goes further in it, so unlike the
-synchronous strategies Gossip does not promise that each epoch shows each sample once, only that the number is right.
+How much is done, and when it is over, is known from the sample counters: when their sum says steps x globalBatchSize
+samples, a worker stops. What is on its way at that moment is done too, so the sum may end above by one share per
+worker. Each worker draws its own share of the order of samples; a worker that is faster goes further in it, so unlike
+the synchronous strategies Gossip does not promise that each epoch shows each sample once, only that the
+number is right.
 """

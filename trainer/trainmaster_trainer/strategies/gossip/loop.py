@@ -7,15 +7,15 @@ import time
 
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.independent import Member
+from trainmaster_trainer.strategies.gossip.checkpoint_writer import CheckpointWriter
 from trainmaster_trainer.strategies.gossip.peer import Peer
-from trainmaster_trainer.strategies.gossip.scribe import Scribe
 from trainmaster_trainer.transport.frame import Message
 from trainmaster_trainer.transport.links import PeerLostError, PeerRefusedError
 
 log = logging.getLogger(__name__)
 EXIT_STOPPED = 143
 WAIT_SECONDS = 0.05
-LAST_WORDS_SECONDS = 60.0  # how long the scribe stays for those who have not said goodbye
+LAST_WORDS_SECONDS = 60.0  # how long the checkpoint writer stays for those who have not said goodbye
 
 
 def train(member: Member) -> int:
@@ -26,46 +26,46 @@ def train(member: Member) -> int:
             "spec.strategy.type to OneDevice."
         )
     peer = Peer(member)
-    scribe = Scribe(peer)
-    scribe.resume()
+    checkpoint_writer = CheckpointWriter(peer)
+    checkpoint_writer.resume()
     peer.open()
-    if not peer.take_over(scribe.final_stands):
+    if not peer.take_over(checkpoint_writer.final_stands):
         return EXIT_STOPPED
-    scribe.begin()
-    while peer.census.samples < peer.goal and not peer.closed:
+    checkpoint_writer.begin()
+    while peer.sample_counters.samples < peer.goal and not peer.closed:
         member.check()
         peer.train()
         peer.average_meanwhile()
-        scribe.tell()
-        member.seen(min(peer.census.step, peer.plan.steps))
+        checkpoint_writer.tell()
+        member.seen(min(peer.sample_counters.step, peer.plan.steps))
         if member.stop.is_set():
             peer.end_average()
-            scribe.save_and_leave()
+            checkpoint_writer.save_and_leave()
             return EXIT_STOPPED
     peer.end_average()
-    return _end(peer, scribe)
+    return _end(peer, checkpoint_writer)
 
 
-def _end(peer: Peer, scribe: Scribe) -> int:
+def _end(peer: Peer, checkpoint_writer: CheckpointWriter) -> int:
     """Nobody leaves before the final checkpoint stands."""
     peer.member.progress.enter("evaluate")
-    if peer.closed and _is_first(peer) and scribe.final_stands():
-        scribe.close()  # it stood before anybody began: the others had nothing to do, nor said how good it is
+    if peer.closed and _is_first(peer) and checkpoint_writer.final_stands():
+        checkpoint_writer.close()  # it stood before anybody began: the others had nothing to do or to evaluate
     while not peer.closed:
         peer.member.check()
         if peer.member.stop.is_set():
             return EXIT_STOPPED
         if _is_first(peer):
-            scribe.close()
-        elif _ask_whether_closed(peer) or scribe.final_stands():
+            checkpoint_writer.close()
+        elif _ask_whether_closed(peer) or checkpoint_writer.final_stands():
             peer.closed = True
         else:
             time.sleep(WAIT_SECONDS)
-    scribe.keep_final()
-    if not scribe.closed_it:
+    checkpoint_writer.keep_final()
+    if not checkpoint_writer.closed_it:
         _say_goodbye(peer)
     deadline = time.monotonic() + LAST_WORDS_SECONDS
-    while scribe.closed_it and time.monotonic() < deadline and not peer.member.stop.is_set():
+    while checkpoint_writer.closed_it and time.monotonic() < deadline and not peer.member.stop.is_set():
         if {*peer.workers} <= peer.left | {peer.member.rank}:
             break
         time.sleep(WAIT_SECONDS)
@@ -78,13 +78,13 @@ def _is_first(peer: Peer) -> bool:
 
 
 def _ask_whether_closed(peer: Peer) -> bool:
-    """Tell the scribe that this worker has stopped training; whether the last checkpoint stands."""
+    """Tell the checkpoint writer that this worker has stopped training; whether the last checkpoint stands."""
     answer = _tell(peer, min(peer.workers), Message("closing"))
     return answer is not None and answer.name == "closed"
 
 
 def _say_goodbye(peer: Peer) -> None:
-    """To all: whoever was the scribe waits for it, and may not be the lowest rank of the roster any more."""
+    """To all: whoever was the checkpoint writer waits for it, and may not be the lowest rank of the roster any more."""
     for rank in peer.workers:
         if rank != peer.member.rank:
             _tell(peer, rank, Message("closing", {"leaving": True}))

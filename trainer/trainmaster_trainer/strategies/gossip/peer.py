@@ -25,8 +25,8 @@ from trainmaster_trainer.flat import Layout, adopt
 from trainmaster_trainer.independent import Member
 from trainmaster_trainer.rates import Rates
 from trainmaster_trainer.strategies import alike
-from trainmaster_trainer.strategies.gossip.census import Census
 from trainmaster_trainer.strategies.gossip.mixing import Mixer
+from trainmaster_trainer.strategies.gossip.sample_counters import SampleCounters
 from trainmaster_trainer.strategies.steady import trained
 from trainmaster_trainer.strategies.strategy import check_options
 from trainmaster_trainer.transport.directory import Place
@@ -36,7 +36,7 @@ from trainmaster_trainer.transport.links import PeerLostError, PeerRefusedError,
 from trainmaster_trainer.transport.service import RefusalError, Service
 
 log = logging.getLogger(__name__)
-CENSUS = "census"  # among the scalars of a state
+SAMPLE_COUNTERS = "sample_counters"  # among the scalars of a state
 PARTNER_SECONDS = 0.0  # a partner that does not answer is left alone for a while, and another one met
 SILENCE_SECONDS = 2.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
@@ -74,7 +74,7 @@ class Peer:
         self._state.of_the_moment = self._rates.settings
         self._silence = SILENCE_SECONDS + seconds_for(sum(parameter.nbytes for parameter in parameters.values()))
         self._batches = member.batches()
-        self.census = Census(self.plan.global_batch_size)
+        self.sample_counters = SampleCounters(self.plan.global_batch_size)
         self.goal = self.plan.steps * self.plan.global_batch_size
         self._turn = 0
         self._meetings = 0
@@ -119,7 +119,7 @@ class Peer:
             raise RefusalError(f"a peer cannot {request.name}")
         with self.mixer.lock:
             if self._settled:
-                self.census.merge(request.values.get("census", []))
+                self.sample_counters.merge(request.values.get("sample_counters", []))
             return self._answers[request.name](caller, request)
 
     def _meet(self, caller: Caller, request: Message) -> Message:
@@ -135,7 +135,7 @@ class Peer:
             raise RefusalError("this meeting is over")  # it has asked again meanwhile, and has the answer
         else:
             half = given.half  # the answer was lost on the way: the same again
-        return Message("half", {"census": self.census.plain()}, half)
+        return Message("half", {"sample_counters": self.sample_counters.plain()}, half)
 
     def _thanks(self, caller: Caller, request: Message) -> Message:
         given = self._given.get(caller.rank)
@@ -147,13 +147,15 @@ class Peer:
         state = self.state()
         tensors = [tensor.clone().contiguous() for tensor in state.tensors.values()]
         values = {"names": list(state.tensors), "scalars": json.loads(json.dumps(state.scalars))}
-        return Message("whole", {**values, "census": self.census.plain(), "closed": self.closed}, tensors)
+        return Message(
+            "whole", {**values, "sample_counters": self.sample_counters.plain(), "closed": self.closed}, tensors
+        )
 
     def _closing(self, caller: Caller, request: Message) -> Message:
         self.finished.add(caller.rank)
         if request.values.get("leaving"):
             self.left.add(caller.rank)
-        return Message("closed" if self.closed else "open", {"census": self.census.plain()})
+        return Message("closed" if self.closed else "open", {"sample_counters": self.sample_counters.plain()})
 
     # The worker's own.
 
@@ -163,7 +165,7 @@ class Peer:
         for name, buffer in self._mine.named_buffers():
             buffer.copy_(buffers[name])
         state = self._state.capture()
-        return State(state.tensors, {**state.scalars, CENSUS: self.census.state()})
+        return State(state.tensors, {**state.scalars, SAMPLE_COUNTERS: self.sample_counters.state()})
 
     def trained(self) -> list[nn.Parameter]:
         """What is averaged and stepped."""
@@ -174,8 +176,8 @@ class Peer:
         with self.mixer.lock:
             self._state.restore(state)
             self.compute_with_own()
-            if CENSUS in state.scalars:
-                self.census.restore(state.scalars[CENSUS])
+            if SAMPLE_COUNTERS in state.scalars:
+                self.sample_counters.restore(state.scalars[SAMPLE_COUNTERS])
 
     def compute_with_own(self) -> None:
         """The model that computes becomes what is averaged, its buffers too. Under the lock."""
@@ -191,7 +193,7 @@ class Peer:
         more. False: it was asked to stop meanwhile.
         """
         begun, has_told = time.monotonic(), False
-        while self._ask_around() and self._may_be_behind and not self.census.samples:
+        while self._ask_around() and self._may_be_behind and not self.sample_counters.samples:
             self.member.progress.enter("load")
             if not has_told and time.monotonic() > begun + START_SECONDS:
                 log.info("Waiting for a peer: the others may have trained, and not all of them answer yet.")
@@ -203,14 +205,16 @@ class Peer:
             if self.member.stop.wait(ABSENCE_SECONDS):
                 return False
         self._settled = True
-        self._turn = self.census.step
+        self._turn = self.sample_counters.step
         randomness.seed_rank(self.plan.seed, self.member.rank, self._turn)
         return True
 
     @property
     def _may_be_behind(self) -> bool:
         """Whether others may have a model that is further, though this one has found no checkpoint."""
-        fetched = self.plan.checkpoint_url or self.plan.resume_from or self.plan.resume_job  # by the scribe alone
+        fetched = (
+            self.plan.checkpoint_url or self.plan.resume_from or self.plan.resume_job
+        )  # by the checkpoint writer alone
         on_their_own = not self.plan.checkpoint_shared and self.member.settings.attempt > 1
         return not self._has_heard or self._came_later or fetched is not None or on_their_own
 
@@ -232,14 +236,14 @@ class Peer:
                 continue
             alike.check_alike(whole_state(answer).model_shapes(), self._shapes, rank, self.member.rank)
             self._has_heard = True
-            theirs = Census(self.plan.global_batch_size)
-            theirs.merge(answer.values["census"])
-            heard += answer.values["census"]
+            theirs = SampleCounters(self.plan.global_batch_size)
+            theirs.merge(answer.values["sample_counters"])
+            heard += answer.values["sample_counters"]
             with self.mixer.lock:
-                if theirs.samples > self.census.samples:
+                if theirs.samples > self.sample_counters.samples:
                     self.restore(whole_state(answer))
                     log.info("Took over the model of rank %d at step %d.", rank, theirs.step)
-                self.census.merge(heard)
+                self.sample_counters.merge(heard)
                 self.closed = self.closed or bool(answer.values["closed"])
         return silent
 
@@ -261,7 +265,7 @@ class Peer:
         loss = self.member.numerics.backward(batch, self._loss)
         with self.mixer.lock:
             self._update()
-            self.census.add(self.member.rank, batch.size, float(loss))
+            self.sample_counters.add(self.member.rank, batch.size, float(loss))
 
     def _loss(self, batch: Batch) -> Tensor:
         return loss_of(self.member.task, self._model(batch.inputs), batch.targets)
@@ -275,7 +279,7 @@ class Peer:
         """The gradient was taken at a copy that others may have changed since: that is AD-PSGD's bargain."""
         for live, own in zip(self._model.parameters(), self._mine.parameters(), strict=True):
             own.grad = None if live.grad is None else live.grad.cpu()
-        self._rates.set(min(self.census.samples / self.goal, 1.0))
+        self._rates.set(min(self.sample_counters.samples / self.goal, 1.0))
         self.member.numerics.take_step(self._optimizer)
 
     def average_meanwhile(self) -> None:
@@ -320,9 +324,9 @@ class Peer:
         distance = self.mixer.settle(message.tensors, answer.tensors)
         del self._open[rank]
         with self.mixer.lock:
-            self.census.merge(answer.values["census"])
-            if self.member.rank in self.census.entries:
-                self.census.entries[self.member.rank].distance = distance
+            self.sample_counters.merge(answer.values["sample_counters"])
+            if self.member.rank in self.sample_counters.entries:
+                self.sample_counters.entries[self.member.rank].distance = distance
         self._thank(rank, message.values["number"])
         return True
 
@@ -345,7 +349,7 @@ class Peer:
             self._meetings += 1
             known = self._open[rank] = (place, Message("meet", {"number": self._meetings}, self.mixer.offer()))
         with self.mixer.lock:
-            known[1].values["census"] = self.census.plain()
+            known[1].values["sample_counters"] = self.sample_counters.plain()
         return known[1]
 
     def _thank(self, rank: int, number: int) -> None:

@@ -16,9 +16,9 @@ tickets.py     who computes which share of which step (pure)
 shard.py       parameters, optimizer, and the tickets in them
 options.py     the options in the YAML
 server.py      what a server answers; its copy of a neighbour's shard
-askers.py      workers that wait for a ticket
-desk.py        where they ask, and are answered
-steward.py     what server 0 does besides: tickets, checkpoints, metrics, the end
+pending_requests.py      workers that wait for a ticket
+ticket_queue.py        where they ask, and are answered
+coordinator.py     what server 0 does besides: tickets, checkpoints, metrics, the end
 whole.py       shards put together to a model, as a checkpoint has it
 worker.py      the worker's loop
 

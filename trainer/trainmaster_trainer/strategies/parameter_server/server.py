@@ -16,11 +16,11 @@ from trainmaster_trainer import randomness
 from trainmaster_trainer.independent import Member
 from trainmaster_trainer.numerics import Numerics
 from trainmaster_trainer.strategies import alike
-from trainmaster_trainer.strategies.parameter_server.askers import Asker
 from trainmaster_trainer.strategies.parameter_server.compression import unpack_all
+from trainmaster_trainer.strategies.parameter_server.coordinator import Coordinator
 from trainmaster_trainer.strategies.parameter_server.options import Options
+from trainmaster_trainer.strategies.parameter_server.pending_requests import Asker
 from trainmaster_trainer.strategies.parameter_server.shard import Push, Shard
-from trainmaster_trainer.strategies.parameter_server.steward import Steward
 from trainmaster_trainer.strategies.parameter_server.whole import Whole
 from trainmaster_trainer.transport.frame import Message
 from trainmaster_trainer.transport.handshake import Caller
@@ -39,8 +39,8 @@ def serve(member: Member) -> int:
     """Answer until somebody says that it is over; the exit code."""
     server = Server(member)
     server.start()
-    if server.steward is not None:
-        return server.steward.run()
+    if server.coordinator is not None:
+        return server.coordinator.run()
     while not member.stop.wait(0.2):
         member.check()
         member.seen(server.own.newest)
@@ -73,7 +73,7 @@ class Server:
         self._ready = threading.Event()
         self._cut: Message | None = None
         self._shapes = whole.state().model_shapes()
-        self.steward = Steward(member, self._options, whole, self.own) if self.index == 0 else None
+        self.coordinator = Coordinator(member, self._options, whole, self.own) if self.index == 0 else None
         self._answers: dict[str, Handler] = {
             alike.QUESTION: lambda *_: alike.told(self._shapes),
             "pull": self._pull,
@@ -98,7 +98,7 @@ class Server:
     def start(self) -> None:
         """Take the shard from the neighbour's copy if there is one; then answer."""
         member = self._member
-        gone = self.steward.desk.gone if self.steward else lambda _caller: None
+        gone = self.coordinator.ticket_queue.gone if self.coordinator else lambda _caller: None
         Service(member.listener, member.identity, self.answer, gone, failed=member.failures.append)
         member.beside(self._come_up, "come up")
 
@@ -106,8 +106,8 @@ class Server:
         if self._count > 1:
             self._recover()
             self._member.beside(self._keep_copy, "copy")
-        if self.steward is not None:
-            self.steward.reconcile_soon()
+        if self.coordinator is not None:
+            self.coordinator.reconcile_soon()
             return
         while not self._ready.is_set():
             try:
@@ -145,8 +145,8 @@ class Server:
         """What a peer asks."""
         if request.name in self._answers:
             return self._answers[request.name](caller, request)
-        if self.steward is not None:
-            return self.steward.answer(caller, request)
+        if self.coordinator is not None:
+            return self.coordinator.answer(caller, request)
         raise RefusalError(f"a server cannot {request.name}")
 
     # Workers.
@@ -174,12 +174,12 @@ class Server:
     def _step(self, caller: Caller, request: Message) -> Answer:
         """Push, next ticket and pull in one, where there is one server: each round trip costs two wake-ups."""
         pushed = self._push(caller, request)
-        if pushed.name == "later" or self.steward is None:
+        if pushed.name == "later" or self.coordinator is None:
             return pushed
         said = dict(request.values)
         if pushed.name == "stale":
             del said["done"]
-        return self.steward.desk.next(Asker(caller, said, self._with_parameters))
+        return self.coordinator.ticket_queue.next(Asker(caller, said, self._with_parameters))
 
     def _with_parameters(self, order: Message) -> Message:
         if order.name == "ticket":

@@ -20,10 +20,10 @@ from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.independent import Member
 from trainmaster_trainer.journal import Journal
 from trainmaster_trainer.report import are_finite, check_last
-from trainmaster_trainer.strategies.parameter_server.askers import Asker
-from trainmaster_trainer.strategies.parameter_server.desk import Desk
 from trainmaster_trainer.strategies.parameter_server.options import Options
+from trainmaster_trainer.strategies.parameter_server.pending_requests import Asker
 from trainmaster_trainer.strategies.parameter_server.shard import Shard
+from trainmaster_trainer.strategies.parameter_server.ticket_queue import TicketQueue
 from trainmaster_trainer.strategies.parameter_server.tickets import Done, Ticket, TicketBook
 from trainmaster_trainer.strategies.parameter_server.whole import Whole
 from trainmaster_trainer.transport.frame import Message, Values
@@ -39,14 +39,14 @@ SERVERS_SECONDS = 30.0
 ALONE_SECONDS = 1.0  # told to stop, server 0 stays so long for workers that are away: they may be calling again
 
 
-class Steward:
+class Coordinator:
     """Server 0's second duty. Service threads answer; `run` is the main thread's."""
 
     def __init__(self, member: Member, options: Options, whole: Whole, own: Shard) -> None:
         self._member, self._options, self._whole, self._own = member, options, whole, own
         self._plan = member.settings.plan
         self._saver = Saver(member.settings, member.alone())
-        self.desk = Desk(member, lambda: self._saver.committed_step)
+        self.ticket_queue = TicketQueue(member, lambda: self._saver.committed_step)
         self._journal: Journal | None = None
         self._cut = 0  # the step of the newest cut
         self._saved = 0  # of the newest one that was brought to the saver
@@ -60,9 +60,9 @@ class Steward:
         """What workers and servers ask of server 0 alone."""
         match request.name:
             case "next":
-                return self.desk.next(Asker(caller, request.values))
+                return self.ticket_queue.next(Asker(caller, request.values))
             case "claim":
-                return self.desk.claim(request.values)
+                return self.ticket_queue.claim(request.values)
             case "samples":
                 return self._compare_samples(caller, request.values)
             case "announce":
@@ -76,39 +76,39 @@ class Steward:
 
     def _compare_samples(self, caller: Caller, values: Values) -> Message:
         """How many samples a checkpoint, or else the worker that came first, said there are: others compare theirs."""
-        with self.desk.changed:
+        with self.ticket_queue.changed:
             if not self._saver.dataset:
                 self._saver.dataset, self._counted_by = int(values["count"]), caller.rank
             return Message("samples", {"count": self._saver.dataset, "rank": self._counted_by})
 
     def reconcile_soon(self) -> None:
         """A server has started."""
-        with self.desk.changing():
-            self.desk.is_unsettled = True
-            self.desk.due.notify_all()
+        with self.ticket_queue.changing():
+            self.ticket_queue.is_unsettled = True
+            self.ticket_queue.due.notify_all()
 
     def _leaving(self) -> Message:
         """Another server was told to stop: whether its shard is still needed, for the cut with which all stop."""
-        over = self.desk.is_over
+        over = self.ticket_queue.is_over
         return Message("ok", {"needed": self._member.stop.is_set() and not over, "over": over})
 
     def _take_result(self, values: Values) -> Message:
         """One worker says how good the model is; it waits until that is written down."""
-        with self.desk.changed:
+        with self.ticket_queue.changed:
             self._result = dict(values["figures"])
-            self.desk.due.notify_all()
-            self.desk.changed.wait_for(lambda: self.desk.is_over, LONGEST_WAIT_SECONDS)
-            return Message("ok" if self.desk.is_over else "later")
+            self.ticket_queue.due.notify_all()
+            self.ticket_queue.changed.wait_for(lambda: self.ticket_queue.is_over, LONGEST_WAIT_SECONDS)
+            return Message("ok" if self.ticket_queue.is_over else "later")
 
     # In the main thread.
 
     def run(self) -> int:
         """Keep the books until the training is over and somebody says so; the exit code."""
-        self.desk.open()
+        self.ticket_queue.open()
         self._saver.prepare()
         while True:
-            with self.desk.changed:
-                self.desk.due.wait_for(self._is_pressing, LOOK_SECONDS)
+            with self.ticket_queue.changed:
+                self.ticket_queue.due.wait_for(self._is_pressing, LOOK_SECONDS)
             self._member.check()
             self._member.seen(self._journal.step if self._journal else 0)
             try:
@@ -118,31 +118,31 @@ class Steward:
                 self.reconcile_soon()
             if self._member.stop.is_set() and self._may_leave():
                 self._saver.wait(needed=False)
-                return 0 if self.desk.is_over else EXIT_STOPPED
+                return 0 if self.ticket_queue.is_over else EXIT_STOPPED
 
     def _is_pressing(self) -> bool:
-        book = self.desk.book
+        book = self.ticket_queue.book
         at_gate = book is not None and book.complete >= book.gate > self._cut
-        return at_gate or self.desk.is_unsettled or (self._result is not None and not self.desk.is_over)
+        return at_gate or self.ticket_queue.is_unsettled or (self._result is not None and not self.ticket_queue.is_over)
 
     def _turn(self) -> None:
-        if self.desk.is_unsettled:
+        if self.ticket_queue.is_unsettled:
             self._reconcile()
         self._tell_steps()
-        book = self.desk.book
+        book = self.ticket_queue.book
         if book is not None and book.complete >= book.gate > self._cut:
             self._save(book.gate)
-        if self._result is not None and not self.desk.is_over and self._journal is not None:
+        if self._result is not None and not self.ticket_queue.is_over and self._journal is not None:
             self._journal.finish(max(self._plan.steps, self._saved), self._result)
-            with self.desk.changing():
-                self.desk.is_over = True
+            with self.ticket_queue.changing():
+                self.ticket_queue.is_over = True
         self._member.progress.write()
 
     def _may_leave(self) -> bool:
         """Asked to stop: first a cut at the newest step that has been begun."""
-        with self.desk.changing():
-            book = self.desk.book
-            if book is None or self.desk.is_over or self.desk.has_ended:
+        with self.ticket_queue.changing():
+            book = self.ticket_queue.book
+            if book is None or self.ticket_queue.is_over or self.ticket_queue.has_ended:
                 return True
             book.gate = min(book.gate, max(book.newest_begun, book.complete))
             leave = book.complete >= book.gate and book.gate <= self._saved
@@ -150,30 +150,30 @@ class Steward:
 
     def _is_alone(self) -> bool:
         """Nobody is there, nor will be, to bring to its end what has been begun: there will be no cut."""
-        if self.desk.present or not self._last_seen:
+        if self.ticket_queue.present or not self._last_seen:
             self._last_seen = time.monotonic()
         return time.monotonic() > self._last_seen + ALONE_SECONDS
 
     def _tell_steps(self) -> None:
         """Completed steps into metrics, progress page and log."""
-        if self.desk.book is None or self._journal is None:
+        if self.ticket_queue.book is None or self._journal is None:
             return
-        with self.desk.changed:
-            finished = self.desk.book.finished()
+        with self.ticket_queue.changed:
+            finished = self.ticket_queue.book.finished()
         for step, shares in finished:
             self._tell_step(step, shares)
         if finished:
             self._journal.write()
             progress = self._member.progress
             speeds = {"speed": progress.samples_per_second, "seconds": progress.step_seconds}
-            self.desk.told = {name: str(figure) for name, figure in {"loss": progress.loss, **speeds}.items()}
+            self.ticket_queue.told = {name: str(figure) for name, figure in {"loss": progress.loss, **speeds}.items()}
 
     def _tell_step(self, step: int, shares: list[Done]) -> None:
         if self._journal is None:
             return
         size = sum(done.size for done in shares)
         loss = sum(done.loss * done.size for done in shares) / max(size, 1)
-        ended = self.desk.moments.pop(step, None)
+        ended = self.ticket_queue.moments.pop(step, None)
         dropped = self._plan.global_batch_size - size  # in shares that came too late: `trainmaster audit` counts them
         figures = {"staleness": self._own.staleness, **({"dropped_samples": dropped} if dropped else {})}
         self._journal.stepped(step, loss, size, self._saver.committed_step, figures, ended=ended)
@@ -214,16 +214,16 @@ class Steward:
 
     def _end(self) -> None:
         self._member.progress.enter("evaluate", self._saver.committed_step)
-        with self.desk.changing():
-            self.desk.has_ended = True
+        with self.ticket_queue.changing():
+            self.ticket_queue.has_ended = True
 
     def _open_gate(self) -> None:
         """The next step at which a checkpoint is due."""
-        with self.desk.changing():
-            if self.desk.book is not None and not self._member.stop.is_set():
+        with self.ticket_queue.changing():
+            if self.ticket_queue.book is not None and not self._member.stop.is_set():
                 every = self._plan.checkpoint_every
-                first = max(self._cut + 1, self.desk.book.complete)
-                self.desk.book.gate = min(-(-first // every) * every, self._plan.steps)
+                first = max(self._cut + 1, self.ticket_queue.book.complete)
+                self.ticket_queue.book.gate = min(-(-first // every) * every, self._plan.steps)
 
     def _ask_servers(self, message: Message) -> dict[int, Message]:
         ranks = self._member.directory.servers
@@ -231,21 +231,21 @@ class Steward:
 
     def _reconcile(self) -> None:
         """A new generation, from what the servers have."""
-        with self.desk.changed:
-            self.desk.is_unsettled = False
-            self.desk.book = None
-            self.desk.moments.clear()
+        with self.ticket_queue.changed:
+            self.ticket_queue.is_unsettled = False
+            self.ticket_queue.book = None
+            self.ticket_queue.moments.clear()
             self._cut = self._saved  # a cut that was not fetched is lost
-            self.desk.generation = secrets.randbits(
+            self.ticket_queue.generation = secrets.randbits(
                 48
             )  # not torch's: seeded alike, it would be our predecessor's again
-        generation = {"generation": self.desk.generation}
+        generation = {"generation": self.ticket_queue.generation}
         reports = [answer.values for answer in self._ask_servers(Message("report", generation)).values()]
         belong_together = all(report["loaded"] for report in reports) and len({r["branch"] for r in reports}) == 1
         book = self._recall(reports) if belong_together else self._set_back()
         self._ask_servers(Message("go", generation))
-        with self.desk.changed:
-            self.desk.book = book
+        with self.ticket_queue.changed:
+            self.ticket_queue.book = book
         self._open_gate()
         if book.complete >= self._plan.steps and self._saved >= self._plan.steps:
             self._end()
@@ -275,7 +275,7 @@ class Steward:
         resumed = resume(self._member.settings, self._member.alone(), self._whole)
         found, step = self._whole.found, resumed.step
         if resumed.dataset:
-            with self.desk.changed:
+            with self.ticket_queue.changed:
                 self._saver.dataset, self._counted_by = resumed.dataset, None
         self._whole.found = None  # as large as the model and its optimizer, and not needed again
         branch = {"branch": secrets.token_hex(8)}

@@ -1,6 +1,6 @@
-"""The desk: where workers ask server 0 for tickets, say what became of them, and wait for the next.
+"""The ticket queue: where workers ask server 0 for tickets, say what became of them, and wait for the next.
 
-Service threads answer here; the steward's main thread opens and closes it. No thread waits for a ticket: whoever
+Service threads answer here; the coordinator's main thread opens and closes it. No thread waits for a ticket: whoever
 changes the books answers all for whom that changes something.
 """
 
@@ -13,13 +13,13 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 
 from trainmaster_trainer.independent import Member
-from trainmaster_trainer.strategies.parameter_server.askers import HOLD_SECONDS, Asker, Askers
+from trainmaster_trainer.strategies.parameter_server.pending_requests import HOLD_SECONDS, Asker, PendingRequests
 from trainmaster_trainer.strategies.parameter_server.tickets import Done, Ticket, TicketBook
 from trainmaster_trainer.transport.frame import Message, Values
 from trainmaster_trainer.transport.handshake import Caller
 
 
-class Desk:
+class TicketQueue:
     """The books of server 0, and those who wait at them. `changing` is around every change."""
 
     def __init__(self, member: Member, committed: Callable[[], int]) -> None:
@@ -36,7 +36,7 @@ class Desk:
         self.moments: dict[int, float] = {}  # when each step ended that is not told yet
         self.told: Values = dict.fromkeys(("loss", "speed", "seconds"), "nan")  # of the last ones that are
         self.present: set[Caller] = set()  # the workers that are connected
-        self._askers = Askers()
+        self._pending_requests = PendingRequests()
 
     def open(self) -> None:
         """From now on, nobody is kept waiting for longer than `HOLD_SECONDS`."""
@@ -50,7 +50,7 @@ class Desk:
             self._drop_predecessor(asker.caller)
             order = self._order(asker)
             if order is None:
-                self._askers.add(asker)
+                self._pending_requests.add(asker)
         if order is not None:
             asker.tell(order)
         return asker.answer
@@ -66,7 +66,7 @@ class Desk:
         """A process hung up: its ticket goes to another."""
         with self.changing():
             self.present.discard(caller)
-            self._askers.forget(caller)
+            self._pending_requests.forget(caller)
             if self.book is not None:
                 self.book.drop(caller)
 
@@ -76,7 +76,7 @@ class Desk:
         with self.changed:
             yield
             self.changed.notify_all()
-            orders = self._askers.take(self._order) if self._has_orders() else []
+            orders = self._pending_requests.take(self._order) if self._has_orders() else []
         for asker, order in orders:
             asker.tell(order)
 
@@ -84,7 +84,7 @@ class Desk:
         """Whether anybody who waits could be told anything: most changes are none to them."""
         return (
             self.has_ended
-            or self._askers.are_impatient
+            or self._pending_requests.are_impatient
             or (self.book is not None and not self.is_unsettled and self.book.has_ticket)
         )
 

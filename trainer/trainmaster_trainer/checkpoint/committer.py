@@ -16,7 +16,7 @@ from trainmaster_trainer.checkpoint.segments import Lines, SegmentWriter
 from trainmaster_trainer.settings import Settings
 
 
-class Depot:
+class Committer:
     """The checkpoints of one attempt."""
 
     def __init__(self, settings: Settings, remote: Remote, retention: Retention) -> None:

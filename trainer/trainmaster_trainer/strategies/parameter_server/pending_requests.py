@@ -1,4 +1,4 @@
-"""Askers: workers that have asked what to do next, while there is nothing yet.
+"""PendingRequests: workers that have asked what to do next, while there is nothing yet.
 
 No thread waits with them. Whatever changes the books, the thread that did it asks for each of them again what it should
 do, and sends it: with a synchronous step, the worker that comes last has all others told.
@@ -47,7 +47,7 @@ class Asker:
             self.answer.set_result(message)
 
 
-class Askers:
+class PendingRequests:
     """All of them, in the order in which they came. The caller holds the books' lock."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Census: how many samples each worker has done, as far as one has heard.
+"""SampleCounters: how many samples each worker has done, as far as one has heard.
 
 A grow-only counter (Shapiro et al., "A comprehensive study of convergent and commutative replicated data types", INRIA
 2011): each worker raises its own entry, and two that meet take the higher of both for every entry. So everybody comes
@@ -24,7 +24,7 @@ class Entry:
 
 
 @dataclass
-class Census:
+class SampleCounters:
     """Everybody's last word, as far as heard. Not for two threads at once."""
 
     batch: int

@@ -25,7 +25,7 @@ from trainmaster_trainer.agent.supervise import Agent, member_of
 _READING_SECONDS = 0.2
 
 
-class Board:
+class StatusCollector:
     """One per agent."""
 
     def __init__(self, settings: Settings, files: Files) -> None:

@@ -23,7 +23,7 @@ _LAST_SECONDS = 10.0  # for lines that still wait when somebody wants an end, wi
 _AT_ONCE = select.PIPE_BUF
 
 
-class Outlet(io.BufferedIOBase):
+class ProcessOutput(io.BufferedIOBase):
     """The way to one file. What comes between two flushes is kept as a whole, or dropped as a whole."""
 
     def __init__(self, descriptor: int, room: int = _ROOM, patience_seconds: float = _PATIENCE_SECONDS) -> None:
@@ -38,7 +38,9 @@ class Outlet(io.BufferedIOBase):
         self._changed = threading.Condition()
         self._is_over = False
         self.lost_lines = 0
-        self._thread = threading.Thread(target=self._run, name="outlet", daemon=True)  # it may be stuck for ever
+        self._thread = threading.Thread(
+            target=self._run, name="process_output", daemon=True
+        )  # it may be stuck for ever
         try:
             self._thread.start()
         except RuntimeError:  # Python's word for it
@@ -155,29 +157,29 @@ def _put(descriptor: int, piece: bytes) -> OSError | None:
     return None
 
 
-class Outlets:
-    """Both streams go through outlets for the length of a `with`: through one, in order, where they go to one place."""
+class ProcessOutputs:
+    """Both streams of the command, within a `with`. Where they go to one place, one object keeps their order."""
 
     def __init__(self) -> None:
         self._before: tuple[TextIO, TextIO] = sys.stdout, sys.stderr
-        self.stdout = Outlet(sys.stdout.fileno())
+        self.stdout = ProcessOutput(sys.stdout.fileno())
         one = os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
-        self._stderr = self.stdout if one else Outlet(sys.stderr.fileno())
+        self._stderr = self.stdout if one else ProcessOutput(sys.stderr.fileno())
 
     def __enter__(self) -> Self:
         sys.stdout, sys.stderr = _text(self.stdout, sys.stdout), _text(self._stderr, sys.stderr)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for stream, outlet in ((sys.stdout, self.stdout), (sys.stderr, self._stderr)):
+        for stream, process_output in ((sys.stdout, self.stdout), (sys.stderr, self._stderr)):
             with contextlib.suppress(OSError):
                 stream.flush()
             with contextlib.suppress(OSError):
-                outlet.drain()
+                process_output.drain()
         sys.stdout, sys.stderr = self._before
-        for outlet in (self.stdout, self._stderr):
-            outlet.end()
+        for process_output in (self.stdout, self._stderr):
+            process_output.end()
 
 
-def _text(outlet: Outlet, like: TextIO) -> io.TextIOWrapper:
-    return io.TextIOWrapper(outlet, encoding=like.encoding, errors=like.errors, line_buffering=True)
+def _text(process_output: ProcessOutput, like: TextIO) -> io.TextIOWrapper:
+    return io.TextIOWrapper(process_output, encoding=like.encoding, errors=like.errors, line_buffering=True)

@@ -28,9 +28,9 @@ from trainmaster_trainer.checkpoint.unusable import problem_of
 from trainmaster_trainer.data import Batch
 from trainmaster_trainer.journal import Journal
 from trainmaster_trainer.report import check_last, moved_are_finite
-from trainmaster_trainer.strategies.gossip.census import BEFORE, Entry
 from trainmaster_trainer.strategies.gossip.mixing import AVERAGED
 from trainmaster_trainer.strategies.gossip.peer import Peer, whole_state
+from trainmaster_trainer.strategies.gossip.sample_counters import BEFORE, Entry
 from trainmaster_trainer.strategies.strategy import Strategy
 from trainmaster_trainer.transport.frame import Message
 from trainmaster_trainer.transport.links import PeerLostError, PeerRefusedError
@@ -40,7 +40,7 @@ PEER_SECONDS = 5.0
 STORE_SECONDS = 5.0
 
 
-class Scribe:
+class CheckpointWriter:
     """Writes, when it is this worker's turn to."""
 
     def __init__(self, peer: Peer) -> None:
@@ -63,8 +63,8 @@ class Scribe:
 
     @property
     def _step(self) -> int:
-        """The census may end above the last step; and the last step may be below what had been saved before."""
-        return min(self._peer.census.step, max(self._plan.steps, self._saved))
+        """Return the step: counters may end above the last one, which may be below what had been saved before."""
+        return min(self._peer.sample_counters.step, max(self._plan.steps, self._saved))
 
     def resume(self) -> None:
         """Go on from the newest checkpoint, if there is one."""
@@ -74,11 +74,11 @@ class Scribe:
             self._saved, self._is_borrowed = resumed.step, resumed.is_borrowed
         else:
             self._saved = self._read()
-        if self._saved and not self._peer.census.entries:  # another strategy wrote it
-            self._peer.census.entries[BEFORE] = Entry(self._saved * self._plan.global_batch_size)
+        if self._saved and not self._peer.sample_counters.entries:  # another strategy wrote it
+            self._peer.sample_counters.entries[BEFORE] = Entry(self._saved * self._plan.global_batch_size)
 
     def _read(self) -> int:
-        """What the scribe resumes from, read without a trace in the folder, which is the scribe's.
+        """Read what the checkpoint writer resumes from, without a trace in its folder.
 
         What is in an object store, or another job's, it alone fetches: that job may have gone on, and then two would
         begin with two checkpoints. The others take it over from it: see `Peer.take_over`.
@@ -98,7 +98,7 @@ class Scribe:
         folder, job = self._settings.checkpoints, self._settings.job_uid
         seen: list[int] | None = None
         problem = ""
-        while seen != (steps := saved_steps(folder)):  # the scribe may save and prune meanwhile
+        while seen != (steps := saved_steps(folder)):  # the checkpoint writer may save and prune meanwhile
             seen = steps
             trusted = lineage.read(folder, job).trusting(job)
             loaded = newest(folder, expected, self._settings.resume_before, trusted)
@@ -155,8 +155,8 @@ class Scribe:
             return
         ranks = self._peer.workers
         with self._peer.mixer.lock:
-            loss = self._peer.census.mean(ranks, "loss")
-            figures = {"consensus_distance": self._peer.census.mean(ranks, "distance")}
+            loss = self._peer.sample_counters.mean(ranks, "loss")
+            figures = {"consensus_distance": self._peer.sample_counters.mean(ranks, "distance")}
             step = self._step
         untold = range(self._journal.step + 1, step + 1)
         for number in untold:
@@ -171,7 +171,7 @@ class Scribe:
         progress = self._peer.member.progress
         if self._step > progress.step:
             progress.stepped(self._step, 0)
-        progress.loss = self._peer.census.mean([self._peer.member.rank], "loss")
+        progress.loss = self._peer.sample_counters.mean([self._peer.member.rank], "loss")
         progress.write()
 
     def _save(self, step: int) -> None:
@@ -250,7 +250,7 @@ class Scribe:
         if self._saver is not None and self._journal is not None:
             check_last(self._plan.steps, finite=moved_are_finite(self._peer.trained()))
             for number in range(self._journal.step + 1, self._plan.steps + 1):
-                loss = self._peer.census.mean(self._peer.workers, "loss")
+                loss = self._peer.sample_counters.mean(self._peer.workers, "loss")
                 self._journal.stepped(number, loss, 0, self._saver.committed_step, {})
             self._save(self._plan.steps)
             self._saver.insist(lambda: self._save(self._plan.steps), self._peer.member.stop.is_set)
