@@ -11,7 +11,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
-from trainmaster_trainer import randomness
 from trainmaster_trainer.data import Batches, SampleOrder, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.permutation import FEW, block, permute, shuffle
@@ -114,19 +113,6 @@ def test_who_takes_the_same_samples_draws_the_same_random_numbers_for_them() -> 
 def test_several_parts_are_what_each_of_them_is_alone() -> None:
     alone = [take_noisy(5, Share(index, 4)) for index in (1, 2, 3)]
     assert torch.equal(take_noisy(5, Share(1, 4, parts=3)), torch.cat(alone))
-
-
-@pytest.mark.parametrize("draws_before", [0, 1, 1000])
-def test_random_numbers_of_samples_take_none_from_the_model(draws_before: int) -> None:
-    found = []
-    for takes in (False, True):
-        randomness.seed_rank(1, 2, 3)
-        drawn = [torch.rand(4).tolist() for _ in range(draws_before)]
-        drawn += [[random.random(), np.random.random_sample()] for _ in range(draws_before)]  # noqa: NPY002, S311
-        if takes:
-            take_noisy(5, Share(1, 2))
-        found.append([*torch.rand(4).tolist(), random.random(), np.random.random_sample(), drawn])  # noqa: NPY002, S311
-    assert found[0] == found[1]
 
 
 class Shifted(TensorDataset):

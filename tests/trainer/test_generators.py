@@ -1,103 +1,46 @@
-"""A forged state of a random number generator, which would read foreign memory, is refused before a library has it."""
+"""The seeds of random numbers: what they depend on, and what a look that draws leaves as it was."""
 
-import json
 import random
-import struct
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-import pytest
 import torch
-from trainmaster_trainer import randomness
-
-States = dict[str, torch.Tensor]
-Forge = Callable[[States], None]
+from trainmaster_trainer.randomness import Generators, seed_alike, seed_rank, seed_samples
 
 
-def _json(states: States, name: str, change: Callable[[list[Any]], object]) -> None:
-    value = json.loads(states[name].numpy().tobytes())
-    change(value)
-    data = json.dumps(value).encode().ljust(states[name].numel())
-    states[name] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+def drawn() -> list[float]:
+    """Return one number of each generator, normal ones, of which NumPy and Python keep every second for later."""
+    return [random.gauss(0, 1), float(np.random.normal()), float(torch.randn(()))]  # noqa: NPY002 (as people do)
 
 
-def of_numpy(index: int, value: object) -> Forge:
-    return lambda states: _json(states, "numpy", lambda plain: plain.__setitem__(index, value))
+def test_numbers_follow_from_seed_rank_and_step_and_from_nothing_drawn_before() -> None:
+    seed_rank(3, 1, 20)
+    expected = drawn()
+    for draws in (0, 1, 7):
+        seed_alike(5)
+        for _ in range(draws):
+            drawn()
+        seed_rank(3, 1, 20)
+        assert drawn() == expected
 
 
-def of_python(index: int, value: object) -> Forge:
-    return lambda states: _json(states, "python", lambda plain: plain[1].__setitem__(index, value))
+def test_seeds_rank_and_step_have_numbers_of_their_own_and_samples_too() -> None:
+    found = set()
+    for seed in (1, 2, 2**70):
+        for rank in (-1, 0, 1, 2):
+            for step in (1, 2):
+                seed_rank(seed, rank, step)
+                found |= {*drawn()}
+                seed_samples(seed, step, max(rank, 0), 3 + (rank == -1))
+                found |= {*drawn()}
+    assert len(found) == 3 * 2 * 3 * 4 * 2
 
 
-def of_torch(left: int, following: int) -> Forge:
-    def forge(states: States) -> None:
-        data = bytearray(states["torch"].numpy().tobytes())
-        struct.pack_into("<iiQ", data, 8, left, 1, following)
-        states["torch"] = torch.frombuffer(data, dtype=torch.uint8)
-
-    return forge
-
-
-def cut_short(name: str) -> Forge:
-    return lambda states: states.update({name: states[name][:-1]})
-
-
-FORGERIES: dict[str, Forge] = {
-    "numpy one beyond": of_numpy(2, 625),
-    "numpy far beyond": of_numpy(2, 10**8),
-    "numpy before": of_numpy(2, -1),
-    "numpy huge": of_numpy(2, 10**40),
-    "numpy float": of_numpy(2, 1.0),
-    "numpy other": of_numpy(0, "PCG64"),
-    "numpy short": of_numpy(1, [1, 2, 3]),
-    "numpy half a word": of_numpy(1, [0.5] * 623 + [1 << 32]),
-    "numpy gauss": of_numpy(4, float("inf")),
-    "numpy pair": of_numpy(3, 2**31 - 1),
-    "python beyond": of_python(-1, 625),
-    "python before": of_python(-1, -7),
-    "python word": of_python(0, 1 << 32),
-    "python gauss": lambda states: _json(states, "python", lambda plain: plain.__setitem__(2, "x")),
-    "torch beyond": of_torch(600, 624),
-    "torch one beyond": of_torch(2, 624),
-    "torch huge": of_torch(2**30, 2**30),
-    "torch wraps": of_torch(1, 2**32),
-    "torch none left": of_torch(0, 5),
-    "torch size": cut_short("torch"),
-    "numpy size": lambda states: states.update(numpy=torch.zeros(1 << 20, dtype=torch.uint8)),
-    "deep": lambda states: states.update(python=torch.frombuffer(bytearray(b"[" * 8000), dtype=torch.uint8)),
-}
-
-
-@pytest.mark.parametrize("name", FORGERIES)
-def test_a_forged_state_is_refused(name: str) -> None:
-    states = randomness.capture()
-    FORGERIES[name](states)
-    with pytest.raises(ValueError, match="generator"):
-        randomness.check([states])
-
-
-@pytest.mark.parametrize("position", [625, 10**8, -1])
-def test_nor_does_a_snapshot_in_memory_bring_one(position: int) -> None:
-    states = randomness.capture_quickly()
-    data = bytearray(states["numpy"].numpy().tobytes())
-    struct.pack_into("<i", data, 4 * 624, position)
-    with pytest.raises(ValueError, match="NumPy's generator is at position"):
-        randomness.restore_quickly({**states, "numpy": torch.frombuffer(data, dtype=torch.uint8)})
-
-
-def test_every_true_state_is_taken() -> None:
-    """Also before the first draw and around the end of the table, where the positions of the three are special."""
-    before = randomness.capture()
-    try:
-        randomness.seed_alike(5)
-        for _ in range(630):
-            states, quick = randomness.capture(), randomness.capture_quickly()
-            randomness.check([states])
-            randomness.restore(states)
-            randomness.restore_quickly(quick)
-            drawn = torch.rand(1), np.random.rand(), random.random()  # noqa: NPY002, S311 (the generators in question)
-            randomness.restore(states)
-            assert (torch.rand(1), np.random.rand(), random.random()) == drawn  # noqa: NPY002, S311 (likewise)
-    finally:
-        randomness.restore(before)
+def test_generators_are_put_back_as_they_were() -> None:
+    seed_alike(1)
+    drawn()  # so that a second number is kept
+    before = Generators.now()
+    expected = drawn()
+    seed_alike(2)
+    drawn()
+    before.put_back()
+    assert drawn() == expected

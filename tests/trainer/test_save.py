@@ -3,7 +3,6 @@
 import errno
 import gc
 import logging
-import random
 import subprocess
 import threading
 import weakref
@@ -11,12 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from trainmaster.wire.progress import ProgressFile
 from trainmaster.wire.training import TrainingPlan
-from trainmaster_trainer import randomness
 from trainmaster_trainer.checkpoint import copier as copier_module
 from trainmaster_trainer.checkpoint import lineage, save
 from trainmaster_trainer.checkpoint.copier import Copier, TornCopyError, nothing_settled
@@ -131,18 +128,6 @@ def test_a_weight_that_changes_while_it_is_copied_is_no_checkpoint() -> None:
     weights.add_(1)
     copier.finish()
     assert copies["w"].tolist() == [2, 2, 2], "from then on before training goes on"
-    copier.close()
-
-
-def test_random_numbers_that_were_drawn_leave_the_copies_where_they_are() -> None:
-    copier = Copier()
-    images = []
-    for number in range(12):
-        np.random.rand(37 * number)  # noqa: NPY002 (as a task may)
-        random.gauss()
-        copier.begin({"w": torch.ones(3), **randomness.capture()}, nothing_settled)
-        images.append(copier.image)
-    assert all(image is images[0] for image in images)
     copier.close()
 
 
@@ -355,22 +340,6 @@ def test_a_folder_that_cannot_be_made_is_a_configuration_error(settings: Setting
     settings.checkpoints.write_text("a file")
     with pytest.raises(ConfigurationError, match=r"spec\.checkpoint\.storage: .*checkpoints"):
         make_saver(settings)
-
-
-def test_random_numbers_go_on_where_they_were(settings: Settings) -> None:
-    randomness.seed_rank(1, 0, 0)
-    draw()
-    put(make_saver(settings), 10)
-    expected = draw()
-    randomness.restore(read(settings.checkpoints, 10).rng(0))
-    assert draw() == expected
-
-
-def draw() -> tuple[float, ...]:
-    # One normal number each: the old generators make them in pairs and keep the second one.
-    from_python = random.gauss(0, 1)
-    from_numpy = float(np.random.standard_normal())  # noqa: NPY002 (tasks may use it)
-    return from_python, from_numpy, torch.randn(1).item()
 
 
 def test_tensors_are_divided_by_bytes_among_those_who_have_them() -> None:

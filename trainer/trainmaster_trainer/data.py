@@ -135,7 +135,10 @@ class Batches:
         return self._order.samples
 
     def take(self, step: int, share: Share | None) -> Batch:
-        """The samples of `share` in the global batch of `step`, on the device."""
+        """Return the samples of `share` in the global batch of `step`, on the device.
+
+        The random number generators are left as the samples need them: seed them anew before anything else draws.
+        """
         if share is None:
             return Batch(None, None, 0, self._order.batch_size, step / self._steps, step)
         first, end = share.bounds(self._order.batch_size)
@@ -153,8 +156,7 @@ class Batches:
     def _collate(self, step: int, share: Share) -> Any:
         if type(self._dataset) is TensorDataset:  # a derived one may do something with each sample, such as to draw
             return self._dataset[torch.from_numpy(self._order.share(step, share))]
-        with randomness.set_aside():
-            return default_collate([sample for part in share.each() for sample in self._samples(step, part)])
+        return default_collate([sample for part in share.each() for sample in self._samples(step, part)])
 
     def _samples(self, step: int, part: Share) -> list[Any]:
         """Those of one part, whose random numbers are its own: it may be one rank's alone or one of several."""

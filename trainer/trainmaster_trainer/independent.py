@@ -98,6 +98,7 @@ class Member:
     def batches(self) -> Batches:
         """The samples."""
         plan = self.settings.plan
+        randomness.seed_alike(plan.seed)  # a dataset may be drawn
         return Batches(self.task.dataset(), plan.global_batch_size, plan.steps, plan.seed, self.device)
 
 

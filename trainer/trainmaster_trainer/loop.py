@@ -37,6 +37,7 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
     plan = settings.plan
     task = make_task(settings)
     strategy = make_strategy(settings, group, task)
+    randomness.seed_alike(plan.seed)  # a dataset may be drawn, and a strategy have drawn more than another before
     batches = Batches(task.dataset(), plan.global_batch_size, plan.steps, plan.seed, group.device)
     saver = Saver(settings, group, batches.count)
     saver.prepare()
@@ -59,6 +60,7 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
             save(resumed.step)  # the attempt before died over it, or there was none
         for step in range(resumed.step + 1, plan.steps + 1):
             batch = batches.take(step, strategy.share)
+            randomness.seed_rank(plan.seed, strategy.draws_as, step)
             loss = loss_to_tell(strategy.step(batch), strategy)
             report.stepped(
                 step, loss, batch, checkpoint_step=saver.committed_step, waited=strategy.waited, memory=memory
@@ -78,6 +80,7 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
         saver.insist(lambda: save(last), stop_asked)
 
     progress.enter("evaluate", saver.committed_step)
+    randomness.seed_rank(plan.seed, strategy.draws_as, last + 1)  # figures that draw are the same after a restart
     report.finish(last, evaluate(strategy, group))
     strategy.close()
     return 0

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from trainmaster_trainer import randomness
+from trainmaster_trainer.randomness import Generators
 
 
 def with_extra_state(model: nn.Module) -> dict[str, nn.Module]:
@@ -50,7 +50,7 @@ class Moment:
     """
 
     def __init__(self, model: nn.Module, kept: Iterable[Tensor] = ()) -> None:
-        self._generators = randomness.capture()
+        self._generators = Generators.now()
         self._inside = Inside(model)
         self._kept = [(tensor, tensor.detach().clone()) for tensor in kept]
 
@@ -60,7 +60,7 @@ class Moment:
         with torch.no_grad():
             for tensor, before in self._kept:
                 tensor.copy_(before)
-        randomness.restore(self._generators)
+        self._generators.put_back()
 
 
 @contextmanager

@@ -60,11 +60,13 @@ class Task(ABC):
 
     Random numbers are seeded before `__init__`, alike on every rank and after every restart: it may split its data.
 
-    What outlives a restart: the model's parameters, buffers and extra state (`get_extra_state`), what the optimizer
-    keeps, and the global random numbers of torch, NumPy (`np.random.rand`) and Python (`random.random`). Nothing else
-    does, and nobody can notice: a generator of the task's own (`np.random.default_rng()`, `torch.Generator()`) begins
-    anew, and so does an attribute of the task that `loss` changes, such as a running mean or the stage of a curriculum.
-    So draw from the global generators, and keep what changes during the training in a buffer of the model.
+    What outlives a restart: the model's parameters, buffers and extra state (`get_extra_state`), and what the optimizer
+    keeps. The global random numbers of torch, NumPy (`np.random.rand`) and Python (`random.random`) are seeded before
+    every step, from seed, rank and step, so whoever computes a step again draws the same ones. Nothing else outlives a
+    restart, and nobody can notice: a generator of the task's own (`np.random.default_rng()`, `torch.Generator()`)
+    begins anew, and so does an attribute of the task that `loss` changes, such as a running mean or the stage of a
+    curriculum. So draw from the global generators, and keep what changes during the training in a buffer of the model
+    (not one with persistent=False, which no state has).
     """
 
     @abstractmethod

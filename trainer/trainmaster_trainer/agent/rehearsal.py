@@ -87,10 +87,9 @@ def _step(torch: Any, distributed: Any) -> Tuple[Any, Any]:
 def _keep(torch: Any, model: Any, optimizer: Any) -> None:
     """A snapshot as a task's rank takes it, but for a place to put it."""
     state = sys.modules.get("trainmaster_trainer.checkpoint.state")
-    randomness = sys.modules.get("trainmaster_trainer.randomness")
-    if state is None or randomness is None:
+    if state is None:
         return
     captured = state.ModelState(model, optimizer).capture()
-    tensors = [*captured.tensors.values(), *randomness.capture_quickly().values()]
+    tensors = [*captured.tensors.values()]
     torch._foreach_copy_([torch.empty_like(tensor) for tensor in tensors], tensors)
     json.loads(json.dumps(captured.scalars))

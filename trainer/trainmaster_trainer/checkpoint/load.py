@@ -14,7 +14,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from trainmaster_trainer import randomness
 from trainmaster_trainer.checkpoint.layout import saved_steps, step_folder
 from trainmaster_trainer.checkpoint.lineage import Origin
 from trainmaster_trainer.checkpoint.manifest import Manifest, glance, read_manifest, whole
@@ -23,7 +22,6 @@ from trainmaster_trainer.checkpoint.shard import TensorRecord, read_shard
 from trainmaster_trainer.checkpoint.state import Shapes, State, check_readable, check_same_model
 
 log = logging.getLogger(__name__)
-RNG = "rng/"
 Trusted = Callable[[Origin], bool]
 
 
@@ -37,13 +35,7 @@ class Loaded:
     @property
     def state(self) -> State:
         """Model and optimizer."""
-        tensors = {name: tensor for name, tensor in self.tensors.items() if not name.startswith(RNG)}
-        return State(tensors, self.manifest.scalars)
-
-    def rng(self, rank: int) -> dict[str, Tensor]:
-        """The generators of one rank."""
-        prefix = f"{RNG}{rank}/"
-        return {name[len(prefix) :]: tensor for name, tensor in self.tensors.items() if name.startswith(prefix)}
+        return State(self.tensors, self.manifest.scalars)
 
 
 def everything(_: Origin) -> bool:
@@ -114,20 +106,7 @@ def _complete(loaded: Loaded, *, to_restore: bool) -> Loaded:
     """It itself, if nothing that is asked of it is missing: it must show before the ranks agree on it."""
     if to_restore:
         check_readable(loaded.state)
-    _check_generators(loaded)
     return loaded
-
-
-def _check_generators(loaded: Loaded) -> None:
-    states: dict[str, dict[str, Tensor]] = {str(rank): {} for rank in loaded.manifest.rng_ranks}
-    for full, tensor in loaded.tensors.items():
-        rank, _, name = full.removeprefix(RNG).partition("/")
-        if full.startswith(RNG) and rank in states:
-            states[rank][name] = tensor
-    try:
-        randomness.check(states.values())
-    except ValueError as error:
-        raise CorruptCheckpointError(str(error)) from None
 
 
 def _read_tensors(path: Path, manifest: Manifest) -> dict[str, Tensor]:

@@ -27,7 +27,7 @@ from trainmaster_trainer.checkpoint.shard import ShardRecord, TensorRecord
 from trainmaster_trainer.checkpoint.state import MODEL, Shapes
 from trainmaster_trainer.errors import ConfigurationError
 
-FORMAT = 3
+FORMAT = 4
 MAX_MANIFEST = 1 << 30  # bytes: four million pieces of tensors, and no bomb
 _SHARD_FILE = re.compile(r"shard-\d{5}-of-\d{5}\.safetensors")
 
@@ -56,7 +56,6 @@ class Manifest:
     model_sha256: str
     shards: tuple[ShardRecord, ...]
     scalars: dict[str, Any] = field(default_factory=dict)
-    rng_ranks: tuple[int, ...] = ()  # whose generators are in the shards, as rng/<rank>/<generator>
     job: str = ""
     seconds: float | None = None  # from the step's end until it was complete
     format: int = FORMAT

@@ -30,7 +30,6 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from trainmaster_trainer import randomness
 from trainmaster_trainer.agent.room import memory_left
 from trainmaster_trainer.checkpoint.parts import Cut, cut
 from trainmaster_trainer.checkpoint.slot import Owner, Slot, size, step_of
@@ -40,7 +39,6 @@ from trainmaster_trainer.strategies.strategy import Snapshots, Strategy
 
 log = logging.getLogger(__name__)
 
-RNG = "rng/"
 PENDING = "pending"
 COST = 0.03  # of the training's time
 _SURELY = 0.7  # of that, before snapshots become more frequent
@@ -98,7 +96,6 @@ class Memory:
         state = self._strategy.local_state()
         tensors, self._cuts = cut(state.tensors, self._part, self._parts)
         tensors[PENDING] = pending
-        tensors.update({RNG + name: generator for name, generator in randomness.capture_quickly().items()})
         scalars = json.dumps(state.scalars).encode()
         if not self._slots:
             self._agree_to_open(tensors, scalars)

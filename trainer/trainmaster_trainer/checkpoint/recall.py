@@ -17,7 +17,7 @@ from torch import Tensor
 
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.manifest import check_same_dataset
-from trainmaster_trainer.checkpoint.memory import PENDING, RNG, slots_in
+from trainmaster_trainer.checkpoint.memory import PENDING, slots_in
 from trainmaster_trainer.checkpoint.parts import join
 from trainmaster_trainer.checkpoint.slot import Loaded, Owner, SlotError, Snapshot, fingerprint, look
 from trainmaster_trainer.checkpoint.state import Shapes, State, dtype_name
@@ -36,7 +36,6 @@ class Recalled:
     step: int
     attempt: int
     state: State
-    rng: dict[str, Tensor]  # of this very rank; empty where they were lost with its pod
     pending: tuple[Tensor, ...]  # losses that no file has yet: its own, and those of ranks that are no more
     holder: int  # a rank that had it
 
@@ -98,7 +97,7 @@ def choose(held: list[list[Held]]) -> Key | None:
     """The newest step and attempt that the ranks can restore, given what lies in the memory that each can see.
 
     A state that every rank wrote itself comes before one that is newer by a single snapshot and has to be passed on:
-    with it, random numbers and losses are those of every rank too.
+    with it, the losses that no file has yet are those of every rank.
     """
     keys = sorted({one.key for rows in held for one in rows}, reverse=True)
     complete = [key for key in keys if all(_wrote(rank, key, rows, len(held)) for rank, rows in enumerate(held))]
@@ -164,9 +163,8 @@ class _Part:
 
     def recalled(self, key: Key, pending: tuple[Tensor, ...], holder: int) -> Recalled:
         """With what goes to this rank alone."""
-        state = {name: t for name, t in self.tensors.items() if name != PENDING and not name.startswith(RNG)}
-        rng = {name.removeprefix(RNG): t for name, t in self.tensors.items() if name.startswith(RNG) and self.own}
-        return Recalled(key[0], key[1], State(state, self.scalars), rng, pending, holder)
+        state = {name: tensor for name, tensor in self.tensors.items() if name != PENDING}
+        return Recalled(key[0], key[1], State(state, self.scalars), pending, holder)
 
 
 def _load(fitting: list[Snapshot], settings: Settings) -> _Part | None:
@@ -232,6 +230,6 @@ def _table(part: _Part) -> dict[str, Any]:
     shapes = {
         name: (dtype_name(tensor.dtype), tuple(tensor.shape))
         for name, tensor in part.tensors.items()
-        if name != PENDING and not name.startswith(RNG)
+        if name != PENDING
     }
     return {"tensors": shapes, "scalars": part.scalars}

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from trainmaster.wire import codec
 
-from trainmaster_trainer import metrics, randomness
+from trainmaster_trainer import metrics
 from trainmaster_trainer.checkpoint import elsewhere, lineage
 from trainmaster_trainer.checkpoint.fetch import (
     find_foreign,
@@ -69,7 +69,7 @@ class Resumed:
 
 
 def resume(settings: Settings, group: Group, strategy: Strategy, dataset: int = 0) -> Resumed:
-    """Bring strategy and random numbers to where the training stood, and write down from where this attempt goes on.
+    """Bring the strategy to where the training stood, and write down from where this attempt goes on.
 
     `dataset`: how many samples it has; 0 where that is not known.
 
@@ -127,11 +127,7 @@ def _newest_step(settings: Settings, group: Group, remote: Remote | None, known:
 def _from_memory(
     recalled: Recalled, durable: int, begun: int, *, settings: Settings, group: Group, strategy: Strategy
 ) -> Resumed:
-    draws_as = group.rank if strategy.draws_as is None else strategy.draws_as
-    randomness.seed_rank(settings.plan.seed, draws_as, recalled.step)
     strategy.restore_local(recalled.state)
-    if recalled.rng:
-        randomness.restore_quickly(recalled.rng)
     if not settings.plan.checkpoint_shared:
         metrics.spread(settings.checkpoints, recalled.step, recalled.holder, group, trusted=durable)
     if group.is_first:
@@ -161,14 +157,9 @@ def _from_checkpoint(
     elif plan.resume_from or plan.resume_job:
         loaded = _find_elsewhere(settings, group, expected)
     step = loaded.manifest.step if loaded else 0
-    draws_as = group.rank if strategy.draws_as is None else strategy.draws_as
-    randomness.seed_rank(plan.seed, draws_as, step)
     if loaded is None:
         return Resumed()
     strategy.restore(loaded.state)
-    # The old generators are only right for the same number of ranks; else each rank starts one of its own.
-    if loaded.manifest.world_size == group.world_size and draws_as in loaded.manifest.rng_ranks:
-        randomness.restore(loaded.rng(draws_as))
     if group.is_first:
         log.info("Resuming from step %d of attempt %d.", step, loaded.manifest.attempt)
     if not is_own:

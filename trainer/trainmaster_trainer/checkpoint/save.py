@@ -18,7 +18,6 @@ Called by `loop.py`.
 
 from __future__ import annotations
 
-import base64
 import json
 import logging
 import threading
@@ -29,16 +28,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 from trainmaster.wire import codec
 from trainmaster.wire.progress import ProgressFile
 
-from trainmaster_trainer import randomness
 from trainmaster_trainer.checkpoint import layout
 from trainmaster_trainer.checkpoint.committer import Committer
 from trainmaster_trainer.checkpoint.copier import Copier, Settled, TornCopyError, nothing_settled
-from trainmaster_trainer.checkpoint.load import RNG, read
+from trainmaster_trainer.checkpoint.load import read
 from trainmaster_trainer.checkpoint.manifest import Cursor, Manifest, model_sha256
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.remote import open_remote
@@ -131,12 +128,10 @@ class Saver:
         """
         self.wait(needed=False)
         self._began = time.monotonic()
-        generators = self._generators()
         if not self._writes:
             self._writers.collect(state, lambda _: {})
             return
-        copied = self._writers.collect(state, lambda mine: self._copier.begin(mine | generators, settled))
-        tensors = {**generators, **copied}  # where ranks split the model, what is collected needs no copy
+        tensors = self._writers.collect(state, lambda mine: self._copier.begin(mine, settled))
         scalars = json.loads(json.dumps(state.scalars))
         self._thread = threading.Thread(
             target=self._run, args=(step, tensors, scalars, before_commit), name="checkpoint", daemon=True
@@ -195,18 +190,6 @@ class Saver:
             if self._writers.count == 1:  # and no peer is killed meanwhile because of it
                 self.wait(needed=False)
             raise
-
-    def _generators(self) -> dict[str, Tensor]:
-        """The random number generators that go into this rank's shard: its own, or all of them."""
-        own = {f"{RNG}{self._rank}/{name}": state for name, state in randomness.capture().items()}
-        if self._plan.checkpoint_shared:
-            return own
-        texts = {name: base64.b64encode(state.numpy().tobytes()).decode() for name, state in own.items()}
-        return {
-            name: torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)
-            for page in self._gather(texts)
-            for name, text in page.items()
-        }
 
     def _run(
         self, step: int, tensors: dict[str, Tensor], scalars: dict[str, Any], before_commit: Callable[[], None]
@@ -362,7 +345,6 @@ class Saver:
             model_sha256=model_sha256(tensors),
             shards=shards,
             scalars=scalars,
-            rng_ranks=tuple(sorted({int(name.split("/")[1]) for name in tensors if name.startswith(RNG)})),
             job=self._settings.job_uid,
             seconds=round(time.monotonic() - self._began, 3),
         )

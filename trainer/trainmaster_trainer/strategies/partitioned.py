@@ -63,7 +63,6 @@ class Partitioned(Strategy):
         """Make this rank's part of model and optimizer."""
         self.task, self.group, self.axes = task, group, axes
         self.share = axes.share(group.rank)
-        self.draws_as = axes.first_of_tensor(group.rank)
         self.mesh = axes.mesh(group)
         model = make_model(task)
         self.optimizer = make_optimizer(task, list(model.parameters()))
@@ -87,6 +86,11 @@ class Partitioned(Strategy):
         names_here = {parameter: name for name, parameter in self.model.named_parameters() if parameter.requires_grad}
         self._same_use = SameUse(names_here, self._peers, group.device) if self._peers else None
         self._has_gradients = False  # of a part of this step's batch
+
+    @property
+    @override
+    def draws_as(self) -> int:
+        return self.axes.first_of_tensor(self.group.rank)
 
     @override
     def step(self, batch: Batch) -> Tensor | None:

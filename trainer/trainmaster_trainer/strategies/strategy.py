@@ -66,8 +66,6 @@ class Strategy(ABC):
     model: nn.Module  # what this rank has of it
     numerics = Numerics()
     _state: ModelState | None = None  # of a rank that has the model's parameters and their optimizer
-    draws_as: int | None = None
-    """The rank whose random numbers this rank draws, where several compute the same activations; None: its own."""
 
     @abstractmethod
     def __init__(self, task: Task, group: Group, options: Mapping[str, Any]) -> None:
@@ -83,6 +81,11 @@ class Strategy(ABC):
         numerics.attach(self.model, self.group.device)
         if self._state:
             self._state.loss_scale = numerics.loss_scale
+
+    @property
+    def draws_as(self) -> int:
+        """The rank whose random numbers this rank draws: its own, unless several compute the same activations."""
+        return self.group.rank
 
     def trained(self) -> list[nn.Parameter]:
         """Those parameters of this rank's that are stepped."""

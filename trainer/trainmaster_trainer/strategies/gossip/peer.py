@@ -206,7 +206,6 @@ class Peer:
                 return False
         self._settled = True
         self._turn = self.sample_counters.step
-        randomness.seed_rank(self.plan.seed, self.member.rank, self._turn)
         return True
 
     @property
@@ -258,6 +257,7 @@ class Peer:
         check_batch_size(self.plan.global_batch_size, share.of)
         self._turn += 1
         batch = self._batches.take(self._turn, share)
+        randomness.seed_rank(self.plan.seed, self.member.rank, self._turn)
         with self.mixer.lock, torch.no_grad():
             for live, own in zip(self._model.parameters(), self._mine.parameters(), strict=True):
                 live.copy_(own)

@@ -93,7 +93,7 @@ class Server:
 
     def _shard(self, whole: Whole, index: int) -> Shard:
         numerics = self._member.numerics if self._options.sync else Numerics()  # else the workers see to it
-        return Shard(whole, index, self._options, numerics)
+        return Shard(whole, index, self._options, numerics, self._member.settings.plan.seed)
 
     def start(self) -> None:
         """Take the shard from the neighbour's copy if there is one; then answer."""
@@ -282,7 +282,7 @@ class Server:
 
     def _begin(self, _caller: Caller, request: Message) -> Message:
         """All begin with what the task gives: also a server that had come further, when another one was lost."""
-        with self.own.lock:
+        with self.own.lock, randomness.ONE_AT_A_TIME:
             self._forget()
             if self.own.version:
                 randomness.seed_alike(self._member.settings.plan.seed)

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from trainmaster_trainer import randomness
 from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, ModelState, State
 from trainmaster_trainer.flat import Layout, adopt
 from trainmaster_trainer.numerics import Numerics
@@ -83,8 +84,9 @@ class Push:
 class Shard:
     """Parameters, optimizer, and the tickets in them. The caller holds `lock` around everything."""
 
-    def __init__(self, whole: Whole, index: int, options: Options, numerics: Numerics) -> None:
+    def __init__(self, whole: Whole, index: int, options: Options, numerics: Numerics, seed: int) -> None:
         sync = options.sync
+        self._index, self._seed = index, seed
         self.lock = threading.RLock()
         self.loaded = False
         self.branch = ""  # all shards get the same one when they are set back: none of another past is among them
@@ -150,7 +152,9 @@ class Shard:
             for index in self._trained:
                 self._total[index].add_(push.tensors[index], alpha=push.done.size / samples)
         absent = set.intersection(*(set(push.absent) for push in pushes))
-        self._apply(self._total, pushes[0].tensors[len(self._total) :], absent, pushes[0].fraction)
+        with randomness.ONE_AT_A_TIME:  # the copy's step draws the same numbers, in another process
+            randomness.seed_rank(self._seed, -1 - self._index, step)  # no share's numbers
+            self._apply(self._total, pushes[0].tensors[len(self._total) :], absent, pushes[0].fraction)
 
     def _apply(self, gradients: list[Tensor], buffers: list[Tensor], absent: Collection[str], fraction: float) -> None:
         for buffer, tensor in zip(self._buffers.values(), buffers, strict=False):

@@ -94,7 +94,6 @@ class Worker:
         values, progress = order.values, self._member.progress
         if order.name == "ticket" and not self._begun:
             progress.start(values["complete"], values["saved"])
-            randomness.seed_rank(self._member.settings.plan.seed, self._member.rank, values["ticket"][0])
             self._check_servers()
             self._pull(with_buffers=True)
             self._begun = True
@@ -162,9 +161,10 @@ class Worker:
 
     def _take(self, ticket: Ticket) -> Batch:
         """The samples of a ticket, and the random numbers of its forward pass."""
-        if self._options.sync:  # whoever computes this share, and however often: the same numbers
-            randomness.seed_rank(self._member.settings.plan.seed, ticket.index, ticket.step)
-        return self._batches.take(ticket.step, Share(ticket.index, ticket.of))
+        batch = self._batches.take(ticket.step, Share(ticket.index, ticket.of))
+        # Whoever computes this share, and however often, draws the same numbers.
+        randomness.seed_rank(self._member.settings.plan.seed, ticket.index, ticket.step)
+        return batch
 
     def _prepare(self, ticket: Ticket) -> None:
         """While the servers take this ticket's step: what the next one needs. In lock step it can be guessed."""
@@ -256,6 +256,7 @@ class Worker:
         progress.enter("evaluate")
         if evaluates:
             self._pull(with_buffers=True)
+            randomness.seed_rank(self._member.settings.plan.seed, 0, self._member.settings.plan.steps + 1)
             figures = figures_of(self._member.task, self._model)
             self._ask({self._servers[0]: Question(Message("result", {"figures": figures}))})
         progress.enter("done")

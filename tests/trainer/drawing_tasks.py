@@ -1,0 +1,56 @@
+"""Tasks that draw random numbers wherever a task can. Reached by `workingDirectory: tests/trainer`."""
+
+import random
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from small_tasks import Noisy  # type: ignore[import-not-found]
+from torch import Tensor, nn
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
+from trainmaster_trainer.task import Task
+from typing_extensions import override
+
+WIDTH = 12
+
+
+class Drawing(Task):
+    """Samples, forward passes and losses draw by all three generators; `running_means` adds a BatchNorm."""
+
+    def __init__(self, seconds: float = 0.0, running_means: bool = False) -> None:
+        self.seconds, self.running_means = seconds, running_means
+
+    @override
+    def model(self) -> nn.Module:
+        means = [nn.BatchNorm1d(WIDTH)] if self.running_means else []
+        first, last = [nn.Linear(3, WIDTH), nn.Dropout(0.2)], [nn.Linear(WIDTH, WIDTH), nn.Dropout(0.1)]
+        return nn.Sequential(*first, *means, *last, nn.Linear(WIDTH, 1))
+
+    @override
+    def dataset(self) -> Any:
+        return Noisy()
+
+    @override
+    def loss(self, outputs: Any, targets: Any) -> Tensor:
+        time.sleep(self.seconds)
+        drawn = random.random() + float(np.random.rand()) + float(torch.rand(()))  # noqa: NPY002, S311 (as people do)
+        return nn.functional.mse_loss(outputs, targets) * (1.0 + 0.1 * drawn)
+
+    @override
+    def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(parameters, lr=0.01)
+
+    @override
+    def learning_rate_factor(self, fraction: float) -> float:
+        return 1.0 - 0.5 * fraction
+
+    @override
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """It draws as well: what it says is the same after a restart."""
+        return {"chance": random.random() + float(np.random.rand()) + float(torch.rand(()))}  # noqa: NPY002, S311
+
+    @override
+    def tensor_plan(self, model: nn.Module) -> dict[str, ParallelStyle]:
+        first, second, *_ = (name for name, module in model.named_modules() if isinstance(module, nn.Linear))
+        return {first: ColwiseParallel(), second: RowwiseParallel()}
