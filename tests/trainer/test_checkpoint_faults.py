@@ -131,7 +131,7 @@ def name_shard(name: str) -> Change:
 
 TENSOR = {"dtype": "float32", "shape": [1], "offset": [0]}
 ACCIDENTS: dict[str, tuple[Harm, str]] = {
-    "bit in shard": (lambda p: flip(p / SHARD_1, 8000), f"{SHARD_1} does not have the SHA-256"),
+    "bit in shard": (lambda p: flip(p / SHARD_1, 800), f"{SHARD_1} does not have the SHA-256"),
     "zeroed page": (lambda p: zero_page(p / SHARD_0), f"{SHARD_0} does not have the SHA-256"),
     "truncated": (lambda p: os.truncate(p / SHARD_0, 100), f"{SHARD_0} has 100 bytes instead of"),
     "empty": (lambda p: os.truncate(p / SHARD_1, 0), f"{SHARD_1} has 0 bytes instead of"),
@@ -258,7 +258,7 @@ def test_all_bad_is_none(folder: Path) -> None:
 def test_a_job_goes_on_from_the_one_before(forker: Forker, tmp_path: Path) -> None:
     job = make_job(forker, tmp_path / "job").run(2)
     digest = job.manifest(6)["model_sha256"]
-    flip(job.checkpoints() / "step-00000006" / SHARD_1, 9000)
+    flip(job.checkpoints() / "step-00000006" / SHARD_1, 900)
     job.run(2, attempt=2)
     assert job.manifest(6)["model_sha256"] == digest
     assert [line["attempt"] for line in job.lines() if "loss" in line] == [1, 1, 1, 1, 2, 2]

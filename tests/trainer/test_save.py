@@ -288,7 +288,7 @@ def test_a_disk_that_is_really_full_costs_nothing_but_the_save(
         saver = make_saver(settings)
         put(saver, 10)
         ballast = disk / "ballast"
-        ballast.write_bytes(bytes(150 << 10))
+        ballast.write_bytes(bytes(190 << 10))
         big = State({"model/w": torch.ones(20_000)})
         for step in (20, 30):
             saver.save(step, big, before_commit=lambda: None)
