@@ -37,8 +37,7 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
     plan = settings.plan
     task = make_task(settings)
     strategy = make_strategy(settings, group, task)
-    randomness.seed_alike(plan.seed)  # a dataset may be drawn, and a strategy have drawn more than another before
-    batches = Batches(task.dataset(), plan.global_batch_size, plan.steps, plan.seed, group.device)
+    batches = make_batches(settings, group, task)
     saver = Saver(settings, group, batches.count)
     saver.prepare()
     resumed = resume(settings, group, strategy, batches.count)
@@ -80,8 +79,7 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
         saver.insist(lambda: save(last), stop_asked)
 
     progress.enter("evaluate", saver.committed_step)
-    randomness.seed_rank(plan.seed, strategy.draws_as, last + 1)  # figures that draw are the same after a restart
-    report.finish(last, evaluate(strategy, group))
+    report.finish(last, evaluate(strategy, group, plan.seed, last))
     strategy.close()
     return 0
 
@@ -94,8 +92,9 @@ def leave(step: int, saver: Saver, progress: Progress) -> int:
     return EXIT_STOPPED
 
 
-def evaluate(strategy: Strategy, group: Group) -> dict[str, float]:
-    """The task's figures, known to all ranks; they end together."""
+def evaluate(strategy: Strategy, group: Group, seed: int, last: int) -> dict[str, float]:
+    """Return the task's figures after the last step, known to all ranks; they end together."""
+    randomness.seed_rank(seed, strategy.draws_as, last + 1)  # figures that draw are the same after a restart
     figures = strategy.evaluate()
     return group.share_result(figures)
 
@@ -104,6 +103,13 @@ def make_task(settings: Settings) -> Task:
     """The task of the plan, which may draw when it is made: what it trains with and what it leaves for later."""
     randomness.seed_alike(settings.plan.seed)
     return load_task(settings.plan.task or "", settings.plan.arguments)
+
+
+def make_batches(settings: Settings, group: Group, task: Task) -> Batches:
+    """Return the samples, which may be drawn, too: alike, whatever a strategy has drawn before."""
+    plan = settings.plan
+    randomness.seed_alike(plan.seed)
+    return Batches(task.dataset(), plan.global_batch_size, plan.steps, plan.seed, group.device)
 
 
 def make_strategy(settings: Settings, group: Group, task: Task) -> Strategy:
