@@ -1,7 +1,8 @@
 """Where agents call in: one HTTP route, used by both hands.
 
 A heartbeat is verified, remembered, and answered with orders: at once when they are new to the agent, else after a
-while. All of it is memory; nothing here writes to an API server or a disk.
+while. All of it is memory; nothing here writes to an API server or a disk. The token stands in the header and is judged
+before the body is read; how much of it anybody may send is bounded here, how many may connect in `listening`.
 """
 
 import asyncio
@@ -10,11 +11,13 @@ import dataclasses
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from http import HTTPStatus
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from trainmaster.core.credible import believed, doubt
 from trainmaster.core.observed import SILENT_SECONDS, Replica
+from trainmaster.listening.connection import connection_of
 from trainmaster.loop import UnavailableError
 from trainmaster.queueing import Key
 from trainmaster.seldom import Seldom
@@ -26,11 +29,27 @@ log = logging.getLogger("trainmaster.intake")
 
 
 class RefusedError(Exception):
-    """A heartbeat that is not believed. The text says why."""
+    """A heartbeat that is not believed. The text says why; the status is 401 where the token itself is no good."""
+
+    def __init__(self, why: str, status: HTTPStatus = HTTPStatus.FORBIDDEN) -> None:
+        super().__init__(why)
+        self.status = status
 
 
-# Checks the bearer token against what the heartbeat claims; raises RefusedError.
-Verify = Callable[[str, Heartbeat], Awaitable[None]]
+@dataclass(frozen=True)
+class Speaker:
+    """Who a good token belongs to.
+
+    `uid` is that of its pod; empty where all agents share one token. `check` raises RefusedError where a heartbeat
+    claims to be another's.
+    """
+
+    uid: str
+    check: Callable[[Heartbeat], None]
+
+
+# Judges a bearer token; raises RefusedError, or UnavailableError where it cannot be judged now.
+Verify = Callable[[str], Awaitable[Speaker]]
 
 
 # Agents that have nothing new are asked to wait longer, the more of them there are: so many answers a second at most.
@@ -38,6 +57,16 @@ ANSWERS_PER_SECOND = 100.0
 # Beyond what the orders say. An agent gives a request up 10 s after that.
 LONGEST_MORE_SECONDS = 5.0
 _LONGEST_LOGGED = 200  # letters of what a stranger says
+# A heartbeat's lists have an entry for each rank of one replica, and no other list is longer.
+MOST_ITEMS = 1024
+# JSON of more values than this is not parsed at all. A heartbeat of 1,024 ranks has 15,000.
+MOST_VALUES = 50_000
+# Parsing more than this blocks all others for a moment, so one such body follows another only after their turn.
+LARGE_BYTES = 16 << 10
+# What one speaker may send: bytes a second, and at once. Each request counts for some: it costs time, too.
+SPEAKER_BYTES_PER_SECOND = 32 << 10
+SPEAKER_BYTES = 2 << 20
+REQUEST_BYTES = 4 << 10
 
 
 @dataclass(frozen=True)
@@ -64,6 +93,23 @@ class Line:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
+@dataclass
+class Allowance:
+    """How many bytes a speaker may still send."""
+
+    bytes: float = SPEAKER_BYTES
+    since: float = 0.0
+
+    def takes(self, size: int, now: float) -> bool:
+        """Whether it may send so many more, which then count."""
+        self.bytes = min(SPEAKER_BYTES, self.bytes + (now - self.since) * SPEAKER_BYTES_PER_SECOND)
+        self.since = now
+        if size + REQUEST_BYTES > self.bytes:
+            return False
+        self.bytes -= size + REQUEST_BYTES
+        return True
+
+
 class Intake:
     """All lines, by the uid of the replica."""
 
@@ -71,7 +117,9 @@ class Intake:
         self._verify = verify
         self._on_news = on_news
         self._lines: dict[str, Line] = {}
-        self._last_refusal: tuple[str, str, int, str] | None = None
+        self._allowances: dict[str, Allowance] = {}
+        self._parsing = asyncio.Lock()  # of large bodies
+        self._last_refusal: tuple[str, str] | None = None
         self._seldom = Seldom()
         self._newest: Posted | None = None
 
@@ -97,6 +145,7 @@ class Intake:
 
     def forget(self, uid: str) -> None:
         """The replica is gone."""
+        self._allowances.pop(uid, None)
         line = self._lines.pop(uid, None)
         if line:
             line.changed.set()
@@ -108,18 +157,44 @@ class Intake:
         return app
 
     async def _receive(self, request: web.Request) -> web.Response:
+        heartbeat: Heartbeat | None = None
         try:
-            heartbeat = _read(await request.read())
-            await self._verify(_bearer(request), heartbeat)
+            speaker = await self._verify(_bearer(request))
+            heartbeat = await self._parsed(await self._body(request, speaker))
+            speaker.check(heartbeat)
         except codec.WireError as error:
-            return web.Response(status=400, text=str(error))
+            return web.Response(status=HTTPStatus.BAD_REQUEST, text=str(error))
         except RefusedError as error:
-            self._log_refusal(heartbeat, str(error))
-            return web.Response(status=403, text=str(error))
+            self._log_refusal(heartbeat or str(request.remote), str(error))
+            headers = {hdrs.WWW_AUTHENTICATE: "Bearer"} if error.status == HTTPStatus.UNAUTHORIZED else None
+            return web.Response(status=error.status, text=str(error), headers=headers)
         except UnavailableError as error:  # neither believed nor refused: the agent asks again
-            return web.Response(status=503, text=str(error))
+            return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, text=str(error))
         posted = await self._answer(heartbeat) or _nothing_yet(heartbeat)
         return web.Response(body=posted.body, content_type="application/json")
+
+    async def _body(self, request: web.Request, speaker: Speaker) -> bytes:
+        """Return the body, of a length that is told before and of a size that its speaker may still send."""
+        length, connection = request.content_length, connection_of(request)
+        if connection:
+            connection.prove(speaker.uid)
+        if length is None or hdrs.CONTENT_ENCODING in request.headers:
+            raise RefusedError("a heartbeat is sent as it is, with its Content-Length", HTTPStatus.LENGTH_REQUIRED)
+        if length > names.MAX_HEARTBEAT_BYTES:
+            raise RefusedError(f"more than {names.MAX_HEARTBEAT_BYTES} bytes", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        allowance = self._allowances.setdefault(speaker.uid, Allowance()) if speaker.uid else Allowance()
+        if not allowance.takes(length, _now()):
+            raise RefusedError("too much at once; ask again in a second", HTTPStatus.TOO_MANY_REQUESTS)
+        if connection and not connection.take_body(length):
+            raise UnavailableError("too many large heartbeats at once; ask again")
+        return await request.read()
+
+    async def _parsed(self, body: bytes) -> Heartbeat:
+        if len(body) <= LARGE_BYTES:
+            return _read(body)
+        async with self._parsing:
+            await asyncio.sleep(0)  # whoever was waiting meanwhile comes first
+            return _read(body)
 
     async def _answer(self, heartbeat: Heartbeat) -> Posted | None:
         line = self._lines.setdefault(heartbeat.pod_uid, Line())
@@ -133,17 +208,21 @@ class Intake:
                 await asyncio.wait_for(line.changed.wait(), self._hold_seconds(line))
         return line.posted
 
-    def _log_refusal(self, heartbeat: Heartbeat, reason: str) -> None:
-        """Once, not at every try of a stranger who does not give up; and seldom, however many they say they are."""
-        refusal = (*_who(heartbeat), reason)
-        if refusal == self._last_refusal:
+    def _log_refusal(self, who: Heartbeat | str, reason: str) -> None:
+        """Log it once, not at every try of a stranger who does not give up; and seldom, however many there are.
+
+        `who` is what the heartbeat claims, where it was read, else where it came from.
+        """
+        if isinstance(who, Heartbeat):
+            who = f"{who.job} {who.role}/{who.index}"
+        if (who, reason) == self._last_refusal:
             return
-        self._last_refusal = refusal
+        self._last_refusal = (who, reason)
         before = self._seldom.left_out()
         if before is not None:
-            who, why = "{} {}/{}".format(*refusal[:3]), printable(reason, _LONGEST_LOGGED)
+            who, why = printable(who, _LONGEST_LOGGED), printable(reason, _LONGEST_LOGGED)
             more = f" (before this one, {before} other refusals were not logged)" if before else ""
-            log.warning("heartbeat of %s refused: %s%s", printable(who, _LONGEST_LOGGED), why, more)
+            log.warning("heartbeat of %s refused: %s%s", who, why, more)
 
     def _hold_seconds(self, line: Line) -> float:
         least = line.posted.orders.hold_seconds if line.posted else Orders.hold_seconds
@@ -162,7 +241,9 @@ def _now() -> float:
 
 def _read(body: bytes) -> Heartbeat:
     """Raises: codec.WireError, where it is no heartbeat, or none that can be true."""
-    heartbeat = codec.decode(Heartbeat, body)
+    if body.count(b",") > MOST_VALUES:  # how deep values may be nested is bounded by the parser
+        raise codec.WireError(f"Heartbeat: more than {MOST_VALUES} values")
+    heartbeat = codec.decode(Heartbeat, body, MOST_ITEMS)
     if reason := doubt(heartbeat):
         raise codec.WireError(reason)
     return heartbeat
@@ -188,12 +269,8 @@ def _nothing_yet(heartbeat: Heartbeat) -> Posted:
     return Posted.of(Orders(WAIT, heartbeat.attempt, "The operator has not looked at the job yet."))
 
 
-def _who(heartbeat: Heartbeat) -> tuple[str, str, int]:
-    return heartbeat.job, heartbeat.role, heartbeat.index
-
-
 def _bearer(request: web.Request) -> str:
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token or not token.isascii():
-        raise RefusedError("no bearer token")
+        raise RefusedError("no bearer token", HTTPStatus.UNAUTHORIZED)
     return token

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from datetime import timedelta
+from http import HTTPStatus
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from trainmaster.core import credible, failures, fingerprint, signatures
 from trainmaster.core.credible import doubt
 from trainmaster.core.facts import Slot
-from trainmaster.intake import Intake, RefusedError
+from trainmaster.intake import Intake, RefusedError, Speaker
 from trainmaster.wire import codec, messages, names
 from trainmaster.wire.messages import CheckpointRecord, ErrorReport, ExitReport, Heartbeat, RankProgress, Rendezvous
 
@@ -84,9 +85,10 @@ def test_what_cannot_be_is_named(forged: Heartbeat, member: str) -> None:
     assert doubt(forged).startswith(member)
 
 
-async def believed(token: str, heartbeat: Heartbeat) -> None:
+async def believed(token: str) -> Speaker:
     if token != "good":
-        raise RefusedError(f"{heartbeat.job}: not this pod's token")
+        raise RefusedError("not this pod's token", HTTPStatus.UNAUTHORIZED)
+    return Speaker("a", lambda _: None)
 
 
 def with_loss(number: bytes) -> bytes:
@@ -101,16 +103,20 @@ GOOD = {"Authorization": "Bearer good"}
     ("body", "headers", "status", "says"),
     [
         (codec.encode(beat(hold=False, pod_uid="a")), GOOD, 200, "has not looked"),
-        (codec.encode(beat(hold=False, pod_uid="a")), {"Authorization": "Bearer bad"}, 403, "not this pod's token"),
-        (codec.encode(beat(hold=False, pod_uid="a")), {}, 403, "no bearer token"),
-        (codec.encode(beat(hold=False, pod_uid="a")), {"Authorization": "Bearer gööd"}, 403, "no bearer token"),
+        (codec.encode(beat(hold=False, pod_uid="a")), {"Authorization": "Bearer bad"}, 401, "not this pod's token"),
+        (codec.encode(beat(hold=False, pod_uid="a")), {}, 401, "no bearer token"),
+        (codec.encode(beat(hold=False, pod_uid="a")), {"Authorization": "Bearer gööd"}, 401, "no bearer token"),
         (codec.encode(beat(sequence=-1)), GOOD, 400, "Heartbeat.sequence"),
         (b'{"job": 7}', GOOD, 400, "Heartbeat"),
         (b"[" * 100_000, GOOD, 400, "not JSON"),
         (b'{"job": ' + b"9" * 5000 + b"}", GOOD, 400, ""),
-        (with_loss(b"9" * 400), {}, 400, "Heartbeat.ranks[0].loss"),
+        (with_loss(b"9" * 400), GOOD, 400, "Heartbeat.ranks[0].loss"),
         (b"\xff\xfe", GOOD, 400, ""),
         (b"x" * (names.MAX_HEARTBEAT_BYTES + 1), GOOD, 413, ""),
+        (b"[" * 100_000, {}, 401, "no bearer token"),
+        (b"[" + b"1," * 60_000 + b"1]", GOOD, 400, "values"),
+        (codec.encode(beat(ranks=(RankProgress(0, 1),) * 1025)), GOOD, 400, "Heartbeat.ranks: 1025 are more than 1024"),
+        (codec.encode(beat(pod_uid="a")), {**GOOD, "Content-Encoding": "gzip"}, 411, "as it is"),
     ],
     ids=[
         "good",
@@ -124,6 +130,10 @@ GOOD = {"Authorization": "Bearer good"}
         "a large number",
         "no text",
         "too long",
+        "a stranger's body is not read",
+        "too many values",
+        "a list that is too long",
+        "compressed",
     ],
 )
 async def test_the_door_refuses_with_a_reason(body: bytes, headers: dict[str, str], status: int, says: str) -> None:

@@ -5,7 +5,7 @@ import json
 import logging
 
 import pytest
-from trainmaster.intake import Intake, RefusedError
+from trainmaster.intake import Intake, RefusedError, Speaker
 from trainmaster.intake import _read as read
 from trainmaster.seldom import BURST, SECONDS, Seldom, SeldomFilter
 
@@ -49,5 +49,5 @@ def test_refusals_without_a_token_neither_forge_nor_multiply_lines(caplog: pytes
     assert r"\x1b[2J\n2026" in texts[0]
 
 
-async def _refuses(token: str, beat: object) -> None:
+async def _refuses(token: str) -> Speaker:
     raise RefusedError(token)

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 from trainmaster.core.observed import Obstacle, Replica
-from trainmaster.intake import Intake
+from trainmaster.intake import Intake, Speaker
 from trainmaster.loop import UnavailableError
 from trainmaster.queueing import Key
 from trainmaster.wire.messages import CheckpointRecord, Heartbeat, Orders, Roster
@@ -102,8 +102,9 @@ class SimulatedWorld:
         )
 
 
-async def _trust(token: str, heartbeat: Heartbeat) -> None:
+async def _trust(_token: str) -> Speaker:
     """Tokens are the affair of other tests."""
+    return Speaker("", lambda _: None)
 
 
 @pytest.mark.parametrize("clause", clauses_for(CAN), ids=lambda clause: clause.__name__)

@@ -32,6 +32,7 @@ from trainmaster.cluster.reporting import Reporter
 from trainmaster.cluster.standing import Standing
 from trainmaster.cluster.tokens import Keys, Verifier
 from trainmaster.intake import Intake
+from trainmaster.listening.listener import Listener
 from trainmaster.queueing import Key, WorkQueue
 from trainmaster.wire import names
 
@@ -105,6 +106,7 @@ class Hand:
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._runners: list[web.AppRunner] = []
+        self._listener: Listener | None = None
         self._listens = False
         self._at_work = False
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -130,6 +132,8 @@ class Hand:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._lease:
             await self._lease.release()
+        if self._listener:
+            await self._listener.stop()
         for runner in self._runners:
             await runner.cleanup()
         await self._client.close()
@@ -155,7 +159,8 @@ class Hand:
             await informer.answered.wait()
         intake = self.intake.application()
         intake.middlewares.append(self._only_the_leader)
-        await self._listen(intake, self._options.listen)
+        self._listener = Listener(intake, goodbye_seconds=GOODBYE_SECONDS)
+        await self._listener.start(self._options.listen.host, self._options.listen.port)
         self._listens = True
         if self._lease:
             await self._lease.leading.wait()

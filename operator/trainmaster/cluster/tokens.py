@@ -9,6 +9,8 @@ import asyncio
 import hashlib
 import logging
 import time
+from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 import jwt
@@ -16,7 +18,7 @@ import jwt
 from trainmaster.cluster.cache import Cache
 from trainmaster.cluster.client import Client, RefusalError
 from trainmaster.cluster.pods import PodRecord
-from trainmaster.intake import RefusedError
+from trainmaster.intake import RefusedError, Speaker
 from trainmaster.loop import UnavailableError
 from trainmaster.wire import names
 from trainmaster.wire.messages import Heartbeat
@@ -54,15 +56,19 @@ class Keys:
             RefusedError: there is none.
             UnavailableError: no key could be read yet.
         """
-        async with self._reading:  # whoever comes while they are read waits for them
-            age = time.monotonic() - self._read
-            if age > KEYS_SECONDS or (key_id not in self._keys and age > LEAST_SECONDS_BETWEEN):
-                await self._refresh()
+        if key_id not in self._keys or self._age > KEYS_SECONDS:  # nobody with a known key waits for a stranger's
+            async with self._reading:  # whoever comes while they are read waits for them
+                if self._age > KEYS_SECONDS or (key_id not in self._keys and self._age > LEAST_SECONDS_BETWEEN):
+                    await self._refresh()
         if not self._keys:
             raise UnavailableError("the cluster's public keys could not be read yet")
         if key_id not in self._keys:
-            raise RefusedError("the token is signed with a key that is not this cluster's")
+            raise RefusedError("the token is signed with a key that is not this cluster's", HTTPStatus.UNAUTHORIZED)
         return self._keys[key_id]
+
+    @property
+    def _age(self) -> float:
+        return time.monotonic() - self._read
 
     async def _refresh(self) -> None:
         """Old keys stay in use while the API server is away: training must not wait for it."""
@@ -84,14 +90,18 @@ class Verifier:
         self._pods = pods
         self._known: dict[bytes, Claims] = {}
 
-    async def verify(self, token: str, heartbeat: Heartbeat) -> None:
-        """Believe `heartbeat`, or not.
+    async def verify(self, token: str) -> Speaker:
+        """Return the pod that the token belongs to.
 
         Raises:
-            RefusedError: the token is no good, or belongs to somebody else.
+            RefusedError: the token is no good, or its pod is no replica of a job.
             UnavailableError: it cannot be checked now.
         """
-        self._check_pod(await self._claims(token), heartbeat)
+        namespace, name, uid = _bound_to(await self._claims(token))
+        record = self._pods.get(namespace, name)
+        if record is None or record.replica.uid != uid or not record.job_uid:
+            raise RefusedError(f"the token's pod {namespace}/{name} is not a replica of a TrainingJob")
+        return Speaker(uid, partial(_check, record))
 
     async def _claims(self, token: str) -> Claims:
         """What the token says. A signature is checked once: agents send the same token for an hour."""
@@ -119,32 +129,30 @@ class Verifier:
                 options={"require": ["exp", "iat", "iss", "aud", "sub"]},
             )
         except jwt.PyJWTError as error:
-            raise RefusedError(f"the token is not valid: {error}") from error
+            raise RefusedError(f"the token is not valid: {error}", HTTPStatus.UNAUTHORIZED) from error
         return claims
 
-    def _check_pod(self, claims: Claims, heartbeat: Heartbeat) -> None:
-        namespace, name, uid = _bound_to(claims)
-        record = self._pods.get(namespace, name)
-        if record is None or record.replica.uid != uid or not record.job_uid:
-            raise RefusedError(f"the token's pod {namespace}/{name} is not a replica of a TrainingJob")
-        replica = record.replica
-        truth = {
-            "job": str(record.job),
-            "job_uid": record.job_uid,
-            "pod_uid": uid,
-            "role": replica.role,
-            "index": replica.index,
-            "incarnation": replica.incarnation,
-        }
-        for member, value in truth.items():
-            if getattr(heartbeat, member) != value:
-                raise RefusedError(f"pod {namespace}/{name} may not speak for another {member}")
+
+def _check(record: PodRecord, heartbeat: Heartbeat) -> None:
+    """Raises: RefusedError, where the heartbeat is not that of this pod."""
+    replica = record.replica
+    truth = {
+        "job": str(record.job),
+        "job_uid": record.job_uid,
+        "pod_uid": replica.uid,
+        "role": replica.role,
+        "index": replica.index,
+        "incarnation": replica.incarnation,
+    }
+    for member, value in truth.items():
+        if getattr(heartbeat, member) != value:
+            raise RefusedError(f"pod {record.job.namespace}/{replica.name} may not speak for another {member}")
 
 
 def _key_id(token: str) -> str:
     key_id = jwt.get_unverified_header(token).get("kid")
     if not isinstance(key_id, str):
-        raise RefusedError("the token does not name its key")
+        raise RefusedError("the token does not name its key", HTTPStatus.UNAUTHORIZED)
     return key_id
 
 
@@ -153,5 +161,5 @@ def _bound_to(claims: Claims) -> tuple[str, str, str]:
     bound = claims.get("kubernetes.io")
     pod = bound.get("pod") if isinstance(bound, dict) else None
     if not isinstance(bound, dict) or not isinstance(pod, dict):
-        raise RefusedError("the token is not bound to a pod")
+        raise RefusedError("the token is not bound to a pod", HTTPStatus.UNAUTHORIZED)
     return str(bound.get("namespace")), str(pod.get("name")), str(pod.get("uid"))

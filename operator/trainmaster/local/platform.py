@@ -7,11 +7,13 @@ import asyncio
 import contextlib
 import dataclasses
 import errno
+import secrets
 import shutil
 import signal
 import time
 import uuid
 from collections.abc import Callable, Coroutine
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from trainmaster.api.problem import reason
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import actions, observed
 from trainmaster.core.rules import obstacles
-from trainmaster.intake import Intake, RefusedError
+from trainmaster.intake import Intake, RefusedError, Speaker
 from trainmaster.local import processes
 from trainmaster.local.variables import LOOPBACK, Site, agent_variables, grace_seconds
 from trainmaster.local.workdir import Workdir
@@ -203,10 +205,13 @@ class LocalPlatform:
                     self._listeners.on_event(actions.PostEvent("Warning", "StatusNotWritten", message))
             self._status_kept = False
 
-    async def _verify(self, token: str, heartbeat: Heartbeat) -> None:
-        """A token per run, and a replica that we started."""
-        if token != self._token:
-            raise RefusedError("the token is not that of this run")
+    async def _verify(self, token: str) -> Speaker:
+        """Accept the token of this run, and any replica that we started."""
+        if not secrets.compare_digest(token, self._token):
+            raise RefusedError("the token is not that of this run", HTTPStatus.UNAUTHORIZED)
+        return Speaker("", self._check)
+
+    def _check(self, heartbeat: Heartbeat) -> None:
         for place in self._places.values():
             replica = place.replica
             if replica.uid == heartbeat.pod_uid:

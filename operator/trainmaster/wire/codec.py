@@ -12,7 +12,7 @@ import json
 import math
 import types
 import typing
-from typing import Any, Dict, Mapping, Tuple, Type, TypeVar, Union
+from typing import Any, Dict, Mapping, Optional, Tuple, Type, TypeVar, Union
 
 T = TypeVar("T")
 
@@ -53,17 +53,31 @@ def _goes_without_saying(field: dataclasses.Field[Any], member: Any) -> bool:
     return empty and (field.default == member or field.default_factory is not dataclasses.MISSING)
 
 
-def decode(kind: Type[T], data: Union[bytes, str]) -> T:
-    """Parse JSON into `kind`.
+def decode(kind: Type[T], data: Union[bytes, str], most_items: Optional[int] = None) -> T:
+    """Parse JSON into `kind`. Lists of more than `most_items` are refused before anything is made of them.
 
     Raises:
-        WireError: not JSON, or a member is missing or of another type.
+        WireError: not JSON, or a member is missing or of another type, or a list is too long.
     """
     try:
         plain = json.loads(data, parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise WireError(f"not JSON: {error}") from None
+    if most_items is not None:
+        _bound_lists(plain, most_items, kind.__name__)
     return from_plain(kind, plain)
+
+
+def _bound_lists(plain: Any, most: int, where: str) -> None:
+    waiting = [(where, plain)]
+    while waiting:
+        place, value = waiting.pop()
+        if isinstance(value, list):
+            if len(value) > most:
+                raise WireError(f"{place}: {len(value)} are more than {most}")
+            waiting += [(f"{place}[]", item) for item in value if isinstance(item, (list, dict))]
+        elif isinstance(value, dict):
+            waiting += [(f"{place}.{key}", item) for key, item in value.items() if isinstance(item, (list, dict))]
 
 
 def _refuse(constant: str) -> float:

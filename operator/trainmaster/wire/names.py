@@ -74,7 +74,7 @@ ENV_SHARED_MEMORY = "TRAINMASTER_SHARED_MEMORY"  # "off": ranks of one host use 
 USERS_OWN = (ENV_PRELOAD, ENV_SHARED_MEMORY)  # what a job may set
 
 HEARTBEAT_PATH = "/v1/heartbeat"
-MAX_HEARTBEAT_BYTES = 1 << 20
+MAX_HEARTBEAT_BYTES = 256 << 10  # twice the largest that an agent composes
 
 # Exit codes with a meaning of their own, the first two after sysexits.h.
 EXIT_BAD_CONFIGURATION = 78  # of a rank: will not mend itself by a restart

@@ -1,0 +1,81 @@
+"""An aiohttp application that is served behind limits, on a TCP port or at a unix socket."""
+
+import asyncio
+import socket
+from http import HTTPStatus
+from pathlib import Path
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from trainmaster.listening.connection import Connection, connection_of
+from trainmaster.listening.limits import Connections, Limits
+
+
+class Listener:
+    """An application that is served behind limits. `start` or `start_at`, then `stop`."""
+
+    def __init__(
+        self, application: web.Application, limits: Limits | None = None, goodbye_seconds: float = 0.3
+    ) -> None:
+        limits = limits or Limits()
+        application.middlewares.insert(0, _framed)
+        self._runner = web.AppRunner(
+            application,
+            access_log=None,
+            shutdown_timeout=goodbye_seconds,
+            keepalive_timeout=2 * limits.idle_seconds,  # never: the times are kept here
+            lingering_time=limits.drain_seconds,
+            auto_decompress=False,
+            handler_cancellation=True,
+        )
+        self._server: asyncio.Server | None = None
+        self.connections = Connections(limits)
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen on a TCP port, 0 for any that is free; return its number."""
+        await self._runner.setup()
+        self._server = await asyncio.get_running_loop().create_server(self._connection, host, port, reuse_address=True)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def start_at(self, path: Path) -> None:
+        """Listen at a unix socket that only its own user may connect to."""
+        await self._runner.setup()
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            listening.bind(str(path))
+            path.chmod(0o600)  # noqa: ASYNC240  in memory
+            self._server = await asyncio.get_running_loop().create_unix_server(self._connection, sock=listening)
+        except OSError:
+            listening.close()
+            raise
+
+    async def stop(self) -> None:
+        """Listen no more, and let go of everybody."""
+        if self._server:
+            self._server.close()
+        await self._runner.cleanup()
+        self.connections.close_all()
+
+    def _connection(self) -> Connection:
+        serve = self._runner.server
+        assert serve is not None  # noqa: S101  it was set up
+        return Connection(self.connections, serve)
+
+
+@web.middleware
+async def _framed(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Say when a request is answered. After a refusal the connection is closed: the rest of the body is not read."""
+    connection, keep = connection_of(request), False
+    try:
+        response = await handler(request)
+        keep = response.status == HTTPStatus.OK
+        if not keep:
+            response.force_close()
+    except web.HTTPException as refusal:
+        refusal.force_close()
+        raise
+    finally:
+        if connection:
+            connection.answered(keep)
+    return response
