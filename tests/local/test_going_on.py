@@ -130,3 +130,33 @@ def test_a_result_that_cannot_be_removed_is_named(tmp_path: Path) -> None:
             WorkdirError, match=r"checkpoints/result\.json, of an earlier run, cannot be removed: is a d"
         ):
             begin(builders.a_job().build(), workdir)
+
+
+HERE = ("lock", "metrics", "status", "result", "logs", "log", "checkpoints")
+
+
+def _forge(home: Path, name: str, victims: Path) -> None:
+    """Put a link to something precious under a name that a run writes to."""
+    where = {
+        "lock": home / ".lock",
+        "metrics": home / "checkpoints" / "metrics.jsonl",
+        "status": home / "status.json",
+        "result": home / "checkpoints" / "result.json",
+        "log": home / "logs" / "job-worker-0-0.log",
+        "logs": home / "logs",
+        "checkpoints": home / "checkpoints",
+    }[name]
+    where.parent.mkdir(parents=True, exist_ok=True)
+    where.symlink_to(victims if name in ("logs", "checkpoints") else victims / "precious")
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_a_link_in_the_folder_is_not_followed_out_of_it(tmp_path: Path, name: str) -> None:
+    victims = tmp_path / "victims"
+    victims.mkdir()
+    (victims / "precious").write_text("precious")
+    home = tmp_path / "run"
+    _forge(home, name, victims)
+    with pytest.raises(WorkdirError, match="is a symbolic link; remove it, or choose another folder"):
+        Workdir(home).__enter__()
+    assert [(path.name, path.read_text()) for path in victims.iterdir()] == [("precious", "precious")]

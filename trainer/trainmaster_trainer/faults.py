@@ -16,6 +16,7 @@ from pathlib import Path
 
 from trainmaster.wire import faults, names
 from trainmaster.wire.faults import Fault
+from trainmaster.wire.files import open_to_write
 
 from trainmaster_trainer.checkpoint.layout import saved_steps, step_folder
 from trainmaster_trainer.settings import Settings
@@ -103,7 +104,7 @@ def corrupt_newest(checkpoints: Path) -> str:
 
 
 def _flip(path: Path, place: int) -> None:
-    with path.open("r+b") as file:
+    with os.fdopen(open_to_write(path, flags=0), "r+b") as file:
         file.seek(place)
         byte = file.read(1)[0]
         file.seek(place)

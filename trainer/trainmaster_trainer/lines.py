@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from trainmaster.wire.files import open_to_read
+
 METRICS = "metrics.jsonl"
 _BLOCK = 1 << 16  # bytes read from the end at first; four times as many each further time
 # As `metrics` writes them. A restart waits while lines are looked through, and a whole parse of each takes ten times.
@@ -34,7 +36,7 @@ def end_of_lines(folder: Path, step: int, trusted: int = 0) -> End:
     `trusted`: lines up to this step are known to be whole; only what comes after the last of them is looked at.
     """
     try:
-        descriptor = os.open(folder / METRICS, os.O_RDONLY)
+        descriptor = open_to_read(folder / METRICS)
     except FileNotFoundError:
         return End()
     try:
@@ -46,7 +48,13 @@ def end_of_lines(folder: Path, step: int, trusted: int = 0) -> End:
 def text_up_to(folder: Path, step: int, trusted: int = 0) -> bytes:
     """The lines of steps up to `step`."""
     end = end_of_lines(folder, step, trusted)
-    return (folder / METRICS).read_bytes()[: end.bytes] if end.bytes else b""
+    if not end.bytes:
+        return b""
+    descriptor = open_to_read(folder / METRICS)
+    try:
+        return _read(descriptor, 0, end.bytes)
+    finally:
+        os.close(descriptor)
 
 
 def _end(descriptor: int, step: int, trusted: int) -> End:

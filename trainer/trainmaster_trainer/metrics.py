@@ -23,7 +23,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from trainmaster.wire.files import open_to_write, why_foreign
+
 from trainmaster_trainer.checkpoint.layout import Fence, write_all, write_file
+from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.lines import METRICS, end_of_lines, text_up_to
 from trainmaster_trainer.settings import Settings
@@ -49,7 +52,11 @@ class Metrics:
         self._lines: list[str] = []
         self._blocks: deque[bytes] = deque()  # lines that wait for the disk, as much as each flush has brought
         self._no_room: OSError | None = None
-        self._descriptor = os.open(folder / METRICS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        if why := why_foreign(folder / METRICS):
+            raise ConfigurationError(
+                f"spec.checkpoint.storage: {folder / METRICS} {why}. Remove it, or name another path."
+            )
+        self._descriptor = open_to_write(folder / METRICS)
         self.cut(resumed_step)
 
     @classmethod

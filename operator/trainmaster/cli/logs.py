@@ -5,11 +5,14 @@ A traceback of ours is for the file: it helps nobody in the middle of a live vie
 
 import contextlib
 import logging
+import os
 from collections.abc import Iterator
+from io import TextIOWrapper
 from pathlib import Path
 
 from trainmaster.core.actions import PostEvent
 from trainmaster.local.session import Audience
+from trainmaster.wire.files import open_to_write
 from trainmaster.wire.printable import OneLineFormatter
 
 
@@ -31,6 +34,9 @@ def logging_to(path: Path, audience: Audience) -> Iterator[None]:
 
 class _File(logging.FileHandler):
     """On a full disk, or where it may not be written, the log is what can be done without."""
+
+    def _open(self) -> TextIOWrapper:
+        return TextIOWrapper(os.fdopen(open_to_write(Path(self.baseFilename)), "ab"), self.encoding, self.errors)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Opens the file, the first time."""

@@ -3,6 +3,7 @@
 Called by session.py when all is over. The evidence line of the ledger stands in the status already; this is the rest.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from trainmaster.api.status import RestartRecord, TrainingJobStatus
 from trainmaster.core import classes, phases
 from trainmaster.wire import names
+from trainmaster.wire.files import open_to_read
 from trainmaster.wire.messages import Heartbeat
 
 LAST_LINES = 15
@@ -50,8 +52,8 @@ def cause_of(status: TrainingJobStatus, heartbeats: Sequence[Heartbeat], logs: P
 def tail(log: Path) -> tuple[str, ...]:
     """The last lines that ranks wrote."""
     try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+        with os.fdopen(open_to_read(log), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
             lines = file.read().decode(errors="replace").splitlines()
     except OSError:
         return ()

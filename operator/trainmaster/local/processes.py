@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from trainmaster.wire.files import open_to_write
+
 # -E and -P: PYTHONPATH and the user's folder are for the ranks; a `queue.py` there must not break the agent.
 _OPTIONS = ("-E", "-P")
 _AGENT = ("-m", "trainmaster_trainer.agent")
@@ -98,7 +100,7 @@ async def _pump(
     name: str, process: asyncio.subprocess.Process, log: Path, on_output: OnOutput, on_end: Callable[[], None]
 ) -> None:
     assert process.stdout is not None  # noqa: S101  it was asked for
-    with contextlib.suppress(OSError), log.open("ab", buffering=0) as file:
+    with contextlib.suppress(OSError), os.fdopen(open_to_write(log), "ab", 0) as file:
         await _copy(process.stdout, file, lambda chunk: on_output(name, chunk))
     # Also without a log (a full disk): an agent whose output nobody reads would wait for ever.
     while chunk := await process.stdout.read(_CHUNK):

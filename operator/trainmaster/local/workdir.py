@@ -12,6 +12,7 @@ which may be another run's `spec.checkpoint.storage.path`. Made by cli/run.py.
 import fcntl
 import itertools
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -21,6 +22,12 @@ from typing import IO, Any, Self
 
 from trainmaster.api.problem import reason
 from trainmaster.api.status import TrainingJobStatus
+from trainmaster.wire.files import open_to_write, read_bounded, replace, why_foreign
+
+LOCK, LOGS = ".lock", "logs"
+_WRITTEN = (LOCK, "metrics.jsonl")
+_REPLACED = ("status.json", "result.json", "lineage.json", "attempt.json")
+_MOST_BYTES = 16 << 20
 
 
 class WorkdirError(Exception):
@@ -32,7 +39,11 @@ def _locked(name: str, folders: tuple[Path, ...]) -> IO[str]:
     try:
         for folder in folders:
             folder.mkdir(parents=True, exist_ok=True)
-        lock = (folders[0] / ".lock").open("w")
+        for folder in folders[1:]:
+            if folder.is_symlink():
+                raise WorkdirError(f"{folder} is a symbolic link; remove it, or choose another folder")
+        _check_own(folders)
+        lock = os.fdopen(open_to_write(folders[0] / LOCK), "w")
     except OSError as error:
         raise WorkdirError(f"{name}: {reason(error)}; choose another folder, or make room") from None
     try:
@@ -48,6 +59,20 @@ def _locked(name: str, folders: tuple[Path, ...]) -> IO[str]:
     return lock
 
 
+def _check_own(folders: tuple[Path, ...]) -> None:
+    """Refuse a folder with something under a name of ours that writing to it would change elsewhere.
+
+    Raises:
+        WorkdirError: names it.
+    """
+    for folder in folders:
+        logs = [path.name for path in folder.iterdir()] if folder.name == LOGS else []
+        for name in (*_WRITTEN, *_REPLACED, *logs):
+            path = folder / name
+            if why := why_foreign(path, is_replaced=name in _REPLACED):
+                raise WorkdirError(f"{path} {why}; remove it, or choose another folder")
+
+
 class Workdir:
     """Creates the folders and holds the lock. Use as a context manager.
 
@@ -57,7 +82,7 @@ class Workdir:
     def __init__(self, shown: Path, checkpoints: Path | None = None) -> None:
         self.shown = shown
         self.path = shown.absolute()
-        self.logs = self.path / "logs"
+        self.logs = self.path / LOGS
         self.checkpoints = checkpoints or self.path / "checkpoints"
         self.status_file = self.path / "status.json"
         own = (self.path, self.logs, self.path / "checkpoints")
@@ -80,15 +105,13 @@ class Workdir:
 
     def write_status(self, status: TrainingJobStatus) -> None:
         """Replace status.json as a whole, so that a reader never sees half of it."""
-        temporary = self.status_file.with_suffix(".tmp")
-        temporary.write_text(json.dumps(status.to_dict(), indent=1) + "\n")
-        temporary.replace(self.status_file)
+        replace(self.status_file, json.dumps(status.to_dict(), indent=1).encode() + b"\n")
 
     def read_status(self) -> TrainingJobStatus:
         """What an earlier run left; an empty status if there was none, or nobody can read it."""
         try:
-            return TrainingJobStatus.read(json.loads(self.status_file.read_text()))
-        except (OSError, ValueError):
+            return TrainingJobStatus.read(json.loads(read_bounded(self.status_file, _MOST_BYTES)))
+        except (OSError, ValueError, RecursionError):
             return TrainingJobStatus()
 
     def forget_result(self) -> None:
@@ -107,8 +130,8 @@ class Workdir:
     def result(self) -> dict[str, Any]:
         """What the trainer evaluated at the end; empty if nothing."""
         try:
-            result = json.loads(self._result_file.read_text())
-        except (OSError, ValueError):
+            result = json.loads(read_bounded(self._result_file, _MOST_BYTES))
+        except (OSError, ValueError, RecursionError):
             return {}
         return result if isinstance(result, dict) else {}
 
@@ -116,7 +139,9 @@ class Workdir:
         """Copy a log from elsewhere, if there is anything in it."""
         try:
             if source.stat().st_size:
-                shutil.copyfile(source, self.logs / name)
+                with source.open("rb") as text, os.fdopen(open_to_write(self.logs / name), "wb") as copy:
+                    copy.truncate(0)
+                    shutil.copyfileobj(text, copy)
         except OSError:
             pass  # it is only a log
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from trainmaster.wire import codec
+from trainmaster.wire.files import open_to_read
 from trainmaster.wire.messages import ErrorReport
 
 from trainmaster_trainer.agent import errors
@@ -82,7 +83,7 @@ def read_error(path: Path) -> Optional[ErrorReport]:
     It is written by a user's process, so nothing in it is taken for granted: neither its size nor its form.
     """
     try:
-        with path.open("rb") as file:
+        with os.fdopen(open_to_read(path), "rb") as file:
             text = file.read(MOST_BYTES + 1)
             if len(text) > MOST_BYTES:
                 message = f"its error file has more than {MOST_BYTES >> 20} MiB and was not read"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -127,12 +126,12 @@ def _fetch(
         return None if bad else loaded, found
     finally:
         if group.local_rank == 0:
-            shutil.rmtree(folder, ignore_errors=True)
+            layout.delete(folder)
 
 
 def _download(remote: Remote, saved: Saved, folder: Path, home: Path | None) -> str:
     """What went wrong. The lines up to it come along for the folder `home`, if that lacks them."""
-    shutil.rmtree(folder, ignore_errors=True)
+    layout.delete(folder)
     try:
         remote.fetch(saved, folder)
         if home:

@@ -13,26 +13,29 @@ leaves what was there before. Used by `save.py`, `load.py` and `loop.py`.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
 import shutil
-import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from trainmaster.wire.files import open_to_read, read_bounded, sync_folder, write_all
+from trainmaster.wire.files import replace as write_file
+
 from trainmaster_trainer.errors import PlaceTakenError, SupersededError
 
+__all__ = ["sync_folder", "write_all", "write_file"]
 MANIFEST = "manifest.json"
 _STEP = re.compile(r"step-(\d{8,})")
 _SAVING = ".saving-"
 _REPLACED = ".replaced-"
 FETCHED = ".fetched-"
 FENCE = "attempt.json"
+_MOST_FENCE = 1 << 16  # bytes
 
 
 def step_folder(folder: Path, step: int) -> Path:
@@ -64,23 +67,6 @@ def saved_steps(folder: Path) -> list[int]:
     return sorted((int(match[1]) for match in found if match), reverse=True)
 
 
-def write_file(path: Path, data: bytes) -> None:
-    """Make a file appear with all of its content on the disk, or not at all."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-    try:
-        try:
-            write_all(descriptor, memoryview(data))
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        temporary.rename(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)  # on a full disk, each try would leave one more
-        raise
-    sync_folder(path.parent)
-
-
 @contextmanager
 def open_regular(path: Path) -> Iterator[int]:
     """Open a file for reading that must be a regular one: no link, and no pipe that would block for ever.
@@ -88,26 +74,9 @@ def open_regular(path: Path) -> Iterator[int]:
     Raises:
         OSError: it is not.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    descriptor = open_to_read(path)
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file")
         yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def write_all(descriptor: int, data: memoryview) -> None:
-    """Write every byte; the kernel takes at most 2 GiB at a time."""
-    while data:
-        data = data[os.write(descriptor, data[: 1 << 26]) :]
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder last (a file's own fsync does not: see open(2), rename(2))."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
@@ -124,17 +93,18 @@ def remove(path: Path) -> None:
     """Delete a folder so that no half of it is ever seen under its old name."""
     away = path.with_name(f"{_REPLACED}{path.name}-{uuid.uuid4().hex[:8]}")
     path.rename(away)
-    _delete(away)
+    delete(away)
 
 
 def clean(folder: Path) -> None:
     """Delete what dead attempts left behind. Call before anyone saves, from one process."""
     for path in folder.iterdir():
         if path.name.startswith((_SAVING, _REPLACED, FETCHED)):
-            _delete(path)
+            delete(path)
 
 
-def _delete(path: Path) -> None:
+def delete(path: Path) -> None:
+    """Delete a file, a link, or a folder with all that is in it, if it is there."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -191,8 +161,8 @@ class Fence:
     def _newest(self) -> tuple[str, int]:
         """Whose the folder is, and which attempt of it has begun last; oneself where that cannot be told."""
         try:
-            text = self._remote.get(FENCE) if self._remote else self._path.read_bytes()
+            text = self._remote.get(FENCE) if self._remote else read_bounded(self._path, _MOST_FENCE)
             written = json.loads(text or b"")
             return str(written["job"]), int(written["attempt"])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return self._job_uid, self._attempt

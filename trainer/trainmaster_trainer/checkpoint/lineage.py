@@ -15,9 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from trainmaster.wire.files import NOT_WRITTEN_BY_US, read_bounded
+
 from trainmaster_trainer.checkpoint.layout import Objects, write_file
 
 _FILE = "lineage.json"
+_MOST_BYTES = 1 << 24  # a million attempts
 
 
 class Origin(Protocol):
@@ -93,11 +96,15 @@ def trusting_owner(folder: Path) -> Callable[[Origin], bool]:
 def _read(folder: Path, remote: Objects | None) -> tuple[str, Lineage]:
     """Whose it is, and what it says."""
     try:
-        text = remote.get(_FILE) if remote else (folder / _FILE).read_bytes()
+        text = remote.get(_FILE) if remote else read_bounded(folder / _FILE, _MOST_BYTES)
         written = json.loads(text or b"")
         return str(written["job"]), Lineage({int(attempt): int(step) for attempt, step in written["resumed"].items()})
-    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, AttributeError):
-        return "", Lineage()
+    except OSError as error:
+        if error.errno not in NOT_WRITTEN_BY_US:
+            raise
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        pass
+    return "", Lineage()
 
 
 def write(folder: Path, job: str, lineage: Lineage, remote: Objects | None = None) -> None:

@@ -30,6 +30,7 @@ from typing import Any
 
 from torch import Tensor
 from trainmaster.wire import codec
+from trainmaster.wire.files import make_folder
 from trainmaster.wire.progress import ProgressFile
 
 from trainmaster_trainer.checkpoint import layout
@@ -239,7 +240,7 @@ class Saver:
 
     def _write(self, step: int, tensors: dict[str, Tensor]) -> ShardRecord:
         folder = self._temporary(step)
-        folder.mkdir(exist_ok=True)
+        make_folder(folder)
         path = folder / layout.shard_name(self._writers.rank, self._writers.count)
         record = write_shard(path, tensors, self._copier.arrived, self._copier.image)
         layout.sync_folder(folder)
@@ -319,7 +320,7 @@ class Saver:
         committer.commit(self._key(step), step, manifest.encode())
         with self._after_commit(step):
             here = layout.step_folder(self._folder, step)
-            here.mkdir(exist_ok=True)
+            make_folder(here)
             layout.write_file(here / layout.MANIFEST, manifest.encode())
             self._retention.prune_folder(step)
         with self._after_commit(step):

@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from trainmaster.wire.files import open_to_read
+
 from trainmaster_trainer.checkpoint.layout import sync_folder
 from trainmaster_trainer.checkpoint.remote import SEGMENTS, Remote
 from trainmaster_trainer.lines import METRICS, end_of_lines
@@ -69,7 +71,8 @@ def bring(remote: Remote, name: str, folder: Path, target: Path) -> None:
     lines = read(remote, name)
     if not lines.segments or lines.held_by(folder):
         return
-    with target.open("wb") as file:
+    target.unlink(missing_ok=True)
+    with target.open("xb") as file:
         for segment in lines.segments:
             text = remote.get(f"{SEGMENTS}/{segment.name}")
             if text is None or len(text) != segment.bytes:
@@ -134,7 +137,7 @@ def _joins(older: int, newer: int) -> bool:
 
 def _cut(folder: Path, begin: int, end: int) -> bytes:
     try:
-        with (folder / METRICS).open("rb") as file:
+        with os.fdopen(open_to_read(folder / METRICS), "rb") as file:
             file.seek(begin)
             return file.read(end - begin)
     except FileNotFoundError:

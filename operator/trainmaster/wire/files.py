@@ -1,0 +1,125 @@
+"""Files in folders that others can write to: opened without following links, read up to a bound, replaced as a whole.
+
+A link under a name that is ours would have us write to, or tell of, what it points at; a second name of a file (a hard
+link) likewise; a pipe blocks whoever opens it; a device has no end. Used by both sides and by the agent.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import uuid
+from pathlib import Path
+
+# What `open_to_read` and `read_bounded` say of something that nobody of ours has written.
+NOT_WRITTEN_BY_US = frozenset(
+    {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.EFBIG}
+)
+_QUIETLY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def open_to_read(path: Path) -> int:
+    """Open a regular file for reading; return its descriptor.
+
+    Raises:
+        OSError: it is not there, is a link, or is no regular file.
+    """
+    return _regular(os.open(path, os.O_RDONLY | _QUIETLY), is_written=False)
+
+
+def open_to_write(path: Path, flags: int = os.O_APPEND | os.O_CREAT, mode: int = 0o644) -> int:
+    """Open a regular file for reading and writing, at first at its end; return its descriptor. It is not truncated.
+
+    Raises:
+        OSError: it is a link, has another name, is no regular file, or may not be written.
+    """
+    return _regular(os.open(path, os.O_RDWR | flags | _QUIETLY, mode), is_written=True)
+
+
+def _regular(descriptor: int, is_written: bool) -> int:
+    found = os.fstat(descriptor)
+    if stat.S_ISREG(found.st_mode) and not (is_written and found.st_nlink > 1):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EMLINK, "the file has another name (a hard link)")
+    raise OSError(errno.EINVAL, "not a regular file")
+
+
+def read_bounded(path: Path, most: int) -> bytes:
+    """Return the content of a regular file.
+
+    Raises:
+        OSError: it cannot be opened (`open_to_read`), or has more than `most` bytes.
+    """
+    with os.fdopen(open_to_read(path), "rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"the file has more than {most} bytes")
+    return data
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Make a file appear with all of its content on the disk, or not at all. What had its name, a link too, goes.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _QUIETLY, 0o644)
+    try:
+        try:
+            write_all(descriptor, memoryview(data))
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink()  # on a full disk, each try would leave one more
+        raise
+    sync_folder(path.parent)
+
+
+def write_all(descriptor: int, data: memoryview) -> None:
+    """Write every byte; the kernel takes at most 2 GiB at a time."""
+    while data:
+        data = data[os.write(descriptor, data[: 1 << 26]) :]
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder last (a file's own fsync does not: see open(2), rename(2))."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, if it is not there.
+
+    Raises:
+        OSError: something else has its name, such as a link to a folder.
+    """
+    path.mkdir(exist_ok=True)
+    if path.is_symlink():
+        raise OSError(errno.ENOTDIR, "it is a link to a folder", str(path))
+
+
+def why_foreign(path: Path, is_replaced: bool = False) -> str:
+    """Return why something of this name is none of ours; nothing where it may be, or is not there.
+
+    `is_replaced`: by `replace`, which leaves other names of the file as they are.
+    """
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return ""
+    if stat.S_ISLNK(found.st_mode):
+        return "is a symbolic link"
+    if stat.S_ISDIR(found.st_mode):
+        return "is a folder"
+    if not stat.S_ISREG(found.st_mode):
+        return "is no regular file"
+    return "has another name (a hard link)" if found.st_nlink > 1 and not is_replaced else ""
