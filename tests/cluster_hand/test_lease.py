@@ -278,12 +278,11 @@ async def test_a_server_that_asks_for_a_long_pause_costs_no_lease() -> None:
     async with served(handler) as client:
         hand = Hand(Options(PodSettings("http://operator", "trainer:1"), lease=Key("lab", "lease")), client._connection)
         assert hand._lease
-        await hand._lease_client.open()
         task = asyncio.create_task(hand._lease.run())
         await asyncio.wait_for(hand._lease.leading.wait(), 15)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await hand._lease_client.close()
+        await hand._lease.release()
 
 
 async def test_what_was_begun_in_time_and_is_sent_too_late_does_not_arrive() -> None:

@@ -25,6 +25,7 @@ from trainmaster.cluster.connection import Connection
 from trainmaster.cluster.informer import Informer
 from trainmaster.cluster.jobs import JobRecord
 from trainmaster.cluster.lease import LOOK_SECONDS, ClusterStore, Lease, LostError, an_identity
+from trainmaster.cluster.lease_thread import LeaseThread
 from trainmaster.cluster.manifests import PodSettings
 from trainmaster.cluster.platform import Caches, ClusterPlatform, ServiceRecord
 from trainmaster.cluster.pods import PodRecord
@@ -80,9 +81,10 @@ class Hand:
         self._options = options
         identity = an_identity()
         agent = f"trainmaster-operator/{identity}"
-        self._lease_client = Client(connection, agent, longest_pause=LOOK_SECONDS)  # a longer one would lose the lease
-        store = ClusterStore(self._lease_client, *options.lease) if options.lease else None
-        self._lease = Lease(store, identity) if store else None
+        self._lease: LeaseThread | None = None
+        if options.lease:
+            client = Client(connection, agent, longest_pause=LOOK_SECONDS)  # a longer one would lose the lease
+            self._lease = LeaseThread(Lease(ClusterStore(client, *options.lease), identity), client)
         self._client = Client(connection, agent, self._leads)
         self._queue = WorkQueue()
         self._caches = Caches(
@@ -114,7 +116,6 @@ class Hand:
     async def start(self) -> None:
         """Begin; returns at once, while everything is being read."""
         await self._client.open()
-        await self._lease_client.open()
         await self._listen(self._probe_application(), self._options.probes)
         for informer in self._informers:
             self._run(informer.run())
@@ -137,7 +138,6 @@ class Hand:
         for runner in self._runners:
             await runner.cleanup()
         await self._client.close()
-        await self._lease_client.close()
 
     def trouble(self) -> str:
         """Why this process should be replaced; empty while all is well."""
