@@ -53,6 +53,16 @@ def test_a_pod_is_named_labelled_and_owned() -> None:
     }
 
 
+def test_the_end_of_a_log_tells_how_any_container_ended() -> None:
+    """Unless the template has another way: then that is the user's."""
+    own = {"name": "quiet", "image": "x", "terminationMessagePolicy": "File"}
+    beside: Document = {"initContainers": [{"name": "fetch", "image": "x"}], "containers": [own]}
+    spec = the_pod(a_job().with_workers(1, image="user/image:1", template={"spec": beside}))["spec"]
+    told = {one["name"]: one["terminationMessagePolicy"] for one in [*spec["initContainers"], *spec["containers"]]}
+    logs = "FallbackToLogsOnError"
+    assert told == {"fetch": logs, "trainmaster-code": logs, "trainer": logs, "quiet": "File"}
+
+
 def test_the_same_pod_twice_is_the_same() -> None:
     job = a_job().with_workers(2, env=[{"name": "A", "value": "1"}], gpus=2)
     assert json.dumps(the_pod(job)) == json.dumps(the_pod(job))

@@ -147,7 +147,7 @@ ENDINGS: list[tuple[Document, Ending | None]] = [
     ({"phase": "Failed", "reason": "Evicted", "message": "low on memory"}, Ending(None, "Evicted", "low on memory")),
     (
         {"phase": "Failed", "initContainerStatuses": INIT_FAILED},
-        Ending(1, "", "init container trainmaster-code: no space left"),
+        Ending(1, "", "no space left", "trainmaster-code"),
     ),
 ]
 

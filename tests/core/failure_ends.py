@@ -19,6 +19,7 @@ from tests.core.failure_labels import (
     ECHO,
     ENDED,
     EXITED,
+    FAILED,
     HUNG,
     KILLED,
     MEMORY,
@@ -96,7 +97,15 @@ REPLICAS: list[tuple[Replica, Label]] = [
     (ended(a_replica(), 137, "Error"), ENDED),
     (ended(a_replica(), 143, "Error"), ENDED),
     (ended(a_replica(), 139, "Error"), ENDED),
-    (ended(a_replica(), 2, "Error", "can't open file '/app/agent.py'"), ENDED),
+    # Its own error. What a signal ends, or a runtime, is none.
+    (ended(a_replica(), 2, "Error", "can't open file '/app/agent.py'"), FAILED),
+    (
+        ended(a_replica(), 1, "Error", "Traceback (most recent call last):\nModuleNotFoundError: No module named 'x'"),
+        FAILED,
+    ),
+    (ended(a_replica(), 70, "Error", "the process that ranks are forked from has died"), FAILED),
+    (ended(a_replica(), 127, "Error", "sh: fetch-data: not found"), FAILED),
+    (ended(a_replica(), 128, "Error"), ENDED),
     (ended(a_replica(), 0, "Completed"), ENDED),
     (ended(a_replica(), None, ""), ENDED),
     (ended(a_replica(), 78, "Error", "no TRAINMASTER_JOB"), WRONG),
@@ -130,6 +139,14 @@ REPLICAS: list[tuple[Replica, Label]] = [
     (ended(a_replica(), 128, "StartError", f'{OCI}exec: "/app/start.sh": permission denied: unknown'), WRONG),
     (ended(a_replica(), 128, "StartError", f"{OCI}exec /usr/bin/python3: exec format error"), WRONG),
     (ended(a_replica(), 128, "StartError", f"{OCI}exec /usr/bin/python3: argument list too long"), WRONG),
+    (
+        ended(a_replica(), 128, "StartError", "executable file `python3` not found in $PATH: No such file"),
+        WRONG,
+    ),  # crun
+    (
+        ended(a_replica(), 128, "StartError", f'{OCI}chdir to cwd ("/src") set in config.json failed: no such file'),
+        WRONG,
+    ),
     (
         ended(a_replica(), 128, "StartError", f"{OCI}nvidia-container-cli: initialization error: nvml error: driver"),
         DEVICE,

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from trainmaster.core import failures
 from trainmaster.core.facts import Slot
-from trainmaster.core.observed import Replica
+from trainmaster.core.observed import Ending, Replica
 from trainmaster.wire.messages import ErrorReport, ExitReport
 
 from tests.builders import a_replica, deleting, ended, evicted
@@ -60,7 +60,8 @@ REPLICAS = [
     (ended(a_replica(), 137, "OOMKilled"), "OutOfMemory", "exit code 137"),
     (deleting(a_replica()), "ReplicaDeleted", "deleted"),
     (ended(a_replica(), 78), "Configuration", "exit code 78"),
-    (ended(a_replica(), 2), "ReplicaEnded", "exit code 2"),
+    (ended(a_replica(), 2), "AgentFailed", "exit code 2"),
+    (ended(a_replica(), 137), "ReplicaEnded", "exit code 137"),
     (ended(a_replica(), None, "NodeLost"), "Disruption", "no exit code"),
     (ended(a_replica(), 0), "ReplicaEnded", "exit code 0"),
 ]
@@ -71,6 +72,45 @@ def test_the_loss_of_a_replica(replica: Replica, failure_class: str, exit_text: 
     failure = failures.of_replica(replica, step=7)
     assert (failure.failure_class, failure.exit, failure.step) == (failure_class, exit_text, 7)
     assert failure.evidence
+
+
+# The end of a log as the kubelet keeps it: 2 KiB, which begin in the middle of a line. And how it must be told.
+LOG = (
+    "ython3.11/importlib/__init__.py, line 126\n"
+    + "  File x\n" * 250
+    + "\nModuleNotFoundError: No module named 'zlib'\n"
+)
+PYTHON_38 = (
+    "ERROR: ld.so: object 'x.so' cannot be preloaded\nThe image has Python 3.8.18, and the agent needs 3.9 or newer."
+)
+NO_PYTHON = 'runc create failed: exec: "python3": executable file not found in $PATH: unknown'
+LAST_WORDS = [
+    (
+        ended(a_replica(), 1, "Error", LOG),
+        "ended with exit code 1: ModuleNotFoundError: No module named 'zlib' (before",
+    ),
+    (ended(a_replica(), 1, "Error", "x" * 2000 + "the error"), "xthe error"),
+    (ended(a_replica(), 1, "Error", " \n"), "ended with exit code 1: it said nothing"),
+    (
+        dataclasses.replace(a_replica(), phase="Failed", ending=Ending(1, "Error", "a\nno such bucket", "fetch")),
+        "the init container fetch of digits-worker-0-0 ended with exit code 1: no such bucket (before that: a)",
+    ),
+    (
+        ended(a_replica(), 78, "Error", PYTHON_38),
+        "The image has Python 3.8.18, and the agent needs 3.9 or newer. (before",
+    ),
+    (ended(a_replica(), 128, "StartError", NO_PYTHON), "The image has no python3 in its PATH, and the agent needs"),
+    (ended(a_replica(), 128, "StartError", "exec python3: exec format error"), "another kind of processor"),
+]
+
+
+@pytest.mark.parametrize(("replica", "words"), LAST_WORDS)
+def test_the_last_line_of_a_log_is_the_evidence(replica: Replica, words: str) -> None:
+    """The error itself stands there; whatever is cut off is what came before it."""
+    evidence = failures.of_replica(replica, step=0).evidence
+    assert words in evidence
+    assert len(evidence) <= 1200
+    assert "\n" not in evidence
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,11 @@
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from trainmaster.core import phases
-from trainmaster.core.observed import Replica
+from trainmaster.core.observed import Ending, Replica
 from trainmaster.wire import messages
 
 from tests.builders import NOON, a_death, a_replica, deleting, ended, evicted
@@ -37,7 +38,7 @@ def test_the_others_keep_their_pods_and_wait() -> None:
     [
         (evicted, "Disruption", False),
         (deleting, "ReplicaDeleted", False),
-        (lambda replica: ended(replica, 1), "ReplicaEnded", True),
+        (lambda replica: ended(replica, 1), "AgentFailed", True),
         (lambda replica: ended(replica, 0), "ReplicaEnded", True),
         (lambda replica: ended(replica, 137, "OOMKilled"), "OutOfMemory", True),
     ],
@@ -112,12 +113,35 @@ def test_a_second_loss_while_the_group_gathers_is_not_a_second_restart() -> None
     assert stage.call_in().obey().status.phase == phases.RUNNING
 
 
-def test_an_agent_that_ends_at_once_uses_the_budget_up() -> None:
-    stage = a_stage(workers=1, failurePolicy={"maxRestarts": 3}).settle()
-    while not stage.status.finished:
-        stage.wait(60).change("worker-0", lambda replica: ended(replica, 1, "Error", "no such module"))
-    assert (stage.status.reason, len(stage.created)) == ("RestartsExhausted", 4)
+@pytest.mark.parametrize("container", ["", "fetch"], ids=["the agent", "an init container"])
+def test_the_same_end_three_times_is_no_weather(container: str) -> None:
+    """Nobody waits for ten restarts to be told what the first one said."""
+    stage = a_stage(workers=2).settle()
+    for number in range(3):
+        assert stage.status.phase != phases.FAILED
+        end = Ending(1, "Error", f"job {number} at 12:0{number}\nno such module", container)
+        stage.wait(60)
+        stage.change("worker-0", partial(dataclasses.replace, phase="Failed", ending=end))
+    assert (stage.status.phase, stage.status.reason) == (phases.FAILED, "AgentFailed")
     assert "no such module" in (stage.status.message or "")
+    assert "The same error came 3 times" in (stage.status.message or "")
+
+
+def test_an_agent_that_ends_each_time_of_something_else_uses_the_budget_up() -> None:
+    stage = a_stage(workers=1, failurePolicy={"maxRestarts": 3}).settle()
+    reasons = iter(("no such module", "no such host", "no such file", "no such user"))
+    while not stage.status.finished:
+        stage.wait(60).change("worker-0", lambda replica: ended(replica, 1, "Error", next(reasons)))
+    assert (stage.status.reason, len(stage.created)) == ("RestartsExhausted", 4)
+    assert "no such user" in (stage.status.message or "")
+
+
+def test_an_agent_that_is_killed_three_times_has_not_failed() -> None:
+    """Whoever kills pods to see what happens must not end the job by it."""
+    stage = a_stage(workers=1).settle()
+    for _ in range(5):
+        stage.wait(60).change("worker-0", lambda replica: ended(replica, 137, "Error", "trained on"))
+    assert stage.status.phase != phases.FAILED
 
 
 def test_an_agent_that_refuses_its_configuration_ends_the_job() -> None:

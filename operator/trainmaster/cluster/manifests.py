@@ -75,7 +75,9 @@ def _pod(place: Place, settings: PodSettings) -> Document:
     template = place.spec.template.to_dict() if place.spec.template else {}
     spec = lay(lay(_defaults(place), template.get("spec") or {}), _spec(place, settings))
     spec = keeping_away(spec, [node.node for node in in_force(job.status)])
-    spec["containers"] = [_sheltered(one) for one in spec["containers"]]
+    for kind in ("initContainers", "containers"):
+        if kind in spec:
+            spec[kind] = [_finished(one) for one in spec[kind]]
     identity = {names.LABEL_ROLE: role, names.LABEL_INDEX: str(place.index)}
     identity[names.LABEL_INCARNATION] = str(place.incarnation)
     metadata = {
@@ -88,9 +90,12 @@ def _pod(place: Place, settings: PodSettings) -> Document:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": lay(beneath, metadata), "spec": spec}
 
 
-def _sheltered(one: Any) -> Any:
-    """A container, with the agent safe from its user's variables."""
-    return {**one, "env": sheltered(one["env"])} if one.get("name") == names.MAIN_CONTAINER else one
+def _finished(one: Any) -> Any:
+    """A container whose log tells how it ended, and an agent that is safe from its user's variables."""
+    if not isinstance(one, dict):
+        return one  # a typing error in a template: the API server says what is wrong with it
+    told = {"terminationMessagePolicy": "FallbackToLogsOnError", **one}
+    return {**told, "env": sheltered(one["env"])} if one.get("name") == names.MAIN_CONTAINER else told
 
 
 def _owner(job: TrainingJob) -> Document:
@@ -125,13 +130,7 @@ def _defaults(place: Place) -> Document:
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [
-            {
-                "name": names.MAIN_CONTAINER,
-                "securityContext": hardening,
-                "terminationMessagePolicy": "FallbackToLogsOnError",
-            }
-        ],
+        "containers": [{"name": names.MAIN_CONTAINER, "securityContext": hardening}],
     }
 
 

@@ -147,8 +147,8 @@ def _failed_before(status: Document) -> Ending | None:
     for container in status.get("initContainerStatuses") or ():
         ended = (container.get("state") or {}).get("terminated") or {}
         if ended.get("exitCode"):
-            said = f"init container {container['name']}: {ended.get('message') or ended.get('reason') or 'failed'}"
-            return Ending(ended["exitCode"], ended.get("reason") or "", said.strip())
+            reason, message = ended.get("reason") or "", ended.get("message") or ""
+            return Ending(ended["exitCode"], reason, message.strip(), container["name"])
     return None
 
 

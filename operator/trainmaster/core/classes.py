@@ -26,6 +26,7 @@ CORRUPT_CHECKPOINT = "CorruptCheckpoint"
 DEVICE_FAULT = "DeviceFault"
 INFRASTRUCTURE = "Infrastructure"
 SERVICE_UNAVAILABLE = "ServiceUnavailable"
+AGENT_FAILED = "AgentFailed"
 REPLICA_ENDED = "ReplicaEnded"
 REPLICA_DELETED = "ReplicaDeleted"
 DISRUPTION = "Disruption"
@@ -224,6 +225,18 @@ CLASSES = (
         limit=30,
         pauses=(0, 5, 15, 30, 60, 120, 300, 600),
         cure="Look at the named service, and whether the job's nodes reach it.",
+    ),
+    FailureClass(
+        AGENT_FAILED,
+        "the agent, or an init container before it, ended with an error of its own (exit codes 1 to 127)",
+        "The last lines of its log are the evidence. What ends a program in the same way three times is in the image, "
+        "the variables or the volumes, and no weather.",
+        costs=True,
+        repeats=3,
+        pauses=(0, 15),
+        blames_node=True,
+        cure="Mend what the last line says: the image (it needs Python 3.9 or newer), spec.workers.env or volumes, or "
+        "an init container of the template.",
     ),
     FailureClass(
         REPLICA_ENDED,

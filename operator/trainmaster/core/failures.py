@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainmaster.core import classes, figures, fingerprint, signatures
+from trainmaster.core import classes, figures, fingerprint, last_lines, signatures
 from trainmaster.core.facts import Slot
 from trainmaster.core.observed import Ending, Replica
 from trainmaster.wire import names
@@ -59,8 +59,10 @@ _REASONS = {
 }
 _OWN_STORAGE = re.compile(r"exceed(s|ed) (the (total )?limit|its local ephemeral storage limit)")
 _CANNOT_START = re.compile(
-    r"executable file not found|exec: .*(no such file|permission denied)|exec format error|argument list too long"
+    r"executable file (\S+ )?not found|exec: .*(no such file|permission denied)|exec format error"
+    r"|argument list too long|chdir to cwd|unable to find (user|group)"
 )
+_MOST_OWN_ERROR = 127  # above it a shell, or a runtime, says that a signal ended the program
 _UNHEALTHY_DEVICE = re.compile(r"unhealthy devices|no healthy devices|nvidia-container-cli|failed to initialize NVML")
 
 
@@ -119,8 +121,14 @@ def of_replica(replica: Replica, step: int) -> Failure:
         exit=code,
         evidence=evidence,
         step=step,
-        fingerprint=kind if kind in _ALWAYS_THE_SAME else f"{kind}|{code}|{fingerprint.of_text(_said(replica))}",
+        fingerprint=kind if kind in _ALWAYS_THE_SAME else f"{kind}|{code}|{_what_repeats(replica, kind)}",
     )
+
+
+def _what_repeats(replica: Replica, kind: str) -> str:
+    """Of a log only the last line: what stands before it may be the end of anything."""
+    said = replica.ending.message if kind == classes.AGENT_FAILED and replica.ending else _said(replica)
+    return fingerprint.of_text(last_lines.last_line(said) if kind == classes.AGENT_FAILED else said)
 
 
 def of_lost(lost: Sequence[Slot], step: int) -> Failure:
@@ -167,6 +175,8 @@ def _class_of_ending(ending: Ending) -> str:
         return classes.CONFIGURATION
     if kind == classes.INFRASTRUCTURE and _UNHEALTHY_DEVICE.search(ending.message):
         return classes.DEVICE_FAULT
+    if kind == classes.REPLICA_ENDED and 0 < (ending.exit_code or 0) <= _MOST_OWN_ERROR:
+        return classes.AGENT_FAILED
     return kind
 
 
@@ -233,6 +243,10 @@ def _replica_evidence(replica: Replica, kind: str, code: str) -> str:
         return f"{replica.name} was killed for memory"
     if kind == classes.REPLICA_DELETED:
         return f"{replica.name} is being deleted"
+    ending = replica.ending or Ending()
     if kind == classes.CONFIGURATION:
-        return said or "the agent refused its configuration"
+        return last_lines.why_it_cannot_start(last_lines.told(ending.message)) or "the agent refused its configuration"
+    if kind == classes.AGENT_FAILED:
+        who = f"the init container {ending.container} of {replica.name}" if ending.container else replica.name
+        return f"{who} ended with {code}: {last_lines.told(ending.message) or 'it said nothing'}"
     return f"{replica.name} ended: {said or code}"

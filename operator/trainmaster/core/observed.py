@@ -35,11 +35,15 @@ class Obstacle:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a replica (not a rank) ended: its container's exit code, and the platform's reason and message."""
+    """How a replica (not a rank) ended: its container's exit code, and the platform's reason and message.
+
+    `container` is the one that ended, where it is not the one that trains: an init container, which runs before it.
+    """
 
     exit_code: int | None = None
     reason: str = ""
     message: str = ""
+    container: str = ""
 
 
 @dataclass(frozen=True)
