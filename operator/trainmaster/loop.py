@@ -9,20 +9,29 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Protocol
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core.actions import Action
+from trainmaster.core.actions import Action, GiveOrders
 from trainmaster.core.decide import Decision, decide
 from trainmaster.core.observed import Observed
-from trainmaster.queueing import Key, Pauses, WorkQueue
+from trainmaster.queueing import WORKED_ON, Key, Pauses, WorkQueue
 
 log = logging.getLogger("trainmaster.loop")
 
 # Turns that change the memory follow one another at once; more than this in a row is a bug, not a plan.
 MAX_TURNS = 25
 RETRY_SECONDS = 1.0
+# A turn does so many things at once for its job, and begins nothing more after this time: with thousands of pods to be
+# made it goes to the end of the queue between them, so that others have theirs in between.
+WORKERS = 64
+AT_ONCE = 32
+TURN_SECONDS = 1.0
+# A job whose decisions take long rests so many times as long before it is looked at again because something changed.
+REST_TIMES = 4
+LEAST_REST_SECONDS = 0.02
 # What was observed was old; the platform may need a moment to see what is new.
 CONFLICT_SECONDS = 0.1
 # A platform that cannot be reached is asked again at least this often, so that all is well soon after its return.
@@ -75,6 +84,7 @@ class Reconciler:
     def __init__(self, platform: Platform, now: Callable[[], datetime]) -> None:
         self._platform = platform
         self._now = now
+        self._rests: dict[Key, float] = {}
 
     async def reconcile(self, key: Key) -> float | None:
         """Turns until nothing is left to do now. Returns the seconds until it wants to look again, if it does."""
@@ -83,36 +93,71 @@ class Reconciler:
                 seen = await self._platform.observe(key)
                 if seen is None:
                     return None
-                decision = decide(*seen, self._now())
-                await self._carry_out(seen[0], decision)
+                decision = self._decide(key, *seen)
+                everything = await self._carry_out(seen[0], decision)
             except ConflictError:
                 return CONFLICT_SECONDS
+            if not everything:
+                return 0.0
             if not decision.again:
                 return self._seconds_until(decision.wake_at)
         log.error("%s: %d turns without an end; looking again later", key, MAX_TURNS)
         return RETRY_SECONDS
 
-    async def _carry_out(self, job: TrainingJob, decision: Decision) -> None:
-        """Status first: whatever is done after it can be found out again from it."""
+    def rest(self, key: Key) -> float:
+        """Return for how long the job should rest after its last turn: nobody else is served while one is decided."""
+        return self._rests.pop(key, 0.0)
+
+    def _decide(self, key: Key, job: TrainingJob, observed: Observed) -> Decision:
+        clock = asyncio.get_running_loop()
+        began = clock.time()
+        decision = decide(job, observed, self._now())
+        rest = REST_TIMES * (clock.time() - began)
+        if rest >= LEAST_REST_SECONDS:
+            self._rests[key] = rest
+        return decision
+
+    async def _carry_out(self, job: TrainingJob, decision: Decision) -> bool:
+        """Status first: whatever is done after it can be found out again from it. False: something is left to do."""
         if decision.status != job.status:
             await self._platform.write_status(job, decision.status)
         for action in decision.events:
             await self._platform.apply(job, action)
-        await _all([self._platform.apply(job, action) for action in decision.actions])
+        orders = [action for action in decision.actions if isinstance(action, GiveOrders)]  # they take no time
+        others = [action for action in decision.actions if not isinstance(action, GiveOrders)]
+        return await _all([partial(self._platform.apply, job, action) for action in (*orders, *others)])
 
     def _seconds_until(self, wake_at: datetime | None) -> float | None:
         return None if wake_at is None else max(0.0, (wake_at - self._now()).total_seconds())
 
 
-async def _all(calls: Sequence[Awaitable[None]]) -> None:
-    """Run all to their end, then raise the first error: one refused pod must not keep the others from being made."""
-    results = await asyncio.gather(*calls, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
+async def _all(calls: Sequence[Callable[[], Awaitable[None]]]) -> bool:
+    """Begin as many as there is time for, AT_ONCE at a time, and run them to their end. False: some are left.
+
+    Then raise the first error: one refused pod must not keep the others from being made.
+    """
+    waiting, clock = iter(calls), asyncio.get_running_loop()
+    end = clock.time() + TURN_SECONDS
+    errors: list[Exception] = []
+    left: list[object] = []
+
+    async def work() -> None:
+        for call in waiting:
+            if clock.time() > end:
+                left.append(call)
+                return
+            try:
+                await call()
+            except Exception as error:  # noqa: BLE001  raised below
+                errors.append(error)
+
+    await asyncio.gather(*(work() for _ in calls[:AT_ONCE]))
+    if errors:
+        raise errors[0]
+    return not left
 
 
-async def run(reconciler: Reconciler, queue: WorkQueue, workers: int = 8) -> None:
+async def run(reconciler: Reconciler, queue: WorkQueue, workers: int = WORKERS) -> None:
     """Serve the queue for ever. One job's error never stops another's."""
     pauses = Pauses()
     async with asyncio.TaskGroup() as group:
@@ -123,10 +168,11 @@ async def run(reconciler: Reconciler, queue: WorkQueue, workers: int = 8) -> Non
 async def _work(reconciler: Reconciler, queue: WorkQueue, pauses: Pauses) -> None:
     while True:
         key = await queue.get()
+        WORKED_ON.set(key)
         try:
             delay = await _one(reconciler, key, pauses)
         finally:
-            queue.done(key)
+            queue.done(key, reconciler.rest(key))
         if delay is not None:
             queue.add_after(key, delay)
 
@@ -146,7 +192,9 @@ async def _one(reconciler: Reconciler, key: Key, pauses: Pauses) -> float | None
 
 
 @contextlib.asynccontextmanager
-async def running(reconciler: Reconciler, queue: WorkQueue, workers: int = 8) -> AsyncIterator[asyncio.Task[None]]:
+async def running(
+    reconciler: Reconciler, queue: WorkQueue, workers: int = WORKERS
+) -> AsyncIterator[asyncio.Task[None]]:
     """The loop as a background task for the length of a `with`."""
     task = asyncio.create_task(run(reconciler, queue, workers))
     try:

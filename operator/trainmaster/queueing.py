@@ -1,13 +1,20 @@
 """A work queue that never holds a key twice and never gives a key to two workers at once.
 
 The shape is that of client-go's workqueue (k8s.io/client-go/util/workqueue): a key that is added while it is being
-worked on is queued again when its worker is done, so no change is ever missed.
+worked on is queued again when its worker is done, so no change is ever missed. Namespaces take turns, so that one with
+many jobs makes another with one job wait for one of them only. `RoundRobin` is also what requests wait in.
 """
 
 import asyncio
-from typing import NamedTuple
+from collections import Counter
+from contextvars import ContextVar
+from typing import Generic, NamedTuple, TypeVar
+
+T = TypeVar("T")
 
 FIRST_PAUSE_SECONDS = 0.25
+# So many jobs of one namespace are worked on at once, so that workers are left for the others.
+MOST_OF_NAMESPACE = 32
 
 
 class Key(NamedTuple):
@@ -20,12 +27,54 @@ class Key(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
 
+# Which job is being worked on, where one is: what is requested for it waits in its turn.
+WORKED_ON: ContextVar[Key | None] = ContextVar("WORKED_ON", default=None)
+
+
+class RoundRobin(Generic[T]):
+    """Things that wait: namespaces take turns, in each its jobs take turns, of a job the first comes first."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, dict[str, dict[T, None]]] = {}
+        self._size = 0
+
+    def add(self, key: Key, thing: T) -> None:
+        """Put it at the end of its job's line, unless it is there."""
+        line = self._waiting.setdefault(key.namespace, {}).setdefault(key.name, {})
+        self._size += thing not in line
+        line[thing] = None
+
+    def pop(self) -> T:
+        """Take the next one out. There must be one."""
+        namespace = next(iter(self._waiting))
+        jobs = self._waiting.pop(namespace)
+        name = next(iter(jobs))
+        line = jobs.pop(name)
+        thing = next(iter(line))
+        del line[thing]
+        if line:
+            jobs[name] = line  # at the end: the others of the namespace come first
+        if jobs:
+            self._waiting[namespace] = jobs
+        self._size -= 1
+        return thing
+
+    def __contains__(self, place: tuple[Key, T]) -> bool:
+        key, thing = place
+        return thing in self._waiting.get(key.namespace, {}).get(key.name, {})
+
+    def __len__(self) -> int:
+        return self._size
+
+
 class WorkQueue:
     """For one event loop."""
 
     def __init__(self) -> None:
-        self._waiting: dict[Key, None] = {}  # ordered, each once
+        self._waiting: RoundRobin[Key] = RoundRobin()
         self._busy: set[Key] = set()
+        self._busy_of: Counter[str] = Counter()  # by namespace
+        self._held: dict[str, dict[Key, None]] = {}  # of namespaces of which as many as may are worked on
         self._dirty: set[Key] = set()  # added while busy
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._ready = asyncio.Event()
@@ -38,12 +87,13 @@ class WorkQueue:
         if key in self._busy:
             self._dirty.add(key)
             return
-        self._waiting[key] = None
-        self._ready.set()
+        if key not in self._held.get(key.namespace, ()):
+            self._waiting.add(key, key)
+            self._ready.set()
 
     def add_after(self, key: Key, seconds: float) -> None:
         """Have `key` worked on in a while, unless something adds it before. Of two such wishes the earlier counts."""
-        if key in self._waiting or key in self._dirty:
+        if (key, key) in self._waiting or key in self._dirty or key in self._held.get(key.namespace, ()):
             return
         loop, old = asyncio.get_running_loop(), self._timers.get(key)
         if old and old.when() <= loop.time() + seconds:
@@ -54,23 +104,39 @@ class WorkQueue:
 
     async def get(self) -> Key:
         """The next key; `done` must follow."""
-        while not self._waiting:
-            self._ready.clear()
-            await self._ready.wait()
-        key = next(iter(self._waiting))
-        del self._waiting[key]
-        self._busy.add(key)
-        return key
+        while True:
+            while not self._waiting:
+                self._ready.clear()
+                await self._ready.wait()
+            key = self._waiting.pop()
+            if self._busy_of[key.namespace] < MOST_OF_NAMESPACE:
+                self._busy.add(key)
+                self._busy_of[key.namespace] += 1
+                return key
+            self._held.setdefault(key.namespace, {})[key] = None
 
-    def done(self, key: Key) -> None:
-        """The key's worker is through with it."""
+    def done(self, key: Key, rest: float = 0.0) -> None:
+        """The key's worker is through with it. What has changed meanwhile is worked on after `rest` seconds."""
         self._busy.discard(key)
+        self._busy_of[key.namespace] -= 1
+        held = self._held.get(key.namespace)
+        if held:
+            freed = next(iter(held))
+            del held[freed]
+            self.add(freed)
+        else:
+            self._held.pop(key.namespace, None)
+        if not self._busy_of[key.namespace]:
+            del self._busy_of[key.namespace]
         if key in self._dirty:
             self._dirty.discard(key)
-            self.add(key)
+            if rest:
+                self.add_after(key, rest)
+            else:
+                self.add(key)
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + sum(map(len, self._held.values()))
 
 
 class Pauses:

@@ -7,23 +7,25 @@ Algorithms for Congestion Avoidance", 1989). Used by `client` for everything but
 import asyncio
 import contextlib
 import time
-from collections import deque
 from collections.abc import AsyncIterator
+
+from trainmaster.queueing import WORKED_ON, Key, RoundRobin
 
 FIRST_WINDOW = 32.0
 LEAST_WINDOW = 1.0
 LARGEST_WINDOW = 256.0
 # After one decrease, the other answers of the same burst say nothing new.
 DECREASE_SECONDS = 1.0
+_NO_JOB = Key("", "")
 
 
 class Throttle:
-    """For one event loop. First come, first served."""
+    """For one event loop. Jobs and namespaces take turns; what is for no job has a turn as another namespace has."""
 
     def __init__(self) -> None:
         self.window = FIRST_WINDOW
         self._under_way = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: RoundRobin[asyncio.Future[None]] = RoundRobin()
         self._decreased = 0.0
         self._resume = 0.0
 
@@ -53,7 +55,7 @@ class Throttle:
     async def _enter(self) -> None:
         if self._waiting or self._room() < 1:
             turn = asyncio.get_running_loop().create_future()
-            self._waiting.append(turn)
+            self._waiting.add(WORKED_ON.get() or _NO_JOB, turn)
             try:
                 await turn
             except asyncio.CancelledError:
@@ -66,7 +68,7 @@ class Throttle:
 
     def _let_in(self) -> None:
         while self._waiting and self._room() >= 1:
-            turn = self._waiting.popleft()
+            turn = self._waiting.pop()
             if not turn.done():
                 self._under_way += 1
                 turn.set_result(None)
