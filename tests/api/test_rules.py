@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from trainmaster.api.job import TrainingJob
+from trainmaster.api.job import TrainingJob, TrainingJobSpec
 from trainmaster.api.rules import RULES, violations
 
 from tests.api.changes import changed, good_job
@@ -27,7 +27,7 @@ ALLOWED: dict[str, dict[str, Any]] = {
     "suspend": {"spec.suspend": True},
     "image": {"spec.workers.image": "a:2"},
     "restarts": {"spec.failurePolicy.maxRestarts": 3},
-    "checkpoints kept": {"spec.checkpoint.keep": 3},
+    "checkpoints kept": {"spec.checkpoint.keep": 5},
 }
 
 
@@ -67,6 +67,37 @@ def test_free_in_a_job_that_is_made_suspended_before_any_operator_has_seen_it() 
 def test_free_while_it_runs(change: dict[str, Any]) -> None:
     """The number of workers, and how to treat failures."""
     assert violations(TrainingJob.parse(changed(good_job(), change)), TrainingJob.parse(good_job())) == ()
+
+
+OVER = "the job is over, and takes no change but of ttlSecondsAfterFinished"
+
+
+@pytest.mark.parametrize("change", [*REFUSED.values(), *ALLOWED.values()], ids=[*REFUSED, *ALLOWED])
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_nothing_changes_in_a_job_that_is_over_and_no_suspension_is_proposed(
+    phase: str, change: dict[str, Any]
+) -> None:
+    old = changed(good_job(), {"status.phase": phase, "status.attempt": 1})
+    (violation,) = violations(TrainingJob.parse(changed(old, change)), TrainingJob.parse(old))
+    assert (violation.location, violation.message) == (("spec",), OVER)
+    assert "Create another job, with checkpoint.resumeFrom" in violation.cure
+    kept = TrainingJob.parse(changed(old, {"spec.ttlSecondsAfterFinished": 7}))
+    assert violations(kept, TrainingJob.parse(old)) == ()
+
+
+def test_the_rule_on_jobs_that_are_over_knows_all_fields() -> None:
+    (rule,) = [rule for rule in RULES if rule.name == "over"]
+    fields = {info.alias for info in TrainingJobSpec.model_fields.values()}
+    assert {path[1] for path in rule.reads() if path[0] == "spec"} == fields - {"ttlSecondsAfterFinished"}
+
+
+@pytest.mark.parametrize(("old", "new"), [(None, "tpu"), ("tpu", None), ("NVIDIA-H200", "tpu")])
+def test_an_accelerator_that_changes_the_number_of_ranks_is_fixed(old: str | None, new: str | None) -> None:
+    before, after = (changed(good_job(), {"spec.workers.accelerator": value} if value else {}) for value in (old, new))
+    found = violations(TrainingJob.parse(after), TrainingJob.parse(before))
+    assert "workers.accelerator cannot change from or to tpu while the job runs" in [one.message for one in found]
+    other = changed(good_job(), {"spec.workers.accelerator": "NVIDIA-H100"})
+    assert violations(TrainingJob.parse(other), TrainingJob.parse(good_job())) == ()
 
 
 def test_names_differ() -> None:

@@ -36,12 +36,13 @@ def test_accepted_and_defaulted_like_the_models(server: CrdServer, job: dict[str
 
 @pytest.fixture(scope="module")
 def jobs(server: CrdServer) -> CrdServer:
-    """With a job that runs and one that is suspended."""
-    for name, suspend in (("runs", False), ("suspended", True)):
+    """With a job that runs, one that is suspended and one that is over."""
+    for name, suspend in (("runs", False), ("suspended", True), ("over", False)):
         job = changed(good_job(), {"metadata": {"name": name}, "spec.suspend": suspend})
         server.kubectl("create", "--filename=-", stdin=json.dumps(job))
-    patch = json.dumps({"status": {"phase": "Suspended"}})  # as an operator writes it, should one watch
-    server.kubectl("patch", "tj", "suspended", "--subresource=status", "--type=merge", f"--patch={patch}")
+    for name, phase in (("suspended", "Suspended"), ("over", "Succeeded")):
+        patch = json.dumps({"status": {"phase": phase}})  # as an operator writes it, should one watch
+        server.kubectl("patch", "tj", name, "--subresource=status", "--type=merge", f"--patch={patch}")
     return server
 
 
@@ -67,6 +68,19 @@ def test_free_while_it_runs(jobs: CrdServer, change: dict[str, Any]) -> None:
 def test_free_while_suspended(jobs: CrdServer, change: dict[str, Any]) -> None:
     """Nothing runs, so nothing can be torn."""
     assert jobs.would_change("suspended", _patch(change)).accepted
+
+
+@pytest.mark.parametrize("change", [*REFUSED.values(), *ALLOWED.values()], ids=[*REFUSED, *ALLOWED])
+def test_a_job_that_is_over_says_so(jobs: CrdServer, change: dict[str, Any]) -> None:
+    """No suspension would ever come of it."""
+    refusal = jobs.would_change("over", _patch(change)).refusal
+
+    assert "the job is over, and takes no change but of ttlSecondsAfterFinished. Create another job" in refusal
+    assert "suspend to true" not in refusal
+
+
+def test_a_job_that_is_over_may_be_kept_for_another_time(jobs: CrdServer) -> None:
+    assert jobs.would_change("over", {"spec": {"ttlSecondsAfterFinished": 7}}).accepted
 
 
 def test_arguments_are_fixed_too(jobs: CrdServer) -> None:

@@ -233,7 +233,7 @@ def test_what_the_spec_names_wins_over_the_template() -> None:
     assert pod["metadata"]["name"] == "digits-worker-0-0"
     assert pod["metadata"]["labels"][names.LABEL_JOB] == "digits"
     assert pod["metadata"]["labels"]["team"] == "a"
-    assert pod["metadata"]["annotations"] == {"note": "x"}
+    assert pod["metadata"]["annotations"]["note"] == "x"
 
 
 def test_an_image_in_the_template_is_the_users_own() -> None:

@@ -37,6 +37,21 @@ async def test_a_refused_wish_names_what_it_is_about_and_a_suspension_takes_it_b
     assert stage.asked == ["pods", "services", "pods"]
 
 
+async def test_a_corrected_spec_is_tried_at_once_and_its_predecessor_stands_in_nobodys_way() -> None:
+    stage, before = Stage(), a_job().with_workers(2)
+    stage.see(before)
+    async with stage.platform() as platform:
+        await platform.apply(before.build(), WORKER)
+        stage.see(before.with_workers(3))
+        assert len(await refused(platform)) == 1, "another number of workers changes no pod"
+        await platform.apply(before.with_workers(3).build(), WORKER)
+        corrected = before.with_workers(2, image="team/corrected:1")
+        stage.see(corrected)
+        assert await refused(platform) == ()
+        await platform.apply(corrected.build(), WORKER)
+    assert stage.asked == ["pods", "pods"]
+
+
 WORKER = CreateReplica(names.WORKER, 0, 0)
 OTHER = [{**OWNER, "uid": "job-0"}]
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import Condition, TrainingJobStatus
-from trainmaster.core import actions, observed
+from trainmaster.core import actions, observed, revision
 from trainmaster.core.decide import Decision, decide
 from trainmaster.core.observed import Observed, Obstacle, Replica
 from trainmaster.wire import messages, names
@@ -192,7 +192,9 @@ class Stage:
     def _do(self, action: actions.Action) -> None:
         match action:
             case actions.CreateReplica(role, index, incarnation):
-                self._create(dataclasses.replace(a_replica(index, incarnation, role), phase=observed.PENDING))
+                made = a_replica(index, incarnation, role)
+                told = revision.of(self.job, role)
+                self._create(dataclasses.replace(made, phase=observed.PENDING, revision=told))
             case actions.DeleteReplica(name, uid):
                 if name in self.replicas and self.replicas[name].uid == uid:
                     del self.replicas[name]

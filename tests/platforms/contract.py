@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from trainmaster.api.job import TrainingJob
-from trainmaster.core import observed, phases
+from trainmaster.core import observed, phases, revision
 from trainmaster.core.actions import CreateReplica, CreateService, DeleteJob, DeleteReplica, GiveOrders, PostEvent
 from trainmaster.core.observed import Observed, Replica
 from trainmaster.loop import ConflictError, Platform, UnavailableError
@@ -217,6 +217,14 @@ async def a_replica_is_observed_in_its_place(world: World) -> None:
     assert replica.uid
     assert replica.alive
     assert replica.created > 0
+
+
+@clause()
+async def a_replica_tells_the_spec_that_it_was_made_of(world: World) -> None:
+    replica = await a_replica(world)
+    job, _ = await look(world)
+    assert replica.revision == revision.of(job, names.WORKER)
+    assert replica.revision
 
 
 @clause()

@@ -15,7 +15,7 @@ from random import Random
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import actions, observed
+from trainmaster.core import actions, observed, revision
 from trainmaster.core.observed import Observed, Obstacle, Replica
 from trainmaster.intake import Intake
 from trainmaster.loop import ConflictError, UnavailableError
@@ -249,6 +249,7 @@ class SimulatedPlatform:
         if self._server.now() < self._rests.get((job.uid, name), 0.0):
             return
         replica = Replica(wish.role, wish.index, wish.incarnation, name, "", observed.PENDING, 0.0)
+        replica = dataclasses.replace(replica, revision=revision.of(job, wish.role))
         try:
             await self._quietly(f"create {name}", lambda: self._make(job, replica))
         except RefusedError as error:

@@ -252,6 +252,16 @@ def the_ledger_is_in_memory_only(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TrainingJobStatus, "to_dict", lambda self: {**to_dict(self), "restarts": []})
 
 
+def pods_of_two_specs_train_together(patch: pytest.MonkeyPatch) -> None:
+    """An edit reaches the pods that happen to be replaced, and no others."""
+    slot = Facts._slot
+
+    def of_any_spec(facts: Facts, role: str, index: int, spare: bool = False) -> Slot:
+        return dataclasses.replace(slot(facts, role, index, spare), stale=False)
+
+    patch.setattr(Facts, "_slot", of_any_spec)
+
+
 def a_spare_trains_beside_the_group(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(orders, "_stand_by", orders._orders)
 

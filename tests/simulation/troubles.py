@@ -251,6 +251,14 @@ def somebody_edits_what_disturbs_nobody(world: World, key: Key) -> int | None:
     return 0
 
 
+def somebody_edits_what_pods_are_made_of(world: World, key: Key) -> int | None:
+    """Or takes such an edit back."""
+    workers = world.job(key).spec.workers
+    image = world.random.choice([None, "team/one:1", "team/two:2"])
+    world.server.edit_job(key, {"workers": workers.model_copy(update={"image": image})})
+    return 0
+
+
 def somebody_edits_its_status(world: World, key: Key) -> int | None:
     edit = world.random.choice(STATUS_EDITS)
     world.edit_status(key, world.status(key).model_copy(update=edit))
@@ -305,6 +313,7 @@ TROUBLES = (
     Trouble(the_watch_repeats_itself),
     Trouble(somebody_edits_an_annotation),
     Trouble(somebody_edits_what_disturbs_nobody),
+    Trouble(somebody_edits_what_pods_are_made_of, 2),
     Trouble(somebody_edits_its_status),
     Trouble(somebody_suspends_it_for_a_while, 2),
     Trouble(somebody_scales_it, 2),

@@ -219,6 +219,7 @@ class Watch:
         key = str(pod.owner)
         status = self._statuses.get(key, TrainingJobStatus())
         if orders.verb == messages.RUN:
+            self._check_specs(key, orders.roster)
             independent = orders.roster is not None and orders.roster.independent
             incarnation = pod.replica.incarnation if independent else 0  # a group's attempt has one pod a slot
             place = key, pod.replica.role, pod.replica.index, orders.attempt, incarnation
@@ -239,6 +240,14 @@ class Watch:
                 self.violated(f"{pod.replica.name} was told to run without being in the roster")
         if orders.verb == messages.EXIT and not status.finished:
             self.violated(f"{pod.replica.name} was sent home from a job that is {status.phase}")
+
+    def _check_specs(self, key: str, roster: Roster | None) -> None:
+        """Pods of one role that train together are made of one spec, whatever was edited since."""
+        named = {(one.role, one.index, one.incarnation) for one in (roster.members if roster else ()) if one.address}
+        pods = (pod.replica for pod in self.server.pods.values() if str(pod.owner) == key)
+        there = {(pod.role, pod.revision) for pod in pods if (pod.role, pod.index, pod.incarnation) in named}
+        if len(there) > len({role for role, _ in there}):
+            self.violated(f"pods of two specs train together: {sorted(there)}")
 
     def _check_ranks(self, key: str, replica: Replica, roster: Roster) -> None:
         """Whatever number a worker has, the ranks of an attempt are those of one pod."""

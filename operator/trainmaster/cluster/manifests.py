@@ -13,6 +13,7 @@ from trainmaster.cluster.affinity import keeping_away
 from trainmaster.cluster.container import Place, PodSettings
 from trainmaster.cluster.overlay import lay
 from trainmaster.cluster.shelter import sheltered
+from trainmaster.core import revision
 from trainmaster.core.grace import grace_seconds
 from trainmaster.core.rules.avoidance import in_force
 from trainmaster.wire import names
@@ -84,6 +85,7 @@ def _pod(place: Place, settings: PodSettings) -> Document:
         "name": place.name,
         "namespace": job.namespace,
         "labels": {**labels(job), **identity},
+        "annotations": {names.ANNOTATION_REVISION: revision.of(job, role)},
         "ownerReferences": [_owner(job)],
     }
     beneath = {key: value for key, value in (template.get("metadata") or {}).items() if key in _FROM_TEMPLATE}

@@ -23,7 +23,7 @@ from trainmaster.cluster.pods import PodRecord, owner_uid
 from trainmaster.cluster.refusals import DELETION_REFUSED, INVALID, STATUS, Refusals, obstacle_of
 from trainmaster.cluster.reporting import Reporter
 from trainmaster.cluster.sightings import Sightings
-from trainmaster.core import actions, phases
+from trainmaster.core import actions, phases, revision
 from trainmaster.core.observed import Observed, Obstacle, Replica
 from trainmaster.core.rules.obstacles import AGENT_SILENT, NAME_TAKEN
 from trainmaster.intake import Intake
@@ -107,6 +107,8 @@ class ClusterPlatform:
         if isinstance(record.parsed, TrainingJob):
             if record.parsed.status.phase == phases.SUSPENDED:
                 self._refusals.withdraw(record.uid, _CREATE)
+            if record.uid in self._refusals:
+                self._refusals.withdraw_older(record.uid, _CREATE, revision.of_all(record.parsed))
             return record.parsed, self._observed(key, record.uid)
         report = jobs.invalid(record, record.parsed)
         if report is not None:
@@ -293,7 +295,7 @@ class ClusterPlatform:
         record = self._caches.jobs.get(job.namespace, job.name)
         if record is None or record.uid != job.uid:
             return
-        pause = self._refusals.remember(job.uid, wish, obstacle, hiccup=hiccup)
+        pause = self._refusals.remember(job.uid, wish, obstacle, revision=revision.of_all(job), hiccup=hiccup)
         asyncio.get_running_loop().call_later(pause, self._wake, Key(job.namespace, job.name))
 
 

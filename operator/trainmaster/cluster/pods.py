@@ -84,6 +84,7 @@ def _replica(pod: Document, labels: dict[str, str]) -> Replica:
         disruption_message=_condition(status, "DisruptionTarget").get("message") or status.get("message") or "",
         ending=_ending(status, terminated),
         obstacle=_obstacle(status),
+        revision=(metadata.get("annotations") or {}).get(names.ANNOTATION_REVISION, ""),
         lingering=_lingers(pod, terminated),
         node_silent=_node_is_silent(status),
     )

@@ -46,6 +46,7 @@ class _Refusal:
     pause: float
     until: float
     told: bool
+    revision: str
 
 
 class Refusals:
@@ -61,14 +62,20 @@ class Refusals:
         all_of_it = (refusal.obstacle for wish, refusal in wishes.items() if refusal.told and wish != STATUS)
         return tuple({(obstacle.message, obstacle.name): obstacle for obstacle in all_of_it}.values())
 
-    def remember(self, job_uid: str, wish: str, obstacle: Obstacle, *, hiccup: bool = False) -> float:
-        """Note it; the answer is in how many seconds to ask again. A mere hiccup is told only if it comes again."""
+    def remember(
+        self, job_uid: str, wish: str, obstacle: Obstacle, *, revision: str = "", hiccup: bool = False
+    ) -> float:
+        """Note it; the answer is in how many seconds to ask again. A mere hiccup is told only if it comes again.
+
+        `revision` is that of the spec which the wish was made of.
+        """
         wishes = self._by_job.setdefault(job_uid, {})
         before = wishes.get(wish)
         pause = min(LONGEST_PAUSE_SECONDS, before.pause * 2) if before else FIRST_PAUSE_SECONDS
         since = before.obstacle.since if before else time.time()
         told = before is not None or not hiccup
-        wishes[wish] = _Refusal(dataclasses.replace(obstacle, since=since), pause, time.monotonic() + pause, told)
+        dated, until = dataclasses.replace(obstacle, since=since), time.monotonic() + pause
+        wishes[wish] = _Refusal(dated, pause, until, told, revision)
         return pause
 
     def rests(self, job_uid: str, wish: str) -> bool:
@@ -86,6 +93,16 @@ class Refusals:
         """These wishes are not made any more; should one be made again, it is a new one."""
         wishes = self._by_job.get(job_uid, {})
         self._keep(job_uid, {wish: one for wish, one in wishes.items() if not wish.startswith(prefix)})
+
+    def __contains__(self, job_uid: str) -> bool:
+        """Return whether anything was refused to this job."""
+        return job_uid in self._by_job
+
+    def withdraw_older(self, job_uid: str, prefix: str, revision: str) -> None:
+        """Forget the wishes with this prefix that were made of another spec: what is made now is something else."""
+        wishes = self._by_job.get(job_uid, {})
+        stays = {wish: one for wish, one in wishes.items() if one.revision == revision or not wish.startswith(prefix)}
+        self._keep(job_uid, stays)
 
     def forget(self, job_uid: str) -> None:
         """The job has gone."""

@@ -1,7 +1,7 @@
 """Conditions: what holds of a job now, each with its reason and a sentence, as Kubernetes people expect them."""
 
 from trainmaster.api.status import Condition, TrainingJobStatus
-from trainmaster.core import phases, saving, stragglers
+from trainmaster.core import edits, phases, saving, stragglers
 from trainmaster.core.facts import Facts
 from trainmaster.core.rules import obstacles
 
@@ -29,7 +29,8 @@ def of(facts: Facts, status: TrainingJobStatus, phase: str) -> tuple[Condition, 
     if phase == phases.SUSPENDED or _had(facts, SUSPENDED):
         reason = "SpecSuspend" if phase == phases.SUSPENDED else "Resumed"
         stated.append((SUSPENDED, phase == phases.SUSPENDED, reason, "spec.suspend"))
-    stated += [said for said in (stragglers.statement(facts, phase), saving.statement(facts)) if said]
+    told = (stragglers.statement(facts, phase), saving.statement(facts), edits.statement(facts, phase))
+    stated += [said for said in told if said]
     if phase in phases.TERMINAL:
         stated.append((phase, True, status.reason or phase, status.message or ""))
     later = facts.job.spec.not_yet_supported()

@@ -29,6 +29,7 @@ from trainmaster.core.rules import (
     replicas,
     resizing,
     restarts,
+    revised,
     rewound,
     standby,
     suspension,
@@ -48,6 +49,7 @@ RULES = (
     causes.name_the_cause,
     restarts.restart_ranks,
     restarts.restart_drifted,
+    revised.take_spec,  # after all that asks why the last attempt ended: who is made anew tells nothing any more
     avoidance.keep_away,
     standby.look_after,  # before elasticity: a spare is better than a smaller group
     elasticity.fit,  # after losses: a worker that is lost has its minute to come back

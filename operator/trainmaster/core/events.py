@@ -5,7 +5,7 @@ Posted after the write, so nobody hears of what did not happen; a crash between 
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import conditions, phases, saving, stragglers
+from trainmaster.core import conditions, edits, phases, saving, stragglers
 from trainmaster.core.actions import PostEvent
 from trainmaster.core.rules import rewound
 
@@ -17,7 +17,7 @@ def between(job: TrainingJob, new: TrainingJobStatus) -> tuple[PostEvent, ...]:
     old = job.status
     told = [_unsupported(old, new), _rewound(old, new), _obstacle(old, new)]
     told += [_replaced(job, new), _alone(old, new), _phase(old, new)]
-    told += [_stepped_in(old, new), _straggling(old, new), _unsaved(old, new)]
+    told += [_stepped_in(old, new), _straggling(old, new), _unsaved(old, new), _edited(old, new)]
     return tuple(event for event in told if event is not None)
 
 
@@ -122,6 +122,17 @@ def _unsaved(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None
         return next((condition.message for condition in found), "")
 
     return PostEvent("Warning", "CheckpointNotSaved", failing(new)) if failing(new) and not failing(old) else None
+
+
+def _edited(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
+    """Return the event of a change that pods which train have not taken yet, or that came too late."""
+
+    def waits(status: TrainingJobStatus) -> str:
+        found = (c for c in status.conditions if c.type == edits.SPEC_CHANGED)
+        return next((c.message for c in found if c.status == "True" or c.reason == edits.JOB_ENDED), "")
+
+    told = waits(new)
+    return PostEvent("Normal", edits.SPEC_CHANGED, told) if told and told != waits(old) else None
 
 
 def _unsupported(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:

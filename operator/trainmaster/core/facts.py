@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import CheckpointStatus, TrainingJobStatus
-from trainmaster.core import clocks, figures, phases, places, unreachable
+from trainmaster.core import clocks, figures, phases, places, revision, unreachable
 from trainmaster.core.observed import Observed, Replica
 from trainmaster.wire import messages, names
 
@@ -33,6 +33,7 @@ class Slot:
     ranks: int
     replica: Replica | None
     may_train: bool = False  # as far as the status knows: then silence means nothing, training goes on without us
+    stale: bool = False  # its replica was made of an older spec; a new attempt is not begun with it
 
     @cached_property
     def key(self) -> str:
@@ -50,7 +51,7 @@ class Slot:
         beat, replica = self.heartbeat, self.replica
         if beat is None or replica is None or beat.state == messages.LEAVING or not replica.address:
             return False
-        return self.may_train or not replica.silent
+        return self.may_train or not (replica.silent or self.stale)
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,11 @@ class Facts:
     def written_done(self) -> frozenset[str]:
         """The keys in `status.done`."""
         return frozenset(self.status.done)
+
+    @cached_property
+    def revisions(self) -> dict[str, str]:
+        """What replicas of each role are made of now."""
+        return {role: revision.of(self.job, role) for role in self.job.spec.roles}
 
     def replacing(self, slots: Iterable[Slot]) -> dict[str, int]:
         """`status.incarnations` when each of these gets another replica."""
@@ -228,7 +234,9 @@ class Facts:
         is_in = not spare and (key not in self.absent or key in self.status.starts)
         may_train = is_in and self.status.phase not in phases.GATHERING
         ranks = self.job.spec.workers.ranks if role == names.WORKER else 1
-        return Slot(role, index, incarnation, ranks, self._replicas.get((role, index, incarnation)), may_train)
+        replica = self._replicas.get((role, index, incarnation))
+        stale = replica is not None and replica.revision not in ("", self.revisions[role])
+        return Slot(role, index, incarnation, ranks, replica, may_train, stale)
 
     @cached_property
     def ended(self) -> dict[str, list[Replica]]:

@@ -303,7 +303,7 @@ def _remembers(facts: Facts, replaced: object) -> bool:
     """Whether memory may have a newer state. Where replicas are `replaced`, one that is left has to have all of it."""
     spec = facts.job.spec
     off = spec.checkpoint.memory_every_steps == 0 or spec.independent or spec.workers.accelerator == TPU
-    if spec.training.task is None or off:
+    if spec.training.task is None or off or any(slot.stale for slot in facts.slots):  # those are made anew
         return False
     if not isinstance(replaced, dict):
         return True

@@ -29,6 +29,13 @@ def members(facts: Facts) -> tuple[Slot, ...]:
     return tuple(slot for slot in facts.slots if slot.key in facts.status.starts)
 
 
+def would_mix(facts: Facts) -> bool:
+    """Return whether a member that waits to join was made of another spec than members that train."""
+    if not alone(facts) or not any(slot.stale for slot in members(facts)):
+        return False
+    return any(slot.ready and not slot.stale and slot.key not in facts.status.starts for slot in facts.slots)
+
+
 def start_of(facts: Facts, slot: Slot) -> int:
     """Which of its starts within the attempt this member is at."""
     return facts.status.starts.get(slot.key, 0)

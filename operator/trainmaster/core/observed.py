@@ -67,6 +67,7 @@ class Replica:
     heartbeat: messages.Heartbeat | None = None
     silent_seconds: float = 0.0  # since its agent's last word
     node_silent: bool = False  # the platform says that its node does not answer any more
+    revision: str = ""  # what the spec said of it when it was made (revision.py); empty: it does not say
     lingering: bool = False  # it has ended as far as training goes, but something beside it still holds its place
 
     @property

@@ -32,7 +32,7 @@ STEPS: dict[str, tuple[tuple[str, str], ...]] = {
 _FROM_ANY = ((FAILED, "a failure that a restart would not mend"), (SUSPENDED, "suspend is true"))
 _WITH_RANKS = (
     (RESTARTING, "a rank or a replica was lost"),
-    (RESIZING, "the number of workers changed"),
+    (RESIZING, "the number of workers changed, or members join after the spec changed"),
     (SUCCEEDED, "all workers finished"),
 )
 

@@ -20,7 +20,7 @@ from typing import Any
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.problem import reason
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import actions, observed
+from trainmaster.core import actions, observed, revision
 from trainmaster.core.rules import obstacles
 from trainmaster.intake import Intake, RefusedError, Speaker
 from trainmaster.local import processes
@@ -172,6 +172,7 @@ class LocalPlatform:
         replica = observed.Replica(
             wish.role, wish.index, wish.incarnation, name, uid, observed.RUNNING, time.time(), LOOPBACK, "localhost"
         )
+        replica = dataclasses.replace(replica, revision=revision.of(self.job, wish.role))
         self._places[name] = _Place(replica, agent)
 
     def _delete(self, name: str, uid: str) -> None:

@@ -20,6 +20,7 @@ LABEL_JOB = f"{GROUP}/job"
 LABEL_ROLE = f"{GROUP}/role"
 LABEL_INDEX = f"{GROUP}/index"
 LABEL_INCARNATION = f"{GROUP}/incarnation"
+ANNOTATION_REVISION = f"{GROUP}/revision"  # of the spec that a pod was made of (core/revision.py)
 MAX_INCARNATION = 999_999_999  # a number in a label or a name is read back only where it is no longer than this one
 MAIN_CONTAINER = "trainer"
 INSTALLER_CONTAINER = "trainmaster-code"  # brings agent and trainer into a user's own image

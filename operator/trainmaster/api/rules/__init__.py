@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from trainmaster.api.rules import (
     accelerator,
+    changes,
     fitting,
     lifecycle,
     numerics,
@@ -26,6 +27,7 @@ RULES: tuple[Rule, ...] = (
     *training.RULES,
     *pods.RULES,
     *lifecycle.RULES,
+    *changes.RULES,
     *reproducible.RULES,
     *accelerator.RULES,
     *numerics.RULES,

@@ -1,8 +1,6 @@
-"""Rules on how a job lives: elasticity, checkpoints, failures, scheduling, and what may change while it runs."""
+"""Rules on how a job lives: elasticity, checkpoints, failures, scheduling."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from trainmaster.api.rules.rule import Figure, Rule, shaped
 from trainmaster.api.rules.strategy import CEL_MOST_RANKS, most_ranks
@@ -193,71 +191,4 @@ _SCHEDULING = (
 )
 
 
-_SUSPEND = (
-    "Set suspend to true first, wait for phase Suspended, and change it then (checkpoints inside the pods go with them)"
-)
-_ANOTHER = f"{_SUSPEND}, or create another job"
-_ANOTHER_TRAINING = (
-    f"{_SUSPEND}; checkpoints of another globalBatchSize, seed or model are refused then: for these create another"
-    " job, with checkpoint.resumeFrom unless the model is another"
-)
-_CEL_SUSPENDED = (
-    "(has(oldSelf.status) && has(oldSelf.status.attempt) && oldSelf.status.attempt > 0 ?"
-    " has(oldSelf.status.phase) && oldSelf.status.phase == 'Suspended' : oldSelf.spec.suspend)"
-)
-
-
-def _suspended(job: Any) -> bool:
-    """Also one that was made so, and that no operator has seen yet."""
-    return bool(job.status.phase == "Suspended" if job.status.attempt else job.spec.suspend)
-
-
-def _fixed(field: str, cel: str, same: Any, cure: str = _ANOTHER) -> Rule:
-    """`field` holds while the job runs: another model or another place for checkpoints is another run.
-
-    So does whatever stands in the plan of each pod and all ranks must agree on: a pod that comes later would have
-    another one than those that train. The phase decides, not the wish: of two changes at once only the last is seen.
-    """
-    return Rule(
-        name=f"{field}-fixed",
-        where=("",),
-        field=f"spec.{field}",
-        cel=f"{_CEL_SUSPENDED} || {cel}",
-        holds=lambda new, old: _suspended(old) or same(new.spec, old.spec),
-        message=f"{field} cannot change while the job runs",
-        cure=cure,
-        transition=True,
-    )
-
-
-def _unchanged(field: str) -> str:
-    return f"self.spec.{field} == oldSelf.spec.{field}"
-
-
-def _unchanged_if_any(field: str) -> str:
-    path = f"spec.{field}"
-    return f"(has(self.{path}) == has(oldSelf.{path}) && (!has(self.{path}) || {_unchanged(field)}))"
-
-
-_STORAGE, _MEMORY, _RESUME = "checkpoint.storage", "checkpoint.memoryEverySteps", "checkpoint.resumeFrom"
-_EVERY, _GPUS = "checkpoint.everySteps", "workers.gpus"
-_CHANGES = (
-    _fixed("strategy", _unchanged("strategy"), lambda new, old: new.strategy == old.strategy),
-    _fixed("training", _unchanged("training"), lambda new, old: new.training == old.training, _ANOTHER_TRAINING),
-    _fixed(_STORAGE, _unchanged_if_any(_STORAGE), lambda new, old: new.checkpoint.storage == old.checkpoint.storage),
-    _fixed(
-        _RESUME,
-        _unchanged_if_any(_RESUME),
-        lambda new, old: new.checkpoint.resume_from == old.checkpoint.resume_from,
-    ),
-    _fixed(_EVERY, _unchanged(_EVERY), lambda new, old: new.checkpoint.every_steps == old.checkpoint.every_steps),
-    _fixed(
-        _MEMORY,
-        _unchanged_if_any(_MEMORY),
-        lambda new, old: new.checkpoint.memory_every_steps == old.checkpoint.memory_every_steps,
-    ),
-    _fixed(_GPUS, _unchanged(_GPUS), lambda new, old: new.workers.gpus == old.workers.gpus),
-    _fixed("reproducible", _unchanged("reproducible"), lambda new, old: new.reproducible == old.reproducible),
-)
-
-RULES = (*_ELASTICITY, *_CHECKPOINTS, *_FAILURES, *_SCHEDULING, *_CHANGES)
+RULES = (*_ELASTICITY, *_CHECKPOINTS, *_FAILURES, *_SCHEDULING)

@@ -58,7 +58,9 @@ def _replaced(facts: Facts, lost: list[Slot], died: list[Slot]) -> TrainingJobSt
         return facts.status.model_copy(
             update={**update, "message": f"{figures.sentence(failure.evidence)} Replacing it."}
         )
-    if membership.can_go_on(facts, without={slot.key for slot in (*lost, *died)}):
+    left = {slot.key for slot in lost}
+    mixed = any(slot.stale and slot.key not in left for slot in membership.members(facts))  # the next one has this spec
+    if not mixed and membership.can_go_on(facts, without={slot.key for slot in (*lost, *died)}):
         return ledger.after_lonely_failure(facts, failure, [slot.key for slot in lost], **update)
     return ledger.after_failure(facts, failure, **update)
 
@@ -78,8 +80,9 @@ def _again(facts: Facts, died: list[Slot]) -> TrainingJobStatus | None:
 
 
 def _joined(facts: Facts) -> TrainingJobStatus | None:
-    new = [slot.key for slot in facts.slots if slot.ready and slot.key not in facts.status.starts]
-    if not new:
+    """Return the status with the new members; those of another spec than the others' wait (rules/revised.py)."""
+    new = [slot.key for slot in facts.slots if slot.ready and not slot.stale and slot.key not in facts.status.starts]
+    if not new or membership.would_mix(facts):
         return None
     update = {
         "starts": {**facts.status.starts, **dict.fromkeys(new, 0)},

@@ -37,9 +37,10 @@ def _stand_by(facts: Facts) -> Orders:
 
 
 def _grace_seconds(facts: Facts) -> float:
-    """A group that grows by itself has lost nobody: ranks of the old size save before they end."""
-    lost_nobody = facts.job.spec.elasticity is not None and not ledger.is_open(facts.status)
-    return max(SAVE_SECONDS, grace.to_save(facts.status)) if lost_nobody else Orders.grace_seconds
+    """A group that grows by itself, or whose pods are made anew, has lost nobody: ranks save before they end."""
+    forgets = facts.job.spec.elasticity is not None or any(slot.stale for slot in facts.slots)
+    saves = forgets and not ledger.is_open(facts.status)
+    return max(SAVE_SECONDS, grace.to_save(facts.status)) if saves else Orders.grace_seconds
 
 
 def _each_alone(facts: Facts, orders: Orders) -> Verdict:

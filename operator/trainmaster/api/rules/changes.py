@@ -1,0 +1,119 @@
+"""Rules on what may be edited, and when: some fields only while the job is suspended, and nothing once it is over.
+
+All other fields may be edited at any time: core/revision.py says which of them the pods are made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from trainmaster.api.replicas import TPU
+from trainmaster.api.rules.rule import Rule
+from trainmaster.api.status import TERMINAL
+
+_SUSPEND = (
+    "Set suspend to true first, wait for phase Suspended, and change it then (checkpoints inside the pods go with them)"
+)
+_ANOTHER = f"{_SUSPEND}, or create another job"
+_ANOTHER_TRAINING = (
+    f"{_SUSPEND}; checkpoints of another globalBatchSize, seed or model are refused then: for these create another"
+    " job, with checkpoint.resumeFrom unless the model is another"
+)
+_CEL_OVER = f"(has(oldSelf.status) && has(oldSelf.status.phase) && oldSelf.status.phase in {sorted(TERMINAL)})"
+_CEL_SUSPENDED = (
+    "(has(oldSelf.status) && has(oldSelf.status.attempt) && oldSelf.status.attempt > 0 ?"
+    " has(oldSelf.status.phase) && oldSelf.status.phase == 'Suspended' : oldSelf.spec.suspend)"
+)
+
+
+def _free(job: Any) -> bool:
+    """Return whether nothing of the job runs. A job that was made suspended may not have been seen by any operator.
+
+    Of a job that is over another rule tells the truth: no suspension would help.
+    """
+    if job.status.finished:
+        return True
+    return bool(job.status.phase == "Suspended" if job.status.attempt else job.spec.suspend)
+
+
+def _fixed(field: str, cel: str, same: Callable[[Any, Any], bool], cure: str = _ANOTHER, how: str = "") -> Rule:
+    """`field` holds while the job runs: another model or another place for checkpoints is another run.
+
+    So does whatever stands in the plan of each pod and all ranks must agree on: a pod that comes later would have
+    another one than those that train. The phase decides, not the wish: of two changes at once only the last is seen.
+    """
+    return Rule(
+        name=f"{field}-fixed",
+        where=("",),
+        field=f"spec.{field}",
+        cel=f"{_CEL_OVER} || {_CEL_SUSPENDED} || {cel}",
+        holds=lambda new, old: _free(old) or same(new.spec, old.spec),
+        message=f"{field} cannot change{how} while the job runs",
+        cure=cure,
+        transition=True,
+    )
+
+
+def _unchanged(field: str) -> str:
+    return f"self.spec.{field} == oldSelf.spec.{field}"
+
+
+def _unchanged_if_any(field: str) -> str:
+    path = f"spec.{field}"
+    return f"(has(self.{path}) == has(oldSelf.{path}) && (!has(self.{path}) || {_unchanged(field)}))"
+
+
+def _cel_tpu(job: str) -> str:
+    path = f"{job}.spec.workers.accelerator"
+    return f"(has({path}) && {path} == '{TPU}')"
+
+
+def _same_but_for_its_time(new: Any, old: Any) -> bool:
+    """Return whether only the time that an ended job is kept was changed."""
+    kept = {"ttl_seconds_after_finished": old.spec.ttl_seconds_after_finished}
+    return bool(new.spec.model_copy(update=kept) == old.spec)
+
+
+_ALWAYS_THERE = ("strategy", "training", "workers", "checkpoint", "failurePolicy", "suspend", "reproducible")
+_MAY_BE_UNSET = ("parameterServers", "elasticity", "scheduling", "activeDeadlineSeconds")
+_OVER = Rule(
+    name="over",
+    where=("",),
+    field="spec",
+    cel=f"!{_CEL_OVER} || ("
+    + " && ".join([*map(_unchanged, _ALWAYS_THERE), *map(_unchanged_if_any, _MAY_BE_UNSET)])
+    + ")",
+    holds=lambda new, old: not old.status.finished or _same_but_for_its_time(new, old),
+    message="the job is over, and takes no change but of ttlSecondsAfterFinished",
+    cure="Create another job, with checkpoint.resumeFrom to go on from this one's checkpoints",
+    transition=True,
+)
+
+_STORAGE, _MEMORY, _RESUME = "checkpoint.storage", "checkpoint.memoryEverySteps", "checkpoint.resumeFrom"
+_EVERY, _GPUS, _ACCELERATOR = "checkpoint.everySteps", "workers.gpus", "workers.accelerator"
+RULES = (
+    _OVER,
+    _fixed("strategy", _unchanged("strategy"), lambda new, old: new.strategy == old.strategy),
+    _fixed("training", _unchanged("training"), lambda new, old: new.training == old.training, _ANOTHER_TRAINING),
+    _fixed(_STORAGE, _unchanged_if_any(_STORAGE), lambda new, old: new.checkpoint.storage == old.checkpoint.storage),
+    _fixed(
+        _RESUME,
+        _unchanged_if_any(_RESUME),
+        lambda new, old: new.checkpoint.resume_from == old.checkpoint.resume_from,
+    ),
+    _fixed(_EVERY, _unchanged(_EVERY), lambda new, old: new.checkpoint.every_steps == old.checkpoint.every_steps),
+    _fixed(
+        _MEMORY,
+        _unchanged_if_any(_MEMORY),
+        lambda new, old: new.checkpoint.memory_every_steps == old.checkpoint.memory_every_steps,
+    ),
+    _fixed(_GPUS, _unchanged(_GPUS), lambda new, old: new.workers.gpus == old.workers.gpus),
+    _fixed(
+        _ACCELERATOR,
+        f"{_cel_tpu('self')} == {_cel_tpu('oldSelf')}",
+        lambda new, old: (new.workers.accelerator == TPU) == (old.workers.accelerator == TPU),
+        how=f" from or to {TPU}",
+    ),
+    _fixed("reproducible", _unchanged("reproducible"), lambda new, old: new.reproducible == old.reproducible),
+)

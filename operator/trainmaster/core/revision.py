@@ -1,0 +1,52 @@
+"""The revision of a replica: all that the spec says of its pod, as one short text that is kept with the replica.
+
+Both hands write it where they create a replica, and tell it with what they observe. Two texts are equal where nothing
+that a pod is made of was changed; else `changed` names the fields. What the operator adds by itself (its own image,
+nodes to keep away from, a measured grace period) is not in it: an edit is what a user does.
+"""
+
+import hashlib
+import json
+from typing import Any
+
+from trainmaster.api.job import TrainingJob
+from trainmaster.api.model import Model
+
+_LENGTH = 10
+# Of the fields that are not about one role: those that stand in a pod or in the plan of its trainer.
+_OF_THE_JOB = {
+    "": ("strategy", "training", "reproducible"),
+    "checkpoint": ("everySteps", "memoryEverySteps", "keep", "storage", "resumeFrom"),
+    "failurePolicy": ("nodeLostSeconds",),
+}
+
+
+def of(job: TrainingJob, role: str) -> str:
+    """Return the revision that a replica of this role has when it is made now."""
+    place = f"{role}s"
+    told = {f"{place}.{key}": value for key, value in _set(job.spec.roles[role]).items() if key != "replicas"}
+    spec = _set(job.spec)
+    for part, keys in _OF_THE_JOB.items():
+        holder = spec.get(part, {}) if part else spec
+        told |= {f"{part}.{key}".lstrip("."): holder[key] for key in keys if key in holder}
+    return ",".join(f"{field}={_digest(told[field])}" for field in sorted(told))
+
+
+def of_all(job: TrainingJob) -> str:
+    """Return the revisions of all roles together."""
+    return ";".join(of(job, role) for role in job.spec.roles)
+
+
+def changed(before: str, after: str) -> tuple[str, ...]:
+    """Return the fields of the spec in which two revisions differ, as a user writes them."""
+    differing = set(before.split(",")) ^ set(after.split(","))
+    return tuple(sorted({f"spec.{item.partition('=')[0]}" for item in differing if item}))
+
+
+def _set(model: Model) -> dict[str, Any]:
+    """Return what differs from the defaults: a field that a later version adds changes no revision."""
+    return model.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:_LENGTH]

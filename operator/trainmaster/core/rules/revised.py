@@ -1,0 +1,69 @@
+"""The spec was changed in what pods are made of: pods that train nothing are made anew at once, at no cost.
+
+A group that trains takes the new spec as a whole, at its next attempt: then none of its pods trains, and all that are
+of an older spec are made anew before anybody is told to run. No attempt ever has pods of two specs (decision 0137).
+"""
+
+from datetime import datetime
+
+from trainmaster.api.status import TrainingJobStatus
+from trainmaster.core import edits, figures, ledger, membership, phases
+from trainmaster.core.facts import Facts, Slot
+from trainmaster.core.verdict import NOTHING, Verdict
+from trainmaster.wire import messages
+
+# Agents tell at once that their ranks have ended; one that has gone meanwhile is seen at the next look.
+LOOK_SECONDS = 5
+
+
+def take_spec(facts: Facts) -> Verdict:
+    """Write new incarnations for pods of an older spec that train nothing; else come back when their ranks have ended.
+
+    Ranks of the last attempt may still save, and their agents still tell why it ended.
+    """
+    old = [slot for slot in _idle(facts) if slot.stale]
+    if old and any(_runs_ranks(slot) for slot in old):
+        return Verdict(wake_at=_next_look(facts))
+    if old:
+        return Verdict(status=_made_anew(facts, old))
+    return Verdict(status=_all_together(facts)) if membership.would_mix(facts) else NOTHING
+
+
+def _idle(facts: Facts) -> list[Slot]:
+    """Return the slots of which no rank of the present attempt may run."""
+    beside = [*facts.spares, *facts.left_out]
+    if membership.alone(facts):
+        return [*beside, *(slot for slot in facts.slots if slot.key not in facts.status.starts)]
+    if facts.status.phase not in phases.GATHERING or ledger.undecided(facts.status):
+        return beside
+    return [*facts.slots, *beside]
+
+
+def _runs_ranks(slot: Slot) -> bool:
+    """Return whether its agent still ends ranks of an older attempt, as far as it is heard."""
+    beat = slot.heartbeat
+    silent = slot.replica is None or slot.replica.silent
+    return beat is not None and beat.state == messages.RUNNING and not silent
+
+
+def _next_look(facts: Facts) -> datetime:
+    return figures.later(facts.now, LOOK_SECONDS)
+
+
+def _made_anew(facts: Facts, old: list[Slot]) -> TrainingJobStatus:
+    they = edits.listed([slot.key for slot in old])
+    sentence = f"{edits.named(facts, old)} changed: {they} {'is' if len(old) == 1 else 'are'} made anew."
+    before = "" if facts.status.phase == phases.PENDING else facts.status.message or ""  # why it gathers again stands
+    update = {"incarnations": facts.replacing(old), "message": f"{before} {sentence}".strip()}
+    return facts.status.model_copy(update=update)
+
+
+def _all_together(facts: Facts) -> TrainingJobStatus:
+    """A member that is new would train beside members of an older spec: all begin another attempt instead."""
+    old = [slot for slot in membership.members(facts) if slot.stale]
+    update = {
+        "attempt": facts.status.attempt + 1,
+        "phase": phases.RESIZING,
+        "message": f"Members join after {edits.named(facts, old)} changed: all begin anew with the present spec.",
+    }
+    return facts.status.model_copy(update=update)

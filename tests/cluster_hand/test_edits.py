@@ -1,0 +1,39 @@
+"""Edits of jobs on a real API server: a spec that is corrected in time helps, and one of an ended job is refused."""
+
+import pytest
+from trainmaster.wire import names
+
+from .apiserver import RefusedRequestError
+from .lab import Lab
+from .test_life import finish
+
+
+def waiting_for_an_image(lab: Lab, pod: str) -> None:
+    """As a kubelet tells it."""
+    state = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off"}}
+    named = {"name": "trainer", "image": "x", "imageID": "", "ready": False, "restartCount": 0, "state": state}
+    lab.patch_pod(pod, {"containerStatuses": [named]})
+
+
+def test_an_image_that_is_corrected_in_time_is_the_next_pods_and_an_ended_job_takes_no_edit(lab: Lab) -> None:
+    lab.submit(workers={"image": "team/trainer:typo"})
+    lab.await_pods("digits-worker-0-0")
+    waiting_for_an_image(lab, "digits-worker-0-0")
+    lab.await_event("ImagePullBackOff")
+    lab.patch_job({"spec": {"workers": {"image": "team/trainer:1", "cpu": "100m"}}})
+    lab.await_owned("digits-worker-0-1")
+    pod = lab.pod("digits-worker-0-1")
+    assert pod["spec"]["containers"][0]["image"] == "team/trainer:1"
+    assert set(pod["metadata"]["annotations"][names.ANNOTATION_REVISION].split("=")) >= {"strategy"}
+    agents = lab.start_training("digits-worker-0-1")
+    lab.await_phase("Running")
+    lab.patch_job({"spec": {"workers": {"image": "team/trainer:2"}}})
+    job = lab.await_job(lambda job: "SpecChanged" in str(job["status"].get("conditions")))
+    (told,) = [one for one in job["status"]["conditions"] if one["type"] == "SpecChanged"]
+    assert (told["status"], told["reason"]) == ("True", "NextAttempt")
+    assert told["message"].startswith("spec.workers.image changed after attempt 1 had begun.")
+    assert not job["status"].get("restarts")
+    finish(lab, agents)
+    with pytest.raises(RefusedRequestError, match="the job is over, and takes no change") as refused:
+        lab.patch_job({"spec": {"training": {"steps": 999}}})
+    assert "suspend to true" not in str(refused.value)
