@@ -6,6 +6,9 @@ ISCSI = {"targetPortal": "10.0.0.1", "iqn": "iqn.2001-04.com.example:a", "lun": 
 OWNED = "controlled by one TrainingJob"
 ELSEWHERE = {"host": "169.254.169.254", "port": 80}
 TOKEN = {"serviceAccountToken": {"path": "token"}}
+CLOUD_TOKEN = {"serviceAccountToken": {"path": "cloud", "audience": "sts.cloud.example", "expirationSeconds": 86400}}
+K3S_TOKEN = {"serviceAccountToken": {"path": "token", "audience": "k3s"}}
+LONG_TOKEN = {"serviceAccountToken": {"path": "token", "audience": "trainmaster", "expirationSeconds": 86400}}
 API_TOKEN = {"serviceAccountToken": {"path": "token", "audience": "https://kubernetes.default.svc"}}
 
 OWNER_ATTACKS = (
@@ -43,32 +46,37 @@ _IDENTITY_ATTACKS = (
     ),
     Attack("automount", spec(automountServiceAccountToken=True), "automountServiceAccountToken must be false"),
     Attack("automount by default", without("automountServiceAccountToken"), "automountServiceAccountToken"),
-    Attack("token for the API server", volume(projected={"sources": [API_TOKEN]}), "audience trainmaster"),
-    Attack("token without audience", volume(projected={"sources": [TOKEN]}), "audience trainmaster"),
+    Attack("token for the API server", volume(projected={"sources": [API_TOKEN]}), "not be for the API server"),
+    Attack("token by another name of it", volume(projected={"sources": [K3S_TOKEN]}), "not be for the API server"),
+    Attack("token without audience", volume(projected={"sources": [TOKEN]}), "not be for the API server"),
+    Attack(
+        "token after a harmless one", volume(projected={"sources": [CLOUD_TOKEN, TOKEN]}), "volume loot: a projected"
+    ),
+    Attack("a token of ours for a day", volume(projected={"sources": [LONG_TOKEN]}), "for an hour at most"),
 )
 
 _ROOT_ATTACKS = (
     Attack("privileged", secured(privileged=True, allowPrivilegeEscalation=True), "must not be privileged"),
-    Attack("escalation", secured(allowPrivilegeEscalation=True), "allowPrivilegeEscalation"),
+    Attack("escalation", secured(allowPrivilegeEscalation=True), "container trainer must set"),
     Attack("escalation by default", secured(allowPrivilegeEscalation=None), "allowPrivilegeEscalation"),
     Attack("no security context", lambda pod: pod["spec"]["containers"][0].pop("securityContext"), "allowPrivilege"),
-    Attack("added capability", secured(capabilities={"drop": ["ALL"], "add": ["SYS_ADMIN"]}), "capability ALL"),
+    Attack("added capability", secured(capabilities={"drop": ["ALL"], "add": ["SYS_ADMIN"]}), "adds a capability that"),
     Attack("kept capabilities", secured(capabilities={"drop": ["CHOWN"]}), "capability ALL"),
     Attack("may be root", pod_secured(runAsNonRoot=False), "runAsNonRoot"),
     Attack("container may be root", secured(runAsNonRoot=False), "runAsNonRoot"),
-    Attack("root", pod_secured(runAsUser=0), "runAsUser"),
-    Attack("container is root", secured(runAsUser=0), "runAsUser"),
+    Attack("root", pod_secured(runAsUser=0), "runAsUser of the pod must not be 0"),
+    Attack("container is root", secured(runAsUser=0), "must not set runAsUser to 0"),
     Attack("unconfined", pod_secured(seccompProfile={"type": "Unconfined"}), "seccompProfile"),
     Attack("container unconfined", secured(seccompProfile={"type": "Unconfined"}), "seccompProfile"),
     Attack("no seccomp", pod_secured(seccompProfile=None), "seccompProfile"),
     Attack("no AppArmor", pod_secured(appArmorProfile={"type": "Unconfined"}), "appArmorProfile"),
-    Attack("no AppArmor in a container", secured(appArmorProfile={"type": "Unconfined"}), "appArmorProfile"),
+    Attack("no AppArmor in a container", secured(appArmorProfile={"type": "Unconfined"}), "set appArmorProfile to"),
     Attack("SELinux", pod_secured(seLinuxOptions={"type": "spc_t"}), "seLinuxOptions"),
-    Attack("SELinux in a container", secured(seLinuxOptions={"type": "spc_t"}), "seLinuxOptions"),
+    Attack("SELinux in a container", secured(seLinuxOptions={"type": "spc_t"}), "windowsOptions or procMount"),
     Attack("sysctl", pod_secured(sysctls=[{"name": "kernel.msgmax", "value": "1"}]), "sysctls"),
     Attack("host process", pod_secured(windowsOptions={"hostProcess": False}), "windowsOptions"),
-    Attack("privileged beside", beside("containers"), "must not be privileged"),
-    Attack("privileged before", beside("initContainers"), "must not be privileged"),
+    Attack("privileged beside", beside("containers"), "container beside must not be privileged"),
+    Attack("privileged before", beside("initContainers"), "container beside must not be privileged"),
 )
 
 POD_ATTACKS = OWNER_ATTACKS + _HOST_ATTACKS + _IDENTITY_ATTACKS + _ROOT_ATTACKS

@@ -3,12 +3,16 @@
 A user's template that goes beyond is stopped by the fence in every namespace, since it judges the finished pod.
 """
 
+import time
+
 import pytest
 from trainmaster.api.job import TrainingJob
 from trainmaster.cluster import manifests
 
+from .attacks import API_TOKEN
 from .client import Client
 from .conftest import Plane
+from .podspecs import Attack, beside, good_pod, secured, volume
 from .test_admission import attempt, await_policies
 from .test_install import JOB
 from .tools import NAMESPACE, Object
@@ -55,6 +59,10 @@ PRIVILEGED: Object = {
 ROOT: Object = {"securityContext": {"runAsUser": 0, "runAsNonRoot": False}}
 SIDECAR: Object = {"containers": [{"name": "beside", "image": "x"}]}
 TOKEN: Object = {"volumes": [{"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}]}
+CLOUD_SOURCE: Object = {"serviceAccountToken": {"path": "t", "audience": "sts.cloud.example"}}
+CLOUD: Object = {"volumes": [{"name": "cloud-token", "projected": {"sources": [CLOUD_SOURCE]}}]}
+OTHER: Object = {"serviceAccountToken": {"path": "t", "audience": "elsewhere.example"}}
+LOCKED: Object = {"containers": [{"name": "trainer", "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}}]}
 
 
 @pytest.mark.parametrize(
@@ -63,11 +71,16 @@ TOKEN: Object = {"volumes": [{"name": "t", "projected": {"sources": [{"serviceAc
         (HOST, "volumes must be of type"),
         ({"template": {"spec": PRIVILEGED}}, "must not be privileged"),
         ({"template": {"spec": ROOT}}, "runAsNonRoot"),
-        ({"template": {"spec": SIDECAR}}, "allowPrivilegeEscalation"),
+        (
+            {"template": {"spec": SIDECAR}},
+            "container beside must set securityContext.allowPrivilegeEscalation to false",
+        ),
         ({"template": {"spec": {"automountServiceAccountToken": True}}}, "automountServiceAccountToken"),
         ({"template": {"spec": {"nodeName": "control-plane"}}}, "nodeName"),
         ({"template": {"spec": {"hostUsers": True, "hostAliases": []}}}, None),
-        (TOKEN, "audience trainmaster"),
+        (TOKEN, "volume t: a projected service account token must not be for the API server"),
+        (CLOUD, None),
+        ({"template": {"spec": LOCKED}}, "container trainer adds a capability that is not among admissionPolicy.capab"),
         ({"serviceAccountName": "powerful"}, "service account powerful is not among"),
         ({"priorityClassName": "system-node-critical"}, "priority classes"),
     ],
@@ -84,3 +97,32 @@ def test_a_job_cannot_ask_for_more_than_its_author_has(
     else:
         assert not reply.ok
         assert refusal in reply.message
+
+
+def test_an_administrator_allows_what_clouds_meshes_and_fast_networks_add(plane: Plane) -> None:
+    """By values of the chart, without giving up the rest of the fence."""
+    plane.install(
+        'admissionPolicy.sidecars=["beside"]',
+        'admissionPolicy.capabilities=["NET_BIND_SERVICE","IPC_LOCK"]',
+        'admissionPolicy.tokenAudiences=["sts.cloud.example"]',
+    )
+    thief = plane.admin.as_service_account(NAMESPACE, "trainmaster")
+    wanted: Object = {**CLOUD, "template": {"spec": {"containers": [*LOCKED["containers"], *SIDECAR["containers"]]}}}
+    await_admitted(thief, manifests.pod(_job({"workers": wanted}, "team-a"), "worker", 0, 0, SETTINGS))
+    for attack in (
+        Attack("another", volume(projected={"sources": [OTHER]}), "has a token with an audience"),
+        Attack("the API server", volume(projected={"sources": [API_TOKEN]}), "must not be for the API server"),
+        Attack("more", secured(capabilities={"drop": ["ALL"], "add": ["SYS_PTRACE"]}), "adds a capability"),
+        Attack("privileged", beside("containers"), "container beside must not be privileged"),
+    ):
+        reply = attempt(thief, "pods", attack.on(good_pod()))
+        assert not reply.ok, attack.name
+        assert attack.refusal in reply.message
+
+
+def await_admitted(operator: Client, pod: Object) -> None:
+    """The API server takes up a changed policy within a second or so, without telling when."""
+    deadline = time.monotonic() + 30
+    while not (reply := attempt(operator, "pods", pod)).ok:
+        assert time.monotonic() < deadline, reply.message
+        time.sleep(0.1)

@@ -40,3 +40,36 @@ spec:
   policyName: {{ .policy }}
   validationActions: [Deny]
 {{- end -}}
+
+{{/*
+One rule about every container, whose message names the first that breaks it. Takes (dict "bad" a condition on c in CEL
+"words" what follows the name); "allowable" where an administrator may allow it, so that a job waits.
+*/}}
+{{- define "trainmaster.containerRule" -}}
+- expression: >-
+    !variables.containers.exists(c, {{ .bad }})
+  {{- if .allowable }}
+  reason: Forbidden
+  {{- end }}
+  messageExpression: >-
+    'container ' + variables.containers.filter(c, {{ .bad }})[0].name + {{ printf " %s" .words | quote }}
+{{- end -}}
+
+{{/* The same about every projected service account token t; the message names its volume. */}}
+{{- define "trainmaster.tokenRule" -}}
+{{- $bad := printf "v.?projected.sources.orValue([]).exists(s, has(s.serviceAccountToken) && [s.serviceAccountToken].exists(t, %s))" .bad -}}
+- expression: >-
+    !variables.volumes.exists(v, {{ $bad }})
+  {{- if .allowable }}
+  reason: Forbidden
+  {{- end }}
+  messageExpression: >-
+    'volume ' + variables.volumes.filter(v, {{ $bad }})[0].name + {{ .words | quote }}
+{{- end -}}
+
+{{/* A probe or hook of container c that calls another host: whoever may make pods could so reach where the node can. */}}
+{{- define "trainmaster.callsElsewhere" -}}
+[?c.?livenessProbe, ?c.?readinessProbe, ?c.?startupProbe].exists(p, p.?httpGet.host.orValue('') != ''
+|| p.?tcpSocket.host.orValue('') != '') || [?c.?lifecycle.postStart, ?c.?lifecycle.preStop].exists(h,
+h.?httpGet.host.orValue('') != '' || h.?tcpSocket.host.orValue('') != '')
+{{- end -}}
