@@ -1,20 +1,26 @@
 """`trainmaster audit`: what it proves, and what it finds."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from trainmaster.cli.audit import audit, faults
+from trainmaster.cli.audit import Way, audit, faults
+from trainmaster.wire.manifest import Cursor, Manifest
+from trainmaster.wire.metric_lines import Line
 
 
 def lines(*steps: int) -> list[dict[str, Any]]:
     return [{"step": step, "loss": 0.5, "attempt": 1 + step // 3} for step in steps]
 
 
-def cursor(step: int, samples: int | None = None, seed: int = 1, **more: int) -> dict[str, Any]:
-    done = 4 * step if samples is None else samples
-    return {"step": step, "samples": done, "global_batch_size": 4, "seed": seed, **more}
+def cursor(step: int, samples: int | None = None, seed: int = 1, dataset: int = 0) -> Cursor:
+    return Cursor(step, 4 * step if samples is None else samples, 4, seed, dataset)
+
+
+def manifest(step: int, strategy: str = "AllReduce", attempt: int = 1) -> bytes:
+    return Manifest(step, attempt, 2, strategy, cursor(step), 1.0, "0" * 64, ()).encode()
 
 
 @pytest.mark.parametrize(
@@ -30,8 +36,8 @@ def cursor(step: int, samples: int | None = None, seed: int = 1, **more: int) ->
         ((1, 2), [cursor(1), cursor(2, seed=2)], "differ in (seed, batch size, samples of the dataset)"),
     ],
 )
-def test_what_is_found(steps: tuple[int, ...], cursors: list[dict[str, Any]], words: str) -> None:
-    found = faults(lines(*steps), cursors)
+def test_what_is_found(steps: tuple[int, ...], cursors: list[Cursor], words: str) -> None:
+    found = faults(Way.of(Line(step, 1, True) for step in steps), cursors)
     assert words in " ".join(found)
     assert bool(found) == bool(words)
 
@@ -39,7 +45,7 @@ def test_what_is_found(steps: tuple[int, ...], cursors: list[dict[str, Any]], wo
 def test_a_whole_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "checkpoints" / "step-00000004"
     folder.mkdir(parents=True)
-    (folder / "manifest.json").write_text(json.dumps({"cursor": cursor(4)}))
+    (folder / "manifest.json").write_bytes(manifest(4))
     text = "".join(json.dumps(line) + "\n" for line in lines(1, 2, 3, 4))
     (tmp_path / "checkpoints" / "metrics.jsonl").write_text(text)
     assert audit(str(tmp_path)) == 0
@@ -66,7 +72,7 @@ def test_no_more_is_said_than_the_strategy_promises(
 ) -> None:
     """Late shares that backup workers dropped, and the pace of each worker of Gossip."""
     (tmp_path / "step-00000004").mkdir()
-    (tmp_path / "step-00000004" / "manifest.json").write_text(json.dumps({"cursor": cursor(4), "strategy": strategy}))
+    (tmp_path / "step-00000004" / "manifest.json").write_bytes(manifest(4, strategy))
     late = {"dropped_samples": dropped} if dropped else {}
     text = "".join(json.dumps({**line, **(late if line["step"] > 2 else {})}) + "\n" for line in lines(1, 2, 3, 4))
     (tmp_path / "metrics.jsonl").write_text(text)
@@ -107,8 +113,7 @@ def test_a_checkpoint_of_a_branch_that_was_given_up_proves_nothing(
     """After a loss that is not a number an attempt goes on from an older one, and the newer one lies there a while."""
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines(1, 2, 3, 4, 5)))
     (tmp_path / "step-00000006").mkdir()
-    manifest = {"cursor": cursor(6), "attempt": 1}
-    (tmp_path / "step-00000006" / "manifest.json").write_text(json.dumps(manifest))
+    (tmp_path / "step-00000006" / "manifest.json").write_bytes(manifest(6))
     assert audit(str(tmp_path)) == 1
     assert "beyond the last line" in capsys.readouterr().out
     (tmp_path / "lineage.json").write_text(json.dumps({"job": "uid", "resumed": {"1": 0, "2": 4}}))
@@ -150,3 +155,46 @@ def test_a_run_without_a_step_proves_nothing(tmp_path: Path, capsys: pytest.Capt
     told = capsys.readouterr()
     assert "nothing was trained" in told.err
     assert not told.out
+
+
+def test_audit_believes_no_manifest_that_training_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It has the reader of training: here the digest is not that of the content."""
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines(1, 2, 3, 4)))
+    (tmp_path / "step-00000004").mkdir()
+    (tmp_path / "step-00000004" / "manifest.json").write_bytes(manifest(4).replace(b'"seed": 1', b'"seed": 2'))
+    assert audit(str(tmp_path)) == 0
+    assert (
+        "step-00000004 is no good checkpoint, and says nothing here: manifest.json does not" in capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(
+    "line", [b'{"step": 1, "loss": 1e999, "attempt": 1}', b'{"step": 1, "loss": NaN, "attempt": 1}']
+)
+def test_nor_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], line: bytes) -> None:
+    (tmp_path / "metrics.jsonl").write_bytes(line + b"\n")
+    assert audit(str(tmp_path)) == 1
+    assert "metrics.jsonl:1: this line is damaged" in capsys.readouterr().out
+
+
+def test_nor_a_lineage(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines(51, 52)))
+    for text in ('{"job": "u", "resumed": {"1": 5e1}}', '{"job": "u", "resumed": {"1": 1e999}}', "[" * 100_000):
+        (tmp_path / "lineage.json").write_text(text)
+        assert audit(str(tmp_path)) == 1
+
+
+def test_pipes_and_many_bad_checkpoints_are_not_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines(1, 2)))
+    for step in range(1, 40):
+        (tmp_path / f"step-{step:08d}").mkdir()
+        os.mkfifo(tmp_path / f"step-{step:08d}" / "manifest.json")
+    os.mkfifo(tmp_path / "lineage.json")
+    assert audit(str(tmp_path)) == 1
+    assert "21 checkpoints are bad, and no more are looked at; take them away" in capsys.readouterr().out
+
+
+def test_a_long_run_is_told_of_by_its_first_faults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines(*[1] * 5000)))
+    assert audit(str(tmp_path)) == 1
+    assert len(capsys.readouterr().out.splitlines()) == 20

@@ -129,7 +129,7 @@ def name_shard(name: str) -> Change:
     return lambda manifest: manifest["shards"][0].update(file=name)
 
 
-TENSOR = {"dtype": "float32", "shape": [1], "offset": [0]}
+TENSOR = {"dtype": "float32", "shape": [1], "offset": [0], "sha256": "0" * 64}
 ACCIDENTS: dict[str, tuple[Harm, str]] = {
     "bit in shard": (lambda p: flip(p / SHARD_1, 800), f"{SHARD_1} does not have the SHA-256"),
     "zeroed page": (lambda p: zero_page(p / SHARD_0), f"{SHARD_0} does not have the SHA-256"),
@@ -176,7 +176,10 @@ ATTACKS: dict[str, tuple[Harm, str]] = {
     ),
     "pickle": (lambda p: rewrite_shard(p, pickle.dumps(Bomb())), SHARD_0),
     "torch.save": (lambda p: rewrite_shard(p, torch_saved(Bomb())), SHARD_0),
-    "huge header": (lambda p: rewrite_shard(p, (1 << 40).to_bytes(8, "little") + b"{}"), "claims a header of"),
+    "huge header": (
+        lambda p: rewrite_shard(p, (1 << 40).to_bytes(8, "little") + b"{}"),
+        "does not have the bytes of the tensors",
+    ),
     "header of nothing": (lambda p: rewrite_shard(p, b"\0" * 8), "does not have the bytes of the tensors"),
     "nested header": (
         lambda p: rewrite_shard(p, (90_000).to_bytes(8, "little") + b"[" * 90_000),

@@ -6,19 +6,22 @@ disk before it was. What came after may be torn, or zeros where a node lost its 
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from trainmaster.wire.files import open_to_read
+from trainmaster.wire.metric_lines import METRICS, MOST_BYTES, step_of
 
-METRICS = "metrics.jsonl"
-_BLOCK = 1 << 16  # bytes read from the end at first; four times as many each further time
+_BLOCK = 1 << 16  # bytes read from the end at first; four times as many each further time, up to:
+_LARGEST_BLOCK = 1 << 22
+_MOST_BACK = 1 << 30  # bytes looked through from the end; then from the beginning
 # As `metrics` writes them. A restart waits while lines are looked through, and a whole parse of each takes ten times.
 _BEGINNING = re.compile(rb'\{"step": (\d{1,18}), "loss": ')
+
+__all__ = ["METRICS"]
 
 
 class End(NamedTuple):
@@ -58,29 +61,41 @@ def text_up_to(folder: Path, step: int, trusted: int = 0) -> bytes:
 
 
 def _end(descriptor: int, step: int, trusted: int) -> End:
-    begin, known, lines = _tail(descriptor, trusted)
-    end = End(begin, known)
-    for line in lines:
-        found = _step_of(line)
+    end = _last_trusted(descriptor, trusted)
+    for line in _lines(descriptor, end.bytes):
+        found = step_of(line)
         if found is None or not end.step < found <= step:
             break
         end = End(end.bytes + len(line), found)
     return end
 
 
-def _tail(descriptor: int, trusted: int) -> tuple[int, int, Sequence[bytes]]:
-    """Where the last line of a step up to `trusted` ends, its step, and the lines that follow. Else all lines."""
-    size, length = os.fstat(descriptor).st_size, _BLOCK
-    while True:
-        first = max(0, size - length)
-        lines = _read(descriptor, first, size).splitlines(keepends=True)
+def _last_trusted(descriptor: int, trusted: int) -> End:
+    """Where the last line of a step up to `trusted` ends, looked for from the end of the file, but not for ever."""
+    size = os.fstat(descriptor).st_size
+    position, length, rest = size, _BLOCK, b""
+    while position > max(0, size - _MOST_BACK):
+        first = max(0, position - length)
+        lines = (_read(descriptor, first, position) + rest).splitlines(keepends=True)
         for number in range(len(lines) - 1, 0 if first else -1, -1):  # the first one may be half a line
-            step = _step_of(lines[number]) if _may_be(lines[number], trusted) else None
+            step = step_of(lines[number]) if _may_be(lines[number], trusted) else None
             if step is not None and step <= trusted:
-                return first + sum(map(len, lines[: number + 1])), step, lines[number + 1 :]
-        if not first:
-            return 0, 0, lines
-        length *= 4
+                return End(first + sum(map(len, lines[: number + 1])), step)
+        rest = lines[0] if lines and len(lines[0]) <= MOST_BYTES else b""  # what is longer is no line of ours
+        position, length = first, min(4 * length, _LARGEST_BLOCK)
+    return End()
+
+
+def _lines(descriptor: int, position: int) -> Iterator[bytes]:
+    """The lines from there on; the last one may be torn. What is longer than a line of ours ends them."""
+    rest = b""
+    while block := os.pread(descriptor, _LARGEST_BLOCK, position):
+        position += len(block)
+        *whole, rest = (rest + block).split(b"\n")
+        yield from (line + b"\n" for line in whole)
+        if len(rest) > MOST_BYTES:
+            return
+    yield rest
 
 
 def _may_be(line: bytes, trusted: int) -> bool:
@@ -95,12 +110,3 @@ def _read(descriptor: int, first: int, end: int) -> bytes:
         pieces.append(piece)
         first += len(piece)
     return b"".join(pieces)
-
-
-def _step_of(line: bytes) -> int | None:
-    """Of which step a whole line tells the loss."""
-    try:
-        values: dict[str, Any] = json.loads(line)
-        return int(values["step"]) if line.endswith(b"\n") and "loss" in values else None
-    except (ValueError, KeyError, TypeError):
-        return None

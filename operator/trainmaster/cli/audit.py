@@ -7,162 +7,191 @@ Two strategies promise less, and then no more is said: ParameterServer with back
 worker of Gossip goes through its own share of the samples at its own pace.
 """
 
-import json
-from collections.abc import Collection, Iterable
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from trainmaster.api.problem import reason
 from trainmaster.cli.check import EXIT_BAD, EXIT_GOOD
 from trainmaster.cli.terminal import complain, tell
+from trainmaster.wire import lineage, metric_lines
+from trainmaster.wire.files import open_to_read, read_bounded
+from trainmaster.wire.manifest import MANIFEST, MAX_MANIFEST, Cursor, Manifest, read_manifest
+from trainmaster.wire.metric_lines import METRICS, Line
+from trainmaster.wire.reading import CorruptCheckpointError
 
 EXIT_FAULTS = 1
-_METRICS = "metrics.jsonl"
 _MOST_SHOWN = 60  # bytes of a damaged line
-_LINEAGE = "lineage.json"  # the step that each attempt went on from
+_MOST_TOLD = 20  # faults
+_MOST_BAD = 20  # checkpoints
+_MOST_BAD_BYTES = 1 << 26  # of their manifests
+_STEP = re.compile(r"step-([0-9]{8,15})")
 
 
 class DamagedError(Exception):
     """A file is not as training writes it. The text begins with the line."""
 
 
+class TooManyBadError(Exception):
+    """There are more bad checkpoints than anybody should wait for."""
+
+
+@dataclass
+class Way:
+    """The committed path, of which no more is kept than this: a run of weeks has millions of lines."""
+
+    first: int = 1  # the step of the first line, as it should be
+    count: int = 0
+    last: int = 0
+    dropped: int = 0
+    attempts: set[int] = field(default_factory=set)
+    breaks: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, lines: Iterable[Line], begun: int = 0) -> "Way":
+        """Return what the lines of steps say together. `begun`: from which step of another job's the run may go on."""
+        way = cls()
+        for line in lines:
+            if way.count == 0 and line.step == begun + 1:
+                way.first = line.step
+            if line.step != way.first + way.count:
+                way._tell_break(line.step)
+            way.count, way.last = way.count + 1, line.step
+            way.dropped += line.dropped_samples
+            way.attempts.add(line.attempt)
+        if way.count == 0:
+            way.first, way.last = begun + 1, begun
+        return way
+
+    def _tell_break(self, step: int) -> None:
+        if len(self.breaks) < _MOST_TOLD:
+            self.breaks.append(f"Line {self.count + 1} is of step {step}: steps are lost or came twice.")
+
+
 def audit(folder: str) -> int:
     """The command. Returns its exit code: 0 each once, 1 not so, 2 nothing to look at."""
     try:
-        home = next(path for path in (Path(folder) / "checkpoints", Path(folder)) if (path / _METRICS).is_file())
-        lines = _lines(home / _METRICS)
+        home = next(path for path in (Path(folder) / "checkpoints", Path(folder)) if (path / METRICS).is_file())
+        resumed = _resumed(home)
+        way = Way.of(_lines(home / METRICS), min(resumed.values(), default=0))
+        manifests = [one for one in _manifests(home) if not _is_given_up(one, resumed)]
     except (StopIteration, OSError) as error:
-        why = f"cannot be read: {reason(error)}" if isinstance(error, OSError) else f"has no {_METRICS}"
+        why = f"cannot be read: {reason(error)}" if isinstance(error, OSError) else f"has no {METRICS}"
         cure = "name the --workdir of a run, or the folder of its checkpoints (spec.checkpoint.storage.path)"
         complain(f"trainmaster: {folder} {why}; {cure}")
         return EXIT_BAD
     except DamagedError as error:
-        tell([f"{home / _METRICS}:{error}"])
+        tell([f"{home / METRICS}:{error}"])
         return EXIT_FAULTS
-    resumed = _resumed(home)
-    first = _first_step(resumed, lines)
-    manifests = [one for one in _manifests(home) if not _is_given_up(one, resumed)]
-    if not lines and not manifests:
-        complain(f"trainmaster: {folder}: nothing was trained, {_METRICS} has no step")
+    except TooManyBadError as error:
+        tell([f"{home}: {error}"])
+        return EXIT_FAULTS
+    if not way.count and not manifests:
+        complain(f"trainmaster: {folder}: nothing was trained, {METRICS} has no step")
         return EXIT_BAD
-    cursors = [manifest["cursor"] for manifest in manifests]
-    problems = faults(lines, cursors, first)
-    if problems:
-        tell(problems)
-        return EXIT_FAULTS
-    if not lines:
-        tell([f"No step was trained here: it began with another job's checkpoint of step {first - 1}."])
-        return EXIT_GOOD
-    attempts = len({line["attempt"] for line in lines})
-    last = first + len(lines) - 1
+    cursors = [manifest.cursor for manifest in manifests]
+    problems = faults(way, cursors)
+    tell(problems or [_proof(way, cursors, {manifest.strategy for manifest in manifests})])
+    return EXIT_FAULTS if problems else EXIT_GOOD
+
+
+def _proof(way: Way, cursors: list[Cursor], strategies: Collection[str]) -> str:
+    if not way.count:
+        return f"No step was trained here: it began with another job's checkpoint of step {way.first - 1}."
+    attempts = len(way.attempts)
     over = f"{attempts} attempt{'' if attempts == 1 else 's'}"
-    strategies = {str(manifest.get("strategy")) for manifest in manifests}
-    tell([f"Steps {first} to {last}, each exactly once, over {over}: {_samples(lines, cursors, strategies)}"])
-    return EXIT_GOOD
+    return f"Steps {way.first} to {way.last}, each exactly once, over {over}: {_samples(way, cursors, strategies)}"
 
 
-def _samples(lines: list[dict[str, Any]], cursors: list[dict[str, Any]], strategies: Collection[Any]) -> str:
+def _samples(way: Way, cursors: list[Cursor], strategies: Collection[str]) -> str:
     """What that means for the samples, in a sentence."""
     if "Gossip" in strategies:
         return (
             "as many samples as there should be. Each worker of Gossip goes through its own share of them at its own "
             "pace, so within an epoch some may have come twice and others not at all."
         )
-    dropped = sum(line.get("dropped_samples", 0) for line in lines)
-    if dropped:
-        of = f" of {len(lines) * cursors[-1]['global_batch_size']}" if cursors else ""
+    if way.dropped:
+        of = f" of {way.count * cursors[-1].global_batch_size}" if cursors else ""
         return (
-            f"no sample repeated. {dropped}{of} were not trained on: they were in late shares, which "
+            f"no sample repeated. {way.dropped}{of} were not trained on: they were in late shares, which "
             "spec.strategy.parameterServer.backupWorkers drops."
         )
     return "no sample lost or repeated."
 
 
-def faults(lines: list[dict[str, Any]], cursors: Iterable[dict[str, Any]], first: int = 1) -> list[str]:
-    """What contradicts that each position from step `first` on was used once, in sentences."""
-    found = [
-        f"Line {number} is of step {line['step']}: steps are lost or came twice."
-        for number, line in enumerate(lines, start=1)
-        if line["step"] != first + number - 1
-    ]
-    last = lines[-1]["step"] if lines else first - 1
+def faults(way: Way, cursors: Iterable[Cursor]) -> list[str]:
+    """Return what contradicts that each position was used once, in sentences."""
+    found = list(way.breaks)
     cursors = list(cursors)
     # 0 says that it was not known, as to a server that saves what it begins with before a worker is there.
-    known = max((cursor.get("dataset", 0) for cursor in cursors), default=0)
-    orders = set()
+    known = max((cursor.dataset for cursor in cursors), default=0)
+    orders = {(cursor.seed, cursor.global_batch_size, cursor.dataset or known) for cursor in cursors}
     for cursor in cursors:
-        orders.add((cursor["seed"], cursor["global_batch_size"], cursor.get("dataset") or known))
-        if cursor["samples"] != cursor["step"] * cursor["global_batch_size"]:
-            found.append(f"The checkpoint of step {cursor['step']} counts {cursor['samples']} samples.")
-        if cursor["step"] > last:
-            found.append(f"The checkpoint of step {cursor['step']} is beyond the last line, that of step {last}.")
+        if cursor.samples != cursor.step * cursor.global_batch_size:
+            found.append(f"The checkpoint of step {cursor.step} counts {cursor.samples} samples.")
+        if cursor.step > way.last:
+            found.append(f"The checkpoint of step {cursor.step} is beyond the last line, that of step {way.last}.")
     if len(orders) > 1:
-        found.append(f"The checkpoints differ in (seed, batch size, samples of the dataset): {sorted(orders)}.")
-    return found
+        found.append(
+            f"The checkpoints differ in (seed, batch size, samples of the dataset): {sorted(orders)[:_MOST_TOLD]}."
+        )
+    return found[:_MOST_TOLD]
 
 
-def _manifests(home: Path) -> list[dict[str, Any]]:
-    """Those of the checkpoints. A bad one, which training passes over, is told of and left out."""
-    found = []
-    for path in sorted(home.glob("step-*/manifest.json")):
+def _manifests(home: Path) -> Iterator[Manifest]:
+    """Those of the checkpoints, as training reads them. A bad one, which it passes over, is told of and left out.
+
+    Raises:
+        TooManyBadError: no more of them are looked at.
+    """
+    bad, read = 0, 0
+    for path in sorted(path for path in home.iterdir() if path.name.startswith("step-")):
         try:
-            manifest = json.loads(path.read_text())
-            cursor = manifest["cursor"]
-            numbers = [cursor[name] for name in ("step", "samples", "global_batch_size", "seed")]
-            numbers.append(cursor.get("dataset", 0))
+            size = os.lstat(path / MANIFEST).st_size
+            step = _STEP.fullmatch(path.name)
+            if step is None:
+                raise CorruptCheckpointError("no step has this name")  # noqa: TRY301 (as what its reader says)
+            manifest = read_manifest(path, int(step[1]))
         except FileNotFoundError:  # the run goes on, and has just pruned it
             continue
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            numbers = [None]
-        if _are_numbers(numbers):
-            found.append(manifest)
+        except (OSError, CorruptCheckpointError) as error:
+            bad += 1
+            read += size if size <= MAX_MANIFEST else 0  # else it was not read
+            if bad > _MOST_BAD or read > _MOST_BAD_BYTES:
+                raise TooManyBadError(f"{bad} checkpoints are bad, and no more are looked at; take them away") from None
+            complain(f"{path.name} is no good checkpoint, and says nothing here: {error}.")
         else:
-            complain(f"{path.parent.name} is no good checkpoint, and says nothing here.")
-    return found
+            yield manifest
 
 
 def _resumed(home: Path) -> dict[int, int]:
     """The step that each attempt went on from."""
     try:
-        resumed = json.loads((home / _LINEAGE).read_text())["resumed"]
-        return {int(attempt): int(step) for attempt, step in resumed.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return lineage.parse(read_bounded(home / lineage.LINEAGE, lineage.MOST_BYTES))[1]
+    except (OSError, ValueError):
         return {}
 
 
-def _is_given_up(manifest: dict[str, Any], resumed: dict[int, int]) -> bool:
+def _is_given_up(manifest: Manifest, resumed: dict[int, int]) -> bool:
     """Whether a later attempt has gone on from an older step, as after a loss that is not a number."""
-    attempt, step = manifest.get("attempt"), manifest["cursor"]["step"]
-    return type(attempt) is int and any(later > attempt and step > begun for later, begun in resumed.items())
+    return any(later > manifest.attempt and manifest.step > begun for later, begun in resumed.items())
 
 
-def _first_step(resumed: dict[int, int], lines: list[dict[str, Any]]) -> int:
-    """1; of a run that began with another job's checkpoint (`resumeFrom`), the step after that."""
-    begun = min(resumed.values(), default=0) + 1
-    return begun if not lines or lines[0]["step"] == begun else 1
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
+def _lines(path: Path) -> Iterator[Line]:
     """Those of steps. The last one may be half written: the run goes on.
 
     Raises:
         DamagedError: one is not what training writes.
     """
-    *whole, _ = path.read_bytes().split(b"\n")
-    parsed = [_parsed(number, line) for number, line in enumerate(whole, start=1)]
-    return [line for line in parsed if "loss" in line]
-
-
-def _parsed(number: int, text: bytes) -> dict[str, Any]:
-    try:
-        line: dict[str, Any] = json.loads(text)
-        figures = [line["step"], line["attempt"], line.get("dropped_samples", 0)]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        figures = [None]
-    if not _are_numbers(figures):
-        raise DamagedError(f"{number}: this line is damaged: {text[:_MOST_SHOWN]!r}")
-    return line
-
-
-def _are_numbers(figures: Iterable[Any]) -> bool:
-    return all(type(figure) is int for figure in figures)
+    with os.fdopen(open_to_read(path), "rb") as file:
+        number = 0
+        while (text := file.readline(metric_lines.MOST_BYTES)).endswith(b"\n") or len(text) == metric_lines.MOST_BYTES:
+            number += 1
+            try:
+                line = metric_lines.parse(text)
+            except ValueError:
+                raise DamagedError(f"{number}: this line is damaged: {text[:_MOST_SHOWN].rstrip()!r}") from None
+            if line.is_of_a_step:
+                yield line

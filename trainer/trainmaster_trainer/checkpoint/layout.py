@@ -13,6 +13,7 @@ leaves what was there before. Used by `save.py`, `load.py` and `loop.py`.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -30,11 +31,12 @@ from trainmaster_trainer.errors import PlaceTakenError, SupersededError
 
 __all__ = ["sync_folder", "write_all", "write_file"]
 MANIFEST = "manifest.json"
-_STEP = re.compile(r"step-(\d{8,})")
+_STEP = re.compile(r"step-([0-9]{8,15})")
 _SAVING = ".saving-"
 _REPLACED = ".replaced-"
 FETCHED = ".fetched-"
 FENCE = "attempt.json"
+_MOST_ENTRIES = 1_000_000  # of a folder
 _MOST_FENCE = 1 << 16  # bytes
 
 
@@ -60,7 +62,7 @@ def saved_steps(folder: Path) -> list[int]:
         OSError: it cannot be read now.
     """
     try:
-        names = os.listdir(folder)  # noqa: PTH208 (names are what is asked for)
+        names = [entry.name for entry in itertools.islice(os.scandir(folder), _MOST_ENTRIES)]
     except (FileNotFoundError, NotADirectoryError):
         return []
     found = map(_STEP.fullmatch, names)

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Protocol
 
 from trainmaster.wire.files import NOT_WRITTEN_BY_US, read_bounded
+from trainmaster.wire.lineage import LINEAGE as _FILE
+from trainmaster.wire.lineage import MOST_BYTES, parse
 
 from trainmaster_trainer.checkpoint.layout import Objects, write_file
-
-_FILE = "lineage.json"
-_MOST_BYTES = 1 << 24  # a million attempts
 
 
 class Origin(Protocol):
@@ -96,15 +95,15 @@ def trusting_owner(folder: Path) -> Callable[[Origin], bool]:
 def _read(folder: Path, remote: Objects | None) -> tuple[str, Lineage]:
     """Whose it is, and what it says."""
     try:
-        text = remote.get(_FILE) if remote else read_bounded(folder / _FILE, _MOST_BYTES)
-        written = json.loads(text or b"")
-        return str(written["job"]), Lineage({int(attempt): int(step) for attempt, step in written["resumed"].items()})
+        text = remote.get(_FILE) if remote else read_bounded(folder / _FILE, MOST_BYTES)
+        job, resumed = parse((text or b"")[:MOST_BYTES])
     except OSError as error:
         if error.errno not in NOT_WRITTEN_BY_US:
             raise
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-        pass
-    return "", Lineage()
+        return "", Lineage()
+    except ValueError:
+        return "", Lineage()
+    return job, Lineage(resumed)
 
 
 def write(folder: Path, job: str, lineage: Lineage, remote: Objects | None = None) -> None:

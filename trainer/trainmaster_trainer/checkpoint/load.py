@@ -6,22 +6,29 @@
 from __future__ import annotations
 
 import logging
-import stat
+import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
+from trainmaster.wire.manifest import MAX_MANIFEST
 
-from trainmaster_trainer.checkpoint.layout import saved_steps, step_folder
+from trainmaster_trainer.checkpoint.layout import MANIFEST, saved_steps, step_folder
 from trainmaster_trainer.checkpoint.lineage import Origin
 from trainmaster_trainer.checkpoint.manifest import Manifest, glance, read_manifest, whole
-from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError, telling
+from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.shard import TensorRecord, read_shard
 from trainmaster_trainer.checkpoint.state import Shapes, State, check_readable, check_same_model
+from trainmaster_trainer.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
+MOST_TIMES = 64  # as much as the model: an optimizer of Adam's kind keeps four times as much of a model in BF16
+ROOM_FOR_OTHERS = 1 << 26  # bytes
+MOST_BAD = 64  # checkpoints that are passed over, if they have a manifest at all
+MOST_BAD_BYTES = 1 << 26  # of their manifests
 Trusted = Callable[[Origin], bool]
 
 
@@ -50,14 +57,42 @@ def newest(folder: Path, expected: Shapes, below: int | None = None, trusted: Tr
         ConfigurationError: it is good, but another model's.
         OSError: a newer one cannot be read now. It may be good.
     """
+    patience = _Patience(folder)
     for step in saved_steps(folder):
         if below is not None and step >= below:
             continue
         try:
             return read(folder, step, expected, trusted)
         except CorruptCheckpointError as bad:
-            log.warning("Checkpoint of step %d is bad, trying the one before: %s.", step, bad)
+            patience.pass_over(step, str(bad))
     return None
+
+
+class _Patience:
+    """How many bad checkpoints are passed over: a folder of others may have a hundred thousand, each large."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._told, self._tried, self._bytes = 0, 0, 0
+
+    def pass_over(self, step: int, why: str) -> None:
+        """Say that one is bad.
+
+        Raises:
+            ConfigurationError: there are too many.
+        """
+        with suppress(OSError):
+            size = (step_folder(self._folder, step) / MANIFEST).lstat().st_size
+            self._bytes += size if size <= MAX_MANIFEST else 0  # else it was not read
+            self._tried += 1  # a folder without a manifest costs nothing
+        if self._tried > MOST_BAD or self._bytes > MOST_BAD_BYTES:
+            raise ConfigurationError(
+                f"spec.checkpoint.storage: {self._folder} has more bad checkpoints than are looked at ({self._tried}, "
+                f"the last of step {step}: {why}). Take them away."
+            )
+        self._told += 1
+        if self._told <= MOST_BAD:
+            log.warning("Checkpoint of step %d is bad, trying the one before: %s.", step, why)
 
 
 def newest_step(folder: Path, trusted: Trusted = everything) -> int:
@@ -83,15 +118,12 @@ def read(folder: Path, step: int, expected: Shapes | None = None, trusted: Trust
         MemoryError: there is no room for it.
     """
     path = step_folder(folder, step)
-    with telling(path, "opened"):
-        is_folder = stat.S_ISDIR(path.lstat().st_mode)
-    if not is_folder:
-        raise CorruptCheckpointError(f"{path} is not a folder")
     try:
         manifest = read_manifest(path, step)
         _check_branch(manifest, trusted)
         if expected is not None:
             check_same_model(manifest.model_shapes(), expected, str(path))
+            _check_weight(manifest, expected)
         return _complete(Loaded(manifest, _read_tensors(path, manifest)), to_restore=expected is not None)
     except CorruptCheckpointError as error:
         raise CorruptCheckpointError(f"{path}: {error}") from None
@@ -100,6 +132,14 @@ def read(folder: Path, step: int, expected: Shapes | None = None, trusted: Trust
 def _check_branch(manifest: Manifest, trusted: Trusted) -> None:
     if not trusted(manifest):
         raise CorruptCheckpointError(f"attempt {manifest.attempt} came to it on a branch that was given up")
+
+
+def _check_weight(manifest: Manifest, expected: Shapes) -> None:
+    """Refuse, before anything is read, more than an optimizer keeps for such a model: a file's holes cost nothing."""
+    model = sum(math.prod(shape) * getattr(torch, dtype).itemsize for dtype, shape in expected.values())
+    found, most = sum(shard.length for shard in manifest.shards), MOST_TIMES * model + ROOM_FOR_OTHERS
+    if found > most:
+        raise CorruptCheckpointError(f"its shards have {found} bytes, and a model of {model} has at most {most}")
 
 
 def _complete(loaded: Loaded, *, to_restore: bool) -> Loaded:

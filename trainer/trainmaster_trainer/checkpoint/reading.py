@@ -1,38 +1,5 @@
-"""Telling a bad checkpoint from bad weather while one is read.
+"""Telling a bad checkpoint from bad weather: see `trainmaster.wire.reading`, which `trainmaster audit` uses as well."""
 
-What is proven to be bad is passed over for the one before it. What only cannot be read now (a stale NFS handle, no
-descriptor left, no memory) is an error of its own, and the attempt ends over it: going on from an older checkpoint
-would give up all steps since for good. Used by `shard.py`, `manifest.py` and `load.py`.
-"""
+from trainmaster.wire.reading import CorruptCheckpointError, telling
 
-from __future__ import annotations
-
-import errno
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-
-# Not there, no regular file; and EIO: the weather may be meant, but a bad sector answers so for ever.
-_BAD = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.EIO})
-
-
-class CorruptCheckpointError(Exception):
-    """A checkpoint that cannot be trusted. The text names what is wrong with it."""
-
-
-@contextmanager
-def telling(path: Path, done: str) -> Iterator[None]:
-    """Around all that reads a file. `done`: what is done to it, for the message ("opened").
-
-    Raises:
-        CorruptCheckpointError: it is not there, or is no regular file, or the disk has lost it.
-        OSError: it cannot be read now.
-    """
-    try:
-        yield
-    except OSError as error:
-        if error.errno in _BAD:
-            raise CorruptCheckpointError(f"{path.name} cannot be {done}: {error.strerror}") from None
-        if error.errno is None:
-            raise
-        raise OSError(error.errno, error.strerror, str(path)) from None  # not every call says which file it was
+__all__ = ["CorruptCheckpointError", "telling"]

@@ -1,28 +1,25 @@
 """One rank's part of a checkpoint: a safetensors file, and the record by which it is checked.
 
 Written here, byte by byte, because the hash is taken on the way and no second copy of the tensors is made; the
-format is https://github.com/huggingface/safetensors#format. Read with the safetensors library, after its length and
-hash were found right, so that its parser never sees foreign bytes.
+format is https://github.com/huggingface/safetensors#format. The header follows from the record, so it is compared and
+never parsed; the tensors are hashed as they are read, into the very memory that the training goes on with.
 """
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import itertools
 import json
 import math
 import os
-import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
+from trainmaster.wire.manifest import ShardRecord, TensorRecord
 
 from trainmaster_trainer.checkpoint.bulk import Arrival, there_already, write_parts
 from trainmaster_trainer.checkpoint.layout import open_regular
@@ -52,33 +49,8 @@ HEADER_LENGTH = 8  # bytes of the number before the header
 _THREADS = min(4, os.cpu_count() or 1)
 _WORTH_THREADS = 1 << 20  # bytes
 _AT_ONCE = 1 << 20  # bytes
-MAX_HEADER = 100_000_000  # the library's own limit
 
-
-@dataclass(frozen=True)
-class TensorRecord:
-    """What the manifest says of one tensor, or of the piece of it that one shard holds.
-
-    `offset` is where the piece begins in each dimension; a whole tensor begins at zero. `sha256` is of its bytes.
-    """
-
-    dtype: str
-    shape: tuple[int, ...]
-    offset: tuple[int, ...]
-    sha256: str = ""
-
-
-@dataclass(frozen=True)
-class ShardRecord:
-    """What the manifest says of one file. `sha256` is of its header and of the hashes of its tensors, in their order.
-
-    So every byte is hashed once, and several threads can share the work.
-    """
-
-    file: str
-    length: int
-    sha256: str
-    tensors: dict[str, TensorRecord]
+__all__ = ["ShardRecord", "TensorRecord"]
 
 
 def in_order(tensors: Mapping[str, Tensor]) -> list[str]:
@@ -140,16 +112,16 @@ def memory(tensor: Tensor) -> memoryview:
 
 
 def header_of(tensors: Mapping[str, Tensor]) -> bytes:
-    """What a file of these tensors begins with, in the order in which they lie there."""
+    """Return what a file of these tensors begins with, in the order in which they lie there."""
+    return _header([(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()])
+
+
+def _header(forms: Iterable[tuple[str, torch.dtype, tuple[int, ...]]]) -> bytes:
     entries: dict[str, Any] = {}
     position = 0
-    for name, tensor in tensors.items():
-        end = position + tensor.numel() * tensor.element_size()
-        entries[name] = {
-            "dtype": DTYPES[tensor.dtype],
-            "shape": list(tensor.shape),
-            "data_offsets": [position, end],
-        }
+    for name, dtype, shape in forms:
+        end = position + math.prod(shape) * dtype.itemsize
+        entries[name] = {"dtype": DTYPES[dtype], "shape": list(shape), "data_offsets": [position, end]}
         position = end
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-len(text) % HEADER_LENGTH)  # keeps the tensors aligned
@@ -157,7 +129,7 @@ def header_of(tensors: Mapping[str, Tensor]) -> bytes:
 
 
 def read_shard(folder: Path, record: ShardRecord) -> dict[str, Tensor]:
-    """All tensors of a shard, if every byte and every shape is as recorded.
+    """Return all tensors of a shard, if every byte is as recorded.
 
     Raises:
         CorruptCheckpointError: says what is not.
@@ -165,97 +137,73 @@ def read_shard(folder: Path, record: ShardRecord) -> dict[str, Tensor]:
         MemoryError: there is no room for it.
     """
     path = folder / record.file
-    with telling(path, "opened"):
-        with open_regular(path) as descriptor:
-            _verify_bytes(descriptor, record)
-        tensors = _parse(path)
-    _verify_tensors(record, tensors)
-    return tensors
-
-
-def _parse(path: Path) -> dict[str, Tensor]:
-    """The library's words for weather are odd: they are brought into the form of all others."""
-    try:
-        with safe_open(path, framework="pt") as opened:
-            return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a dict)
-    except FileNotFoundError:
-        with open_regular(path):  # it says so of every file that it cannot open: this one says why
-            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
-    except (OSError, MemoryError):
-        raise
-    except RuntimeError as error:
-        if number := re.search(r" \((\d+)\)$", str(error)):  # torch's: "... Too many open files (24)"
-            raise OSError(int(number[1]), os.strerror(int(number[1]))) from None
-        raise CorruptCheckpointError(f"{path.name} is not a safetensors file: {error}") from None
-    except Exception as error:  # noqa: BLE001 (the library has a few kinds, and any of them means this)
-        raise CorruptCheckpointError(f"{path.name} is not a safetensors file: {error}") from None
-
-
-def _verify_bytes(descriptor: int, record: ShardRecord) -> None:
-    length = os.fstat(descriptor).st_size
-    if length != record.length:
-        raise CorruptCheckpointError(f"{record.file} has {length} bytes instead of {record.length}")
-    if length < HEADER_LENGTH:
-        raise CorruptCheckpointError(f"{record.file} is too short for a safetensors file")
-    header = int.from_bytes(os.pread(descriptor, HEADER_LENGTH, 0), "little")
-    if header > min(MAX_HEADER, length - HEADER_LENGTH):
-        raise CorruptCheckpointError(f"{record.file} claims a header of {header} bytes")
-    start = HEADER_LENGTH + header
-    # The names' order in the file is known, so nothing of it has to be parsed before it is trusted.
-    items = sorted(record.tensors.items(), key=lambda item: (-_item_size(item[1]), item[0]))
-    ends = list(itertools.accumulate((_size(tensor) for _, tensor in items), initial=start))
-    if ends[-1] != length:
-        raise CorruptCheckpointError(f"{record.file} does not have the bytes of the tensors that the manifest names")
-    found = _hashes(descriptor, ends)
-    for (name, tensor), digest in zip(items, found, strict=True):
-        if digest != tensor.sha256:
+    with telling(path, "opened"), open_regular(path) as descriptor:
+        starts = _verify_header(descriptor, record)
+        tensors = {name: _empty(record.tensors[name]) for name in starts}
+        found = _read(descriptor, tensors, starts)
+    for name, digest in found.items():
+        if digest != record.tensors[name].sha256:
             raise CorruptCheckpointError(
                 f"{record.file} does not have the SHA-256 of the manifest: the content of {name} has changed"
             )
-    if _whole(os.pread(descriptor, start, 0), found) != record.sha256:
+        if tensors[name].dtype == torch.bool and tensors[name].numel() and tensors[name].view(torch.uint8).max() > 1:
+            raise CorruptCheckpointError(f"{record.file} holds {name} with truth values that are neither")
+    return tensors
+
+
+def _verify_header(descriptor: int, record: ShardRecord) -> dict[str, int]:
+    """Return where each tensor begins. What the header must be is known, so that nothing of a foreign one is parsed."""
+    length = os.fstat(descriptor).st_size
+    if length != record.length:
+        raise CorruptCheckpointError(f"{record.file} has {length} bytes instead of {record.length}")
+    names = sorted(record.tensors, key=lambda name: (-_dtype(record.tensors[name]).itemsize, name))
+    sizes = [_size(record.tensors[name]) for name in names]
+    header = _header([(name, _dtype(record.tensors[name]), record.tensors[name].shape) for name in names])
+    if len(header) + sum(sizes) != length:
+        raise CorruptCheckpointError(f"{record.file} does not have the bytes of the tensors that the manifest names")
+    digests = [record.tensors[name].sha256 for name in names]
+    if os.pread(descriptor, len(header), 0) != header or _whole(header, digests) != record.sha256:
         raise CorruptCheckpointError(f"{record.file} does not have the SHA-256 of the manifest: its header has changed")
+    return dict(zip(names, itertools.accumulate(sizes, initial=len(header)), strict=False))
 
 
-def _hashes(descriptor: int, ends: list[int]) -> list[str]:
-    """Of the bytes between each two ends."""
-    pairs = list(itertools.pairwise(ends))
-    if ends[-1] < _WORTH_THREADS:
-        return [_hash(descriptor, *pair) for pair in pairs]
+def _empty(record: TensorRecord) -> Tensor:
+    try:
+        return torch.empty(record.shape, dtype=_dtype(record))
+    except RuntimeError as error:  # torch's word for it
+        raise MemoryError(str(error)) from None
+
+
+def _read(descriptor: int, tensors: Mapping[str, Tensor], starts: Mapping[str, int]) -> dict[str, str]:
+    """Fill the tensors; return the hash of each."""
+
+    def fill(name: str) -> str:
+        return _fill(descriptor, memory(tensors[name]), starts[name])
+
+    if sum(tensor.nbytes for tensor in tensors.values()) < _WORTH_THREADS:
+        return {name: fill(name) for name in tensors}
     with ThreadPoolExecutor(_THREADS) as threads:
-        return list(threads.map(lambda pair: _hash(descriptor, *pair), pairs))
+        return dict(zip(tensors, threads.map(fill, tensors), strict=True))
 
 
-def _hash(descriptor: int, first: int, end: int) -> str:
+def _fill(descriptor: int, buffer: memoryview, position: int) -> str:
     """Read and not mapped: where a disk fails, a mapped page kills the process, and would again at each restart."""
     digest = hashlib.sha256()
-    buffer = memoryview(bytearray(min(_AT_ONCE, end - first)))
-    while first < end:
-        count = os.preadv(descriptor, [buffer[: end - first]], first)
+    while buffer:
+        count = os.preadv(descriptor, [buffer[:_AT_ONCE]], position)
         if not count:
-            break  # it has become shorter: no hash of this is right
+            return ""  # it has become shorter
         digest.update(buffer[:count])
-        first += count
+        buffer, position = buffer[count:], position + count
     return digest.hexdigest()
 
 
 def _size(tensor: TensorRecord) -> int:
-    return math.prod(tensor.shape) * _item_size(tensor)
+    return math.prod(tensor.shape) * _dtype(tensor).itemsize
 
 
-def _item_size(tensor: TensorRecord) -> int:
-    dtype = getattr(torch, tensor.dtype, None)
-    if not isinstance(dtype, torch.dtype):
-        raise CorruptCheckpointError(f"{tensor.dtype!r} is no dtype")
-    return dtype.itemsize
-
-
-def _verify_tensors(record: ShardRecord, tensors: Mapping[str, Tensor]) -> None:
-    if tensors.keys() != record.tensors.keys():
-        odd = min(tensors.keys() ^ record.tensors.keys())
-        raise CorruptCheckpointError(f"{record.file} and the manifest differ in having the tensor {odd}")
-    for name, expected in record.tensors.items():
-        found = (dtype_name(tensors[name].dtype), tuple(tensors[name].shape))
-        if found != (expected.dtype, expected.shape):
-            raise CorruptCheckpointError(
-                f"{record.file} holds {name} as {found}, not {(expected.dtype, expected.shape)}"
-            )
+def _dtype(record: TensorRecord) -> torch.dtype:
+    dtype = getattr(torch, record.dtype, None)
+    if not isinstance(dtype, torch.dtype) or dtype not in DTYPES:
+        raise CorruptCheckpointError(f"{record.dtype!r:.40} is no dtype of a checkpoint")
+    return dtype

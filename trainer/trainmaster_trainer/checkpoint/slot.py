@@ -16,6 +16,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import math
 import mmap
 import os
 import struct
@@ -39,6 +40,9 @@ _HEAD = struct.Struct("<8sQQQIQI")  # magic, mark, length of the layout, room fo
 _MAGIC = b"TMslot04"
 _MARK = slice(8, 16)
 _PAGE = 4096
+_MOST_TEXT = 1 << 26  # bytes of the layout, and of the scalars
+_MOST_STEP = 1 << 53
+_MOST_NUMBER = 1 << 50
 _ALIGNED = 64
 _POPULATE_WRITE = 23  # madvise(2): all pages of a mapping at once instead of by one fault each
 
@@ -199,7 +203,11 @@ class Snapshot:
         """
         page, places, text = self._open()
         tensors = {name: _view(page, self.head.data, at) for name, at in places.items()}
-        return Loaded(tensors, json.loads(text), {name: at.cut for name, at in places.items() if at.cut})
+        try:
+            scalars = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise SlotError(f"its scalars cannot be read: {error}") from None
+        return Loaded(tensors, scalars, {name: at.cut for name, at in places.items() if at.cut})
 
     def tensor(self, name: str) -> Tensor:
         """One of its tensors; a copy.
@@ -212,8 +220,11 @@ class Snapshot:
         return _view(page, self.head.data, places[name]).clone()
 
     def _open(self) -> tuple[mmap.mmap, dict[str, Place], bytes]:
-        with open_regular(self.path) as descriptor:
-            page = mmap.mmap(descriptor, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        try:
+            with open_regular(self.path) as descriptor:
+                page = mmap.mmap(descriptor, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        except ValueError as error:  # an empty file
+            raise SlotError(str(error)) from None
         head, layout, text = _read(page)
         if head != self.head:
             raise SlotError("it has changed")
@@ -259,6 +270,8 @@ def _read(page: mmap.mmap) -> tuple[Head, bytes, bytes]:
     head = Head(*numbers)
     if magic != _MAGIC or head.mark == 0:
         raise SlotError("it was being written")
+    if max(head.layout_length, head.length) > min(_MOST_TEXT, len(page)) or head.step > _MOST_STEP:
+        raise SlotError("it names a length or a step that cannot be")
     scalars_at = _PAGE + head.layout_length
     layout, scalars = page[_PAGE:scalars_at], page[scalars_at : scalars_at + head.length]
     changed = zlib.crc32(layout) != head.layout_sum or zlib.crc32(scalars) != head.scalars_sum
@@ -301,9 +314,23 @@ def _from_text(text: bytes) -> dict[str, Place]:
     """By hand: with thousands of tensors the types of a general decoder take longer than all else of a restart."""
     try:
         rows = json.loads(text).items()
-        return {name: Place(dtype, tuple(shape), start, cut and Cut(*cut)) for name, (dtype, shape, start, cut) in rows}
-    except (AttributeError, TypeError, ValueError) as error:
+        places = {
+            name: Place(dtype, tuple(shape), start, Cut(*cut) if cut else None)
+            for name, (dtype, shape, start, cut) in rows
+        }
+        if not all(_is_possible(at) for at in places.values()):
+            raise SlotError("its layout has a tensor that cannot be")
+        return places  # noqa: TRY300 (all of it is one attempt)
+    except (AttributeError, TypeError, ValueError, RecursionError) as error:
         raise SlotError(f"its layout cannot be read: {error}") from None
+
+
+def _is_possible(at: Place) -> bool:
+    """Whether the numbers can be those of a tensor in a file: none is negative, or more than any file has bytes."""
+    numbers = [at.start, *at.shape, *(at.cut.numbers if at.cut else ())]
+    if type(at.dtype) is not str or not all(type(one) is int and 0 <= one <= _MOST_NUMBER for one in numbers):
+        return False
+    return at.cut is None or at.cut.dimension < len(at.shape)
 
 
 def _map(path: Path, length: int) -> mmap.mmap:
@@ -344,7 +371,7 @@ def _view(page: mmap.mmap, data: int, at: Place) -> Tensor:
     dtype = getattr(torch, at.dtype, None)
     if not isinstance(dtype, torch.dtype):
         raise SlotError(f"{at.dtype} is no dtype")
-    count = torch.Size(at.shape).numel()
+    count = math.prod(at.shape)
     if not count:
         return torch.empty(at.shape, dtype=dtype)
     if data + at.start + count * dtype.itemsize > len(page):

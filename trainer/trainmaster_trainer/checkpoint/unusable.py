@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainmaster_trainer.checkpoint.layout import saved_steps, step_folder
-from trainmaster_trainer.checkpoint.load import Trusted, read
-from trainmaster_trainer.checkpoint.manifest import glance
+from trainmaster_trainer.checkpoint.load import ROOM_FOR_OTHERS, Trusted, read
+from trainmaster_trainer.checkpoint.manifest import glance, read_manifest
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
@@ -45,6 +45,9 @@ def _may_be_wanted(folder: Path, step: int, trusted: Trusted) -> bool:
 
 def _reason(folder: Path, step: int) -> str:
     try:
+        manifest = read_manifest(step_folder(folder, step), step)
+        if sum(shard.length for shard in manifest.shards) > ROOM_FOR_OTHERS:
+            return "not good for this model, or not for all ranks"  # to find out more would take long
         read(folder, step)
     except CorruptCheckpointError as bad:
         return str(bad)

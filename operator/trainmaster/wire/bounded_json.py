@@ -1,0 +1,81 @@
+"""JSON out of files that others may have written: what it may cost to read is known before it is read.
+
+A megabyte of JSON can make 25 of objects, and a number of it can be infinite or have thousands of digits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from typing import Any, Iterator
+
+_MOST_NUMBER = 1 << 63
+_DEEP = 4  # levels of a document that are encoded one by one, so that no text of all of it is made
+
+
+def parse(text: bytes, most_values: int, most_objects: int) -> Any:
+    """Return what JSON says.
+
+    Raises:
+        ValueError: it is no JSON, or has more values or objects than that, or a number that is none or too large.
+    """
+    if not text.isascii():  # our own is; and one letter of another writing makes all of it take four times the room
+        raise ValueError("it has letters that are not ASCII")
+    if text.count(b",") > most_values or text.count(b"{") > most_objects or text.count(b"[") > 2 * most_objects:
+        raise ValueError("it has more values than any of ours")
+    try:
+        return json.loads(text, parse_constant=_refused, parse_float=_finite, parse_int=_small)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+def _refused(constant: str) -> float:
+    raise ValueError(f"{constant} is no number of JSON")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"{digits:.40} is too large")
+    return number
+
+
+def _small(digits: str) -> int:
+    number = int(digits) if len(digits) <= 20 else _MOST_NUMBER  # noqa: PLR2004 (digits of 64 bits, and a sign)
+    if not -_MOST_NUMBER < number < _MOST_NUMBER:
+        raise ValueError(f"{digits:.40} is too large")
+    return number
+
+
+def sha256(plain: Any) -> str:
+    """Return the hash of the canonical form, as `codec.encode` makes it, without that form as a whole."""
+    digest = hashlib.sha256()
+    for piece in _pieces(plain, _DEEP):
+        digest.update(piece.encode())
+    return digest.hexdigest()
+
+
+def _pieces(plain: Any, levels: int) -> Iterator[str]:
+    if levels == 0 or not isinstance(plain, (dict, list)):
+        yield json.dumps(plain, sort_keys=True, separators=(",", ":"))
+        return
+    is_dict = isinstance(plain, dict)
+    yield "{" if is_dict else "["
+    for number, member in enumerate(sorted(plain) if is_dict else plain):
+        yield "," if number else ""
+        if is_dict:
+            yield f"{json.dumps(member)}:"
+        yield from _pieces(plain[member] if is_dict else member, levels - 1)
+    yield "}" if is_dict else "]"
+
+
+def is_as_written(plain: Any, text: bytes) -> bool:
+    """Return whether the text is the very form in which we write a document for people: sorted, and indented by one."""
+    position = 0
+    for chunk in json.JSONEncoder(sort_keys=True, indent=1).iterencode(plain):
+        data = chunk.encode()
+        if text[position : position + len(data)] != data:
+            return False
+        position += len(data)
+    return position == len(text)

@@ -1,0 +1,267 @@
+"""The manifest: the JSON that makes shards a checkpoint. Written last; what is not in it does not exist.
+
+It carries its own SHA-256 (`digest`), so that a changed manifest is found like a changed shard. The trainer writes it;
+the trainer, the agent and `trainmaster audit` read it, by the one reader here. Whoever can write to the storage can
+make one with a good digest, so each number is bounded before anything is made of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import stat
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
+
+from trainmaster.wire import bounded_json, codec, tiling
+from trainmaster.wire.files import read_bounded
+from trainmaster.wire.reading import CorruptCheckpointError, telling
+
+MANIFEST = "manifest.json"
+MODEL = "model/"
+FORMAT = 4
+MAX_MANIFEST = 1 << 25  # bytes: 130,000 tensors, of model and optimizer together
+MOST_SHARDS = 1 << 16
+_MOST_OBJECTS = 200_000  # one for each tensor
+_MOST_VALUES = 1_500_000
+_MOST_DIMENSIONS = 64
+_MOST_BYTES = 1 << 50  # of a file, or elements of a tensor
+_MOST_RANKS = 1 << 20
+_MOST_NAME = 1000  # letters
+_SHARD_FILE = re.compile(r"shard-[0-9]{5}-of-[0-9]{5}\.safetensors")
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+DTYPES = (
+    "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16",
+    "uint8", "bool", "float8_e4m3fn", "float8_e5m2", "complex64",
+)  # fmt: skip
+
+Shapes = Dict[str, Tuple[str, Tuple[int, ...]]]  # name -> dtype, shape
+
+
+@dataclass(frozen=True)
+class TensorRecord:
+    """What the manifest says of one tensor, or of the piece of it that one shard holds.
+
+    `offset` is where the piece begins in each dimension; a whole tensor begins at zero. `sha256` is of its bytes.
+    """
+
+    dtype: str
+    shape: Tuple[int, ...]
+    offset: Tuple[int, ...]
+    sha256: str = ""
+
+
+@dataclass(frozen=True)
+class ShardRecord:
+    """What the manifest says of one file. `sha256` is of its header and of the hashes of its tensors, in their order.
+
+    So every byte is hashed once, and several threads can share the work.
+    """
+
+    file: str
+    length: int
+    sha256: str
+    tensors: Dict[str, TensorRecord]
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """Where the sequence of samples stands: `data.py` needs no more than this to go on."""
+
+    step: int
+    samples: int  # consumed since the first step
+    global_batch_size: int
+    seed: int
+    dataset: int = 0  # its samples; 0: who saved does not know
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Everything about a checkpoint but the tensors' bytes."""
+
+    step: int
+    attempt: int
+    world_size: int
+    strategy: str
+    cursor: Cursor
+    time: float  # seconds since the epoch, when it was complete
+    model_sha256: str
+    shards: Tuple[ShardRecord, ...]
+    scalars: Dict[str, Any] = field(default_factory=dict)
+    job: str = ""
+    seconds: Optional[float] = None  # from the step's end until it was complete
+    format: int = FORMAT
+    digest: str = ""
+
+    def encode(self) -> bytes:
+        """Return the file's content, with its digest.
+
+        Raises:
+            ValueError: it is larger than what is read again.
+        """
+        plain = codec.to_plain(dataclasses.replace(self, digest=""))
+        plain["digest"] = bounded_json.sha256(plain)
+        text = json.dumps(plain, sort_keys=True, indent=1).encode()
+        if len(text) > MAX_MANIFEST:
+            raise ValueError(f"the manifest has {len(text)} bytes, for so many tensors; {MAX_MANIFEST} can be read")
+        return text
+
+    def model_shapes(self) -> Shapes:
+        """Return dtype and whole shape of each tensor of the model."""
+        return {name: whole(pieces) for name, pieces in self.pieces().items() if name.startswith(MODEL)}
+
+    def pieces(self) -> Dict[str, List[TensorRecord]]:
+        """Return the records of every tensor, over all shards."""
+        found: Dict[str, List[TensorRecord]] = {}
+        for shard in self.shards:
+            for name, record in shard.tensors.items():
+                found.setdefault(name, []).append(record)
+        return found
+
+
+def whole(pieces: Iterable[TensorRecord]) -> Tuple[str, Tuple[int, ...]]:
+    """Return dtype and shape of the tensor that these pieces make."""
+    records = list(pieces)
+    return records[0].dtype, tiling.whole_of([(record.offset, record.shape) for record in records])
+
+
+def read_manifest(folder: Path, step: int) -> Manifest:
+    """Return the manifest in a checkpoint's folder, if it is whole and says nothing that cannot be.
+
+    Raises:
+        CorruptCheckpointError: says what is wrong.
+        OSError: it cannot be read now.
+    """
+    with _its_own_error():
+        text, plain = _read(folder)
+        if not bounded_json.is_as_written(plain, text):
+            # 1e-08 and 1E-08 are the same number, but only one of them was written.
+            raise CorruptCheckpointError(f"{MANIFEST} is not as it was written: its content has changed")
+        shards = tuple(_shard(one) for one in plain.pop("shards"))
+        manifest = codec.from_plain(Manifest, {**plain, "shards": []})
+    _verify(dataclasses.replace(manifest, shards=shards), step)
+    return dataclasses.replace(manifest, shards=shards)
+
+
+@dataclass(frozen=True)
+class Glance:
+    """Where a checkpoint comes from."""
+
+    job: str
+    attempt: int
+    step: int
+
+
+def glance(folder: Path, step: int) -> Optional[Glance]:
+    """Return where the checkpoint of that step comes from, if its manifest is there and unchanged.
+
+    It is a look, at a third of the cost of reading it.
+
+    Raises:
+        OSError: it cannot be read now.
+    """
+    try:
+        with _its_own_error():
+            plain = _read(folder)[1]
+            seen = Glance(str(plain["job"]), int(plain["attempt"]), int(plain["step"]))
+    except CorruptCheckpointError:
+        return None
+    return seen if seen.step == step else None
+
+
+def _read(folder: Path) -> Tuple[bytes, Dict[str, Any]]:
+    """Return the text, and what it says, if it has the digest that it names."""
+    path = folder / MANIFEST
+    with telling(folder, "opened"):
+        if not stat.S_ISDIR(folder.lstat().st_mode):
+            raise CorruptCheckpointError(f"{folder.name} is not a folder")
+    with telling(path, "read"):
+        text = read_bounded(path, MAX_MANIFEST)
+    plain: Dict[str, Any] = bounded_json.parse(text, _MOST_VALUES, _MOST_OBJECTS)
+    if plain["digest"] != bounded_json.sha256({key: plain[key] for key in plain if key != "digest"}):
+        raise CorruptCheckpointError(f"{MANIFEST} does not have the SHA-256 that it names: its content has changed")
+    return text, plain
+
+
+@contextmanager
+def _its_own_error() -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        raise CorruptCheckpointError(f"{MANIFEST} is not a manifest: {error}") from None
+
+
+def _shard(plain: Dict[str, Any]) -> ShardRecord:
+    """By hand, as `_tensor`: with thousands of tensors a general decoder takes longer than all else of a restart."""
+    file, length, digest = plain["file"], plain["length"], plain["sha256"]
+    _require(
+        type(file) is str and bool(_SHARD_FILE.fullmatch(file)), f"the shard {file!r:.80}, which is no name of a shard"
+    )
+    _require(_is_within(length, _MOST_BYTES), f"{file} with a length of {length!r:.40}")
+    _require(_is_hash(digest), f"{file} with a SHA-256 of {digest!r:.80}")
+    return ShardRecord(file, length, digest, {name: _tensor(name, one) for name, one in plain["tensors"].items()})
+
+
+def _tensor(name: str, plain: Dict[str, Any]) -> TensorRecord:
+    dtype, digest = plain["dtype"], plain["sha256"]
+    # A tensor of no dimension has neither: what is empty goes without saying.
+    shape, offset = tuple(plain.get("shape", ())), tuple(plain.get("offset", ()))
+    _require(
+        len(name) <= _MOST_NAME and _is_hash(digest),
+        f"{name!r:.80} with a record of {plain!r:.80}",
+    )
+    _require(
+        type(dtype) is str and dtype in DTYPES, f"{name!r:.80} with {dtype!r:.40}, which is no dtype of a checkpoint"
+    )
+    cannot = f"{name!r:.80}, which has a piece that cannot be: {shape!r:.80} at {offset!r:.80}"
+    _require(len(shape) == len(offset) <= _MOST_DIMENSIONS, cannot)
+    elements = 1
+    for begin, length in zip(offset, shape):
+        _require(_is_within(begin, _MOST_BYTES) and _is_within(length, _MOST_BYTES), cannot)
+        elements *= max(1, begin + length)
+        _require(elements <= _MOST_BYTES, cannot)
+    return TensorRecord(dtype, shape, offset, digest)
+
+
+def _is_within(number: object, most: int) -> bool:
+    return type(number) is int and 0 <= number <= most
+
+
+def _is_hash(digest: object) -> bool:
+    return type(digest) is str and bool(_HASH.fullmatch(digest))
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise CorruptCheckpointError(f"{MANIFEST} names {otherwise}")
+
+
+def _verify(manifest: Manifest, step: int) -> None:
+    if manifest.format != FORMAT:
+        raise CorruptCheckpointError(f"{MANIFEST} has format {manifest.format}; this version reads {FORMAT}")
+    if manifest.step != step or manifest.cursor.step != step:
+        raise CorruptCheckpointError(f"{MANIFEST} is of step {manifest.step} in the folder of step {step}")
+    files = [shard.file for shard in manifest.shards]
+    _require(len(files) <= MOST_SHARDS, f"{len(files)} shards")
+    _require(len(set(files)) == len(files), "a shard twice")
+    _require(0 < manifest.world_size <= _MOST_RANKS, f"{manifest.world_size} ranks")
+    numbers = dataclasses.astuple(manifest.cursor)
+    _require(min(*numbers, manifest.attempt) >= 0, f"a number that cannot be: {numbers} of attempt {manifest.attempt}")
+    _require(max(len(manifest.strategy), len(manifest.job)) <= _MOST_NAME, "a strategy or a job of a long name")
+    for name, pieces in manifest.pieces().items():
+        _verify_pieces(name, pieces)
+
+
+def _verify_pieces(name: str, pieces: List[TensorRecord]) -> None:
+    if len({len(piece.shape) for piece in pieces}) > 1:
+        raise CorruptCheckpointError(f"{MANIFEST}: the pieces of {name} have different numbers of dimensions")
+    if len({piece.dtype for piece in pieces}) > 1:
+        raise CorruptCheckpointError(f"{MANIFEST}: the pieces of {name} have different dtypes")
+    boxes = [(piece.offset, piece.shape) for piece in pieces]
+    if not tiling.make_one(boxes):
+        shape = list(tiling.whole_of(boxes))
+        raise CorruptCheckpointError(f"{MANIFEST}: the pieces of {name} do not make one tensor of shape {shape}")

@@ -1,0 +1,47 @@
+"""A line of metrics.jsonl, as training writes it: read alike by a resume and by `trainmaster audit`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional
+
+from trainmaster.wire import bounded_json
+
+METRICS = "metrics.jsonl"
+MOST_BYTES = 1 << 20  # of a line
+_MOST_VALUES = 10_000  # of an evaluation
+_MOST_NUMBER = 1 << 53
+
+
+class Line(NamedTuple):
+    """What one line says."""
+
+    step: int
+    attempt: int
+    is_of_a_step: bool  # else it tells of an evaluation
+    dropped_samples: int = 0
+
+
+def parse(text: bytes, attempt: Optional[int] = None) -> Line:
+    """Return what a line says. `attempt`: what to take where it names none.
+
+    Raises:
+        ValueError: it is not what training writes.
+    """
+    plain = bounded_json.parse(text, _MOST_VALUES, _MOST_VALUES)
+    if not isinstance(plain, dict):
+        raise ValueError("it is no object")  # noqa: TRY004 (to its callers it is a bad line like any other)
+    numbers = [plain.get("step"), plain.get("attempt", attempt), plain.get("dropped_samples", 0)]
+    if not all(type(number) is int and 0 <= number <= _MOST_NUMBER for number in numbers):
+        raise ValueError("it does not name a step and an attempt")
+    return Line(numbers[0], numbers[1], "loss" in plain, numbers[2])
+
+
+def step_of(line: bytes) -> Optional[int]:
+    """Return of which step a whole line tells the loss; None for any other line, and for a torn one."""
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        seen = parse(line, attempt=0)
+    except ValueError:
+        return None
+    return seen.step if seen.is_of_a_step else None

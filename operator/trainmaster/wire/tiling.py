@@ -1,0 +1,45 @@
+"""Whether boxes make one larger box, each place of it once: pieces of a tensor, as a manifest records them."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Dict, List, Sequence, Tuple
+
+Box = Tuple[Tuple[int, ...], Tuple[int, ...]]  # where it begins in each dimension, and how far it goes
+MOST_CUT = 4  # dimensions: no mesh has more that split one tensor
+
+
+def whole_of(boxes: Sequence[Box]) -> Tuple[int, ...]:
+    """Return how far the smallest box from the origin goes that holds all of these."""
+    return tuple(max(ends) for ends in zip(*[tuple(map(sum, zip(*box))) for box in boxes]))
+
+
+def make_one(boxes: Sequence[Box]) -> bool:
+    """Return whether the boxes fill the whole without a gap and without an overlap.
+
+    A sum of boxes is known by its corners alone, each with the sign of the parity of its upper ends, as a function is
+    by its differences. So the time grows with the number of boxes, and not with that of pairs.
+    """
+    whole = whole_of(boxes)
+    if len(boxes) == 1 and not any(boxes[0][0]):
+        return True
+    cut = [
+        axis
+        for axis, length in enumerate(whole)
+        if any(offset[axis] != 0 or shape[axis] != length for offset, shape in boxes)
+    ]
+    if len(cut) > MOST_CUT:
+        return False
+    corners: Dict[Tuple[int, ...], int] = {}
+    for offset, shape in boxes:
+        if 0 not in shape:
+            _add(corners, [(offset[axis], offset[axis] + shape[axis]) for axis in cut], 1)
+    if 0 not in whole:
+        _add(corners, [(0, whole[axis]) for axis in cut], -1)
+    return not any(corners.values())
+
+
+def _add(corners: Dict[Tuple[int, ...], int], ends: List[Tuple[int, int]], sign: int) -> None:
+    for choice in itertools.product((0, 1), repeat=len(ends)):
+        corner = tuple(end[upper] for end, upper in zip(ends, choice))
+        corners[corner] = corners.get(corner, 0) + (-sign if sum(choice) % 2 else sign)
