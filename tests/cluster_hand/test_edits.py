@@ -4,8 +4,39 @@ import pytest
 from trainmaster.wire import names
 
 from .apiserver import RefusedRequestError
-from .lab import Lab
+from .lab import MERGE_PATCH, Lab
 from .test_life import finish
+
+
+def a_limit_range(lab: Lab) -> None:
+    """As the administrator of a namespace sets it for whoever names no limit."""
+    limits = [{"type": "Container", "default": {"cpu": "200m"}, "defaultRequest": {"cpu": "100m"}}]
+    named = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "usual"}, "spec": {"limits": limits}}
+    lab.server.call("POST", f"{lab.core}/limitranges", named)
+
+
+def test_what_a_namespace_adds_is_waited_for_and_an_edit_helps(lab: Lab) -> None:
+    a_limit_range(lab)
+    lab.submit(workers={"cpu": "500m", "image": "team/trainer:1"})
+    told = lab.await_event("NamespaceDefaults")
+    assert "less than or equal to cpu limit of 200m" in told["note"]
+    assert "spec.workers.template: {spec: {containers: [{name: trainer, resources: {limits: {cpu:" in told["note"]
+    assert lab.job()["status"]["phase"] == "Pending"
+    limits = {"name": "trainer", "resources": {"limits": {"cpu": "1"}}}
+    lab.patch_job({"spec": {"workers": {"template": {"spec": {"containers": [limits]}}}}})
+    (pod,) = lab.await_pods("digits-worker-0-0")
+    (installer,) = pod["spec"]["initContainers"]
+    assert installer["resources"] == {"limits": {"cpu": "1"}, "requests": {"cpu": "500m"}}
+
+
+def test_a_quota_on_limits_names_what_to_set(lab: Lab) -> None:
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small"}}
+    lab.server.call("POST", f"{lab.core}/resourcequotas", {**quota, "spec": {"hard": {"limits.cpu": "4"}}})
+    lab.server.call(
+        "PATCH", f"{lab.core}/resourcequotas/small/status", {"status": {"hard": {"limits.cpu": "4"}}}, MERGE_PATCH
+    )
+    lab.submit(workers={"image": "team/trainer:1"})
+    assert "spec.workers.template" in lab.await_event("AmountsMissing")["note"]
 
 
 def waiting_for_an_image(lab: Lab, pod: str) -> None:

@@ -156,6 +156,11 @@ def test_an_image_of_the_users_own_gets_the_agent() -> None:
     assert trainer["command"] == ["python3", "-I", "/trainmaster/trainmaster_trainer/agent/start.py"]
     assert (installer["image"], installer["imagePullPolicy"]) == ("trainer:1", "IfNotPresent")
     assert installer["resources"] == {"requests": {"memory": "1Gi"}, "limits": {"memory": "1Gi"}}
+    # What a namespace wants of every container may stand in the template only; devices are the trainer's alone.
+    amounts = {"limits": {"cpu": "2", "rdma/devices": 1}, "requests": {"cpu": "1"}}
+    beside = {"spec": {"containers": [{"name": "trainer", "resources": amounts}]}}
+    (installer,) = the_pod(a_job().with_workers(1, image="x", template=beside))["spec"]["initContainers"]
+    assert installer["resources"] == {"limits": {"cpu": "2"}, "requests": {"cpu": "1"}}
     assert {"name": "trainmaster-code", "mountPath": "/trainmaster", "readOnly": True} in trainer["volumeMounts"]
 
 

@@ -138,7 +138,7 @@ REFUSED = [
     (422, "Invalid", POLICY, "DeniedByPolicy"),
     (400, "BadRequest", "strict decoding error", "Invalid"),
     (403, "Forbidden", 'pods "a" is forbidden: violates PodSecurity "restricted:latest"', "Forbidden"),
-    (403, "Forbidden", 'pods "a" is forbidden: failed quota: gpus: must specify limits.cpu', "Forbidden"),
+    (403, "Forbidden", 'pods "a" is forbidden: failed quota: gpus: must specify limits.cpu', "AmountsMissing"),
     (422, "Invalid", 'Pod "a" is invalid: spec.dnsPolicy', "Invalid"),
 ]
 

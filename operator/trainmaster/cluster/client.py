@@ -10,7 +10,7 @@ import random
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
@@ -36,18 +36,28 @@ LONGEST_PAUSE_SECONDS = 30.0
 SILENCE_SECONDS = 150.0
 # A dead line is found sooner, by TCP itself: after this time without a sign of the other end.
 _KEEPALIVE = {socket.TCP_KEEPIDLE: 10, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 4, socket.TCP_USER_TIMEOUT: 30_000}
+MOST_CAUSES = 50  # so many fields that are wrong are looked at
 NOT_LEADING = "another operator may lead by now"
 _NOT_NOW = (HTTPStatus.UNAUTHORIZED, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
+
+
+class Cause(NamedTuple):
+    """One field of an object that the API server does not take, and why."""
+
+    field: str
+    reason: str
+    message: str
 
 
 class AnswerError(Exception):
     """The API server answered that it did not do what was asked, and why."""
 
-    def __init__(self, what: str, status: int, reason: str, message: str) -> None:
+    def __init__(self, what: str, status: int, reason: str, message: str, causes: tuple[Cause, ...] = ()) -> None:
         super().__init__(f"{what}: {status} {reason}: {message}")
         self.status = status
         self.reason = reason
         self.message = message
+        self.causes = causes
 
 
 class RefusalError(AnswerError):
@@ -230,7 +240,7 @@ def _result(status: int, answer: Document, what: str) -> Document:
         raise BrokenError(what, status, reason, _message(answer))
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _NOT_NOW:
         raise UnavailableError(f"{what}: {status} {_message(answer)}")
-    raise RefusalError(what, status, reason, _message(answer))
+    raise RefusalError(what, status, reason, _message(answer), _causes(answer))
 
 
 def _parse(content: bytes) -> Document:
@@ -240,6 +250,14 @@ def _parse(content: bytes) -> Document:
     except ValueError:
         plain = {"message": content[:300].decode(errors="replace")}
     return plain if isinstance(plain, dict) else {"message": str(plain)[:300]}
+
+
+def _causes(answer: Document) -> tuple[Cause, ...]:
+    """Return the fields that the answer names, as far as it is shaped as Kubernetes shapes it."""
+    details = answer.get("details")
+    listed = details.get("causes") if isinstance(details, dict) else None
+    told = [one for one in listed[:MOST_CAUSES] if isinstance(one, dict)] if isinstance(listed, list) else []
+    return tuple(Cause(*(str(one.get(key, "")) for key in ("field", "reason", "message"))) for one in told)
 
 
 def _message(answer: Document) -> str:

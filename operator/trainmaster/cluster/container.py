@@ -36,6 +36,10 @@ _START = "trainmaster_trainer/agent/start.py"
 _INSTALL = f"cp -R {CODE_IN_IMAGE}/. {CODE_FOLDER}"
 
 
+# What every container may ask for; devices are the trainer's alone.
+_OF_ANY_CONTAINER = frozenset({"cpu", "memory", "ephemeral-storage"})
+
+
 @dataclass(frozen=True)
 class PodSettings:
     """What all pods of an operator share."""
@@ -126,14 +130,12 @@ def agent_command(own_image: str | None) -> list[str]:
     return [python, "-I", f"{code}/{_START}"]
 
 
-def installer(place: Place, settings: PodSettings) -> Document:
+def installer(settings: PodSettings) -> Document:
     """The init container that brings the agent and the trainer into a user's image."""
-    amounts = {key: {k: v for k, v in kind.items() if k in ("cpu", "memory")} for key, kind in _amounts(place.spec)}
     container: Document = {
         "name": names.INSTALLER_CONTAINER,
         "image": settings.trainer_image,
         "command": ["sh", "-c", _INSTALL],
-        "resources": amounts,  # no more than the trainer's, so the pod as a whole asks for no more
         "volumeMounts": [{"name": "trainmaster-code", "mountPath": CODE_FOLDER}],
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -142,6 +144,21 @@ def installer(place: Place, settings: PodSettings) -> Document:
         },
     }
     return {**container, "imagePullPolicy": settings.pull_policy} if settings.pull_policy else container
+
+
+def modest(named: Any) -> Document:
+    """Return the part of the trainer's resources that the installer asks for too, and no more.
+
+    The pod as a whole then asks for no more than the trainer, whatever a namespace adds to a container that asks for
+    nothing, and a quota that wants limits of every container has them.
+    """
+    found = {kind: named.get(kind) for kind in ("requests", "limits")} if isinstance(named, dict) else {}
+    asked = {
+        kind: {name: amount for name, amount in one.items() if name in _OF_ANY_CONTAINER}
+        for kind, one in found.items()
+        if isinstance(one, dict)
+    }
+    return {kind: amounts for kind, amounts in asked.items() if amounts}
 
 
 def volumes(place: Place) -> list[Document]:

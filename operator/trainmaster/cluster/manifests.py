@@ -76,9 +76,10 @@ def _pod(place: Place, settings: PodSettings) -> Document:
     template = place.spec.template.to_dict() if place.spec.template else {}
     spec = lay(lay(_defaults(place), template.get("spec") or {}), _spec(place, settings))
     spec = keeping_away(spec, [node.node for node in in_force(job.status)])
+    amounts = next((container.modest(one.get("resources")) for one in spec["containers"] if _is_trainer(one)), {})
     for kind in ("initContainers", "containers"):
         if kind in spec:
-            spec[kind] = [_finished(one) for one in spec[kind]]
+            spec[kind] = [_finished(one, amounts) for one in spec[kind]]
     identity = {names.LABEL_ROLE: role, names.LABEL_INDEX: str(place.index)}
     identity[names.LABEL_INCARNATION] = str(place.incarnation)
     metadata = {
@@ -92,12 +93,18 @@ def _pod(place: Place, settings: PodSettings) -> Document:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": lay(beneath, metadata), "spec": spec}
 
 
-def _finished(one: Any) -> Any:
-    """A container whose log tells how it ended, and an agent that is safe from its user's variables."""
+def _is_trainer(one: Any) -> bool:
+    return isinstance(one, dict) and one.get("name") == names.MAIN_CONTAINER
+
+
+def _finished(one: Any, amounts: Document) -> Any:
+    """A container whose log tells how it ended, an agent that is safe from its user's variables, a modest installer."""
     if not isinstance(one, dict):
         return one  # a typing error in a template: the API server says what is wrong with it
     told = {"terminationMessagePolicy": "FallbackToLogsOnError", **one}
-    return {**told, "env": sheltered(one["env"])} if one.get("name") == names.MAIN_CONTAINER else told
+    if one.get("name") == names.INSTALLER_CONTAINER:
+        return {**told, "resources": amounts}
+    return {**told, "env": sheltered(one["env"])} if _is_trainer(one) else told
 
 
 def _owner(job: TrainingJob) -> Document:
@@ -143,7 +150,7 @@ def _spec(place: Place, settings: PodSettings) -> Document:
     more = {
         "nodeSelector": {**_gpu_model(place.spec), **named.get("nodeSelector", {})},
         "tolerations": [*given, *_patience(place.job, given)],
-        "initContainers": [container.installer(place, settings)] if place.own_image else [],
+        "initContainers": [container.installer(settings)] if place.own_image else [],
     }
     return {
         **{key: named[key] for key in _PASSED_ON if key in named},

@@ -14,7 +14,7 @@ from http import HTTPStatus
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.cluster import jobs, manifests
+from trainmaster.cluster import defaults, jobs, manifests
 from trainmaster.cluster.cache import Cache
 from trainmaster.cluster.client import BrokenError, Client, Document, RefusalError
 from trainmaster.cluster.jobs import JobRecord
@@ -25,7 +25,7 @@ from trainmaster.cluster.reporting import Reporter
 from trainmaster.cluster.sightings import Sightings
 from trainmaster.core import actions, phases, revision
 from trainmaster.core.observed import Observed, Obstacle, Replica
-from trainmaster.core.rules.obstacles import AGENT_SILENT, NAME_TAKEN
+from trainmaster.core.rules.obstacles import AGENT_SILENT, NAME_TAKEN, NAMESPACE_DEFAULTS
 from trainmaster.intake import Intake
 from trainmaster.loop import ConflictError, UnavailableError
 from trainmaster.queueing import Key
@@ -238,6 +238,8 @@ class ClusterPlatform:
             if error.reason == "Conflict":  # two writes met at a quota
                 raise UnavailableError(str(error)) from error
             obstacle = await self._why_refused(job, f"{path}/{name}", cache, error)
+            if obstacle and obstacle.reason == INVALID and defaults.are_to_blame(error.causes, body):
+                obstacle = dataclasses.replace(obstacle, reason=NAMESPACE_DEFAULTS)
             if obstacle:
                 self._remember(job, wish, dataclasses.replace(obstacle, name=name))
                 return

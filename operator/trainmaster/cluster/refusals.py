@@ -15,7 +15,7 @@ from http import HTTPStatus
 
 from trainmaster.cluster.client import AnswerError
 from trainmaster.core.observed import Obstacle
-from trainmaster.core.rules.obstacles import BROKEN
+from trainmaster.core.rules.obstacles import AMOUNTS_MISSING, BROKEN
 
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
@@ -36,6 +36,7 @@ STATUS = "the status"
 _WORDS = (
     (re.compile(r"admission webhook |.*\bValidatingAdmissionPolicy '"), DENIED_BY_POLICY),
     (re.compile(r".*\bexceeded quota\b"), QUOTA_EXCEEDED),
+    (re.compile(r".*\bfailed quota: .*\bmust specify\b"), AMOUNTS_MISSING),
     (re.compile(r".*\bnamespace \S+ because it is being terminated"), NAMESPACE_TERMINATING),
 )
 

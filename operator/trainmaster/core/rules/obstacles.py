@@ -23,6 +23,9 @@ HOPELESS = frozenset({"InvalidImageName", "ErrImageNeverPull", "Invalid", TOO_LA
 # A replica runs, and its agent has not called in. That ends nothing: whatever is between them is not the job's.
 AGENT_SILENT = "AgentSilent"
 
+# The namespace wants amounts that the job does not name, or adds some that the pod then may not have.
+AMOUNTS_MISSING, NAMESPACE_DEFAULTS = "AmountsMissing", "NamespaceDefaults"
+
 # The API server, or a webhook that it must ask, says that it is broken (5xx).
 BROKEN = "InternalError"
 
@@ -46,6 +49,9 @@ ENDLESS = frozenset(
 # the same name that was deleted; an image that one node lacks, while others with it may be about to run. Seconds.
 PATIENCE = {"MountsNotReady": 15, "ErrImageNeverPull": 30, NAME_TAKEN: 60, AGENT_SILENT: 60}
 
+_AMOUNTS_IN_TEMPLATE = (
+    "spec.workers.template: {spec: {containers: [{name: trainer, resources: {limits: {cpu: 2, memory: 8Gi}}}]}}"
+)
 CURES = {
     "InvalidImageName": "Correct spec.workers.image.",
     "ErrImageNeverPull": "Load the image on the nodes, or set spec.workers.imagePullPolicy to IfNotPresent.",
@@ -56,6 +62,11 @@ CURES = {
     "node's network mended.",
     "CreateContainerConfigError": "Create the ConfigMap or Secret that the pod refers to.",
     "Forbidden": "Pod Security, a limit of the namespace, or a right that the operator lacks: see the message.",
+    AMOUNTS_MISSING: "A ResourceQuota of the namespace wants these amounts to be named: set spec.workers.cpu and "
+    f"memory, which are requests (memory also a limit), and what else it wants in {_AMOUNTS_IN_TEMPLATE}.",
+    NAMESPACE_DEFAULTS: "The namespace adds what the job does not say, by a LimitRange (`kubectl get limitrange -o "
+    f"yaml`) or a webhook. Say it in the job, for example a limit of cpu in {_AMOUNTS_IN_TEMPLATE}, or have the "
+    "namespace changed.",
     "QuotaExceeded": "It waits for room in the namespace's ResourceQuota: end what is not needed, or raise it.",
     "NamespaceTerminating": "The namespace is being deleted, and this job with it: create the job in another one.",
     "DeletionRefused": "Give the operator the right to delete pods, or delete the pod yourself: `kubectl delete pod`.",
