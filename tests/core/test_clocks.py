@@ -9,8 +9,8 @@ from trainmaster.core.observed import Obstacle
 from trainmaster.wire.messages import WAIT
 
 from tests.builders import a_death, a_job, ended, evicted, pending, saying
+from tests.core.members_stage import a_parameter_server_job
 from tests.core.stage import Stage, a_running_group, a_stage
-from tests.core.test_members import a_parameter_server_job
 
 DAY = timedelta(days=1)
 

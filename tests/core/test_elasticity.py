@@ -8,8 +8,8 @@ import pytest
 from trainmaster.wire import messages
 
 from tests.builders import a_death, a_job, evicted
+from tests.core.members_stage import SCRIPT, Members
 from tests.core.stage import Stage, a_stage
-from tests.core.test_members import SCRIPT, Members
 from tests.core.test_silence import silent
 
 BOUNDS = {"minReplicas": 2, "maxReplicas": 4}

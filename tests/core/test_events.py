@@ -1,8 +1,8 @@
 """What `kubectl describe` tells of a job's life: few events, each once, in words."""
 
 from tests.builders import a_death, ended, evicted, pending
+from tests.core.members_stage import a_parameter_server_job
 from tests.core.stage import Stage, a_running_group, a_stage
-from tests.core.test_members import a_parameter_server_job
 
 
 def told(stage: Stage) -> list[str]:

@@ -5,97 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from trainmaster.core.observed import Replica
 from trainmaster.wire import messages, names
-from trainmaster.wire.messages import RUN, WAIT, CheckpointRecord, Heartbeat, Member, Orders, Rendezvous, Roster
+from trainmaster.wire.messages import RUN, WAIT, CheckpointRecord
 
-from tests.builders import TASK, a_death, a_job, an_error, deleting, ended, evicted, saying
-from tests.core.stage import Stage
+from tests.builders import TASK, a_job, an_error, deleting, ended, evicted, saying
+from tests.core.members_stage import SCRIPT, Members, a_parameter_server_job
 
 SERVER = "parameterServer-0"
-SCRIPT = {"command": ["python", "train.py"], "steps": 1000}
-
-
-class Members(Stage):
-    """A stage whose agents offer a port per rank, and count their starts."""
-
-    def offer(self) -> Members:
-        """Every agent that has none offers a port of its own."""
-        for name, replica in self.replicas.items():
-            beat = replica.heartbeat
-            if beat and not beat.offer.ports:
-                port = 50000 + 7 * len(name) + sum(name.encode()) + beat.sequence
-                self.replicas[name] = saying(replica, _offering(beat, port))
-        self.settle()
-        return self
-
-    def follow(self, *keys: str, step: int = 1, resumed_step: int | None = None) -> Members:
-        """These agents (all) do as they are told; settle."""
-        for replica in self._chosen(keys):
-            orders = self.orders.get(replica.uid)
-            if replica.heartbeat and orders and orders.verb == RUN and orders.roster:
-                self.replicas[replica.name] = _running(replica, replica.heartbeat, orders.roster, step, resumed_step)
-        self.settle()
-        return self
-
-    def roster(self, key: str = "worker-0") -> Roster:
-        """What this agent was told."""
-        orders = self.orders_of(key)
-        assert orders.roster is not None, orders
-        return orders.roster
-
-    def orders_of(self, key: str) -> Orders:
-        """Its orders."""
-        return self.orders[self.replica(key).uid]
-
-    def line(self, key: str) -> Member | None:
-        """Its line in the roster."""
-        found = [one for one in self.roster().members if names.replica_key(one.role, one.index) == key]
-        return found[0] if found else None
-
-    def dies(self, key: str, **more: object) -> Members:
-        """A rank of this member is killed; settle."""
-        start = self.status.starts.get(key)
-        beat = self.replica(key).heartbeat
-        assert beat
-        report = dataclasses.replace(a_death(), attempt=self.status.attempt, start=start, **more)  # type: ignore[arg-type]
-        died = dataclasses.replace(beat, state=messages.FAILED, exit=report, sequence=beat.sequence + 1)
-        self.change(key, lambda replica: saying(replica, died))
-        return self
-
-
-def _offering(beat: Heartbeat, port: int) -> Heartbeat:
-    return dataclasses.replace(beat, offer=dataclasses.replace(beat.offer, ports=(port,)))
-
-
-def _running(replica: Replica, beat: Heartbeat, roster: Roster, step: int, resumed_step: int | None = None) -> Replica:
-    """As the agent does: anew only if its own line is new."""
-    (line,) = [one for one in roster.members if (one.role, one.index) == (replica.role, replica.index)]
-    if beat.state != messages.WAITING and beat.attempt == roster.attempt and beat.start == line.start:
-        return saying(replica, dataclasses.replace(beat, roster_digest=roster.digest))
-    assert line.ports == beat.offer.ports, "told to listen where nobody listens"
-    return saying(
-        replica,
-        dataclasses.replace(
-            beat,
-            state=messages.RUNNING,
-            attempt=roster.attempt,
-            start=line.start,
-            roster_digest=roster.digest,
-            rendezvous=dataclasses.replace(roster.rendezvous, ports=line.ports),
-            offer=Rendezvous(beat.offer.port + 1, f"key-{beat.offer.port + 1}", (line.ports[0] + 1,)),
-            ranks=(messages.RankProgress(line.first_rank, step, resumed_step=resumed_step),),
-            sequence=beat.sequence + 1,
-        ),
-    )
-
-
-def a_parameter_server_job(workers: int = 2, servers: int = 1, **spec: object) -> Members:
-    """All of them train."""
-    job = a_job().where(strategy={"type": "ParameterServer"}, parameterServers={"replicas": servers}, training=SCRIPT)
-    stage = Members(job.where(**spec).with_workers(workers))
-    stage.settle().call_in()
-    return stage.offer().follow()
 
 
 def test_the_first_start_is_that_of_a_group() -> None:

@@ -10,8 +10,8 @@ from trainmaster.wire import messages
 from trainmaster.wire.messages import RUN, WAIT, ErrorReport, ExitReport
 
 from tests.builders import TASK, a_death, an_error, ended, evicted, saying
+from tests.core.members_stage import Members, a_parameter_server_job
 from tests.core.stage import a_running_group
-from tests.core.test_members import Members, a_parameter_server_job
 
 RAISED = an_error("Invalid response from feature store", kind="RuntimeError", step=100)
 NO_NAMES = an_error("[Errno -3] Temporary failure in name resolution", kind="gaierror", step=100)

@@ -6,8 +6,8 @@ import pytest
 from trainmaster.core.observed import Obstacle
 
 from tests.builders import NOON, pending
+from tests.core.members_stage import a_parameter_server_job
 from tests.core.stage import a_running_group, a_stage
-from tests.core.test_members import a_parameter_server_job
 
 TEN_MINUTES = 601
 

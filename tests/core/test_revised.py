@@ -11,8 +11,8 @@ from trainmaster.core import phases, revision
 from trainmaster.wire import messages, names
 
 from tests.builders import a_death, a_job, evicted, pending
+from tests.core.members_stage import a_parameter_server_job
 from tests.core.stage import Stage, a_running_group, a_stage
-from tests.core.test_members import a_parameter_server_job
 
 EDITS: list[dict[str, Any]] = [
     {"image": "team/corrected:1"},

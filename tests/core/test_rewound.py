@@ -11,9 +11,9 @@ from trainmaster.core.observed import PENDING
 from trainmaster.core.rules.rewound import AT_ONCE
 
 from tests.builders import TASK, a_death, a_replica, evicted
+from tests.core.members_stage import a_parameter_server_job
 from tests.core.stage import Stage, a_running_group
 from tests.core.test_forged import edited
-from tests.core.test_members import a_parameter_server_job
 
 
 def third_attempt() -> Stage:

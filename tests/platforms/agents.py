@@ -14,10 +14,11 @@ from typing import Protocol
 
 from trainmaster.core.observed import Replica
 from trainmaster.wire import messages
-from trainmaster.wire.messages import CheckpointRecord, Heartbeat, Orders, Rendezvous, Roster
+from trainmaster.wire.messages import CheckpointRecord, Heartbeat, Orders, RankProgress, Rendezvous, Roster
 from trainmaster_trainer.agent import supervise
 from trainmaster_trainer.agent.supervise import Agent, Event
 
+from tests.platforms.telling import impossible
 from tests.platforms.training import Group
 
 RETRY_SECONDS = 0.5
@@ -126,8 +127,7 @@ class SimulatedAgent:
 
     def _heartbeat(self, hold: bool) -> Heartbeat:
         self._sequence += 1
-        roster, group = self._agent.roster, self.group
-        mine = group is not None and group.roster.attempt == self._agent.attempt
+        roster = self._agent.roster
         return Heartbeat(
             job=self.job.name,
             job_uid=self.job.uid,
@@ -142,12 +142,23 @@ class SimulatedAgent:
             rendezvous=self._rendezvous(),
             start=self._agent.start,
             roster_digest=roster.digest if roster else "",
-            ranks=group.progress(self.pod.uid) if group and mine and self._agent.state != messages.WAITING else (),
+            ranks=self._progress(),
             exit=self._agent.exit,
             checkpoint=self.job.newest(),
             orders_seen=self._seen,
             hold=hold,
         )
+
+    def _progress(self) -> tuple[RankProgress, ...]:
+        """What the pages of the attempt and start say that the supervisor speaks of."""
+        group = self.group
+        if group is None or group.roster.attempt != self._agent.attempt or self._agent.state == messages.WAITING:
+            return ()
+        attempt, start = self._agent.attempt, self._agent.start or 0
+        pages = group.progress(self.pod.uid)
+        told = tuple(dataclasses.replace(rank, attempt=attempt, start=start) for rank in pages)
+        assert not impossible(told), impossible(told)
+        return told
 
     async def _keep_held(self) -> None:
         while True:

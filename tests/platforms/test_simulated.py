@@ -9,16 +9,28 @@ from trainmaster.core.observed import Obstacle, Replica
 from trainmaster.intake import Intake, Speaker
 from trainmaster.loop import UnavailableError
 from trainmaster.queueing import Key
-from trainmaster.wire.messages import CheckpointRecord, Heartbeat, Orders, Roster
+from trainmaster.wire.messages import (
+    CheckpointRecord,
+    Heartbeat,
+    Member,
+    Orders,
+    RankProgress,
+    Rendezvous,
+    Roster,
+)
+from trainmaster_trainer.agent.supervise import RankEnded
 
-from tests.builders import a_job
-from tests.platforms import clock
+from tests.builders import a_job, a_replica
+from tests.platforms import clock, telling
 from tests.platforms.agents import AwayError, SimulatedAgent
 from tests.platforms.clock import EPOCH
 from tests.platforms.contract import DELETES, EDITS, LOSES, REFUSES, TELLS, Clause, clauses_for
+from tests.platforms.crew import Crew
 from tests.platforms.nodes import Nodes
 from tests.platforms.server import ApiServer, Pod
 from tests.platforms.simulated import SimulatedPlatform, View
+from tests.platforms.telling import CLAUSES as TELLING
+from tests.platforms.telling import EVERY, SERVERS, WORKERS, impossible
 from tests.platforms.training import Group, Plan, Storage
 
 CAN = frozenset({EDITS, REFUSES, DELETES, TELLS, LOSES})
@@ -100,6 +112,65 @@ class SimulatedWorld:
             leave=lambda code: self._nodes.agent_left(pod.replica, code),
             heard=lambda _: None,
         )
+
+
+class SimulatedMembers:
+    """The simulated training of two workers and three servers, without agents."""
+
+    def __init__(self) -> None:
+        lines = [Member(*_place(slot), 0, "10.0.0.1", rank, 1, (50000,), 0) for rank, slot in enumerate(SLOTS)]
+        roster = Roster(1, tuple(lines), "10.0.0.1", Rendezvous(40000, "key"), independent=True)
+        self._storage = Storage()
+        self._plan = Plan(steps=100_000, every=EVERY)
+        self._crew = Crew(roster, self._plan, self._storage, Random(1))  # noqa: S311  a known seed is the point
+        self._pods: dict[str, Replica] = {}
+
+    async def start(self, *slots: str) -> None:
+        """Have them join."""
+        for slot in slots:
+            role, index = _place(slot)
+            self._pods[slot] = pod = a_replica(index, role=role)
+            self._crew.check_ports(pod, self._crew.roster, (50000,))
+            self._crew.join(pod.uid, (SLOTS.index(slot),), lambda _: None)
+
+    async def kill(self, slot: str) -> None:
+        """Kill its rank."""
+        rank = SLOTS.index(slot)
+        self._crew.kill(self._pods[slot].uid, rank, RankEnded(1, rank, signal="SIGKILL"))
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Let time pass."""
+        while not holds():
+            told = [self.told(slot) for slot in SLOTS]
+            assert not impossible(told), impossible(told)
+            await asyncio.sleep(0.05)
+
+    def told(self, slot: str) -> RankProgress:
+        """Return what its agent would say."""
+        if slot not in self._pods:
+            return RankProgress(SLOTS.index(slot), 0, "load")
+        (said,) = self._crew.progress(self._pods[slot].uid)
+        return RankProgress(said.rank, said.step, said.phase, resumed_step=said.resumed_step)
+
+    def saved(self) -> int:
+        """Return the newest step on the storage."""
+        return self._storage.step
+
+
+SLOTS = (*WORKERS, *SERVERS)
+
+
+def _place(slot: str) -> tuple[str, int]:
+    role, _, index = slot.rpartition("-")
+    return role, int(index)
+
+
+@pytest.mark.parametrize("clause", TELLING, ids=lambda clause: clause.__name__)
+def test_simulated_members_say_what_real_ones_say(clause: telling.Clause) -> None:
+    async def scenario() -> None:
+        await clause(SimulatedMembers())
+
+    clock.run(scenario())
 
 
 async def _trust(_token: str) -> Speaker:

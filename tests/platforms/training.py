@@ -72,6 +72,7 @@ class Group:
     members: dict[str, Member] = field(default_factory=dict)
     began: float | None = None
     first_step: int = 0
+    resumed_step: int = 0  # from which it went on; `first_step` is where it stands, once it is broken
     broken: bool = False
     stands_since: float | None = None  # its steps do not end any more
 
@@ -88,11 +89,11 @@ class Group:
 
     def progress(self, uid: str) -> tuple[RankProgress, ...]:
         """What the progress pages of these ranks say now."""
-        phase = "load" if self.began is None else "train"
         member = self.members[uid]
-        told = RankProgress(0, self.step, phase, 1.0, 10.0, self.plan.step_seconds)
-        if self.began is not None:
-            told = dataclasses.replace(told, overdue_seconds=_now() - (self.stands_since or _now()))
+        if self.began is None:
+            return tuple(RankProgress(rank, 0, "load") for rank in member.ranks)
+        told = RankProgress(0, self.step, "train", 1.0, 10.0, self.plan.step_seconds, self.resumed_step)
+        told = dataclasses.replace(told, overdue_seconds=_now() - (self.stands_since or _now()))
         return tuple(dataclasses.replace(told, rank=rank) for rank in member.ranks)
 
     @property
@@ -133,6 +134,7 @@ class Group:
         if self.broken:
             return
         self.began, self.first_step = _now(), self.storage.step
+        self.resumed_step = self.first_step
         seconds = (self.plan.steps - self.first_step) * self.plan.step_seconds
         for uid, member in self.members.items():
             for rank in member.ranks:

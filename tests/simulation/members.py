@@ -10,18 +10,18 @@ from tests.simulation.scenarios import Scenario, an_error, kill_rank, the_pod
 from tests.simulation.world import KEY, World
 
 SERVER, OTHER_SERVER = "parameterServer-0", "parameterServer-1"
-_SCRIPT = {"command": ["python", "train.py"]}
 
 
 def with_servers(servers: int = 2) -> JobBuilder:
-    """Two workers and so many servers."""
-    job = a_job().where(strategy={"type": "ParameterServer"}, parameterServers={"replicas": servers}, training=_SCRIPT)
+    """Two workers of a task, whose ranks say what they are at, and so many servers."""
+    job = a_job().where(strategy={"type": "ParameterServer"}, parameterServers={"replicas": servers})
     return job.with_workers(2)
 
 
 def gossiping(workers: int = 3) -> JobBuilder:
-    """Nobody in the middle."""
-    return a_job().where(strategy={"type": "Gossip"}, training=_SCRIPT).with_workers(workers)
+    """Nobody in the middle, and a script, whose ranks say nothing."""
+    script = {"command": ["python", "train.py"]}
+    return a_job().where(strategy={"type": "Gossip"}, training=script).with_workers(workers)
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,8 @@ class Lonely(Scenario):
     job: JobBuilder = field(default_factory=with_servers)
     attempts: tuple[int, ...] = (1,)
     undisturbed: tuple[str, ...] = ("worker-0", SERVER)
+    lost: tuple[int, ...] = (0,)  # steps that were trained in vain, as the ledger may tell
+    all_return: bool = True  # before the others have done all the work
 
 
 def starts(world: World) -> list[str]:
@@ -57,6 +59,12 @@ async def a_worker_dies_twice(world: World) -> None:
 async def a_server_dies(world: World) -> None:
     await world.step(35)
     kill_rank(world, OTHER_SERVER)
+
+
+async def two_servers_die(world: World) -> None:
+    await world.step(35)
+    kill_rank(world, OTHER_SERVER)
+    kill_rank(world, "parameterServer-2")
 
 
 async def a_worker_and_a_server_die(world: World) -> None:
@@ -143,6 +151,15 @@ LONELY = (
     Lonely(a_worker_dies, counted=("Signal",), restarts=(1,), undisturbed=("worker-0", SERVER, OTHER_SERVER)),
     Lonely(a_worker_dies_twice, counted=("Signal", "Signal"), restarts=(2,), writes=14),
     Lonely(a_server_dies, counted=("Signal",), restarts=(1,), undisturbed=("worker-0", "worker-1", SERVER)),
+    Lonely(
+        two_servers_die,
+        counted=("Signal",),
+        restarts=(1,),
+        job=with_servers(3),
+        undisturbed=("worker-0", "worker-1", SERVER),
+        lost=(5,),
+        writes=14,
+    ),
     Lonely(a_worker_and_a_server_die, counted=("Signal",), restarts=(1,), writes=14),
     Lonely(
         two_workers_die_of_the_same,
@@ -158,9 +175,23 @@ LONELY = (
     Lonely(a_pod_is_taken_by_force, restarts=(1,), writes=14),
     Lonely(an_agent_is_killed_for_memory, counted=("OutOfMemory",), restarts=(1,), writes=14),
     Lonely(
-        a_node_is_cut_off_and_comes_back, restarts=(1, 2, 3), writes=18, seconds=40, undisturbed=(), attempts=(1, 2)
+        a_node_is_cut_off_and_comes_back,
+        restarts=(1, 2, 3),
+        writes=18,
+        seconds=40,
+        undisturbed=(),
+        attempts=(1, 2),
+        all_return=False,
     ),
-    Lonely(all_servers_are_lost, restarts=(1, 2), attempts=(2,), undisturbed=(), writes=18, seconds=30),
+    Lonely(
+        all_servers_are_lost,
+        restarts=(1, 2),
+        attempts=(2,),
+        undisturbed=(),
+        writes=18,
+        seconds=30,
+        lost=tuple(range(8)),  # of pods that are gone the last words are known, which may be two seconds old
+    ),
     Lonely(
         the_only_server_dies,
         counted=("Signal",),
@@ -168,6 +199,7 @@ LONELY = (
         attempts=(2,),
         undisturbed=(),
         job=with_servers(1),
+        lost=(5,),
         writes=16,
         seconds=22,
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from trainmaster.api.status import RestartRecord, TrainingJobStatus
 from trainmaster.core import ledger, membership
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.rules import members
@@ -23,8 +24,18 @@ def wrong(scenario: Lonely, world: World) -> list[str]:
     found, status = problems(scenario, world), world.status()
     if status.attempt not in scenario.attempts:
         found.append(f"ended in attempt {status.attempt}, not {scenario.attempts}")
+    if scenario.all_return:
+        found += [f"{line.failure_class} at step {line.step} is still open" for line in _open(status)]
+    lost = sum(line.steps_lost or 0 for line in status.restarts)
+    if lost not in scenario.lost:
+        found.append(f"the ledger says that {lost} steps were lost, not {scenario.lost}")
     again = [slot for slot in scenario.undisturbed if starts(world).count(slot) != 1]
     return [*found, f"{again} were started more than once"] if again else found
+
+
+def _open(status: TrainingJobStatus) -> list[RestartRecord]:
+    """The lines that do not say what the failure cost, though all trained to the end."""
+    return [line for line in status.restarts if status.phase == "Succeeded" and line.seconds_lost is None]
 
 
 def name(scenario: Lonely) -> str:

@@ -18,7 +18,7 @@ from trainmaster.core.observed import Observed, Replica
 from trainmaster.core.roster import roster
 from trainmaster.wire import codec, messages, names
 from trainmaster.wire.messages import Rendezvous
-from trainmaster.wire.progress import ProgressFile
+from trainmaster.wire.progress import ProgressFile, ProgressPage
 
 from tests.builders import NOON, a_heartbeat, a_job, a_replica, saying
 from tests.trainer.ranks import PATIENCE, Job, free_port
@@ -176,9 +176,13 @@ class Crew:
 
     def step(self, rank: int) -> int:
         """How far a member says that the training is."""
+        return self.page(rank).step
+
+    def page(self, rank: int) -> ProgressPage:
+        """What a member's progress page says."""
         page = ProgressFile(str(self._page(rank)))
         try:
-            return page.read().step
+            return page.read()
         finally:
             page.close()
 

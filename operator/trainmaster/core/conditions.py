@@ -1,7 +1,7 @@
 """Conditions: what holds of a job now, each with its reason and a sentence, as Kubernetes people expect them."""
 
 from trainmaster.api.status import Condition, TrainingJobStatus
-from trainmaster.core import edits, phases, saving, stragglers
+from trainmaster.core import edits, membership, phases, saving, stragglers
 from trainmaster.core.facts import Facts
 from trainmaster.core.rules import obstacles
 
@@ -12,6 +12,7 @@ SUSPENDED = "Suspended"
 SUCCEEDED = "Succeeded"
 FAILED = "Failed"
 NOT_YET_SUPPORTED = "NotYetSupported"
+LOADING = "Loading"
 
 WAITING = "WaitingForReplicas"
 
@@ -20,10 +21,7 @@ _NAMED = 4  # so many of those that are missing are named
 
 def of(facts: Facts, status: TrainingJobStatus, phase: str) -> tuple[Condition, ...]:
     """All conditions; those whose status did not change keep their time."""
-    stated = [
-        _replicas_ready(facts, phase),
-        (TRAINING, phase == phases.RUNNING, phase, _training(status, phase)),
-    ]
+    stated = [_replicas_ready(facts, phase), _training(facts, status, phase)]
     if facts.spares and phase not in phases.TERMINAL:
         stated.append(_spares_ready(facts))
     if phase == phases.SUSPENDED or _had(facts, SUSPENDED):
@@ -76,8 +74,18 @@ def _spares_ready(facts: Facts) -> tuple[str, bool, str, str]:
     return SPARES_READY, False, obstacle.reason if obstacle else "WaitingForSpares", message
 
 
-def _training(status: TrainingJobStatus, phase: str) -> str:
-    return f"Attempt {status.attempt} trains." if phase == phases.RUNNING else f"The job is {phase}."
+def trains(status: TrainingJobStatus) -> bool:
+    """Return whether steps are made, as far as was written: members that begin one by one load in phase Running."""
+    stated = next((condition.status for condition in status.conditions if condition.type == TRAINING), "True")
+    return status.phase == phases.RUNNING and stated == "True"
+
+
+def _training(facts: Facts, status: TrainingJobStatus, phase: str) -> tuple[str, bool, str, str]:
+    if phase != phases.RUNNING:
+        return TRAINING, False, phase, f"The job is {phase}."
+    if facts.job.spec.independent and not trains(facts.status) and not membership.somebody_trains(facts):
+        return TRAINING, False, LOADING, f"Attempt {status.attempt} has begun; no worker trains yet."
+    return TRAINING, True, phase, f"Attempt {status.attempt} trains."
 
 
 def _had(facts: Facts, kind: str) -> bool:

@@ -53,6 +53,12 @@ class Slot:
             return False
         return self.may_train or not (replica.silent or self.stale)
 
+    @property
+    def past_loading(self) -> bool:
+        """Whether all its ranks have said that they train: an agent says that it runs before its ranks say anything."""
+        ranks = self.heartbeat.ranks if self.heartbeat else ()
+        return len(ranks) >= self.ranks and all(rank.phase != "load" for rank in ranks)
+
 
 @dataclass(frozen=True)
 class Facts:

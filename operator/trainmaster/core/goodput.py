@@ -5,15 +5,16 @@ was written then. So nothing is counted twice or left out, however often operato
 write for it. Clocks that jump back book nothing. The accounts begin with the job and go on over suspensions, although
 `start_time` begins anew with each (the deadline counts from it).
 
-Lost work: when training goes on from an earlier step than it had reached, the time of the steps in between moves there
-from the account of training, at the speed of the try that had trained them. And the time in which a group stood still
-before anybody could say so (a hang, a lost node) moves to that of recovering.
+Lost work: when training goes on from an earlier step than it had reached, be it in a new attempt or after servers were
+lost with their copies, the time of the steps in between moves there from the account of training, at the speed of the
+try that had trained them. While a server is away nobody trains: that is recovering. And the time in which a group
+stood still before anybody could say so (a hang, a lost node) moves to that of recovering.
 """
 
 from datetime import datetime
 
 from trainmaster.api.status import Goodput, TrainingJobStatus
-from trainmaster.core import figures, ledger, phases
+from trainmaster.core import conditions, figures, ledger, phases, returning
 from trainmaster.core.facts import Facts
 
 WAITING, STARTING, TRAINING, RECOVERING = "waiting", "starting", "training", "recovering"
@@ -32,9 +33,16 @@ _ACCOUNTS = {
 def of(facts: Facts, status: TrainingJobStatus) -> Goodput:
     """The accounts as they stand when `status` is written now."""
     booked = _stood_still(facts, status, _booked(facts, _before(facts)))
-    if status.phase == phases.RUNNING and facts.status.phase != phases.RUNNING:
-        return _went_on(facts, booked)
-    return booked
+    if not conditions.trains(status):
+        return booked
+    if not conditions.trains(facts.status):
+        went_on = _went_on(facts, booked, ledger.reached(facts), ledger.resumed_at(facts))
+        return went_on.model_copy(update={"try_saving": 0.0})  # its ranks are new
+    over = returning.newly_closed(facts.status.restarts, status.restarts)
+    set_back = max(over, key=lambda line: line.steps_lost or 0, default=None)
+    if set_back is None or not set_back.steps_lost:
+        return booked
+    return _went_on(facts, booked, set_back.step, set_back.step - set_back.steps_lost)
 
 
 def _before(facts: Facts) -> Goodput:
@@ -48,7 +56,11 @@ def _booked(facts: Facts, before: Goodput) -> Goodput:
     account = _ACCOUNTS.get(facts.status.phase)
     if account is None:
         return before
+    if account == TRAINING and not conditions.trains(facts.status):
+        account = STARTING
     if account == STARTING and ledger.is_open(facts.status):
+        account = RECOVERING
+    if account == TRAINING and returning.stands_still(facts.status):
         account = RECOVERING
     if account == TRAINING:
         return _trained(facts, before, seconds)
@@ -71,12 +83,11 @@ def _trained(facts: Facts, before: Goodput, seconds: float) -> Goodput:
     return _add(before, facts.now, training=training, saving=saving, try_training=training, try_saving=saving)
 
 
-def _went_on(facts: Facts, booked: Goodput) -> Goodput:
+def _went_on(facts: Facts, booked: Goodput, reached: int, resumed: int) -> Goodput:
     """A try begins. What the last one trained beyond its first step was lost."""
-    resumed = ledger.resumed_at(facts)
-    lost = _seconds_lost(booked, ledger.reached(facts), resumed)
+    lost = _seconds_lost(booked, reached, resumed)
     moved = _add(booked, facts.now, training=-lost, lost_work=lost)
-    return moved.model_copy(update={"try_from": resumed, "try_training": 0.0, "try_saving": 0.0})
+    return moved.model_copy(update={"try_from": resumed, "try_training": 0.0})
 
 
 def _seconds_lost(booked: Goodput, reached: int, resumed: int) -> float:

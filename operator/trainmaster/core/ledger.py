@@ -55,15 +55,21 @@ def after_lonely_failure(facts: Facts, failure: Failure, members: Sequence[str],
 
 def _line_to_join(facts: Facts, failure: Failure, members: Sequence[str]) -> int | None:
     """The line of the same trouble that is not over yet, where it is the first time for each of `members`."""
-    lines, alike = facts.status.restarts, failure.failure_class
-    same = [place for place, line in enumerate(lines) if line.failure_class == alike and line.seconds_lost is None]
-    if not same or lines[same[-1]].members is None:
+    lines = facts.status.restarts
+    alike = [place for place, line in enumerate(lines) if line.failure_class == failure.failure_class]
+    place = next((place for place in reversed(alike) if lines[place].seconds_lost is None), None)
+    if place is None or lines[place].members is None:
         return None
-    place, began = same[-1], lines[same[-1]].time
+    began = lines[place].time
     # Of a trouble that goes on, each round has a line: whom the one before names may be in this one as well.
-    others = [lines[earlier] for earlier in same[:-1] if _over(facts, earlier) <= began]
+    others = [lines[n] for n in alike if n < place and _over(facts, n) <= began and _was_open(lines[n], began)]
     again = any(set(members) & set(line.members or ()) for line in (*others, *lines[place:]))
     return place if began <= facts.now < _over(facts, place) and not again else None
+
+
+def _was_open(line: RestartRecord, then: datetime) -> bool:
+    """Whether its members had not got over it at that time."""
+    return line.seconds_lost is None or figures.later(line.time, line.seconds_lost) >= then
 
 
 def _over(facts: Facts, place: int) -> datetime:
@@ -179,16 +185,12 @@ def is_open(status: TrainingJobStatus) -> bool:
 
 
 def resumed(facts: Facts, lines: Lines) -> Lines:
-    """The lines when training goes on: the newest learns what it cost, and all since the last try what was lost."""
+    """The lines when a group goes on: the newest learns what it cost, and all since the last try what was lost."""
     if all(line.seconds_lost is not None for line in lines):
         return lines
-    if facts.status.phase == phases.RUNNING:  # a member was away, or all, of whom each begins in its own time
-        all_were = lines[-1].attempt < facts.status.attempt
-        newest = _corrected(lines[-1], facts) if all_were else lines[-1]
-        return _closed((*lines[:-1], newest), facts.now)
-    since = facts.status.running_time
-    corrected = [_corrected(line, facts) if since is None or line.time >= since else line for line in lines]
-    return _closed(tuple(corrected), facts.now)
+    since, step = facts.status.running_time, facts.resumed_step
+    found = [corrected(line, step) if since is None or line.time >= since else line for line in lines]
+    return _closed(tuple(found), facts.now)
 
 
 def left_behind(status: TrainingJobStatus) -> Lines:
@@ -232,13 +234,14 @@ def still_before(facts: Facts) -> int | None:
     return None if max(facts.step, newest) > before else before
 
 
-def _corrected(line: RestartRecord, facts: Facts) -> RestartRecord:
-    if facts.resumed_step is None:
+def corrected(line: RestartRecord, resumed_step: int | None) -> RestartRecord:
+    """Return the line with what was lost in truth, as ranks say from where they went on."""
+    if resumed_step is None:
         return line
-    lost = max(0, line.step - facts.resumed_step)
+    lost = max(0, line.step - resumed_step)
     if line.steps_lost in (None, lost):
         return line
-    return line.model_copy(update={"steps_lost": lost, "why": f"{line.why} It went on from step {facts.resumed_step}."})
+    return line.model_copy(update={"steps_lost": lost, "why": f"{line.why} It went on from step {resumed_step}."})
 
 
 def _placed(facts: Facts, failure: Failure) -> Failure:
@@ -318,12 +321,13 @@ def _stopped(facts: Facts, status: TrainingJobStatus, line: RestartRecord, stop:
 
 def _closed(lines: Lines, now: datetime) -> Lines:
     """The time without training of lines that are open ends now: the newest, or those of members that were away."""
+    return tuple(closed(line, now) if line.seconds_lost is None else line for line in lines)
 
-    def closed(line: RestartRecord) -> RestartRecord:
-        seconds = max(0.0, (now - line.time).total_seconds()) + (line.seconds_to_detect or 0.0)
-        return line.model_copy(update={"seconds_lost": seconds})
 
-    return tuple(closed(line) if line.seconds_lost is None else line for line in lines)
+def closed(line: RestartRecord, now: datetime) -> RestartRecord:
+    """Return the line with the time that passed until `now`, when training goes on."""
+    seconds = max(0.0, (now - line.time).total_seconds()) + (line.seconds_to_detect or 0.0)
+    return line.model_copy(update={"seconds_lost": seconds})
 
 
 def _kept(lines: Lines) -> Lines:

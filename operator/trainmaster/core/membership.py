@@ -91,9 +91,21 @@ def held(facts: Facts) -> dict[str, datetime]:
     return found
 
 
+def is_back(facts: Facts, slot: Slot) -> bool:
+    """Whether its ranks take part in steps: they run and are past loading, or are through. A script says nothing."""
+    if facts.job.spec.training.command or is_at(facts, slot, messages.FINISHED):
+        return trains(facts, slot)
+    return trains(facts, slot) and slot.past_loading
+
+
 def all_began(facts: Facts) -> bool:
     """Every agent runs the attempt, or is through: from now on each member lives alone."""
     return bool(facts.slots) and all(trains(facts, slot) for slot in facts.slots)
+
+
+def somebody_trains(facts: Facts) -> bool:
+    """Whether a worker trains: it has been given something to do, which takes all servers."""
+    return any(is_back(facts, slot) for slot in facts.slots if slot.role == names.WORKER)
 
 
 def memory(facts: Facts, status: TrainingJobStatus, phase: str) -> dict[str, object]:

@@ -8,7 +8,7 @@ is written at once. After the end nothing is reported any more.
 from datetime import datetime
 
 from trainmaster.api.status import Progress, ReplicaStatus, TrainingJobStatus
-from trainmaster.core import conditions, figures, goodput, ledger, membership, phases
+from trainmaster.core import conditions, figures, goodput, ledger, membership, phases, returning
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.rules import orders
 from trainmaster.wire import messages, names
@@ -27,12 +27,13 @@ def describe(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
 
 def _told(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
     phase = _phase(facts, status)
+    stated = conditions.of(facts, status, phase)
     update = {
         "phase": phase,
         "observed_generation": facts.job.generation,
-        "conditions": conditions.of(facts, status, phase),
-        "restarts": ledger.resumed(facts, status.restarts) if _goes_on(facts, status, phase) else status.restarts,
-        **_start(facts, status, phase),
+        "conditions": stated,
+        "restarts": _restarts(facts, status, phase),
+        **_start(facts, status.model_copy(update={"phase": phase, "conditions": stated})),
         **membership.memory(facts, status, phase),
         "resume_before": ledger.resume_before(facts, status),
         "done": status.done if _same_try(facts, status, phase) else (),
@@ -106,12 +107,15 @@ def _running(facts: Facts, phase: str) -> str:
     return phases.RUNNING if phase == phases.STARTING and there(facts) else phase
 
 
-def _goes_on(facts: Facts, status: TrainingJobStatus, phase: str) -> bool:
-    """Whether everybody trains, so that the newest line of the ledger learns what it cost."""
+def _restarts(facts: Facts, status: TrainingJobStatus, phase: str) -> ledger.Lines:
+    """The ledger, whose lines learn what they cost when training goes on: of a group when all train."""
     if not facts.job.spec.independent:
-        return phase == phases.RUNNING
+        return ledger.resumed(facts, status.restarts) if phase == phases.RUNNING else status.restarts
+    if phase not in (phases.RUNNING, phases.SUCCEEDED):  # who comes back may be through before anybody looks
+        return status.restarts
+    # Else somebody was told to start again just now, and what its agent said is of before.
     unchanged = status.starts == facts.status.starts and status.incarnations == facts.status.incarnations
-    return phase == phases.RUNNING and unchanged and membership.all_began(facts) and _all_train(facts)
+    return returning.closed(facts, status.restarts) if unchanged else status.restarts
 
 
 def _all_train(facts: Facts) -> bool:
@@ -119,26 +123,18 @@ def _all_train(facts: Facts) -> bool:
     running = facts.at_attempt(messages.RUNNING)
     if not running or len(running) + len(facts.at_attempt(messages.FINISHED)) < len(facts.slots):
         return False
-    if facts.job.spec.training.command:
-        return True
-    return all(_took_a_step(slot) for slot in running)
-
-
-def _took_a_step(slot: Slot) -> bool:
-    """A word from every rank: an agent says that it runs before its ranks have said anything."""
-    ranks = _ranks(slot)
-    return len(ranks) >= slot.ranks and all(rank.phase != "load" for rank in ranks)
+    return bool(facts.job.spec.training.command) or all(slot.past_loading for slot in running)
 
 
 def _ranks(slot: Slot) -> tuple[messages.RankProgress, ...]:
     return slot.heartbeat.ranks if slot.heartbeat else ()
 
 
-def _start(facts: Facts, status: TrainingJobStatus, phase: str) -> dict[str, object]:
+def _start(facts: Facts, status: TrainingJobStatus) -> dict[str, object]:
     """What is said once, when training begins or goes on. After a restart its reason stands until then."""
-    if phase == phases.STARTING and facts.status.phase == phases.PENDING:
+    if status.phase == phases.STARTING and facts.status.phase == phases.PENDING:
         return {"message": f"Attempt {status.attempt} starts on {len(facts.slots)} replicas; no step yet."}
-    if phase != phases.RUNNING or facts.status.phase == phases.RUNNING:
+    if not conditions.trains(status) or conditions.trains(facts.status):
         return {}
     return {"running_time": facts.now, "message": f"Attempt {status.attempt} trains on {len(facts.slots)} replicas."}
 

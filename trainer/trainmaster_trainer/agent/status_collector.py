@@ -68,7 +68,7 @@ class StatusCollector:
                 offer=self._offer,
                 rendezvous=_rendezvous(agent),
                 roster_digest=self._digest,
-                ranks=_progress(pages, unsaved),
+                ranks=told(pages, unsaved),
                 exit=agent.exit,
                 checkpoint=self._checkpoint,
                 orders_seen=self.orders_seen,
@@ -117,7 +117,8 @@ def read_checkpoint(folder: str, step: int) -> Optional[CheckpointRecord]:
         return None
 
 
-def _progress(pages: Dict[int, ProgressPage], unsaved: Dict[int, UnsavedCheckpoint]) -> Tuple[RankProgress, ...]:
+def told(pages: Dict[int, ProgressPage], unsaved: Dict[int, UnsavedCheckpoint]) -> Tuple[RankProgress, ...]:
+    """Return what a heartbeat says of these pages, in the order of ranks."""
     now = time.monotonic()
     return tuple(
         RankProgress(

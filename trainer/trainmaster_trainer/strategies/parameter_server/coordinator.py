@@ -243,7 +243,7 @@ class Coordinator:
         reports = [answer.values for answer in self._ask_servers(Message("report", generation)).values()]
         belong_together = all(report["loaded"] for report in reports) and len({r["branch"] for r in reports}) == 1
         book = self._recall(reports) if belong_together else self._set_back()
-        self._ask_servers(Message("go", generation))
+        self._ask_servers(Message("go", {**generation, "complete": book.complete}))
         with self.ticket_queue.changed:
             self.ticket_queue.book = book
         self._open_gate()

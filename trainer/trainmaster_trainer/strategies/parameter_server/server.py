@@ -32,6 +32,8 @@ EXIT_STOPPED = 143
 READY_SECONDS = 2.0  # how long a worker's request waits for a server that is not ready
 NEIGHBOUR_SECONDS = 0.3  # how often the copy is looked after
 PATIENCE = 5.0
+PAGE_SECONDS = 0.2  # how often a server's page is written
+GOING_SECONDS = 0.02  # while it is not ready: that it goes on is to be told soon
 ALONE_SECONDS = 1.0  # where all are told to stop, server 0 has heard of it by then
 
 
@@ -41,10 +43,9 @@ def serve(member: Member) -> int:
     server.start()
     if server.coordinator is not None:
         return server.coordinator.run()
-    while not member.stop.wait(0.2):
+    while not member.stop.wait(server.tell_progress()):
         member.check()
         member.seen(server.own.newest)
-        member.progress.write()
     server.wait_for_the_last_cut()
     return EXIT_STOPPED
 
@@ -71,6 +72,7 @@ class Server:
         self._installed = threading.Condition(self.shards[self._neighbour].lock)
         self._generation = 0
         self._ready = threading.Event()
+        self._complete = 0  # the last step that all servers have, as server 0 and workers say
         self._cut: Message | None = None
         self._shapes = whole.state().model_shapes()
         self.coordinator = Coordinator(member, self._options, whole, self.own) if self.index == 0 else None
@@ -129,6 +131,22 @@ class Server:
                 self.own.install(answer)
             log.info("Took the shard over from the neighbour's copy.")
 
+    def tell_progress(self) -> float:
+        """Bring the page up to date; return after how many seconds to do so again.
+
+        A server trains from when server 0 lets it answer. From which step it goes on is told again when all were set
+        back to a checkpoint: what had been trained beyond that is lost.
+        """
+        progress, step = self._member.progress, self._complete
+        if not self._ready.is_set():
+            progress.enter("load")
+            return GOING_SECONDS
+        if progress.phase == "load" or step < progress.step:
+            progress.start(step, 0)
+        progress.step = step
+        progress.write()
+        return PAGE_SECONDS
+
     def wait_for_the_last_cut(self) -> None:
         """Told to stop: if all are, server 0 brings this shard into a checkpoint before it goes."""
         alone = time.monotonic() + ALONE_SECONDS
@@ -166,6 +184,7 @@ class Server:
         with self.own.lock:
             if request.values["generation"] != self._generation or not self._ready.is_set():
                 return Message("stale")
+            self._complete = max(self._complete, int(request.values.get("complete", 0)))
             copied = self._pass_on(push) if self.own.push(push) else None
         if copied is not None:
             copied.result()  # before the worker hears "ok", the copy has it too; others are served meanwhile
@@ -271,6 +290,7 @@ class Server:
 
     def _go(self, _caller: Caller, request: Message) -> Message:
         self._generation = request.values["generation"]
+        self._complete = int(request.values.get("complete", self.own.newest))  # an older server 0 does not say
         self._ready.set()
         return Message("ok")
 

@@ -97,6 +97,8 @@ class Worker:
             self._check_servers()
             self._pull(with_buffers=True)
             self._begun = True
+        elif order.name == "ticket" and values["complete"] < progress.step:
+            progress.start(values["complete"], values["saved"])  # all were set back to a checkpoint
         if order.name == "ticket" and values["generation"] != self._generation:
             self._check_samples(values["complete"])
             self._generation = values["generation"]
@@ -149,7 +151,7 @@ class Worker:
             self._clear()
             return self.next(generation)
         result = {**generation, "done": [loss, batch.size]}
-        values = {**result, "fraction": batch.fraction_done}
+        values = {**result, "fraction": batch.fraction_done, "complete": self._member.progress.step}
         del batch  # the next one may be there before the answer is
         if len(self._servers) == 1:
             return self._step(values)
