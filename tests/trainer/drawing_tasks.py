@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from small_tasks import Noisy  # type: ignore[import-not-found]
+from small_tasks import Line, Noisy  # type: ignore[import-not-found]
 from torch import Tensor, nn
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
 from trainmaster_trainer.task import Task
@@ -54,3 +54,25 @@ class Drawing(Task):
     def tensor_plan(self, model: nn.Module) -> dict[str, ParallelStyle]:
         first, second, *_ = (name for name, module in model.named_modules() if isinstance(module, nn.Linear))
         return {first: ColwiseParallel(), second: RowwiseParallel()}
+
+
+class WithADroppedLayer(Line):  # type: ignore[misc]
+    """Leaves a layer out of some forward passes, by chance (stochastic depth: Huang et al., ECCV 2016)."""
+
+    class Model(nn.Module):
+        """Two layers, the second of which is left out half of the time."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second, self.last = nn.Linear(3, WIDTH), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 1)
+
+        @override
+        def forward(self, inputs: Tensor) -> Tensor:
+            hidden = self.first(inputs)
+            hidden = hidden + self.second(hidden) if random.random() < 0.5 else hidden  # noqa: S311
+            result: Tensor = self.last(hidden)
+            return result
+
+    @override
+    def model(self) -> nn.Module:
+        return self.Model()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from trainmaster_trainer.lines import METRICS, End, end_of_lines, text_up_to
+from trainmaster_trainer.metrics import Metrics
 
 MANY = 5000  # more than a block of lines
 
@@ -55,3 +56,17 @@ def test_the_text_is_that_of_whole_lines(tmp_path: Path, tail: bytes) -> None:
     write(tmp_path, [line_of(1), line_of(2), line_of(3), tail])
     assert text_up_to(tmp_path, 2) == line_of(1) + line_of(2)
     assert text_up_to(tmp_path, 9) == line_of(1) + line_of(2) + line_of(3)
+
+
+def test_a_loss_that_is_told_again_and_differs_says_what_was_told_before(tmp_path: Path) -> None:
+    told = Metrics(tmp_path, 1, 0)
+    for step, loss in enumerate((0.5, 0.25, float("nan"), 0.125), start=1):
+        told.add(step, loss=loss)
+    told.flush()
+    again = Metrics(tmp_path, 2, 1)
+    for step, loss in enumerate((0.25, 0.75, 1.0, 2.0), start=2):
+        again.add(step, loss=loss)
+    again.flush()
+    lines = [json.loads(line) for line in (tmp_path / METRICS).read_text().splitlines()]
+    assert [line.get("told_before", "equal") for line in lines] == ["equal", "equal", None, 0.125, "equal"]
+    assert [line["loss"] for line in lines] == [0.5, 0.25, 0.75, 1.0, 2.0]

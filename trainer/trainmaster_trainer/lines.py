@@ -6,15 +6,18 @@ disk before it was. What came after may be torn, or zeros where a node lost its 
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from trainmaster.wire.files import open_to_read
-from trainmaster.wire.metric_lines import METRICS, MOST_BYTES, step_of
+from trainmaster.wire.metric_lines import METRICS, MOST_BYTES, parse, step_of
 
+_MOST_LOSSES = 20_000  # that are remembered of lines that are cut off
 _BLOCK = 1 << 16  # bytes read from the end at first; four times as many each further time, up to:
 _LARGEST_BLOCK = 1 << 22
 _MOST_BACK = 1 << 30  # bytes looked through from the end; then from the beginning
@@ -58,6 +61,20 @@ def text_up_to(folder: Path, step: int, trusted: int = 0) -> bytes:
         return _read(descriptor, 0, end.bytes)
     finally:
         os.close(descriptor)
+
+
+def losses_after(folder: Path, end: End) -> dict[int, float | None]:
+    """Return the losses of the lines behind `end`, of a bounded number of them; None for one that is no number."""
+    found: dict[int, float | None] = {}
+    descriptor = open_to_read(folder / METRICS)
+    try:
+        for text in itertools.islice(_lines(descriptor, end.bytes), _MOST_LOSSES):
+            with suppress(ValueError):  # it is torn
+                line = parse(text, attempt=0)
+                found |= {line.step: line.loss} if line.is_of_a_step else {}
+    finally:
+        os.close(descriptor)
+    return found
 
 
 def _end(descriptor: int, step: int, trusted: int) -> End:

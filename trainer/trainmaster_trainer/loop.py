@@ -55,8 +55,8 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
         progress.enter("train")
 
     with stop_signal() as stop_asked, saver.brought_home():
-        if resumed.is_borrowed or saver.missed(resumed.durable_step, resumed.step):
-            save(resumed.step)  # the attempt before died over it, or there was none
+        if resumed.is_borrowed or resumed.some_lack or saver.missed(resumed.durable_step, resumed.step):
+            save(resumed.step)  # the attempt before died over it, there was none, or a pod that had it is gone
         for step in range(resumed.step + 1, plan.steps + 1):
             batch = batches.take(step, strategy.share)
             randomness.seed_rank(plan.seed, strategy.draws_as, step)

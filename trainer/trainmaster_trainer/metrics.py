@@ -3,7 +3,9 @@
     {"step": 17, "loss": 0.41, "samples_per_second": 9120.0, "step_seconds": 0.028, "attempt": 1, "time": 1764…}
     {"step": 400, "evaluation": {"accuracy": 0.98}, "attempt": 1, "time": 1764…}
 
-`time` is when the step ended. A figure that is not a number is null: JSON has no NaN. Lines of steps up to S reach the
+`time` is when the step ended. A figure that is not a number is null: JSON has no NaN. `samples` is there where the loss
+is the mean over so many of the batch's samples, since the others' share of it was lost with their pod. `told_before` is
+the loss that an earlier attempt told of this step, where it was another one. Lines of steps up to S reach the
 disk before the checkpoint of S does, and a resume from S cuts off all later ones. A full disk costs no training: lines
 wait in memory until there is room, and only the first of them are tried.
 
@@ -28,7 +30,7 @@ from trainmaster.wire.files import open_to_write, why_foreign
 from trainmaster_trainer.checkpoint.layout import Fence, write_all, write_file
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
-from trainmaster_trainer.lines import METRICS, end_of_lines, text_up_to
+from trainmaster_trainer.lines import METRICS, end_of_lines, losses_after, text_up_to
 from trainmaster_trainer.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -49,6 +51,7 @@ class Metrics:
         self._next_look = 0.0
         self._durable_step = durable_step
         self.attempt = attempt
+        self._told: dict[int, float | None] = {}  # losses of lines that were cut off
         self._lines: list[str] = []
         self._blocks: deque[bytes] = deque()  # lines that wait for the disk, as much as each flush has brought
         self._no_room: OSError | None = None
@@ -69,11 +72,16 @@ class Metrics:
     def cut(self, step: int) -> None:
         """Forget the lines of later steps, and what is torn."""
         end = end_of_lines(self._folder, step, self._durable_step)
+        self._told |= losses_after(self._folder, end)
         os.ftruncate(self._descriptor, end.bytes)
         self.last_step = end.step
 
     def add(self, step: int, *, ended: float | None = None, **values: Any) -> None:
         """Remember one line, of what ended just now or then, in seconds of the epoch."""
+        if "loss" in values and step in self._told:
+            before = self._told.pop(step)
+            if before != _finite(values["loss"]):
+                values["told_before"] = before
         line = {"step": step, **values, "attempt": self.attempt, "time": round(ended or time.time(), 3)}
         self._lines.append(_json(line) + "\n")
 

@@ -34,6 +34,7 @@ class Report:
     def __init__(self, settings: Settings, group: Group, progress: Progress, resumed: Resumed) -> None:
         self._progress = progress
         self._group = group
+        self._batch_size = settings.plan.global_batch_size
         self._losses = Losses(group)
         self._metrics: Metrics | None = None
         private = not settings.plan.checkpoint_shared
@@ -91,8 +92,10 @@ class Report:
             self._progress.loss = agreement.losses[-1].loss
         if self._metrics:
             speed = round(self._progress.samples_per_second, 1)
-            for step, loss, seconds, _, ended in agreement.losses:
+            for step, loss, seconds, samples, ended in agreement.losses:
                 told = {"samples_per_second": speed, "step_seconds": round(seconds, 6)}
+                if samples < self._batch_size:  # others have not told theirs, or it was lost
+                    told["samples"] = int(samples)
                 self._metrics.add(step, loss=loss, **told, ended=ended)
             self._metrics.flush()
         try:

@@ -19,6 +19,7 @@ class Line(NamedTuple):
     attempt: int
     is_of_a_step: bool  # else it tells of an evaluation
     dropped_samples: int = 0
+    loss: Optional[float] = None  # None also for one that is no number
 
 
 def parse(text: bytes, attempt: Optional[int] = None) -> Line:
@@ -33,7 +34,8 @@ def parse(text: bytes, attempt: Optional[int] = None) -> Line:
     numbers = [plain.get("step"), plain.get("attempt", attempt), plain.get("dropped_samples", 0)]
     if not all(type(number) is int and 0 <= number <= _MOST_NUMBER for number in numbers):
         raise ValueError("it does not name a step and an attempt")
-    return Line(numbers[0], numbers[1], "loss" in plain, numbers[2])
+    loss = plain.get("loss")
+    return Line(numbers[0], numbers[1], "loss" in plain, numbers[2], loss if type(loss) in (int, float) else None)
 
 
 def step_of(line: bytes) -> Optional[int]:

@@ -38,6 +38,7 @@ class Loaded:
 
     manifest: Manifest
     tensors: dict[str, Tensor]
+    is_here: bool = True  # in this replica's folder; else another replica has sent it
 
     @property
     def state(self) -> State:

@@ -13,7 +13,7 @@ Called by `loop.py` before the first step.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -56,6 +56,7 @@ class Resumed:
     pending: tuple[Tensor, ...] = ()  # losses up to `step` that no file has yet, each at one rank
     pending_attempt: int = 0  # whose they are
     dataset: int = 0  # how many samples there were, where it goes on from a checkpoint of its own that says so
+    some_lack: bool = False  # replicas with folders of their own have not got the checkpoint of `durable_step`
 
     @property
     def is_borrowed(self) -> bool:
@@ -85,7 +86,8 @@ def resume(settings: Settings, group: Group, strategy: Strategy, dataset: int = 
     known = Lineage.merged(map(_lineage, group.gather(sorted(told.resumed.items()))))
     remembers = strategy.snapshots is not Snapshots.NONE and settings.resume_before is None
     mine = find_snapshots(settings.memory, settings.job_uid, expected, known) if remembers else []
-    news = [_newest_step(settings, group, remote, known), [row_of(snapshot) for snapshot in mine], dataset]
+    newest_here = _newest_step(settings, group, remote, known)
+    news = [newest_here, [row_of(snapshot) for snapshot in mine], dataset]
     steps, rows, counts = zip(*group.gather(news), strict=True)
     check_same_everywhere(dict(enumerate(counts)))
     durable = max(steps)
@@ -96,6 +98,7 @@ def resume(settings: Settings, group: Group, strategy: Strategy, dataset: int = 
         if remote and group.is_first:
             take_lines(remote, settings, known, durable)
         resumed = _from_memory(recalled, durable, known.begun, settings=settings, group=group, strategy=strategy)
+        resumed = replace(resumed, some_lack=not settings.plan.checkpoint_shared and 0 <= newest_here < durable)
     else:
         resumed = _from_checkpoint(expected, settings, group, strategy, known, dataset=dataset)
     if resumed.begun != known.begun:
@@ -104,8 +107,8 @@ def resume(settings: Settings, group: Group, strategy: Strategy, dataset: int = 
         lineage.write(
             settings.checkpoints, settings.job_uid, known.with_attempt(settings.attempt, resumed.step), remote
         )
-    group.gather(None)  # nobody trains before it is written
-    return resumed
+    lacking = group.gather(resumed.some_lack)  # nobody trains before the lineage is written
+    return replace(resumed, some_lack=any(lacking))
 
 
 def _lineage(rows: list[tuple[int, int]]) -> Lineage:
@@ -113,15 +116,17 @@ def _lineage(rows: list[tuple[int, int]]) -> Lineage:
 
 
 def _newest_step(settings: Settings, group: Group, remote: Remote | None, known: Lineage) -> int:
-    """The step of the newest checkpoint on the training's way whose manifest is whole; 0 where this rank sees none.
+    """Return the step of the newest checkpoint on the training's way whose manifest is whole; 0 where there is none.
 
-    One rank looks where all would see the same.
+    One rank looks where all would see the same; -1 is the answer of the others.
     """
+    looks = group.is_first if remote or settings.plan.checkpoint_shared else group.local_rank == 0
+    if not looks:
+        return -1
     if remote:
-        saved = on_the_way(remote, known) if group.is_first else []
+        saved = on_the_way(remote, known)
         return saved[0].step if saved else 0
-    looks = group.is_first if settings.plan.checkpoint_shared else group.local_rank == 0
-    return newest_step(settings.checkpoints, known.trusting(settings.job_uid)) if looks else 0
+    return newest_step(settings.checkpoints, known.trusting(settings.job_uid))
 
 
 def _from_memory(
@@ -164,7 +169,8 @@ def _from_checkpoint(
         log.info("Resuming from step %d of attempt %d.", step, loaded.manifest.attempt)
     if not is_own:
         return Resumed(step, begun=step)
-    return Resumed(step, step, min(step, known.begun), dataset=loaded.manifest.cursor.dataset)
+    counted = loaded.manifest.cursor.dataset
+    return Resumed(step, step, min(step, known.begun), dataset=counted, some_lack=not loaded.is_here)
 
 
 def _find_shared(folder: Path, group: Group, expected: Shapes, below: int | None, trusted: Trusted) -> Loaded | None:
@@ -262,7 +268,8 @@ def _find_private(folder: Path, group: Group, expected: Shapes, below: int | Non
     source = steps.index(best)
     own = max(0, steps[group.rank - group.local_rank])  # of this folder, whose lines were on the disk before
     metrics.spread(folder, best, source, group, trusted=own)
-    return _send(found if group.rank == source else None, source, group)
+    sent = _send(found if group.rank == source else None, source, group)
+    return replace(sent, is_here=steps[group.rank - group.local_rank] == best)
 
 
 def _send(loaded: Loaded | None, source: int, group: Group) -> Loaded:

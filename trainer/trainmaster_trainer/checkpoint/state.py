@@ -40,11 +40,14 @@ class State:
     """What must outlive the process. `scalars` is JSON, the same on all ranks.
 
     Where ranks split a model, on all of them or on none, `whole` says what the model is that they make together.
+    `own` names the tensors that no other rank has, such as what a compression left out here; it is None on all ranks of
+    a strategy that has none.
     """
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
     scalars: dict[str, Any] = field(default_factory=dict)
     whole: Shapes | None = None
+    own: frozenset[str] | None = None
 
     def model_shapes(self) -> Shapes:
         """What a checkpoint must hold to fit this model."""

@@ -41,14 +41,22 @@ class Writers:
         self._number = 0  # of the save, the same on all ranks: one that is tried again has keys of its own
 
     def collect(self, state: State, copy: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> dict[str, Tensor]:
-        """Copies of the tensors that this rank writes. Ranks that split a model send each other their parts."""
+        """Return copies of the tensors that this rank writes.
+
+        Ranks that split a model send each other their parts. Where each replica has a folder of its own, they also send
+        what only one of them has: a folder that lacks it would be of no use when the others' are lost.
+        """
         self._begin()
         if state.whole is None or self._group.world_size == 1:
             whole = {name: pieces.local(tensor) for name, tensor in state.tensors.items()}
+            if state.own is not None and not self._everyone and self._group.world_size > 1:
+                whole |= self._collect({name: whole[name] for name in state.own})
             return copy({name: whole[name] for name in self._mine(whole)})
-        writes = self._everyone or self._group.local_rank == 0
-        holdings = self._tell(Holding.of(state.tensors, writes))
-        return pieces.collect(state.tensors, holdings, self._wanted(holdings), self._group.rank)
+        return self._collect(state.tensors)
+
+    def _collect(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        holdings = self._tell(Holding.of(tensors, self._everyone or self._group.local_rank == 0))
+        return pieces.collect(tensors, holdings, self._wanted(holdings), self._group.rank)
 
     def _begin(self) -> None:
         self._number += 1

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -46,6 +45,7 @@ from trainmaster_trainer.task import Task
 
 log = logging.getLogger(__name__)
 COMPRESSION = "compression"
+SOME_REST = "some_rest"  # among the scalars of a state
 # torch 2.15 has a new name for it, and warns of the old one.
 _NEW = "forward_sync_buffers" in inspect.signature(DistributedDataParallel.__init__).parameters
 _BUFFERS_ARE_OURS: dict[str, Any] = {"forward_sync_buffers" if _NEW else "broadcast_buffers": False}
@@ -79,7 +79,8 @@ class DataParallel(WholeModel):
         self._steps = 0  # of this process
         self._looked = False  # for parameters that the loss does not depend on
         self._rehearse = False
-        self._remember: Callable[[], None] | None = None
+        self._recalled: tuple[dict[str, Tensor], int] | None = None  # what was left out, until the rehearsal is over
+        self._some_rest = False  # some loss left out parameters, so each step is looked at
         if self.gradients.remembers:
             self.snapshots = Snapshots.PER_RANK  # type: ignore[misc]
 
@@ -99,7 +100,8 @@ class DataParallel(WholeModel):
     @override
     def step(self, batch: Batch) -> Tensor | None:
         if not self._connected:
-            self._connect(find_unused_parameters=False)
+            self._connect(find_unused_parameters=self._some_rest)
+            self._looked = self._some_rest
         parts = batch.parts(self.numerics.micro_batch)
         self._in_parts = len(parts) > 1
         if self._in_parts and not self._looked:
@@ -135,10 +137,14 @@ class DataParallel(WholeModel):
     @override
     def state(self) -> State:
         state = super().state()
+        if self._some_rest:
+            state.scalars[SOME_REST] = True
         if self.gradients.remembers:
-            own = {f"{self._own}{name}": tensor for name, tensor in self.gradients.memory().items()}
-            known = {"ranks": self.group.world_size, "iteration": self.gradients.iteration}
-            return State({**state.tensors, **own}, {**state.scalars, COMPRESSION: known})
+            memory, iteration = self._recalled or (self.gradients.memory(), self.gradients.iteration)
+            own = {f"{self._own}{name}": tensor for name, tensor in memory.items()}
+            known = {"ranks": self.group.world_size, "iteration": iteration}
+            scalars = {**state.scalars, COMPRESSION: known}
+            return State({**state.tensors, **own}, scalars, own=frozenset(own))
         return state
 
     @override
@@ -159,6 +165,7 @@ class DataParallel(WholeModel):
         """All ranks have the same state, though not of what is in none, such as a buffer that is not persistent."""
         super().restore(state)
         self._rehearse = self.gradients.place_matters
+        self._some_rest = bool(state.scalars.get(SOME_REST))
         self._are_equal = {name for name, _ in self.model.named_buffers()} <= self.model.state_dict().keys()
 
     def _recall(self, state: State) -> None:
@@ -169,7 +176,7 @@ class DataParallel(WholeModel):
             if name.startswith(self._own)
         }
         iteration = int(state.scalars.get(COMPRESSION, {}).get("iteration", 0))
-        self._remember = partial(self.gradients.remember, own, iteration)
+        self._recalled = own, iteration
 
     @property
     def _own(self) -> str:
@@ -210,6 +217,7 @@ class DataParallel(WholeModel):
 
     def _connect_anew(self) -> None:
         """By one that looks at the graph of every step, and asks the others which parameters they used."""
+        self._some_rest = True
         del self.replica  # and with it the hooks on the parameters
         self._connect(find_unused_parameters=True)
 
@@ -237,8 +245,9 @@ class DataParallel(WholeModel):
         self.loss(batch).backward()  # type: ignore[no-untyped-call]
         before.come_back()
         self.gradients.stepped()
-        if self._remember:
-            self._remember()
+        if self._recalled:
+            self.gradients.remember(*self._recalled)
+            self._recalled = None
         self._rehearse = False
 
 

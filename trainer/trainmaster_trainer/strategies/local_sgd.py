@@ -16,9 +16,8 @@ BF16 and INT8 compress the ways; PowerSGD and TopK, which need many small steps 
 
 A checkpoint holds, under the names of every strategy, the mean of the models and of the moments; beside that each
 rank's own and the outer optimizer's (`local/<rank>/...`, `outer/...`), so that as many ranks go on as if nothing had
-happened. Another strategy, or another number of ranks, goes on from the mean. (Where each worker has a folder of its
-own for checkpoints, only its first rank's own are there, and ranks go on from the mean.) Ranks wait for one another at
-meetings only, so snapshots in memory are taken there.
+happened. Another strategy, or another number of ranks, goes on from the mean. Ranks wait for one another at meetings
+only, so snapshots in memory are taken there.
 """
 
 from __future__ import annotations
@@ -70,18 +69,24 @@ class LocalSGD(WholeModel):
         self._outer = torch.optim.SGD([{"params": learned, **outer}, {"params": others, **OUTER["Average"]}])
         self.sync_every = self._every if group.world_size > 1 else 1
         self._apart = False  # have steps been taken since the last meeting?
+        self._samples = 0  # of the last global batch
         self._weight = 1 / group.world_size
 
     @override
     def step(self, batch: Batch) -> Tensor | None:
         loss = self.update(batch)
         self._apart = True
-        self._weight = batch.size / batch.global_size
+        self._weigh(batch.global_size)
         if batch.step % self._every == 0:
             begin = time.monotonic()
             self._meet()
             self.waited = time.monotonic() - begin
         return loss
+
+    def _weigh(self, samples: int) -> None:
+        """Let this rank count by its share of a global batch of so many samples."""
+        first, end = Share(self.group.rank, self.group.world_size).bounds(samples)
+        self._samples, self._weight = samples, (end - first) / samples
 
     @torch.no_grad()
     def _meet(self) -> None:
@@ -122,7 +127,7 @@ class LocalSGD(WholeModel):
         own = {name: one for name, one in here.tensors.items() if name.startswith((MODEL, OPTIMIZER))}
         local = {f"local/{self.group.rank}/{name}": tensor for name, tensor in own.items()}
         common = {name: self._mean(name, tensor) for name, tensor in self._of_all(own).items()}
-        return State({**here.tensors, **common, **local}, here.scalars)
+        return State({**here.tensors, **common, **local}, here.scalars, own=frozenset(local))
 
     def _of_all(self, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """What any rank has a part of in the mean, in the same order on all.
@@ -141,7 +146,8 @@ class LocalSGD(WholeModel):
     @override
     def local_state(self) -> State:
         own = super().state()
-        scalars = {**own.scalars, "local_sgd": {"ranks": self.group.world_size, "apart": self._apart}}
+        known = {"ranks": self.group.world_size, "apart": self._apart, "samples": self._samples}
+        scalars = {**own.scalars, "local_sgd": known}
         return State({**own.tensors, **self._outer_state()}, scalars)
 
     def _mean(self, name: str, tensor: Tensor) -> Tensor:
@@ -172,6 +178,8 @@ class LocalSGD(WholeModel):
         mine = own if known.get("ranks") == self.group.world_size == len(ranks) else common
         super().restore(State(mine, state.scalars))
         self._apart = bool(known.get("apart"))
+        if samples := int(known.get("samples", 0)):
+            self._weigh(samples)  # the mean may be asked for before the next step
         self._restore_outer(state.tensors, common)
 
     @torch.no_grad()
