@@ -223,7 +223,7 @@ class Command:
 
     def warm_parent(self) -> int:
         """The one that this command started for itself."""
-        (found,) = [pid for pid in self.processes() if _is_warm_parent(pid)]
+        (found,) = [pid for pid in self.processes() if is_warm_parent(pid)]
         return found
 
     def processes(self) -> set[int]:
@@ -317,7 +317,7 @@ def _environment(pid: int) -> dict[str, str]:
     return dict(entry.split("=", 1) for entry in content.split("\0") if "=" in entry)
 
 
-def _is_warm_parent(pid: int) -> bool:
+def is_warm_parent(pid: int) -> bool:
     """Not one of its children, which have the same command line."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import signal
 import time
 from pathlib import Path
 
-from tests.local.command import Command, kill, wait_gone, what_it_is
+from tests.local.command import Command, is_warm_parent, kill, wait_gone, what_it_is
 from tests.soak.lives import AGENT, COMMAND, RANK, WARM_PARENT, Fault, Life
 
 HERE = Path(__file__).parent
@@ -23,6 +24,7 @@ class Lived:
         self.told: list[str] = []
         folder.mkdir(parents=True)
         shutil.copy(HERE / "noisy.py", folder)
+        # A warm parent of its own, where it is to suffer.
         needs_its_own = any(fault.victim == WARM_PARENT for fault in life.faults)
         self.command = Command(folder, None if needs_its_own else warm)
         self.code: int | None = None
@@ -54,14 +56,14 @@ class Lived:
     def _begin(self) -> None:
         self.command.start(self.life.job)
         self.command.until(lambda line: line.get("progress", {}).get("step") is not None, PATIENCE)
-        self._scratch.add(self.command.scratch)
+        self._scratch |= _scratch_folders(self.command.process.pid)
 
     def _strike(self, fault: Fault) -> None:
         number = signal.Signals[f"SIG{fault.signal}"]
         if fault.victim == COMMAND:
             self.command.send(number)
             code = self.command.end(PATIENCE)
-            self.told.append(f"{fault}, which ended with {code}; begun again")
+            self.told.append(f"{fault}, which ended with {code}{'; begun again' if code else ''}")
             if code != 0:
                 self._begin()
             return
@@ -78,7 +80,8 @@ class Lived:
         if victim == AGENT:
             agents = self.command.agents() | {100 + i: pid for i, pid in self.command.agents("parameterServer").items()}
             return [agents[index] for index in sorted(agents)]
-        return [self.command.warm_parent()]
+        # The oldest: a child has its command line until it has taken a name of its own.
+        return sorted(pid for pid in self.command.processes() if is_warm_parent(pid))[:1]
 
 
 def _works_in(pid: int, folder: Path) -> bool:
@@ -86,3 +89,14 @@ def _works_in(pid: int, folder: Path) -> bool:
         return Path(f"/proc/{pid}/cwd").readlink() == folder.resolve()
     except OSError:
         return False
+
+
+def _scratch_folders(pid: int) -> set[Path]:
+    """Return the scratch folders whose lock the command has open: its own, and for a moment those that it cleans up."""
+    found = set()
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            target = file.readlink()
+            if target.match("trainmaster-*/lock"):
+                found.add(target.parent)
+    return found
