@@ -123,9 +123,10 @@ class Reconciler:
             await self._platform.write_status(job, decision.status)
         for action in decision.events:
             await self._platform.apply(job, action)
-        orders = [action for action in decision.actions if isinstance(action, GiveOrders)]  # they take no time
-        others = [action for action in decision.actions if not isinstance(action, GiveOrders)]
-        return await _all([partial(self._platform.apply, job, action) for action in (*orders, *others)])
+        actions = decision.actions
+        if len(actions) > AT_ONCE:  # orders take no time, and must not wait for what does
+            actions = tuple(sorted(actions, key=lambda action: not isinstance(action, GiveOrders)))
+        return await _all([partial(self._platform.apply, job, action) for action in actions])
 
     def _seconds_until(self, wake_at: datetime | None) -> float | None:
         return None if wake_at is None else max(0.0, (wake_at - self._now()).total_seconds())

@@ -299,6 +299,24 @@ PODS = (
         "write spec.training.command",
         at="workers.template.spec.containers.0.args",
     ),
+    _bad("our label", "workers.template.metadata.labels", {"app.kubernetes.io/name": "x"}, "a prefix of your own"),
+    _bad("our prefix", "workers.template.metadata.labels", {"trainmaster.dev/role": "x"}, "a prefix of your own"),
+    _bad("our note", "workers.template.metadata.annotations", {"trainmaster.dev/x": "z"}, "a prefix of your own"),
+    _bad(
+        "a label's long name",
+        "workers.template.metadata.labels",
+        {"x" * 400: "z"},
+        "Shorten it",
+        at="workers.template.metadata",
+    ),
+    _bad(
+        "a heavy annotation",
+        "workers.template.metadata.annotations",
+        {"a": "x" * 3000},
+        "Make it shorter",
+        "may not be more than 2048",
+        at="workers.template.metadata.annotations.a",
+    ),
 )
 
 _FROM = "checkpoint.resumeFrom"

@@ -63,9 +63,9 @@ def test_every_rule_has_its_place() -> None:
             assert place in EVERY, rule.name
             field = f"{place}.{rule.field}".strip(".")
             assert field in EVERY or field == "metadata.name", rule.name
-    assert sum(len(schema.get("x-kubernetes-validations", ())) for schema in EVERY.values()) == sum(
-        len(rule.where) for rule in RULES
-    )
+    validations = [one for schema in EVERY.values() for one in schema.get("x-kubernetes-validations", ())]
+    weights = [one for one in validations if ".sum() <= " in one["rule"]]  # the CRD's alone: `check` counts bytes
+    assert len(validations) - len(weights) == sum(len(rule.where) for rule in RULES)
 
 
 def test_columns_and_scale_point_at_fields() -> None:

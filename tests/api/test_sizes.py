@@ -9,11 +9,12 @@ import pytest
 from pydantic import ValidationError
 from trainmaster.api.document import load
 from trainmaster.api.job import TrainingJob
-from trainmaster.api.sizes import MOST_OF_A_PLAN
+from trainmaster.api.sizes import MOST_OF_A_PLAN, MOST_OF_A_SPEC
 from trainmaster.core.environment import agent_environment
 from trainmaster.wire import names
 
 from tests.api.changes import changed, good_job
+from tests.api.test_schema import EVERY
 
 MAX_ARG_STRLEN = 128 * 1024  # of Linux, with the zero at the end
 A_TASK = {"task": "a:B", "steps": 1, "globalBatchSize": 8}
@@ -78,3 +79,40 @@ def test_the_end_of_a_text_is_not_in_its_middle(field: str, change: dict[str, An
     assert [(problem.path, problem.message.split(",")[0]) for problem in problems] == [
         (field, "holds the character NUL")
     ]
+
+
+HEAVY: dict[str, dict[str, Any]] = {
+    "affinity": {"spec.workers.affinity": {"nodeAffinity": {"x": "y" * MOST_OF_A_SPEC}}},
+    "a sidecar": {"spec.workers.template": {"spec": {"containers": [{"name": "a", "args": ["x" * 4000] * 150}]}}},
+    "many parts": {"spec.workers.template": {"spec": {f"x{i}": "y" * 30_000 for i in range(40)}}},
+}
+
+
+@pytest.mark.parametrize("change", HEAVY.values(), ids=HEAVY)
+def test_a_spec_that_weighs_too_much_is_refused(change: dict[str, Any]) -> None:
+    """Nothing in it is too long by itself, or it stands where the CRD leaves everything free."""
+    job = changed(good_job(), change)
+    with pytest.raises(ValidationError, match="as JSON"):
+        TrainingJob.parse(job)
+    assert isinstance(load(json.dumps(job)), list), "so is the file"
+
+
+def test_a_spec_that_weighs_too_much_by_its_aliases_is_refused_with_the_cure() -> None:
+    job = changed(good_job(), {"spec.training": A_TASK, "spec.workers.affinity": {f"x{i}": 1 for i in range(30)}})
+    text = json.dumps(job).replace('"x0": 1', '"x0": &long "' + "y" * 20_000 + '"')
+    for number in range(1, 30):
+        text = text.replace(f'"x{number}": 1', f'"x{number}": *long')
+    problems = load(text)
+    assert isinstance(problems, list)
+    assert [(problem.path, problem.cure) for problem in problems] == [
+        ("spec", "Put what is large into ConfigMaps and name them")
+    ]
+
+
+def test_what_the_crd_knows_of_weighs_little() -> None:
+    """Beside what is free, nothing can be made larger than what `check` takes: lists of long texts have a sum."""
+    for path in ("training.command", "workers.env", "workers.template.spec.containers[].args"):
+        (rule,) = EVERY[f"spec.{path}"]["x-kubernetes-validations"]
+        assert ".sum() <= " in rule["rule"]
+    annotations = EVERY["spec.workers.template.metadata.annotations"]
+    assert annotations["maxProperties"] * annotations["additionalProperties"]["maxLength"] <= MOST_OF_A_SPEC // 2

@@ -208,7 +208,7 @@ def test_a_users_own_volume_takes_the_place_of_ours(path: str, where: str) -> No
 
 def test_what_the_spec_names_wins_over_the_template() -> None:
     template: Document = {
-        "metadata": {"labels": {"team": "a", names.LABEL_JOB: "stolen"}, "annotations": {"note": "x"}, "name": "no"},
+        "metadata": {"labels": {"team": "a"}, "annotations": {"note": "x"}},
         "spec": {
             "containers": [
                 {
@@ -322,3 +322,11 @@ def test_what_no_pod_can_be_made_of_is_an_error_that_names_the_field() -> None:
     avoided = {"node": "node-1", "until": "9999-01-01T00:00:00Z", "reason": "It failed."}
     with pytest.raises(manifests.TemplateError, match=r"spec.workers: no pod can be made of it \(TypeError"):
         the_pod(job.at("Running", avoidedNodes=[avoided]))
+
+
+@pytest.mark.parametrize("label", ["app.kubernetes.io/name", names.LABEL_ROLE, "trainmaster.dev/x"])
+def test_no_template_puts_a_pod_behind_somebody_elses_service(label: str) -> None:
+    """The operator's own Service may be in the job's namespace, and no admission policy need be there."""
+    job = a_job().with_workers(1, template={"metadata": {"labels": {label: "trainmaster"}}})
+    with pytest.raises(manifests.TemplateError, match=f"template.metadata.labels: {label} is Trainmaster's own"):
+        the_pod(job)

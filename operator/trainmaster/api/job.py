@@ -6,13 +6,14 @@ The parts stand in files of their own; this one puts them together and answers t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
 
 from trainmaster.api.model import Int, Model
 from trainmaster.api.policies import Checkpoint, Elasticity, FailurePolicy, Scheduling
 from trainmaster.api.replicas import ReplicaSpec, ServerSpec
+from trainmaster.api.sizes import fit_a_spec
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.api.strategy import Strategy
 from trainmaster.api.supported import Refusal, not_yet_supported
@@ -49,6 +50,15 @@ checkpoint.storage on a cluster: checkpoints inside the pods go with them, and t
     reproducible: bool = False
     """The same final model to the last bit with 1 to 8 ranks, and after any change of their number; slower. For \
 OneDevice, Mirrored and AllReduce."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _fits(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """After all else, so that an error names the field where one field is to blame."""
+        spec = handler(data)
+        if isinstance(data, Mapping):
+            fit_a_spec(data)
+        return spec
 
     @property
     def worker_ranks(self) -> int:

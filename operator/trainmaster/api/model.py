@@ -95,6 +95,17 @@ class Keyed:
         return items
 
 
+@dataclass(frozen=True)
+class Weighs:
+    """Marks a list whose items have at most so many characters together; `cel` says how many one `item` has.
+
+    For the CRD only: a validator beside it counts the bytes.
+    """
+
+    most: int
+    cel: str = "size(item)"
+
+
 def _whole(value: Any) -> Any:
     """The API server stores 4.0 where no rule looks, so it is a whole number here too."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
@@ -126,5 +137,5 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
-FreeObject = Annotated[dict[str, Any], AfterValidator(_without_nulls)]
+FreeObject = Annotated[dict[str, Any], Field(max_length=256), AfterValidator(_without_nulls)]
 """Passed on as it is; what is in it is checked by whoever gets it."""

@@ -9,8 +9,10 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field
 
-from trainmaster.api.model import FreeObject, Int, Keyed, Model, Name, Place, Text
-from trainmaster.api.sizes import fit_a_variable
+from trainmaster.api.model import FreeObject, Int, Keyed, Model, Name, Place, Text, Weighs
+from trainmaster.api.sizes import MOST_OF_A_PLAN, fit_a_variable
+
+LabelValue = Annotated[str, Field(max_length=63)]
 
 
 class EnvVar(Model):
@@ -67,9 +69,9 @@ class VolumeMount(Model):
     """Which volume."""
     mount_path: Place
     """The path in the container."""
-    sub_path: Text | None = None
+    sub_path: Place | None = None
     """Mount only this folder of the volume."""
-    sub_path_expr: Text | None = None
+    sub_path_expr: Place | None = None
     """Like subPath, with $(VARIABLES) filled in."""
     read_only: bool | None = None
     """Mount it so that nothing can be written."""
@@ -101,9 +103,9 @@ class TemplateContainer(Model):
 
     name: Annotated[str, Field(min_length=1, max_length=63)]
     """The container's name; trainer is the one that trains."""
-    command: Annotated[tuple[Text, ...], Field(strict=False, max_length=256)] | None = None
+    command: Annotated[tuple[Text, ...], Field(strict=False, max_length=256), Weighs(MOST_OF_A_PLAN)] | None = None
     """Not for the container trainer: write spec.training.command."""
-    args: Annotated[tuple[Text, ...], Field(strict=False, max_length=256)] | None = None
+    args: Annotated[tuple[Text, ...], Field(strict=False, max_length=256), Weighs(MOST_OF_A_PLAN)] | None = None
     """Not for the container trainer: write spec.training.command."""
 
 
@@ -136,10 +138,19 @@ class PodTemplateSpec(Model):
     """Must stay unset: write spec.activeDeadlineSeconds."""
 
 
+class PodTemplateMetadata(Model):
+    """What the pods are labelled with."""
+
+    labels: Annotated[dict[str, LabelValue], Field(max_length=64)] | None = None
+    """Labels for the pods. Those that begin with trainmaster.dev/ or app.kubernetes.io/ are Trainmaster's own."""
+    annotations: Annotated[dict[str, Annotated[str, Field(max_length=2048)]], Field(max_length=64)] | None = None
+    """Annotations for the pods."""
+
+
 class PodTemplate(Model):
     """A pod template laid under everything else, for what a TrainingJob has no field for."""
 
-    metadata: FreeObject | None = None
+    metadata: PodTemplateMetadata | None = None
     """Labels and annotations for the pods."""
     spec: PodTemplateSpec | None = None
     """A pod spec, or a part of one."""

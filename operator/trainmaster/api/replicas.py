@@ -9,15 +9,22 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from trainmaster.api.model import FreeObject, Int, Keyed, Model, Name, Place, Quantity
-from trainmaster.api.pods import EnvFrom, EnvVar, LocalReference, PodTemplate, Toleration, Volume, VolumeMount
-from trainmaster.api.sizes import fit_an_environment
+from trainmaster.api.model import FreeObject, Int, Keyed, Model, Name, Place, Quantity, Weighs
+from trainmaster.api.pods import (
+    EnvFrom,
+    EnvVar,
+    LabelValue,
+    LocalReference,
+    PodTemplate,
+    Toleration,
+    Volume,
+    VolumeMount,
+)
+from trainmaster.api.sizes import MOST_OF_ALL_VARIABLES, fit_an_environment
 
 TPU = "tpu"
 """The accelerator that is no model of a GPU: XLA devices."""
 _TPU_RESOURCE = "google.com/tpu"
-
-LabelValue = Annotated[str, Field(max_length=63)]
 
 
 class ReplicaSpec(Model):
@@ -44,7 +51,11 @@ Mirrored and AllReduce."""
     image_pull_secrets: Annotated[tuple[LocalReference, ...], Field(strict=False, max_length=32), Keyed("name")] = ()
     """Secrets to pull the image with."""
     env: Annotated[
-        tuple[EnvVar, ...], Field(strict=False, max_length=512), Keyed("name"), AfterValidator(fit_an_environment)
+        tuple[EnvVar, ...],
+        Field(strict=False, max_length=512),
+        Keyed("name"),
+        Weighs(MOST_OF_ALL_VARIABLES, "has(item.value) ? size(item.value) : 0"),
+        AfterValidator(fit_an_environment),
     ] = ()
     """Environment variables, as in a pod. Names that begin with TRAINMASTER_ are taken, but for TRAINMASTER_PRELOAD: \
 modules to import once before the first attempt, comma separated (on a laptop the shell's count); empty, what the \

@@ -20,7 +20,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, PlainSerializer
 from pydantic.fields import FieldInfo
 
 from trainmaster.api.job import TrainingJob, TrainingJobSpec
-from trainmaster.api.model import IntOrString, Keyed
+from trainmaster.api.model import IntOrString, Keyed, Weighs
 from trainmaster.api.rules import RULES, Rule
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.wire import names
@@ -40,7 +40,7 @@ _LIMITS = {
     "object": ("minProperties", "maxProperties"),
 }
 _INT_OR_STRING: Schema = {"x-kubernetes-int-or-string": True, "maxLength": 64}
-_FREE: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+_FREE: Schema = {"type": "object", "maxProperties": 256, "x-kubernetes-preserve-unknown-fields": True}
 
 COLUMNS: tuple[Schema, ...] = (
     {"name": "STRATEGY", "type": "string", "jsonPath": ".spec.strategy.type"},
@@ -227,6 +227,13 @@ def _constrain(schema: Schema, constraint: Any, path: str) -> None:
         case Keyed(key=key):
             schema["x-kubernetes-list-type"] = "map"
             schema["x-kubernetes-list-map-keys"] = [key]
+        case Weighs(most=most, cel=cel):
+            schema["x-kubernetes-validations"] = [
+                {
+                    "rule": f"self.map(item, {cel}).sum() <= {most}",
+                    "message": f"has more than {most} characters together. Put what is large into a file",
+                }
+            ]
         case BeforeValidator() | AfterValidator() | PlainSerializer() | Strict():
             pass  # they say how Python reads a value, not what it may be
         case _:

@@ -7,6 +7,7 @@ objects and counts characters, Linux counts bytes.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from pydantic_core import PydanticCustomError
@@ -17,12 +18,16 @@ MOST_OF_A_PLAN = 96 * 1024
 """Of 128 KiB for the plan as JSON. The rest of it is paths, URLs and figures, each with a bound of its own."""
 MOST_OF_A_VALUE = 127 * 1024
 """Of 128 KiB for NAME=value."""
-MOST_OF_ALL_VARIABLES = 1024 * 1024
-"""Of 2 MiB. The rest is for what the image, the shell and the cluster set, and for the plan."""
+MOST_OF_ALL_VARIABLES = 256 * 1024
+"""Of 2 MiB that Linux takes: a job's variables are read and kept with each look at it, so what is large is a file."""
+MOST_OF_A_SPEC = 256 * 1024
+"""As JSON: no more than a file that kubectl apply takes. The CRD bounds what it knows, this what may be free in it."""
 _BESIDE = 2 + 8  # of each variable: = and the end, and its address
 
 TOO_LARGE = "too_large"
 """The type of the errors below about sizes; their context has the member `cure`."""
+TOO_HEAVY = "too_heavy"
+"""The type of the error about a whole spec."""
 HAS_NUL = "has_nul"
 
 
@@ -51,6 +56,16 @@ def fit_an_environment(variables: tuple[Any, ...]) -> tuple[Any, ...]:
     size = sum(len(one.name.encode()) + len((one.value or "").encode()) + _BESIDE for one in variables)
     _check(size, MOST_OF_ALL_VARIABLES, "together", cure)
     return variables
+
+
+def fit_a_spec(spec: Any) -> None:
+    """Refuse a spec that weighs so much that a tenant with many such jobs would fill the operator's memory."""
+    size = len(json.dumps(spec, default=str, separators=(",", ":")))
+    if size > MOST_OF_A_SPEC:
+        cure = "Put what is large into ConfigMaps and name them"
+        context = {"size": size, "most": MOST_OF_A_SPEC, "cure": cure}
+        message = "the spec has {size} bytes as JSON, and {most} is the most. {cure}"
+        raise PydanticCustomError(TOO_HEAVY, message, context)
 
 
 def _check(size: int, most: int, how: str, cure: str) -> None:

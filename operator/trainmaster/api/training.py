@@ -9,11 +9,11 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from trainmaster.api.model import FreeObject, Int, Model, Place, Text
-from trainmaster.api.sizes import fit_a_plan
+from trainmaster.api.model import FreeObject, Int, Model, Place, Text, Weighs
+from trainmaster.api.sizes import MOST_OF_A_PLAN, fit_a_plan
 
 _WORDS = Field(strict=False, min_length=1, max_length=256)
-_Command = Annotated[tuple[Text, ...], _WORDS, AfterValidator(fit_a_plan)]
+_Command = Annotated[tuple[Text, ...], _WORDS, Weighs(MOST_OF_A_PLAN), AfterValidator(fit_a_plan)]
 
 
 class Training(Model):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from pydantic_core import ErrorDetails
 
-from trainmaster.api.sizes import HAS_NUL, TOO_LARGE
+from trainmaster.api.sizes import HAS_NUL, TOO_HEAVY, TOO_LARGE
 
 
 class Words(NamedTuple):
@@ -162,6 +162,9 @@ _WORDINGS: dict[str, Callable[[dict[str, Any], Any], Words]] = {
     "too_short": _size("min_length", "at least", "items"),
     "too_long": _size("max_length", "at most", "items"),
     TOO_LARGE: _too_large,
+    TOO_HEAVY: lambda context, _value: Words(
+        f"has {context['size']:,} bytes as JSON, and {context['most']:,} is the most", context["cure"]
+    ),
     HAS_NUL: lambda _context, _value: Words("holds the character NUL, which no process can be given", "Remove it"),
     "duplicate": lambda context, _value: Words(
         f"{context['key']} {context['value']} stands in this list a second time", "Remove one of the two"

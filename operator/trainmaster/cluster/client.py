@@ -60,6 +60,10 @@ class AnswerError(Exception):
         self.causes = causes
 
 
+class TooLargeError(Exception):
+    """The answer has more bytes than were asked for at most."""
+
+
 class RefusalError(AnswerError):
     """The API server understood the request and said no (4xx)."""
 
@@ -100,9 +104,13 @@ class Client:
         if self._session:
             await self._session.close()
 
-    async def get(self, path: str, params: Mapping[str, str] | None = None) -> Document:
-        """Read one object or a list."""
-        return await self.request("GET", path, params=params)
+    async def get(self, path: str, params: Mapping[str, str] | None = None, most: int | None = None) -> Document:
+        """Read one object or a list, of at most so many bytes.
+
+        Raises:
+            TooLargeError: it has more.
+        """
+        return await self.request("GET", path, params=params, most=most)
 
     async def post(self, path: str, body: Document) -> Document:
         """Create an object."""
@@ -124,6 +132,8 @@ class Client:
         body: Document | list[Document] | None = None,
         params: Mapping[str, str] | None = None,
         content_type: str = JSON,
+        *,
+        most: int | None = None,
     ) -> Document:
         """One request and its answer.
 
@@ -135,7 +145,7 @@ class Client:
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         for attempt in range(TRIES_WHEN_BUSY):
             async with self.throttle.slot():
-                status, answer, pause = await self._exchange(method, path, data, params, content_type)
+                status, answer, pause = await self._exchange(method, path, data, params, content_type, most=most)
             if status == HTTPStatus.TOO_MANY_REQUESTS:
                 self.throttle.too_many(pause)
             elif status == HTTPStatus.UNAUTHORIZED and not attempt:
@@ -166,7 +176,14 @@ class Client:
             raise UnavailableError(f"watching {path}: {str(error) or type(error).__name__}") from error
 
     async def _exchange(
-        self, method: str, path: str, data: bytes | None, params: Mapping[str, str] | None, content_type: str
+        self,
+        method: str,
+        path: str,
+        data: bytes | None,
+        params: Mapping[str, str] | None,
+        content_type: str,
+        *,
+        most: int | None,
     ) -> tuple[int, Document, float]:
         headers = {**self._connection.headers(), "Content-Type": content_type, "Accept": ACCEPT}
         if data is not None and not self._may_write():
@@ -181,7 +198,7 @@ class Client:
                 timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS, sock_connect=CONNECT_SECONDS),
             ) as response:
                 pause = _pause(response.headers.get("Retry-After"), self._longest_pause)
-                return response.status, _parse(await response.read()), pause
+                return response.status, _parse(await _content(response, most)), pause
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise UnavailableError(f"{method} {path}: {str(error) or type(error).__name__}") from error
 
@@ -220,6 +237,17 @@ def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
     for option, value in _KEEPALIVE.items():
         made.setsockopt(socket.IPPROTO_TCP, option, value)
     return made
+
+
+async def _content(response: aiohttp.ClientResponse, most: int | None) -> bytes:
+    if most is None:
+        return await response.read()
+    content = bytearray()
+    async for chunk in response.content.iter_any():
+        content += chunk
+        if len(content) > most:
+            raise TooLargeError
+    return bytes(content)
 
 
 async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:

@@ -13,12 +13,15 @@ from http import HTTPStatus
 from typing import Any
 
 from trainmaster.cluster.cache import Cache, Document, version_of
-from trainmaster.cluster.client import Client, RefusalError
+from trainmaster.cluster.client import Client, RefusalError, TooLargeError
 from trainmaster.loop import UnavailableError
 
 log = logging.getLogger("trainmaster.informer")
 
-PAGE = "250"
+# A list comes in pages of so many objects, fewer where a page has more bytes than that: anybody may make large objects,
+# and a page is in memory several times while it is read. One object always fits.
+PAGE = 256
+MOST_PAGE_BYTES = 8 << 20
 WATCH_SECONDS = 290
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 8.0
@@ -105,15 +108,21 @@ class Informer:
 
     async def _list(self) -> None:
         self._cache.begin_list(self._scope)
-        params = {**self._selector, "limit": PAGE}
+        params, size = dict(self._selector), PAGE
         while True:
-            page = await self._client.get(self._path, params)
+            try:
+                page = await self._client.get(self._path, {**params, "limit": str(size)}, MOST_PAGE_BYTES)
+            except TooLargeError:
+                if size == 1:
+                    raise
+                size = max(1, size // 4)
+                continue
             self._pulse = time.monotonic()
             self._cache.page(self._scope, page.get("items") or ())
             more = page["metadata"].get("continue")
             if not more:
                 break
-            params = {**self._selector, "limit": PAGE, "continue": more}
+            params, size = {**self._selector, "continue": more}, min(PAGE, size * 2)
         self._cache.replace(self._scope, (), version_of(page))
         self._version = page["metadata"]["resourceVersion"]
         self._came_round()

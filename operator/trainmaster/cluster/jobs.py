@@ -23,17 +23,24 @@ Document = dict[str, Any]
 
 INVALID_SPEC = "InvalidSpec"
 _MOST_PROBLEMS = 5
+KEPT = 16 << 10  # characters of one job; an ordinary one has 3,000
+MOST = 16 << 20  # more than an API server stores
 
 
 @dataclass(frozen=True)
 class JobRecord:
-    """One TrainingJob at one version. A job is kept as text: of those that are over there may be thousands."""
+    """One TrainingJob at one version. A job is kept as text: of those that are over there may be thousands.
+
+    One that is large is not kept at all: it is read from the API server when it is looked at. Whoever may create jobs
+    would else fill the operator's memory with them.
+    """
 
     key: Key
     uid: str
     finished: bool
     text: str
     too_deep: bool = False  # its spec was, and is left out
+    large: int = 0  # the hash of a text that is not kept, so that a change is noticed
 
     @property
     def document(self) -> Document:
@@ -67,15 +74,17 @@ class JobRecord:
         )
 
 
-def read(document: Document) -> JobRecord:
-    """Without what only the API server needs."""
+def read(document: Document, keep: int = KEPT) -> JobRecord:
+    """Without what only the API server needs; and without its text, where that has more than `keep` characters."""
     metadata = {key: value for key, value in document["metadata"].items() if key != "managedFields"}
     status = document.get("status")
     finished = isinstance(status, dict) and str(status.get("phase")) in TERMINAL
     deep = nesting.is_deeper(document.get("spec"))
     kept = {**document, "metadata": metadata, **({"spec": None} if deep else {})}
     text = json.dumps(kept, separators=(",", ":"))
-    return JobRecord(Key(metadata.get("namespace", ""), metadata["name"]), str(metadata["uid"]), finished, text, deep)
+    large = hash(text) or 1 if len(text) > keep else 0
+    key = Key(metadata.get("namespace", ""), metadata["name"])
+    return JobRecord(key, str(metadata["uid"]), finished, "" if large else text, deep, large)
 
 
 def _too_deep() -> ValidationError:

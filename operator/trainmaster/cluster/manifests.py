@@ -89,6 +89,9 @@ def _pod(place: Place, settings: PodSettings) -> Document:
         "annotations": {names.ANNOTATION_REVISION: revision.of(job, role)},
         "ownerReferences": [_owner(job)],
     }
+    for label in (template.get("metadata") or {}).get("labels") or ():
+        if label.startswith(names.RESERVED_LABELS):  # the CRD says so too, but may be older than this operator
+            raise ValueError(f"template.metadata.labels: {label} is Trainmaster's own; use a prefix of your own")
     beneath = {key: value for key, value in (template.get("metadata") or {}).items() if key in _FROM_TEMPLATE}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": lay(beneath, metadata), "spec": spec}
 

@@ -102,6 +102,8 @@ class ClusterPlatform:
             del self._unsure[key]
         self._began = self._began or time.time()
         record = self._caches.jobs.get(*key)
+        if record and record.large:
+            record = await self._read(record)
         if record is None:
             return None
         if isinstance(record.parsed, TrainingJob):
@@ -184,6 +186,17 @@ class ClusterPlatform:
         message = f"{replica.name} runs, but its agent has not called in at {self._settings.operator_url}"
         silent = Obstacle(AGENT_SILENT, message, max(record.started, self._heard_since))
         return dataclasses.replace(replica, obstacle=silent)
+
+    async def _read(self, large: JobRecord) -> JobRecord | None:
+        """Return the job as it is now, of which nothing is kept. What is kept may be older: nothing is lost by it."""
+        try:
+            document = await self._client.get(job_path(large.key))
+        except RefusalError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise UnavailableError(str(error)) from error
+            self._caches.jobs.unlearn(*large.key, large.uid)
+            return None
+        return jobs.read(document, jobs.MOST)
 
     async def _find_out(self, job: TrainingJob) -> None:
         """What the API server has by now."""
@@ -305,6 +318,6 @@ def _creation(kind: str, name: str) -> str:
     return f"{_CREATE} {kind}/{name}"
 
 
-def job_path(job: TrainingJob) -> str:
+def job_path(job: TrainingJob | Key) -> str:
     """Where the API server has this job."""
     return f"/apis/{names.API_VERSION}/namespaces/{job.namespace}/{names.PLURAL}/{job.name}"

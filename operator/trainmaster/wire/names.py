@@ -21,6 +21,8 @@ LABEL_ROLE = f"{GROUP}/role"
 LABEL_INDEX = f"{GROUP}/index"
 LABEL_INCARNATION = f"{GROUP}/incarnation"
 ANNOTATION_REVISION = f"{GROUP}/revision"  # of the spec that a pod was made of (core/revision.py)
+# Labels by which services and policies know pods of ours, the operator's own among them: on no other pod.
+RESERVED_LABELS = (f"{GROUP}/", "app.kubernetes.io/")
 MAX_INCARNATION = 999_999_999  # a number in a label or a name is read back only where it is no longer than this one
 MAIN_CONTAINER = "trainer"
 INSTALLER_CONTAINER = "trainmaster-code"  # brings agent and trainer into a user's own image

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from trainmaster.api.rules.rule import Rule, shaped
-from trainmaster.wire.names import MAIN_CONTAINER, USERS_OWN
+from trainmaster.wire.names import GROUP, MAIN_CONTAINER, RESERVED_LABELS, USERS_OWN
 
 _ROLES = ("spec.workers", "spec.parameterServers")
 _SUBDOMAIN = "[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
@@ -254,4 +254,43 @@ _TEMPLATE = (
     ),
 )
 
-RULES = (*_AMOUNTS, *_ENVIRONMENT, *_VOLUMES, *_TEMPLATE)
+_LONGEST_KEY = 317  # of a label or an annotation: a domain of 253, a slash, and a name of 63
+
+
+def _names(metadata: Any) -> tuple[str, ...]:
+    return (*(metadata.labels or ()), *(metadata.annotations or ()))
+
+
+_TEMPLATE_METADATA = (
+    Rule(
+        name="template-label-taken",
+        where=_below("template.metadata"),
+        field="labels",
+        cel="!has(self.labels) || self.labels.all(k, "
+        + " && ".join(f"!k.startsWith('{prefix}')" for prefix in RESERVED_LABELS)
+        + ")",
+        holds=lambda metadata: not any(label.startswith(RESERVED_LABELS) for label in metadata.labels or ()),
+        message="labels that begin with trainmaster.dev/ or app.kubernetes.io/ say which pods are Trainmaster's own",
+        cure="Use a prefix of your own",
+    ),
+    Rule(
+        name="template-annotation-taken",
+        where=_below("template.metadata"),
+        field="annotations",
+        cel=f"!has(self.annotations) || self.annotations.all(k, !k.startsWith('{GROUP}/'))",
+        holds=lambda metadata: not any(name.startswith(f"{GROUP}/") for name in metadata.annotations or ()),
+        message="annotations that begin with trainmaster.dev/ are Trainmaster's own",
+        cure="Use a prefix of your own",
+    ),
+    Rule(
+        name="template-key-length",
+        where=_below("template.metadata"),
+        cel=f"(!has(self.labels) || self.labels.all(k, size(k) <= {_LONGEST_KEY}))"
+        f" && (!has(self.annotations) || self.annotations.all(k, size(k) <= {_LONGEST_KEY}))",
+        holds=lambda metadata: all(len(name) <= _LONGEST_KEY for name in _names(metadata)),
+        message=f"the name of a label or annotation has more than {_LONGEST_KEY} characters",
+        cure="Shorten it",
+    ),
+)
+
+RULES = (*_AMOUNTS, *_ENVIRONMENT, *_VOLUMES, *_TEMPLATE, *_TEMPLATE_METADATA)
