@@ -87,6 +87,17 @@ def test_a_script_that_says_why_it_ends(agent: MakeAgent, intake: Intake) -> Non
     assert re.fullmatch(r".*/fail\.py:\d+ in fail", report.error.frame)
 
 
+def test_the_standard_error_of_a_program_that_is_no_python_file_is_its_evidence(
+    agent: MakeAgent, intake: Intake
+) -> None:
+    agent("sh", "-c", "echo fine; echo one >&2; echo clear message >&2; exit 3")
+    intake.wait_state(messages.WAITING, 0, W0)
+    intake.run(1, [(W0, 1)])
+    (heartbeat,) = intake.wait_state(messages.FAILED, 1, W0)
+    assert heartbeat.exit is not None
+    assert (heartbeat.exit.exit_code, heartbeat.exit.said, heartbeat.exit.error) == (3, "one\nclear message", None)
+
+
 def test_exit_code_zero_and_threads_that_are_still_busy(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
     agent("python", "SCRIPTS/fail.py", "thread")
     intake.wait_state(messages.WAITING, 0, W0)

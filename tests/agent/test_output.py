@@ -54,6 +54,20 @@ def test_lines_of_several_ranks_are_whole_and_marked(tmp_path: Path) -> None:
     assert set(lines) == {b"[rank %d] %s" % (number, text) for number, text in enumerate(texts)}
 
 
+def test_the_end_of_a_ranks_standard_error_is_told(tmp_path: Path) -> None:
+    output, path = an_output(tmp_path)
+    rank = Rank(output, "")
+    os.write(rank.ends[0], b"no error\n")
+    os.write(rank.ends[1], b"x" * 9000 + b"\nclear message\n")
+    for end in rank.ends:
+        os.close(end)
+    said = output.finish_and_tell(*rank.sources)
+    output.close()
+    assert said.splitlines()[-1] == "clear message"
+    assert len(said) <= 4096
+    assert path.read_bytes().count(b"x") == 9000, "and it is passed on"
+
+
 def test_last_words_without_a_line_end(tmp_path: Path) -> None:
     output, path = an_output(tmp_path)
     rank = Rank(output, "[r] ")

@@ -141,6 +141,24 @@ def test_a_refusal_is_said_once_and_tried_again(reporting: Reporting, intake: In
     assert reporting.log.get(timeout=60) == "the operator is back"
 
 
+def test_a_standby_that_refuses_is_no_news(reporting: Reporting, intake: Intake) -> None:
+    """Of two operators one leads, and half of all connections reach the other first."""
+    intake.refusal = (421, "another operator leads, or soon will")
+    reporting.reporter.start()
+    intake.wait(lambda: intake.refused > 3, "some tries")
+    with intake.changed:
+        intake.refusal = None
+    intake.wait(lambda: len(intake.heartbeats) > 1, "an answer")
+    assert reporting.log.empty()
+
+
+def test_that_nobody_leads_for_long_is_told(reporting: Reporting, intake: Intake) -> None:
+    intake.refusal = (421, "another operator leads, or soon will")
+    reporting.reporter._well -= 60
+    reporting.reporter.start()
+    assert "421" in reporting.log.get(timeout=60)
+
+
 def test_an_operator_that_goes_and_comes_back(reporting: Reporting, intake: Intake) -> None:
     reporting.reporter.start()
     intake.wait(lambda: len(intake.heartbeats) == 2, "a held request")

@@ -134,6 +134,39 @@ def test_evidence_is_one_line_of_bounded_length() -> None:
     assert "\n" not in failure.evidence
 
 
+@pytest.mark.parametrize(
+    ("said", "evidence"),
+    [
+        ("", "rank 0 ended with exit code 3"),
+        ("clear message\n", "rank 0 ended with exit code 3: clear message"),
+        ("one\ntwo\n", "rank 0 ended with exit code 3: two (before that: one)"),
+    ],
+)
+def test_the_standard_error_of_a_program_is_its_evidence(said: str, evidence: str) -> None:
+    failure = failures.of_rank(SLOT, report(exit_code=3, said=said, rank=0))
+    assert (failure.failure_class, failure.evidence) == ("ProcessExit", evidence)
+
+
+CALM = """t.py:210, rank 0 INFO A snapshot of step 40 is in memory.
+2026-11-25 14:00:00,123 rank 0 INFO A snapshot of step 41 is in memory.
+[worker-0 rank 1] 2026-11-25 14:00:00,123 rank 1 INFO A snapshot of step 41 is in memory.
+trainmaster agent: worker-0: Running, attempt 1: all 2 replicas are here
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "tells"),
+    [
+        (CALM, "ended: its agent was ended by SIGKILL (exit code 137)"),
+        (CALM + "terminate called after throwing\n" + CALM, "; its log ends with: terminate called after throwing"),
+    ],
+)
+def test_what_a_log_has_of_a_run_that_goes_well_is_no_evidence(log: str, tells: str) -> None:
+    evidence = failures.of_replica(ended(a_replica(), 137, "Error", log), step=0).evidence
+    assert evidence.endswith(tells)
+    assert "INFO" not in evidence
+
+
 @pytest.mark.parametrize("step", [-1, 10**30])
 def test_a_step_that_cannot_be_is_bounded(step: int) -> None:
     assert 0 <= failures.of_rank(SLOT, report(step=step)).step <= 2**53

@@ -68,7 +68,7 @@ def _rank(where: str, rank: RankProgress) -> Iterator[str]:
 def _exit(where: str, report: ExitReport) -> Iterator[str]:
     yield from _counts(where, {"attempt": report.attempt, "rank": report.rank, "step": report.step})
     yield from _texts(where, {"signal": report.signal or ""}, _LONGEST_NAME)
-    yield from _texts(where, {"stacks": report.stacks}, _LONGEST_TEXT)
+    yield from _texts(where, {"stacks": report.stacks, "said": report.said}, _LONGEST_TEXT)
     if report.exit_code is not None and abs(report.exit_code) > _LARGEST:
         yield f"{where}.exit_code: no process ends with that"
     if report.error:

@@ -57,6 +57,7 @@ _REASONS = {
     "NodeName": classes.INFRASTRUCTURE,
     "PodSandboxChanged": classes.INFRASTRUCTURE,
 }
+_KILLED = {137: "SIGKILL", 143: "SIGTERM", 130: "SIGINT", 139: "SIGSEGV", 134: "SIGABRT"}
 _OWN_STORAGE = re.compile(r"exceed(s|ed) (the (total )?limit|its local ephemeral storage limit)")
 _CANNOT_START = re.compile(
     r"executable file (\S+ )?not found|exec: .*(no such file|permission denied)|exec format error"
@@ -207,7 +208,9 @@ def _exit_text(report: ExitReport) -> str:
 def _evidence(report: ExitReport) -> str:
     rank = figures.count(report.rank)
     if report.error is None:
-        return _hung(report) if report.hung else f"rank {rank} ended with {_exit_text(report)}"
+        said = last_lines.told(report.said)
+        ended = f"rank {rank} ended with {_exit_text(report)}"
+        return _hung(report) if report.hung else f"{ended}: {said}"[:_MOST_EVIDENCE] if said else ended
     where = f" ({report.error.frame})" if report.error.frame else ""
     first_line = fingerprint.first_line(report.error.message)
     if report.exit_code == names.EXIT_BAD_CONFIGURATION:  # it names field and cure; where we noticed helps nobody
@@ -230,6 +233,14 @@ def _fingerprint(kind: str, report: ExitReport) -> str:
     return fingerprint.of_error(kind, report.error)
 
 
+def _how_it_ended(ending: Ending, code: str) -> str:
+    """With the lines of its log that may tell why; what a log has of a run that goes well explains no end."""
+    signal = _KILLED.get(ending.exit_code or 0)
+    how = f"its agent was ended by {signal} ({code})" if signal else " ".join(filter(None, (ending.reason, code)))
+    said = last_lines.told(ending.message)
+    return f"{how}; its log ends with: {said}" if said else how
+
+
 def _said(replica: Replica) -> str:
     ending = replica.ending
     return " ".join(part for part in (ending.reason, ending.message) if part) if ending else ""
@@ -249,4 +260,4 @@ def _replica_evidence(replica: Replica, kind: str, code: str) -> str:
     if kind == classes.AGENT_FAILED:
         who = f"the init container {ending.container} of {replica.name}" if ending.container else replica.name
         return f"{who} ended with {code}: {last_lines.told(ending.message) or 'it said nothing'}"
-    return f"{replica.name} ended: {said or code}"
+    return f"{replica.name} ended: {_how_it_ended(ending, code)}"

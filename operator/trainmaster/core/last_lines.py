@@ -9,6 +9,11 @@ import re
 _MOST_BEFORE = 600
 _MOST_OF_ONE = 400
 _MISSING_PYTHON = re.compile(r"executable file\W+python3\W+not found|\"python3\": executable file not found")
+# As the trainer's log has it (rank.py), maybe cut at the front; and what an agent says of its own state.
+_ALL_WELL = re.compile(
+    r"(^|[\d,.: ])rank \d+ (INFO|DEBUG) |^(INFO|DEBUG)\b"
+    r"|^(trainmaster agent: )?\S+: (Waiting|Running|Finished), attempt \d+"
+)
 _FOREIGN = re.compile(r"exec format error")
 
 
@@ -38,4 +43,6 @@ def why_it_cannot_start(text: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    return [line.strip() for line in text.splitlines() if line.strip()]
+    """The lines that may tell why: not those in which ranks and agent say that all goes well."""
+    lines = (line.strip() for line in text.splitlines())
+    return [line for line in lines if line and not _ALL_WELL.search(line)]

@@ -125,6 +125,7 @@ class ExitReport:
     hung: bool = False  # no step ended for too long: the agent ended the rank
     stacks: str = ""  # the Python stacks of this replica's ranks at that moment, clipped
     overdue_seconds: Optional[float] = None  # hung: by how much more its step had taken than its steps do
+    said: str = ""  # the end of its standard error, where it left no error: of a program that is no Python file, say
     waiting: bool = False  # hung, but all its ranks only wait for peers: a victim, unless every replica says so
 
 

@@ -35,6 +35,7 @@ class Death:
     end: Dict[str, Any]  # the warm parent's word: code, signal or failure
     signalled: Optional[float]  # when the agent told it to end
     kills_before: int  # `out_of_memory_kills` when the attempt began
+    said: str = ""  # the end of its standard error
 
 
 def judge(death: Death, error_files: Dict[int, Path]) -> RankEnded:
@@ -42,6 +43,7 @@ def judge(death: Death, error_files: Dict[int, Path]) -> RankEnded:
     own = read_error(error_files[death.rank]) if death.rank in error_files else None
     ours = death.signalled is not None and (own is None or own.time >= death.signalled)
     cause, error = _first_error(death.rank, own, error_files)
+    said = "" if error else death.said  # an error of Python's tells more than what is printed of it
     killed = death.end.get("signal") == "SIGKILL" and not ours
     return RankEnded(
         attempt=death.attempt,
@@ -53,6 +55,7 @@ def judge(death: Death, error_files: Dict[int, Path]) -> RankEnded:
         error=_failure(death.end) or error,
         ours=ours,
         cause=cause,
+        said=said,
     )
 
 

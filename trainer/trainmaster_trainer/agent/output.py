@@ -13,12 +13,14 @@ import select
 import selectors
 import threading
 from dataclasses import dataclass
-from typing import Callable, Deque
+from typing import Callable, Deque, Dict
 
 _CHUNK = 1 << 16
 _LONGEST_LINE = 1 << 16
 _AT_ONCE = select.PIPE_BUF  # a pipe that is writable takes that much without blocking
 _PATIENCE_SECONDS = 5.0
+_TAIL = 4096  # bytes of a stream that are kept for who asks why its rank has ended
+_TAIL_SECONDS = 1.0  # the writing thread may wait for a reader
 
 
 @dataclass
@@ -29,6 +31,7 @@ class _Stream:
     target: int
     prefix: bytes
     partial: bytes = b""
+    tail: bytes = b""  # the last that came
 
 
 class Output:
@@ -47,6 +50,7 @@ class Output:
         self._stalled = False
         self._last_byte = b"\n"
         self._lost_lines = 0
+        self._tails: Dict[int, bytes] = {}  # of streams that are closed, until somebody asks
         self._ending = False
         self._thread = threading.Thread(target=self._run, name="output", daemon=True)
         self._thread.start()
@@ -62,6 +66,20 @@ class Output:
         """The rank has ended: pass on what is left, and do not wait for what it may have started."""
         for source in (stdout, stderr):
             self._call(lambda source=source: self._finish(source))  # type: ignore[misc]
+
+    def finish_and_tell(self, stdout: int, stderr: int) -> str:
+        """As `finish`; return the end of what the rank wrote to its standard error, as far as it could be read."""
+        ended, found = threading.Event(), [b""]
+
+        def tell() -> None:
+            self._finish(stderr)
+            found[0] = self._tails.pop(stderr, b"")
+            ended.set()
+
+        self._call(tell)
+        self.finish(stdout, stderr)
+        ended.wait(_TAIL_SECONDS)
+        return found[0].decode(errors="replace").strip()
 
     def say(self, text: str) -> None:
         """A line of the agent's own, to stderr."""
@@ -115,6 +133,7 @@ class Output:
         if not data:
             self._close(stream)
             return False
+        stream.tail = (stream.tail + data)[-_TAIL:]
         if not stream.prefix:
             self._write(stream.target, data)
             return True
@@ -129,6 +148,7 @@ class Output:
         if stream.partial:
             self._write(stream.target, stream.prefix + stream.partial + b"\n")
         self._selector.unregister(stream.source)
+        self._tails[stream.source] = stream.tail  # by descriptor, whose next user overwrites it
         os.close(stream.source)
 
     # --- writing ---

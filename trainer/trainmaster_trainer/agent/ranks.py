@@ -217,12 +217,14 @@ class Ranks(parent.Listener):
             if self._store.ended(identity):
                 self._output.say(f"the store at which the ranks meet has ended ({end})")
             return
+        own = rank.signalled is None and end.get("code") != 0 and end is not parent.LOST
+        said = self._output.finish_and_tell(rank.stdout, rank.stderr) if own else ""
         self._finish(rank)
         if end is parent.LOST:
             _signal(rank, signal.SIGKILL)  # what the rank had started lives on
         elif self._was_young(rank, end):
             self._parent.distrust(identity)
-        event = self._judge(wanted, rank.number, rank.signalled, self._whole(rank.number, end))
+        event = self._judge(wanted, rank.number, rank.signalled, self._whole(rank.number, end), said)
         if not self._live:
             self._wanted = None
             self._listeners.drop_all()
@@ -336,11 +338,11 @@ class Ranks(parent.Listener):
         return failed and age < _YOUNG_SECONDS if self._settings.plan.command else failed or age > _YOUNG_SECONDS
 
     def _judge(
-        self, wanted: Wanted, number: int, signalled: Optional[float], end: Dict[str, Any]
+        self, wanted: Wanted, number: int, signalled: Optional[float], end: Dict[str, Any], said: str = ""
     ) -> supervise.RankEnded:
         begun = bool(wanted.starts)  # else the files that lie there are those of an older attempt
         step = self.files.step(number) if begun else 0
-        death = evidence.Death(wanted.attempt, number, step, end, signalled, wanted.kills_before)
+        death = evidence.Death(wanted.attempt, number, step, end, signalled, wanted.kills_before, said)
         return evidence.judge(death, {other: self.files.error(other) for other in wanted.numbers if begun})
 
 

@@ -27,6 +27,8 @@ _REFUSED_PAUSE_SECONDS = 2.0
 # Of several operators only one leads; the next connection may lead to it.
 _ELSEWHERE = 421
 _LONGEST_PAUSE_ELSEWHERE_SECONDS = 0.3
+# A standby refuses every agent that asks it, which is no news; that nobody has led for so long is.
+_LEADERLESS_SECONDS = 15.0
 _UNHELD_PAUSE_SECONDS = 0.25
 _REFUSALS = (401, 403, 409, 410)
 # Beyond the time that the operator may hold a request.
@@ -149,6 +151,7 @@ class Reporter:
         self._urgent = threading.Event()
         self._stop = threading.Event()
         self._said = ""
+        self._well = time.monotonic()  # when an answer last came
         self._last_answer = b""
         self._lock = threading.Lock()
 
@@ -192,9 +195,11 @@ class Reporter:
         try:
             self._send(line, hold, seconds)
             pauses.none()
+            self._well = time.monotonic()
             self._say("")
         except RefusedError as refusal:
-            self._say(str(refusal))
+            if refusal.status != _ELSEWHERE or time.monotonic() > self._well + _LEADERLESS_SECONDS:
+                self._say(str(refusal))
             self._stop.wait(_pause_after(refusal, pauses))
         except _TROUBLE as error:
             self._say(f"the operator at {self._url} is away ({error or type(error).__name__}); going on without it")

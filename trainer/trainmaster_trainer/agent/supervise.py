@@ -62,6 +62,7 @@ class RankEnded:
     error: Optional[ErrorReport] = None
     ours: bool = False
     cause: Optional[int] = None
+    said: str = ""  # the end of its standard error, where it left no error file
 
     @property
     def is_failure(self) -> bool:
@@ -277,6 +278,7 @@ def _rank_died(agent: Agent, event: RankEnded) -> Step:
         out_of_memory=event.out_of_memory,
         error=event.error,
         start=agent.start,
+        said=event.said,
     )
     agent = replace(agent, exit=report, stalled=None)
     if agent.state == messages.RUNNING and agent.pending is None:
