@@ -13,6 +13,12 @@ from trainmaster.cli.crd import crd
 
 from tests.api.changes import changed, good_job
 
+NOTE = {
+    "path": "spec.checkpoint.storage",
+    "message": "not set: on a cluster the model is in the pods' own folders and is gone with them",
+}
+NOT_KEPT = f"note: {NOTE['path']}: {NOTE['message']}"
+
 
 @pytest.fixture
 def good(tmp_path: Path) -> Path:
@@ -31,7 +37,7 @@ def bad(tmp_path: Path) -> Path:
 def test_good(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """0, and a word of comfort."""
     assert check([str(good)], "text") == 0
-    assert capsys.readouterr().out == f"{good}: TrainingJob digits is good\n"
+    assert capsys.readouterr().out == f"{good}: TrainingJob digits is good\n{good}: {NOT_KEPT}\n"
 
 
 def test_bad(good: Path, bad: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,7 +60,7 @@ def test_json(good: Path, bad: Path, capsys: pytest.CaptureFixture[str]) -> None
     """For editors and CI."""
     assert check([str(good), str(bad)], "json") == 2
     first, second = json.loads(capsys.readouterr().out)["files"]
-    assert first == {"file": str(good), "good": True, "problems": [], "notes": []}
+    assert first == {"file": str(good), "good": True, "problems": [], "notes": [NOTE]}
     assert second["problems"][0]["line"] == 13
     assert second["problems"][0]["path"] == "spec.workers.memory"
 
@@ -83,7 +89,7 @@ def test_a_generated_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert job is not None
     assert job.name == "digits"
     assert check([str(file)], "text") == 0
-    assert capsys.readouterr().out == f"{file}: TrainingJob digits- is good\n"
+    assert capsys.readouterr().out == f"{file}: TrainingJob digits- is good\n{file}: {NOT_KEPT}\n"
 
 
 def test_crd(capsys: pytest.CaptureFixture[str]) -> None:

@@ -122,10 +122,16 @@ def test_a_sidecar_that_outlives_the_trainer_is_seen() -> None:
     ended = trainer(terminated={"exitCode": 1})
     sidecar = {"name": "logs", "state": {"running": {}}}
     assert replica({"phase": "Running", "containerStatuses": [*ended, sidecar]}).lingering
-    assert replica({"phase": "Running", "containerStatuses": ended, "initContainerStatuses": [sidecar]}).lingering
     gone = "2026-03-01T12:00:00Z"
     assert not replica({"containerStatuses": [*ended, sidecar]}, deletionTimestamp=gone).lingering
     assert not replica({"phase": "Running", "containerStatuses": trainer(running={})}).lingering
+
+
+def test_a_native_sidecar_is_ended_by_the_kubelet() -> None:
+    """Who deletes the pod meanwhile takes the log of the trainer away."""
+    status = {"phase": "Running", "containerStatuses": trainer(terminated={"exitCode": 0})}
+    sidecar = {"name": "logs", "state": {"running": {}}}
+    assert not replica({**status, "initContainerStatuses": [sidecar]}).lingering
 
 
 def test_a_pod_whose_only_container_has_just_ended_does_not_linger() -> None:

@@ -32,6 +32,7 @@ class Stage:
         self.replicas: dict[str, Replica] = {}
         self.service = False
         self.began = 0.0
+        self.private_checkpoints = False
         self.refused: tuple[Obstacle, ...] = ()
         self.refusing: frozenset[str] = frozenset()
         self.refusal = ""
@@ -59,7 +60,9 @@ class Stage:
     def decide(self) -> Decision:
         """What would be decided now; nothing is done."""
         return decide(
-            self.job, Observed(tuple(self.replicas.values()), self.service, self.refused, self.began), self.now
+            self.job,
+            Observed(tuple(self.replicas.values()), self.service, self.refused, self.began, self.private_checkpoints),
+            self.now,
         )
 
     def turn(self) -> Decision:

@@ -50,7 +50,7 @@ def _load(path: Path) -> TrainingJob | list[Problem]:
 def _as_text(path: str, result: TrainingJob | list[Problem]) -> list[str]:
     if not isinstance(result, TrainingJob):
         return [f"{path}:{problem}" for problem in result]
-    later = [f"{path}: note: {field}: {message}" for field, message in result.spec.not_yet_supported()]
+    later = [f"{path}: note: {note['path']}: {note['message']}" for note in _notes(result)]
     name = result.name or result.metadata.generate_name
     return [f"{path}: TrainingJob {name} is good", *later]
 
@@ -58,5 +58,13 @@ def _as_text(path: str, result: TrainingJob | list[Problem]) -> list[str]:
 def _as_json(path: str, result: TrainingJob | list[Problem]) -> dict[str, Any]:
     if not isinstance(result, TrainingJob):
         return {"file": path, "good": False, "problems": [problem._asdict() for problem in result]}
-    notes = [{"path": field, "message": message} for field, message in result.spec.not_yet_supported()]
-    return {"file": path, "good": True, "problems": [], "notes": notes}
+    return {"file": path, "good": True, "problems": [], "notes": _notes(result)}
+
+
+def _notes(job: TrainingJob) -> list[dict[str, str]]:
+    """What is no mistake, but better known before."""
+    notes = [{"path": field, "message": message} for field, message in job.spec.not_yet_supported()]
+    if job.spec.checkpoint.storage is None:
+        message = "not set: on a cluster the model is in the pods' own folders and is gone with them"
+        notes.append({"path": "spec.checkpoint.storage", "message": message})
+    return notes

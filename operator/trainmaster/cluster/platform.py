@@ -111,7 +111,7 @@ class ClusterPlatform:
                 self._refusals.withdraw(record.uid, _CREATE)
             if record.uid in self._refusals:
                 self._refusals.withdraw_older(record.uid, _CREATE, revision.of_all(record.parsed))
-            return record.parsed, self._observed(key, record.uid)
+            return record.parsed, self._observed(key, record.parsed)
         report = jobs.invalid(record, record.parsed)
         if report is not None:
             await self.write_status(record.stand_in, report[0])
@@ -168,10 +168,11 @@ class ClusterPlatform:
         self._refusals.forget(job_uid)
         self._sightings.forget(job_uid)
 
-    def _observed(self, key: Key, uid: str) -> Observed:
+    def _observed(self, key: Key, job: TrainingJob) -> Observed:
+        uid, private = job.uid, job.spec.checkpoint.storage is None
         seen = (self._seen(record) for record in self._caches.pods.group(key) if record.job_uid == uid)
         service = any(record.job_uid == uid for record in self._caches.services.group(key))
-        return Observed(self._sightings.dated(uid, seen), service, self._refusals.of(uid), self._heard_since)
+        return Observed(self._sightings.dated(uid, seen), service, self._refusals.of(uid), self._heard_since, private)
 
     @property
     def _heard_since(self) -> float:

@@ -118,9 +118,9 @@ def _lingers(pod: Document, terminated: Document | None) -> bool:
     """A sidecar keeps the pod, and with it the GPUs, though the trainer has ended.
 
     Ended containers alone do not count: the kubelet tells of them a moment before it tells that the pod has ended.
+    Nor do native sidecars (init containers with restartPolicy Always): the kubelet ends them itself.
     """
-    status = pod.get("status") or {}
-    containers = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
+    containers = (pod.get("status") or {}).get("containerStatuses") or ()
     others_run = any("running" in (container.get("state") or {}) for container in containers)
     return terminated is not None and others_run and "deletionTimestamp" not in pod["metadata"]
 

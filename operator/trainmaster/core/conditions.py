@@ -1,7 +1,7 @@
 """Conditions: what holds of a job now, each with its reason and a sentence, as Kubernetes people expect them."""
 
 from trainmaster.api.status import Condition, TrainingJobStatus
-from trainmaster.core import edits, membership, phases, saving, stragglers
+from trainmaster.core import edits, membership, parting, phases, saving, stragglers
 from trainmaster.core.facts import Facts
 from trainmaster.core.rules import obstacles
 
@@ -27,7 +27,12 @@ def of(facts: Facts, status: TrainingJobStatus, phase: str) -> tuple[Condition, 
     if phase == phases.SUSPENDED or _had(facts, SUSPENDED):
         reason = "SpecSuspend" if phase == phases.SUSPENDED else "Resumed"
         stated.append((SUSPENDED, phase == phases.SUSPENDED, reason, "spec.suspend"))
-    told = (stragglers.statement(facts, phase), saving.statement(facts), edits.statement(facts, phase))
+    told = (
+        stragglers.statement(facts, phase),
+        saving.statement(facts),
+        edits.statement(facts, phase),
+        parting.statement(facts),
+    )
     stated += [said for said in told if said]
     if phase in phases.TERMINAL:
         stated.append((phase, True, status.reason or phase, status.message or ""))
@@ -39,7 +44,8 @@ def of(facts: Facts, status: TrainingJobStatus, phase: str) -> tuple[Condition, 
 
 def quiet(status: TrainingJobStatus) -> bool:
     """Whether they tell nothing but that replicas are waited for, as at every beginning."""
-    told = {condition.type: condition.reason for condition in status.conditions if condition.type != SPARES_READY}
+    always = (SPARES_READY, parting.CHECKPOINT_STORAGE)
+    told = {condition.type: condition.reason for condition in status.conditions if condition.type not in always}
     return told == {REPLICAS_READY: WAITING, TRAINING: phases.PENDING}
 
 

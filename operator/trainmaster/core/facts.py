@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import CheckpointStatus, TrainingJobStatus
 from trainmaster.core import clocks, figures, phases, places, revision, unreachable
-from trainmaster.core.observed import Observed, Replica
+from trainmaster.core.observed import RUNNING, Observed, Replica
 from trainmaster.wire import messages, names
 
 T = TypeVar("T")
@@ -184,8 +184,8 @@ class Facts:
 
     @cached_property
     def checkpoint(self) -> CheckpointStatus | None:
-        """The newest complete checkpoint that anybody told of."""
-        written = self.status.checkpoint
+        """The newest complete checkpoint that anybody told of, and that is still there."""
+        written = self.status.checkpoint if self._is_still_there else None
         told = [beat.checkpoint for beat in self.heartbeats() if beat.checkpoint and self._may_be(beat.checkpoint)]
         newest = max(told, key=lambda record: record.step, default=None)
         if newest is None or (written and written.step >= newest.step):
@@ -196,6 +196,20 @@ class Facts:
             sha256=figures.legible(newest.sha256),
             seconds=figures.seconds(newest.seconds) if newest.seconds is not None else None,
         )
+
+    @property
+    def _is_still_there(self) -> bool:
+        """Whether the checkpoint that was written down may still be there: on storage, or in the folder of who has it.
+
+        Who has it is not written. So it is kept while a replica runs that has not told this operator what it has.
+        """
+        written = self.status.checkpoint
+        if written is None or not self.observed.private_checkpoints or self.status.finished:
+            return True
+        running = [slot for slot in self.slots if slot.replica and slot.replica.alive and slot.replica.phase == RUNNING]
+        records = [slot.heartbeat.checkpoint if slot.heartbeat else None for slot in running]
+        unheard = any(slot.heartbeat is None for slot in running)
+        return unheard or any(record and record.step >= written.step for record in records)
 
     def _may_be(self, record: messages.CheckpointRecord) -> bool:
         """A checkpoint beyond the last step is no checkpoint of this job."""

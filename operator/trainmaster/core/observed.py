@@ -90,10 +90,12 @@ class Replica:
 class Observed:
     """All that exists of one job. `refused` is what the platform answered to our last wishes, newest last.
 
-    `began` is since when agents are heard, in seconds since the epoch; 0 where that has always been so.
+    `began` is since when agents are heard, in seconds since the epoch; 0 where that has always been so. With
+    `private_checkpoints` each replica has those that it saved, and nobody has them when it is gone.
     """
 
     replicas: tuple[Replica, ...] = ()
     service: bool = False
     refused: tuple[Obstacle, ...] = ()
     began: float = 0.0
+    private_checkpoints: bool = False

@@ -4,7 +4,7 @@ A worker that is through need not be there any more when the last one is: `statu
 and go, whoever is there does all the work of a task: who has not begun is not waited for.
 """
 
-from trainmaster.core import ending, membership
+from trainmaster.core import ending, membership, parting
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.verdict import NOTHING, Verdict
 from trainmaster.wire import messages, names
@@ -18,7 +18,8 @@ def complete(facts: Facts) -> Verdict:
     if len(finished) < _least(facts) or any(slot.key not in there for slot in _needed(facts, workers)):
         return NOTHING
     message = f"All {len(finished)} workers finished." if len(finished) > 1 else "The worker finished."
-    return Verdict(status=ending.succeeded(facts.status, _nothing_to_train(facts) or message, facts.now))
+    said = f"{_nothing_to_train(facts) or message}{parting.at_the_end(facts)}"
+    return Verdict(status=ending.succeeded(facts.status, said, facts.now))
 
 
 def _nothing_to_train(facts: Facts) -> str:

@@ -12,7 +12,8 @@ from trainmaster.core.observed import RUNNING, Replica
 from trainmaster.core.verdict import NOTHING, Verdict
 from trainmaster.wire.messages import EXIT, Orders
 
-# A replica that is still up this long after the end has an agent that does not hear us.
+# A replica that is still up this long after the end has an agent that does not hear us, or a sidecar that does not end
+# by itself. Its log goes with it, so until then it can be read.
 GOODBYE_SECONDS = 30
 # What servers get to save, from SIGTERM to SIGKILL, once all workers have finished.
 LAST_WORDS_SECONDS = 20.0
@@ -31,11 +32,11 @@ def finish(facts: Facts) -> Verdict:
     deaf = [replica for replica in alive if late or replica.phase != RUNNING]
     actions: list[Action] = [GiveOrders(tuple((replica.uid, _goodbye(facts)) for replica in alive))] if alive else []
     lingering = [replica for replica in facts.observed.replicas if replica.lingering]
-    actions += [DeleteReplica(replica.name, replica.uid) for replica in deaf + lingering]
+    actions += [DeleteReplica(replica.name, replica.uid) for replica in deaf + (lingering if late else [])]
     expiry = _expiry(facts)
     if expiry and facts.now >= expiry:
         actions.append(DeleteJob())
-    return Verdict(actions=tuple(actions), wake_at=_next_look(facts, alive, expiry), final=True)
+    return Verdict(actions=tuple(actions), wake_at=_next_look(facts, alive + lingering, expiry), final=True)
 
 
 def _goodbye(facts: Facts) -> Orders:

@@ -1,0 +1,42 @@
+"""What goes with the pods, said while it can still be helped: a model that nothing keeps, and logs beside sidecars.
+
+Called by `conditions` and by the rule that ends a job.
+"""
+
+from trainmaster.core.facts import Facts
+from trainmaster.wire import names
+
+CHECKPOINT_STORAGE = "CheckpointStorage"
+NOT_SET = "NotSet"
+
+Statement = tuple[str, bool, str, str]
+
+
+def statement(facts: Facts) -> Statement | None:
+    """Return the condition that nothing keeps what is saved; None where something does."""
+    if not facts.observed.private_checkpoints:
+        return None
+    message = (
+        "spec.checkpoint.storage is not set, so checkpoints and the final model are in the pods' own folders and are "
+        "gone with them. To keep the model, name a persistentVolumeClaim or an objectStore there."
+    )
+    return CHECKPOINT_STORAGE, False, NOT_SET, message
+
+
+def at_the_end(facts: Facts) -> str:
+    """Return sentences, each after a blank, about what cannot be had any more, or not for long."""
+    model = " The model was not kept, as spec.checkpoint.storage is not set." if statement(facts) else ""
+    sidecars = ", ".join(_sidecars(facts))
+    if not sidecars:
+        return model
+    return (
+        f"{model} Containers that do not end by themselves ({sidecars}) hold the pods: they are deleted soon, with "
+        "their logs. An init container with restartPolicy: Always ends by itself, and the log stays."
+    )
+
+
+def _sidecars(facts: Facts) -> list[str]:
+    """The containers of pod templates beside the one that trains."""
+    templates = (spec.template.to_dict() if spec.template else {} for spec in facts.job.spec.roles.values())
+    containers = [one for template in templates for one in (template.get("spec") or {}).get("containers") or ()]
+    return sorted({str(one.get("name")) for one in containers} - {names.MAIN_CONTAINER})
