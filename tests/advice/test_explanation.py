@@ -36,6 +36,19 @@ def test_bytes_memory_and_failures_are_told_in_numbers() -> None:
     assert "After 7 failures" in said
 
 
+def test_whether_a_loss_changes_the_model_is_told_before() -> None:
+    same, other = (
+        "that of an undisturbed run, bit by bit, with as many ranks all the way.",
+        "no two runs end in the same",
+    )
+    sync = {"type": "ParameterServer", "parameterServer": {"update": "Sync"}}
+    for strategy in ({"type": "AllReduce", "compression": "TopK"}, {"type": "LocalSGD"}, {"type": "Mesh"}, sync):
+        assert same in told(strategy), strategy
+    assert other in told({"type": "Gossip"})
+    assert other in told({"type": "ParameterServer"})
+    assert "a worker that dies takes that along" in told({**sync, "compression": "TopK"})
+
+
 def test_a_scripts_model_is_not_guessed() -> None:
     assert "no bytes are given" in told({"type": "AllReduce"}, model=None)
 

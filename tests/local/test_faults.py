@@ -11,7 +11,7 @@ import pytest
 from tests.local.command import TASKS, Command, a_job, kill
 
 HELD = {"hold_at": 25}
-AGAIN = {**HELD, "hold_again": 5}
+AGAIN = {**HELD, "hold_again": 5, "draws": True}
 EVERY_STEP = {"everySteps": 10, "keep": 3, "memoryEverySteps": 1}
 """However long a snapshot takes on a busy machine."""
 
@@ -22,7 +22,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, warm_parent: Path) -> 
     folder = tmp_path_factory.mktemp("undisturbed")
     (folder / "small.py").write_text((TASKS / "small.py").read_text())
     command = Command(folder, warm_parent)
-    assert command.start(a_job()).end() == 0
+    assert command.start(a_job(arguments={"draws": True})).end() == 0
     return str(command.status["checkpoint"]["sha256"])
 
 

@@ -76,3 +76,24 @@ class WithADroppedLayer(Line):  # type: ignore[misc]
     @override
     def model(self) -> nn.Module:
         return self.Model()
+
+
+class NoisySteps(torch.optim.SGD):
+    """Adds noise to each gradient (Welling and Teh, "Bayesian learning via stochastic gradient Langevin dynamics")."""
+
+    @override
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.grad.add_(torch.randn_like(parameter.grad), alpha=0.1 * random.random())  # noqa: S311
+        super().step(closure)
+
+
+class WithNoisySteps(Drawing):
+    """The optimizer draws."""
+
+    @override
+    def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        return NoisySteps(parameters, lr=0.01, momentum=0.9)

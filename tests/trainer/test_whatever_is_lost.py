@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from tests.trainer.crew import NewCrew
 from tests.trainer.ranks import PATIENCE, Job, NewJob, Options, Running
 
 STEPS = 13
@@ -64,6 +65,7 @@ WAYS = [
     Way("LocalSGD", pods=3, options={"every": 2, "outer": "Average"}),
     Way("FullySharded"),
     Way("FullySharded", ranks=2),
+    Way("FullySharded", plan={"task": "drawing_tasks:WithNoisySteps"}),
     Way("Pipeline", plan=WITHOUT_MEANS),
     Way("Tensor", plan=WITHOUT_MEANS),
     Way("Mesh", ranks=2, options={"data": 2, "tensor": 2}, plan=WITHOUT_MEANS),
@@ -139,3 +141,26 @@ def test_a_loss_that_leaves_out_parameters_now_and_then_may_do_so_after_a_restar
     job = new_job("disturbed", **plan).but(steps=1).run(1).but(steps=9).run(1, attempt=2)
     assert job.losses() == calm.losses()
     assert job.manifest(9)["model_sha256"] == calm.manifest(9)["model_sha256"]
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_so_is_that_of_synchronous_parameter_servers_whose_optimizer_draws(new_crew: NewCrew, servers: int) -> None:
+    plan: Options = {
+        "task": "drawing_tasks:WithNoisySteps",
+        "arguments": {"seconds": 0.004, "running_means": True},
+        "global_batch_size": 12,
+        "steps": 40,
+        "checkpoint_every": 10,
+        "strategy_options": {"update": "Sync"},
+    }
+    calm = new_crew(2, servers, "calm", **plan).start().finish()
+    crew = new_crew(2, servers, "dying", **plan).start()
+    for step, dying in ((5, 1), (15, 2), (25, 0)):
+        crew.reach(step)
+        if dying < 2 or servers > 1:  # a server alone has no copy, and is the operator's business
+            crew.kill(dying)
+            crew.again(dying)
+    job = crew.finish()
+    assert job.manifest(40)["model_sha256"] == calm.manifest(40)["model_sha256"]
+    assert job.losses() == calm.losses()
+    assert job.result() == calm.result(), "whoever says how good it is draws the same"

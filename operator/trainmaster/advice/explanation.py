@@ -147,6 +147,8 @@ def _failure(job: TrainingJob, model: ModelFacts | None) -> Iterator[str]:
     yield TEXTBOOK[job.spec.strategy.type].failure
     if job.spec.spares:
         yield "A worker whose pod or node is lost is not waited for: a spare takes its place; its next pod stands by."
+    if model:
+        yield _same_model(job)
     size = f" ({_checkpoint(model)})" if model else ""
     every, keep = checkpoint.every_steps, checkpoint.keep
     yield f"A checkpoint{size} is written every {every} steps, {_place(job)}; {keep} are kept."
@@ -154,6 +156,20 @@ def _failure(job: TrainingJob, model: ModelFacts | None) -> Iterator[str]:
         f"After {policy.max_restarts} failures of the training itself without progress the job fails; "
         "evictions and lost nodes do not count."
     )
+
+
+def _same_model(job: TrainingJob) -> str:
+    """Return whether what is lost changes the model at the end."""
+    strategy = job.spec.strategy
+    if "asynchronous" in taxonomy(strategy.type, strategy.options):
+        return "The model at the end depends on who was there when: no two runs end in the same bits."
+    if strategy.type == "ParameterServer" and strategy.compression != "None":
+        return (
+            f"Compression {strategy.compression}: a worker adds what it leaves out of a gradient to its next one, and "
+            "a worker that dies takes that along. So the model at the end is not that of an undisturbed run, bit by bit."
+        )
+    same = "" if job.spec.reproducible else ", with as many ranks all the way"
+    return f"Whatever is lost, the model at the end is that of an undisturbed run, bit by bit{same}."
 
 
 def _checkpoint(model: ModelFacts) -> str:

@@ -13,14 +13,16 @@ from typing_extensions import override
 class Small(Task):
     """`hold_at`: the step of each process at which it opens the pipe `gate`, which waits for a writer.
 
-    `hold_again`: the same for processes of later attempts, which have fewer steps left.
+    `hold_again`: the same for processes of later attempts, which have fewer steps left. `draws`: with random numbers.
     """
 
-    def __init__(self, hold_at: int = 0, hold_again: int = 0, width: int = 8, raise_at: int = 0) -> None:
+    def __init__(
+        self, hold_at: int = 0, hold_again: int = 0, width: int = 8, raise_at: int = 0, draws: bool = False
+    ) -> None:
         rank, attempt = os.environ["RANK"], os.environ["TRAINMASTER_ATTEMPT"]
         self.hold_at = hold_again if hold_again and attempt != "1" else hold_at
         self.width = width
-        self.raise_at = raise_at
+        self.raise_at, self.draws = raise_at, draws
         self.calls = 0
         Path(f"rank-{rank}-{attempt}.txt").write_text(f"{os.getpid()} {os.environ['WORLD_SIZE']}")
         sys.stdout.write(f"rank {rank} is here\n")
@@ -41,6 +43,8 @@ class Small(Task):
             Path("gate").read_bytes()
         if self.calls == self.raise_at:
             self.stumble()
+        if self.draws:  # as dropout does; other numbers on each rank
+            outputs = outputs * torch.empty_like(outputs).bernoulli_(0.8)
         return nn.functional.mse_loss(outputs, targets)
 
     def stumble(self) -> None:
