@@ -166,7 +166,8 @@ def _same_model(job: TrainingJob) -> str:
     if strategy.type == "ParameterServer" and strategy.compression != "None":
         return (
             f"Compression {strategy.compression}: a worker adds what it leaves out of a gradient to its next one, and "
-            "a worker that dies takes that along. So the model at the end is not that of an undisturbed run, bit by bit."
+            "a worker that dies takes that along. So the model at the end is not that of an undisturbed run, bit by "
+            "bit."
         )
     same = "" if job.spec.reproducible else ", with as many ranks all the way"
     return f"Whatever is lost, the model at the end is that of an undisturbed run, bit by bit{same}."
