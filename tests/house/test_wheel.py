@@ -22,7 +22,7 @@ def test_the_wheel_works_outside_of_a_checkout(tmp_path: Path) -> None:
         }
         assert {path.relative_to(data / carried) for path in (data / carried).rglob("*")} == here
     assert list(unpacked.glob("trainmaster-*.dist-info/licenses/LICENSE"))
-    assert (unpacked / "trainmaster_trainer/tasks/data/digits.npz").exists()
+    assert (unpacked / "trainmaster_trainer/tasks/data/digits.zlib").exists()
     # -S keeps the checkout's editable install out; the third-party packages are put back by name.
     installed = next(path for path in sys.path if path.endswith("site-packages"))
     program = (

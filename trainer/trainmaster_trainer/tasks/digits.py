@@ -5,6 +5,7 @@ The data is small enough for a test, and real enough to show an accuracy: about 
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,5 @@ def _split() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
 
 def _table() -> NDArray[np.uint8]:
     """Return one row per digit: 64 pixels from 0 to 16, and which digit it is. Shape (1797, 65)."""
-    with np.load(Path(__file__).parent / "data" / "digits.npz", allow_pickle=False) as file:
-        table: NDArray[np.uint8] = file["table"]
-    return table
+    content = zlib.decompress((Path(__file__).parent / "data" / "digits.zlib").read_bytes())
+    return np.frombuffer(content, np.uint8).reshape(-1, 65)
