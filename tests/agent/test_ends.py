@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ from typing import Any
 import pytest
 from trainmaster.wire import messages, names
 from trainmaster.wire.messages import ExitReport, Heartbeat, Orders
+from trainmaster.wire.training import TrainingPlan
 
 from tests.agent.conftest import MakeAgent
 from tests.agent.intake import Intake
-from tests.agent.machine import AgentProcess, Witness, wait_gone
+from tests.agent.machine import SCRIPTS, AgentProcess, SharedParent, Witness, wait_gone
 
 W0, W1 = ("worker", 0), ("worker", 1)
 
@@ -43,6 +45,27 @@ def test_a_script_that_raises(agent: MakeAgent, intake: Intake) -> None:
         "it begins in the user's script, as with python itself"
     )
     assert "ValueError: no good" in trace
+
+
+SOON = "from trainmaster_trainer.agent import __main__, reporter; reporter.GONE_SECONDS = 1.0; exit(__main__.main())"
+
+
+def test_an_agent_whose_job_is_deleted_without_it_ends(
+    tmp_path: Path, intake: Intake, shared_parent: SharedParent
+) -> None:
+    """By `kubectl delete --cascade=orphan`. Its ranks get their time to save."""
+    one = AgentProcess(tmp_path, intake, TrainingPlan("AllReduce", command=("python", f"{SCRIPTS}/sleeper.py")))
+    one.command = (sys.executable, "-c", SOON)
+    one.start(**{names.ENV_WARM_SOCKET: str(shared_parent.path)})
+    try:
+        intake.wait_state(messages.WAITING, 0, W0)
+        intake.run(1, [(W0, 1)])
+        intake.wait_state(messages.RUNNING, 1, W0)
+        intake.refusal = (410, "the TrainingJob default/test is deleted")
+        assert one.wait() == names.EXIT_JOB_GONE
+    finally:
+        one.end()
+    assert "Leaving, attempt 1: the operator refused the heartbeat: 410" in one.text
 
 
 def test_a_limit_for_hangs_that_is_changed_while_a_job_runs(agent: MakeAgent, intake: Intake, witness: Witness) -> None:

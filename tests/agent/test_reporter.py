@@ -15,7 +15,7 @@ import pytest
 from trainmaster.wire import codec, messages, names
 from trainmaster.wire.messages import Heartbeat, Orders, Rendezvous
 from trainmaster.wire.progress import ProgressFile, ProgressPage
-from trainmaster_trainer.agent import settings
+from trainmaster_trainer.agent import reporter, settings
 from trainmaster_trainer.agent.files import Files
 from trainmaster_trainer.agent.reporter import Pauses, RefusedError, Reporter, _pause_after
 from trainmaster_trainer.agent.status_collector import StatusCollector, read_checkpoint
@@ -39,7 +39,10 @@ class Reporting:
         self.status_collector = StatusCollector(configuration, self.files)
         self.orders: queue.Queue[Orders] = queue.Queue()
         self.log: queue.Queue[str] = queue.Queue()
-        self.reporter = Reporter(intake.url, str(self.token), self.status_collector, self.orders.put, self.log.put)
+        self.gone: queue.Queue[str] = queue.Queue()
+        self.reporter = Reporter(
+            intake.url, str(self.token), self.status_collector, self.orders.put, self.log.put, gone=self.gone.put
+        )
 
     def take(self, version: str) -> Orders:
         """Wait for these orders; the same may come several times."""
@@ -128,6 +131,26 @@ def test_the_token_is_read_for_every_request(reporting: Reporting, intake: Intak
         seen = len(intake.heartbeats)
     reporting.token.write_text("another\n")
     intake.wait(lambda: len(intake.heartbeats) > seen, "a heartbeat with the new token")
+
+
+def test_only_who_is_told_for_long_that_its_job_is_gone_is_gone(
+    reporting: Reporting, intake: Intake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reporter, "GONE_SECONDS", 0.0)
+    intake.refusal = (403, "not believed")
+    reporting.reporter.start()
+    intake.wait(lambda: intake.refused >= 2, "two refusals")
+    assert reporting.gone.empty(), "a token that is refused may be the operator's mistake"
+    intake.refusal = (410, "the job is deleted")
+    assert "the job is deleted" in reporting.gone.get(timeout=60)
+    intake.refusal = None
+    intake.wait(lambda: bool(intake.heartbeats), "a heartbeat that is taken")
+    monkeypatch.setattr(reporter, "GONE_SECONDS", 3600.0)
+    while not reporting.gone.empty():
+        reporting.gone.get()
+    intake.refusal = (410, "the job is deleted")
+    intake.wait(lambda: intake.refused >= 5, "more refusals")
+    assert reporting.gone.empty(), "the time begins anew"
 
 
 def test_a_refusal_is_said_once_and_tried_again(reporting: Reporting, intake: Intake) -> None:

@@ -88,11 +88,11 @@ class Agent:
         except urllib.error.HTTPError as error:
             return Answer(error.code, error.read().decode())
 
-    def await_refusal(self, tries: int = 200) -> str:
+    def await_refusal(self, tries: int = 200, status: int = 410) -> str:
         """Until it is not believed any more: the operator learns of a pod's end a moment after it."""
         for _ in range(tries):
             answer = self.beat()
-            if answer.status == 403:
+            if answer.status == status:
                 return answer.text
             time.sleep(0.02)  # nobody tells an agent that it is not believed, but the next answer
         raise AssertionError("it is still believed")

@@ -136,6 +136,12 @@ class Lab:
         """Until the job is in this phase."""
         return self.await_job(lambda job: job.get("status", {}).get("phase") == phase, name, seconds)
 
+    def delete_job_alone(self, name: str = "digits") -> None:
+        """Play `kubectl delete --cascade=orphan`, and the garbage collector that lets the job go."""
+        self.server.call("DELETE", f"{self.jobs}/{name}", {"propagationPolicy": "Orphan"})
+        self.patch_job({"metadata": {"finalizers": None}}, name)
+        self.await_gone(name)
+
     def await_gone(self, name: str = "digits") -> None:
         """Until the job is no more."""
         self._await(self.jobs, lambda items: name not in items, f"job {name} to go")

@@ -23,7 +23,7 @@ def agent(lab: Lab) -> Agent:
 
 
 def refused(agent: Agent, why: str, status: int = 401) -> None:
-    """401: the token is no good. 403: it is, but not for this."""
+    """401: the token is no good. 403: it is, but not for this. 410: nobody wants its pod, or not any more."""
     answer = agent.beat()
     assert answer.status == status, answer
     assert why in answer.text
@@ -77,7 +77,7 @@ def test_a_pod_that_is_no_replica(lab: Lab, agent: Agent) -> None:
     spec = {"containers": [{"name": "c", "image": "x"}]}
     pod = lab.server.call("POST", f"{lab.core}/pods", {"metadata": {"name": "stranger"}, "spec": spec})
     agent.token = lab.token(pod)
-    refused(agent, "not a replica", 403)
+    refused(agent, "not a replica", 410)
 
 
 def test_a_pod_that_nobody_owns_but_has_our_labels(lab: Lab, agent: Agent) -> None:
@@ -85,7 +85,13 @@ def test_a_pod_that_nobody_owns_but_has_our_labels(lab: Lab, agent: Agent) -> No
     spec = {"containers": [{"name": "c", "image": "x"}]}
     pod = lab.server.call("POST", f"{lab.core}/pods", {"metadata": metadata, "spec": spec})
     agent.token = lab.token(pod)
-    refused(agent, "not a replica", 403)
+    refused(agent, "not a replica", 410)
+
+
+def test_a_pod_whose_job_was_deleted_and_left_it(lab: Lab, agent: Agent) -> None:
+    """By `kubectl delete --cascade=orphan`; its owner is taken off it only later, by the garbage collector."""
+    lab.delete_job_alone()
+    assert "is deleted" in agent.await_refusal(status=410)
 
 
 def test_the_token_of_another_replica(lab: Lab, agent: Agent) -> None:

@@ -95,7 +95,7 @@ class Hand:
         )
         self._informers = [*self._watch_all()]
         self._reporter = Reporter(self._client)
-        self.intake = Intake(Verifier(Keys(self._client), self._caches.pods).verify, self._wake)
+        self.intake = Intake(Verifier(Keys(self._client), self._caches.pods, self._caches.jobs).verify, self._wake)
         self._platform = ClusterPlatform(
             self._client,
             self._caches,

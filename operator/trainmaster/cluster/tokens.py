@@ -17,6 +17,7 @@ import jwt
 
 from trainmaster.cluster.cache import Cache
 from trainmaster.cluster.client import Client, RefusalError
+from trainmaster.cluster.jobs import JobRecord
 from trainmaster.cluster.pods import PodRecord
 from trainmaster.intake import RefusedError, Speaker
 from trainmaster.loop import UnavailableError
@@ -85,22 +86,26 @@ class Keys:
 class Verifier:
     """`verify` is the intake's guard."""
 
-    def __init__(self, keys: Keys, pods: Cache[PodRecord]) -> None:
+    def __init__(self, keys: Keys, pods: Cache[PodRecord], jobs: Cache[JobRecord]) -> None:
         self._keys = keys
         self._pods = pods
+        self._jobs = jobs
         self._known: dict[bytes, Claims] = {}
 
     async def verify(self, token: str) -> Speaker:
         """Return the pod that the token belongs to.
 
         Raises:
-            RefusedError: the token is no good, or its pod is no replica of a job.
+            RefusedError: the token is no good, or its pod is no replica of a job that is there (410).
             UnavailableError: it cannot be checked now.
         """
         namespace, name, uid = _bound_to(await self._claims(token))
         record = self._pods.get(namespace, name)
         if record is None or record.replica.uid != uid or not record.job_uid:
-            raise RefusedError(f"the token's pod {namespace}/{name} is not a replica of a TrainingJob")
+            raise RefusedError(f"the token's pod {namespace}/{name} is not a replica of a TrainingJob", HTTPStatus.GONE)
+        job = self._jobs.get(*record.job)
+        if job is None or job.uid != record.job_uid:
+            raise RefusedError(f"the TrainingJob {record.job} of the token's pod {name} is deleted", HTTPStatus.GONE)
         return Speaker(uid, partial(_check, record))
 
     async def _claims(self, token: str) -> Claims:

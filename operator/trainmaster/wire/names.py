@@ -79,9 +79,10 @@ USERS_OWN = (ENV_PRELOAD, ENV_SHARED_MEMORY)  # what a job may set
 HEARTBEAT_PATH = "/v1/heartbeat"
 MAX_HEARTBEAT_BYTES = 256 << 10  # twice the largest that an agent composes
 
-# Exit codes with a meaning of their own, the first two after sysexits.h.
+# Exit codes with a meaning of their own, the first three after sysexits.h.
 EXIT_BAD_CONFIGURATION = 78  # of a rank: will not mend itself by a restart
 EXIT_NO_WARM_PARENT = 70  # of an agent: the process that its ranks are forked from ends at its start, again and again
+EXIT_JOB_GONE = 69  # of an agent whose job or pod was deleted, as the operator has told it for ten minutes
 EXIT_TERMINATED = 143  # of an agent that was told SIGTERM: 128 + 15, as a shell says it
 
 

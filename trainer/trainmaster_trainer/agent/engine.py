@@ -10,7 +10,7 @@ import os
 import signal
 from typing import Any, Callable, Deque, Dict
 
-from trainmaster.wire import messages
+from trainmaster.wire import messages, names
 from trainmaster.wire.messages import ExitReport, Orders
 
 from trainmaster_trainer.agent import supervise
@@ -43,7 +43,12 @@ class Engine:
         self._first_steps = FirstSteps(self._reactor, self._ranks.files, self._report_now)
         self._hang_watch = HangWatch(self._reactor, self._ranks, self._output.say, self._handle)
         self._reporter = Reporter(
-            settings.operator, settings.token_file, self._status_collector, self._orders_arrived, self._output.say
+            settings.operator,
+            settings.token_file,
+            self._status_collector,
+            self._orders_arrived,
+            self._output.say,
+            gone=self._job_gone,
         )
         self._actions: Dict[type, Callable[[Any], None]] = {
             supervise.StartRanks: self._start_ranks,
@@ -135,6 +140,15 @@ class Engine:
     def _terminate(self) -> None:
         self._reason = "told to end"
         self._handle(supervise.Terminate(self._settings.grace_seconds))
+
+    def _job_gone(self, why: str) -> None:
+        """In a reporter's thread: nobody would ever tell this agent to leave."""
+
+        def leave() -> None:
+            self._reason = why
+            self._handle(supervise.Terminate(self._settings.grace_seconds, names.EXIT_JOB_GONE))
+
+        self._reactor.call(leave)
 
     def _watch_owner(self) -> None:
         """The local hand started this process: without it nobody would ever end it."""

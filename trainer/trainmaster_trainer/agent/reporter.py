@@ -31,6 +31,10 @@ _LONGEST_PAUSE_ELSEWHERE_SECONDS = 0.3
 _LEADERLESS_SECONDS = 15.0
 _UNHELD_PAUSE_SECONDS = 0.25
 _REFUSALS = (401, 403, 409, 410)
+# The operator knows who is asking, and that nobody wants it any more: its job, or its pod, is deleted. What the
+# operator sees may be old by seconds, never by so long.
+_GONE = http.HTTPStatus.GONE
+GONE_SECONDS = 600.0
 # Beyond the time that the operator may hold a request.
 _SLACK_SECONDS = 10.0
 _SHORT_SECONDS = 5.0
@@ -41,6 +45,7 @@ _TROUBLE = (OSError, http.client.HTTPException, ValueError)
 
 Deliver = Callable[[Orders], None]
 Log = Callable[[str], None]
+Gone = Callable[[str], None]
 
 
 class RefusedError(Exception):
@@ -140,13 +145,15 @@ class Reporter:
     """The two threads."""
 
     def __init__(
-        self, url: str, token_file: str, status_collector: StatusCollector, deliver: Deliver, log: Log
+        self, url: str, token_file: str, status_collector: StatusCollector, deliver: Deliver, log: Log, *, gone: Gone
     ) -> None:
         self._url = url
         self._token_file = token_file
         self._status_collector = status_collector
         self._deliver = deliver
         self._log = log
+        self._gone = gone
+        self._gone_since: Optional[float] = None
         self._hold_seconds = Orders("", 0, "").hold_seconds
         self._urgent = threading.Event()
         self._stop = threading.Event()
@@ -197,13 +204,23 @@ class Reporter:
             pauses.none()
             self._well = time.monotonic()
             self._say("")
+            self._gone_since = None
         except RefusedError as refusal:
             if refusal.status != _ELSEWHERE or time.monotonic() > self._well + _LEADERLESS_SECONDS:
                 self._say(str(refusal))
+            if refusal.status == _GONE:
+                self._told_gone(str(refusal))
             self._stop.wait(_pause_after(refusal, pauses))
         except _TROUBLE as error:
             self._say(f"the operator at {self._url} is away ({error or type(error).__name__}); going on without it")
             self._stop.wait(pauses.longer())
+
+    def _told_gone(self, why: str) -> None:
+        """Give up what nobody wants, once that has been said for long. Silence and any other refusal never count."""
+        now = time.monotonic()
+        since = self._gone_since = now if self._gone_since is None else self._gone_since
+        if now - since >= GONE_SECONDS:
+            self._gone(f"{why}, for {now - since:.0f} s")
 
     def _send(self, line: Line, hold: bool, seconds: float) -> None:
         heartbeat = self._status_collector.compose(hold)

@@ -108,9 +108,10 @@ class ParentHopeless:
 
 @dataclass(frozen=True)
 class Terminate:
-    """SIGTERM, or the process that this agent belongs to has gone."""
+    """SIGTERM, or the process that this agent belongs to has gone, or its job."""
 
     grace_seconds: float
+    exit_code: int = names.EXIT_TERMINATED
 
 
 Event = Union[
@@ -319,7 +320,7 @@ def _all_ended(agent: Agent) -> Step:
 def _terminate(agent: Agent, event: Terminate) -> Step:
     if agent.leaving is not None:
         return agent, ()
-    return _leave(agent, names.EXIT_TERMINATED, event.grace_seconds)
+    return _leave(agent, event.exit_code, event.grace_seconds)
 
 
 def _leave(agent: Agent, exit_code: int, grace_seconds: float) -> Step:
