@@ -17,7 +17,7 @@ import pytest
 import torch.utils.data
 from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 from trainmaster.wire import codec, names
-from trainmaster_trainer.agent import command, errors, evidence, rank
+from trainmaster_trainer.agent import command, errors, evidence, main_module, rank
 from typing_extensions import override
 
 
@@ -189,10 +189,11 @@ def test_what_passes_is_no_bad_configuration(monkeypatch: pytest.MonkeyPatch, nu
         monkeypatch.setenv("PYTHONUNBUFFERED", "1")
     actions: dict[str, Callable[[], object]] = {
         "chdir": lambda: rank._enter_folder("/somewhere"),
-        "open_code": lambda: rank._run_script(command.Invocation(command.SCRIPT, "train.py", ())),
+        "open_code": lambda: main_module.run_script(command.Invocation(command.SCRIPT, "train.py", ())),
         "execvp": lambda: rank._execute(command.Invocation(command.EXECUTE, "train", ("train",))),
     }
-    monkeypatch.setattr(sys, "argv", sys.argv)
+    for name in ("argv", "path"):
+        monkeypatch.setattr(sys, name, getattr(sys, name))
     error = caught(actions[where])
     assert isinstance(error, OSError)
     assert error.errno == number

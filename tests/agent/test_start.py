@@ -78,7 +78,7 @@ def test_any_other_command_replaces_the_process(agent: MakeAgent, intake: Intake
     ("command", "text"),
     [
         (("python", "SCRIPTS/missing.py"), "the script cannot be read: No such file or directory: "),
-        (("python", "-m", "package.missing"), "no module named package.missing"),
+        (("python", "-m", "package.missing"), "there is no module named package.missing"),
         (("missing-command",), "the command cannot be run: No such file or directory: missing-command"),
         ((), "training has neither a task nor a command"),
     ],

@@ -55,7 +55,7 @@ def write(path: Optional[str], error: BaseException) -> None:
 def describe(error: BaseException, now: float) -> Dict[str, Any]:
     """The content of the error file."""
     kind, message = cause(type(error).__name__, text_of(error))
-    stack = "".join(traceback.format_exception(type(error), error, users_part(error.__traceback__)))
+    stack = "".join(traceback.format_exception(type(error), error, users_part(error)))
     return {
         "message": {
             "message": f"{kind}: {message[:_MOST_FOR_TORCH]}",
@@ -93,22 +93,23 @@ def frame(error: BaseException) -> str:
     """`file:line in function`: the innermost frame of the user's own code, else the innermost of all."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno or 0}"
-    frames = traceback.extract_tb(users_part(error.__traceback__))
+    frames = traceback.extract_tb(users_part(error))
     own = [entry for entry in frames if is_users(entry.filename)]
     for entry in reversed(own or list(frames)):
         return f"{entry.filename}:{entry.lineno} in {entry.name}"
     return ""
 
 
-def users_part(trace: Optional[TracebackType]) -> Optional[TracebackType]:
+def users_part(error: BaseException) -> Optional[TracebackType]:
     """The traceback without the frames that brought the user's code up, as `python script.py` would show it."""
-    rest = trace
+    rest = error.__traceback__
     while rest is not None:
         name = rest.tb_frame.f_code.co_filename
         if not name.startswith(_OURS) and name != runpy.__file__ and not name.startswith("<frozen"):
             return rest
         rest = rest.tb_next
-    return trace
+    # Of a script that is not even Python there is no frame, and Python shows none.
+    return None if isinstance(error, SyntaxError) else error.__traceback__
 
 
 def is_users(filename: str) -> bool:

@@ -20,11 +20,14 @@ import time
 from pathlib import Path
 from typing import Any, Collection, Iterator, List, NoReturn, Optional
 
+from trainmaster_trainer.agent import dismantling
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _STDERR = 2
 _FLAGS, _STATUS, _EXITING = 6, 49, 0x4  # fields of /proc/PID/stat behind the name, and PF_EXITING
 _TRACKER = re.compile(rb"\0-c\0from [\w.]+\.resource_tracker import main")  # its command line
+_NOT_FLUSHED = 120  # how Python ends where its standard output could not be written
 _OOM = Path("/proc/self/oom_score_adj")
 _BEFORE: List[str] = []  # what stood there
 # Loaded at import: a forked child should not have to look for the C library.
@@ -190,20 +193,21 @@ def kill(pid: int, number: int) -> None:
 
 
 def leave(exit_code: int, patience: Optional[float] = None) -> NoReturn:
-    """End this process as Python would, but for taking every module apart: with torch that takes 0.3 to 1 s.
+    """End this process as Python would, but for taking apart what the warm parent had imported.
 
-    So long a dead rank's sockets would stay open, and its peers wait. Threads are joined, exit functions run, files
-    written; `multiprocessing` ends its forked children in much the same way. With `patience`, threads that go on for
-    more seconds than that are left where they are.
+    Threads are joined, exit functions run, the program's own modules taken apart, files written. With `patience`,
+    threads that go on for more seconds than that are left where they are.
     """
     if patience is None or _ended(patience):
         threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 as multiprocessing does
-    atexit._run_exitfuncs()  # noqa: SLF001 there is no other way to call them before os._exit
+    with contextlib.suppress(BaseException):  # shown already; older Pythons raise the last one
+        atexit._run_exitfuncs()  # noqa: SLF001 there is no other way to call them before os._exit
+    exit_code = exit_code if _flush_streams() else _NOT_FLUSHED
+    dismantling.take_apart()
     for thing in gc.get_objects():  # the parent's are frozen, and not among them
         if issubclass(type(thing), io.IOBase):
             _flush(thing)
-    for stream in (sys.stdout, sys.stderr):
-        _flush(stream)
+    _flush_streams()
     _LIBC.fflush(None)
     os._exit(exit_code)
 
@@ -228,12 +232,18 @@ def _end_pools() -> None:
         call()
 
 
-def _flush(file: Any) -> None:
+def _flush_streams() -> bool:
+    """Whether what was printed could be written, or nobody can print any more."""
+    return all([_flush(stream) for stream in (sys.stdout, sys.stderr) if stream is not None])
+
+
+def _flush(file: Any) -> bool:
     try:
         if not file.closed:
             file.flush()
-    except Exception:  # noqa: BLE001, S110 a broken file of the user's must not keep the others from being written
-        pass
+    except Exception:  # noqa: BLE001 a broken file of the user's must not keep the others from being written
+        return False
+    return True
 
 
 def default_signals() -> None:

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import faulthandler
 import importlib
-import importlib.util
 import io
 import multiprocessing.process
 import os
-import runpy
 import signal
 import sys
 import time
-import types
 from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NoReturn, Optional
@@ -24,20 +21,14 @@ from typing import Any, Callable, Dict, List, NoReturn, Optional
 from trainmaster.wire import codec, names
 from trainmaster.wire.training import TrainingPlan
 
-from trainmaster_trainer.agent import command, errors, imports, lifeline, process, stacks
+from trainmaster_trainer.agent import command, dismantling, errors, imports, lifeline, main_module, process, stacks
+from trainmaster_trainer.agent.main_module import BadConfigurationError
 
 # A pool of one of these in the warm parent is a thread, and forks are unsafe then.
 THREAD_LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _LISTEN = 3  # the descriptor of the listening socket in a rank that is started afresh
 _THREADS_SECONDS = 5.0  # for threads that a task has started and not ended
-_NOT_FOUND = 127
-_NOT_EXECUTABLE = 126
-
-
-class BadConfigurationError(Exception):
-    """What is to be run is not there. A restart would not help."""
-
-    trainmaster_configuration_error = True
+_LONG = 1 << 63  # what a C long holds, which a larger exit code is no more
 
 
 # --- Ways in ---------------------------------------------------------------------------------------------------
@@ -139,12 +130,16 @@ def _look_again_for_modules() -> None:
 
 def _open_streams(unbuffered: bool) -> None:
     """Line by line even into a pipe: the last words of a rank that is killed must not be lost in a buffer."""
-    sys.stdin = open(0, closefd=False)  # noqa: SIM115 for the whole life of the process
-    for name, descriptor in (("stdout", 1), ("stderr", 2)):
-        raw = open(descriptor, "wb", buffering=0 if unbuffered else -1, closefd=False)  # noqa: SIM115
-        before = getattr(sys, name)
+    for name, descriptor in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
+        mode = "r" if descriptor == 0 else "w"
+        raw = open(descriptor, f"{mode}b", buffering=0 if unbuffered and descriptor else -1, closefd=False)  # noqa: SIM115
+        getattr(raw, "raw", raw).name = f"<{name}>"  # as Python calls them
+        before = getattr(sys, f"__{name}__")
         # write_through: nothing stays in the text layer; line_buffering: nothing after a line's end in the lower one.
-        stream = io.TextIOWrapper(raw, before.encoding, before.errors, line_buffering=True, write_through=unbuffered)
+        stream: Any = io.TextIOWrapper(
+            raw, before.encoding, before.errors, line_buffering=descriptor > 0, write_through=unbuffered
+        )
+        stream.mode = mode
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
 
@@ -154,6 +149,7 @@ def _open_streams(unbuffered: bool) -> None:
 
 def run() -> int:
     """Run what the plan says; the answer is the process's exit code. A task's rank ends right here."""
+    dismantling.begin()
     _open_streams(unbuffered=bool(os.environ.get("PYTHONUNBUFFERED")))
     stacks.register(os.environ.get(names.ENV_STACKS_FILE))
     faulthandler.enable()  # a segmentation fault says where, as under torchrun's @record
@@ -180,7 +176,7 @@ def _run_to_the_end(plan: TrainingPlan) -> int:
 def _run_plan(plan: TrainingPlan) -> Any:
     _enter_folder(plan.working_directory)
     if plan.task:
-        _set_first_path(str(Path.cwd()))
+        main_module.set_first_path(str(Path.cwd()))
         _note_imports(without=plan.task.partition(":")[0])
         return importlib.import_module("trainmaster_trainer.rank").main()
     if not plan.command:
@@ -191,6 +187,8 @@ def _run_plan(plan: TrainingPlan) -> Any:
     if invocation.unbuffered:
         _open_streams(unbuffered=True)
     _note_imports(without=invocation.target if invocation.kind == command.MODULE else "")
+    if hasattr(sys, "orig_argv"):
+        sys.orig_argv = [*plan.command]
     return _RUNNERS[invocation.kind](invocation)
 
 
@@ -210,39 +208,6 @@ def _enter_folder(folder: Optional[str]) -> None:
     multiprocessing.process.ORIGINAL_DIR = str(Path.cwd())  # type: ignore[attr-defined]
 
 
-def _run_script(invocation: command.Invocation) -> None:
-    path = invocation.target
-    sys.argv = [path, *invocation.arguments]
-    if Path(path).is_dir() or path.endswith((".zip", ".pyz")):
-        runpy.run_path(path, run_name="__main__")
-        return
-    try:
-        with io.open_code(str(Path(path).absolute())) as file:
-            source = file.read()
-    except OSError as error:
-        if not errors.is_the_users(error):
-            raise
-        raise BadConfigurationError(f"the script cannot be read: {error.strerror}: {Path(path).absolute()}") from None
-    _set_first_path(str(Path(path).resolve().parent))
-    # A module of its own, for good: what runs after the script's end (threads, atexit) must find it too.
-    main_module = types.ModuleType("__main__")
-    main_module.__dict__.update(__file__=path, __builtins__=__builtins__, __cached__=None, __spec__=None)
-    sys.modules["__main__"] = main_module
-    exec(compile(source, path, "exec"), main_module.__dict__)  # noqa: S102 this is what a rank is for
-
-
-def _run_module(invocation: command.Invocation) -> None:
-    _set_first_path(str(Path.cwd()))
-    sys.argv = [invocation.target, *invocation.arguments]
-    try:
-        found = importlib.util.find_spec(invocation.target)
-    except ModuleNotFoundError:
-        found = None
-    if found is None:
-        raise BadConfigurationError(f"no module named {invocation.target} in {Path.cwd()!s} or on PYTHONPATH")
-    runpy.run_module(invocation.target, run_name="__main__", alter_sys=True)
-
-
 def _execute(invocation: command.Invocation) -> int:
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and that would be inherited
@@ -252,21 +217,16 @@ def _execute(invocation: command.Invocation) -> int:
     except OSError as error:
         if not errors.is_the_users(error):
             raise
-        raise BadConfigurationError(f"the command cannot be run: {error.strerror}: {invocation.target}") from None
+        raise BadConfigurationError(
+            f"training.command: the command cannot be run: {error.strerror}: {invocation.target}"
+        ) from None
 
 
 _RUNNERS: Dict[str, Callable[[command.Invocation], Any]] = {
-    command.SCRIPT: _run_script,
-    command.MODULE: _run_module,
+    command.SCRIPT: main_module.run_script,
+    command.MODULE: main_module.run_module,
     command.EXECUTE: _execute,
 }
-
-
-def _set_first_path(first: str) -> None:
-    """sys.path as a new interpreter would have it: the script's folder first, then PYTHONPATH, then the rest."""
-    rest = sys.path if getattr(sys.flags, "safe_path", False) else sys.path[1:]
-    wanted = [str(Path(path).absolute()) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    sys.path[:] = [first, *wanted, *[path for path in rest if path not in wanted]]
 
 
 # --- Ends ------------------------------------------------------------------------------------------------------
@@ -277,13 +237,13 @@ def _exit_code(value: Any) -> int:
     if value is None:
         return 0
     if isinstance(value, int):
-        return value & 0xFF
+        return value & 0xFF if -_LONG <= value < _LONG else 0xFF
     errors.say(errors.text_of(value))
     return 1
 
 
 def _leave_evidence(error: BaseException) -> None:
-    error.__traceback__ = errors.users_part(error.__traceback__)
+    error.__traceback__ = errors.users_part(error)
     errors.write(os.environ.get(names.ENV_ERROR_FILE), error)
 
 
@@ -292,8 +252,22 @@ def _last_words(error: BaseException) -> int:
     if getattr(type(error), "trainmaster_configuration_error", False):
         errors.say(f"trainmaster: {errors.text_of(error)}")
         return names.EXIT_BAD_CONFIGURATION
-    sys.excepthook(type(error), error, error.__traceback__)
+    _show(error)
     return 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+
+
+def _show(error: BaseException) -> None:
+    """Show an uncaught exception as Python does, with the program's own hook where it has one."""
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+    if sys.version_info >= (3, 12):
+        sys.last_exc = error
+    try:
+        sys.excepthook(type(error), error, error.__traceback__)
+    except BaseException as second:  # noqa: BLE001 such a hook must not hide the error itself
+        errors.say("Error in sys.excepthook:")
+        sys.__excepthook__(type(second), second, second.__traceback__ and second.__traceback__.tb_next)
+        errors.say("\nOriginal exception was:")
+        sys.__excepthook__(type(error), error, error.__traceback__)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,105 @@
+"""A script or a module as `__main__`, in an interpreter that runs already: what `python ARGUMENTS` would make of it.
+
+Called by `rank`. What a program can see of the way it was started is the same: `__file__` and the other variables of
+`__main__`, sys.argv, sys.orig_argv, sys.path, and the file names in tracebacks.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib.machinery
+import importlib.util
+import io
+import os
+import pkgutil
+import runpy
+import sys
+import types
+from typing import Any, Dict
+
+from trainmaster_trainer.agent import command, errors
+
+
+class BadConfigurationError(Exception):
+    """What is to be run is not there. A restart would not help."""
+
+    trainmaster_configuration_error = True
+
+
+def run_script(invocation: command.Invocation) -> None:
+    """`python FILE ARGUMENTS`, where FILE may be a folder or an archive that has a `__main__.py`."""
+    path = invocation.target
+    sys.argv = [path, *invocation.arguments]
+    importer = pkgutil.get_importer(path)
+    if importer is not None:
+        if importlib.machinery.PathFinder.find_spec("__main__", [path]) is None:
+            raise BadConfigurationError(f"training.command: there is no __main__.py in {_absolute(path)}")
+        set_first_path(path)
+        _new_main()
+        runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]  # noqa: SLF001 as Python
+        return
+    whole = _absolute(path)
+    source = _read(whole)
+    set_first_path(os.path.dirname(os.path.realpath(path)))  # noqa: PTH120 as Python finds it
+    main = _new_main()
+    main["__file__"] = whole
+    if sys.version_info < (3, 15):
+        main["__cached__"] = None
+    main["__loader__"] = importlib.machinery.SourceFileLoader("__main__", whole)
+    # Without the future statements of this very file, which `compile` would hand on.
+    exec(compile(source, whole, "exec", dont_inherit=True), main)  # noqa: S102 this is what a rank is for
+
+
+def run_module(invocation: command.Invocation) -> None:
+    """`python -m MODULE ARGUMENTS`."""
+    set_first_path(os.getcwd())  # noqa: PTH109
+    sys.argv = ["-m", *invocation.arguments]
+    try:
+        found = importlib.util.find_spec(invocation.target)
+    except ModuleNotFoundError as error:
+        if error.name is None or f"{invocation.target}.".startswith(f"{error.name}."):
+            found = None
+        else:
+            raise  # a package above it needs something else
+    if found is None:
+        raise BadConfigurationError(
+            f"training.command: there is no module named {invocation.target} in {os.getcwd()} or on PYTHONPATH"  # noqa: PTH109
+        )
+    _new_main()
+    runpy._run_module_as_main(invocation.target)  # type: ignore[attr-defined]  # noqa: SLF001 what Python itself calls
+
+
+def set_first_path(first: str) -> None:
+    """sys.path as a new interpreter would have it: the script's folder first, then PYTHONPATH, then the rest."""
+    rest = sys.path if getattr(sys.flags, "safe_path", False) else sys.path[1:]
+    text = os.environ.get("PYTHONPATH", "")
+    wanted = [os.path.abspath(path) for path in text.split(os.pathsep)] if text else []  # noqa: PTH100
+    sys.path[:] = [first, *dict.fromkeys([*wanted, *rest])]
+
+
+def _new_main() -> Dict[str, Any]:
+    """The variables of a fresh `__main__`, for good: what runs after the script's end must find it too."""
+    main = types.ModuleType("__main__")
+    main.__dict__.update(__builtins__=builtins, __loader__=importlib.machinery.BuiltinImporter)
+    if sys.version_info < (3, 14):
+        main.__dict__["__annotations__"] = {}
+    sys.modules["__main__"] = main
+    return main.__dict__
+
+
+def _absolute(path: str) -> str:
+    """As Python does it: nothing else of the path is changed."""
+    return os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118
+
+
+def _read(path: str) -> bytes:
+    try:
+        with io.open_code(path) as file:
+            return file.read()
+    except OSError as error:
+        if not errors.is_the_users(error):
+            raise
+        raise BadConfigurationError(
+            f"training.command: the script cannot be read: {error.strerror}: {path}"
+        ) from None
+
