@@ -137,7 +137,7 @@ class SharedParent:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "warm"
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "trainmaster_trainer.agent.warm", "--socket", str(self.path)],
+            [sys.executable, "-c", names.WARM_PROGRAM, names.WARM_MODULE, "--socket", str(self.path)],
             env={**os.environ, names.ENV_PARENT_PID: str(os.getpid())},
         )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from trainmaster_trainer.agent.command import EXECUTE, MODULE, SCRIPT, parse
 
@@ -10,22 +12,27 @@ ME = "/venv/bin/python3"
 TABLE = [
     ("python train.py", SCRIPT, "train.py", (), False),
     ("python3 train.py --lr 1 -m x", SCRIPT, "train.py", ("--lr", "1", "-m", "x"), False),
-    ("python3.11 -u train.py -u", SCRIPT, "train.py", ("-u",), True),
+    (f"python3.{sys.version_info[1]} -u train.py -u", SCRIPT, "train.py", ("-u",), True),
     (f"{ME} train.py", SCRIPT, "train.py", (), False),
     ("python -m package.train a", MODULE, "package.train", ("a",), False),
     ("python -u -m package.train", MODULE, "package.train", (), True),
     ("/opt/conda/bin/python train.py", EXECUTE, "/opt/conda/bin/python", ("/opt/conda/bin/python", "train.py"), False),
     ("python -c pass", EXECUTE, ME, (ME, "-c", "pass"), False),
-    ("python -O train.py", EXECUTE, ME, (ME, "-O", "train.py"), False),
+    ("python -O train.py", SCRIPT, "train.py", (), False),
+    ("python -i train.py", EXECUTE, ME, (ME, "-i", "train.py"), False),
+    ("python -V", EXECUTE, ME, (ME, "-V"), False),
+    ("python -W", EXECUTE, ME, (ME, "-W"), False),
+    ("python train.pyc", EXECUTE, ME, (ME, "train.pyc"), False),
+    ("python3.1 train.py", EXECUTE, "python3.1", ("python3.1", "train.py"), False),
     ("python", EXECUTE, ME, (ME,), False),
     ("bash train.sh", EXECUTE, "bash", ("bash", "train.sh"), False),
     ("./python-wrapper x", EXECUTE, "./python-wrapper", ("./python-wrapper", "x"), False),
-    ("torchrun train.py --lr 1", SCRIPT, "train.py", ("--lr", "1"), False),
-    ("/venv/bin/torchrun --nproc-per-node 2 --standalone train.py -m", SCRIPT, "train.py", ("-m",), False),
-    ("torchrun --nproc_per_node=2 --nnodes=1:4 --rdzv-backend c10d train.py", SCRIPT, "train.py", (), False),
-    ("torchrun --nnodes 2 -m package.train x", MODULE, "package.train", ("x",), False),
+    ("torchrun train.py --lr 1", SCRIPT, "train.py", ("--lr", "1"), True),
+    ("/venv/bin/torchrun --nproc-per-node 2 --standalone train.py -m", SCRIPT, "train.py", ("-m",), True),
+    ("torchrun --nproc_per_node=2 --nnodes=1:4 --rdzv-backend c10d train.py", SCRIPT, "train.py", (), True),
+    ("torchrun --nnodes 2 -m package.train x", MODULE, "package.train", ("x",), True),
     ("torchrun --no_python ./run.sh x", EXECUTE, "./run.sh", ("./run.sh", "x"), False),
-    ("python -m torch.distributed.run --nnodes 2 train.py", SCRIPT, "train.py", (), False),
+    ("python -m torch.distributed.run --nnodes 2 train.py", SCRIPT, "train.py", (), True),
 ]
 
 

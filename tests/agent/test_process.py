@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -103,3 +104,24 @@ def test_no_group_stays_stopped_where_proc_can_be_read_no_more(monkeypatch: pyte
         process.kill_group(child.pid, signal.SIGKILL)
         assert child.stdout.read() == b""  # who held it has ended
     assert len(looks) == 2
+
+
+ASKED = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n{}print('ready', flush=True)\n{}\n"
+WORKER = "import subprocess\nw = subprocess.Popen(['sleep', '600'])\n"
+
+
+@pytest.mark.parametrize("shell", [False, True], ids=["a Python", "a shell above it"])
+def test_who_is_asked_to_end_still_has_what_it_started(shell: bool) -> None:
+    """Workers of data loaders are needed for the save, and a shell passes nothing on."""
+    end = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7 if w.poll() is None else 1))\nsignal.pause()"
+    program = ASKED.format(WORKER, end)
+    command = [sys.executable, "-c", program]
+    if shell:
+        command = ["sh", "-c", f"trap '' USR1; {shlex.join(command)}; echo $?"]
+    with subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        process.ask_to_end(child.pid)
+        code = child.wait()
+        os.killpg(child.pid, signal.SIGKILL)
+    assert code == (-signal.SIGTERM if shell else 7)

@@ -53,8 +53,8 @@ def test_a_module_is_run_as_python_m_does(agent: MakeAgent, intake: Intake, witn
     assert module["arguments"] == [str(SCRIPTS / "package/train.py"), "x"]
 
 
-def test_torchrun_before_a_script_is_no_matter(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
-    one = agent("torchrun", "--nproc-per-node", "2", "--standalone", "SCRIPTS/tell.py")
+def test_torchrun_is_done_by_the_agent(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
+    one = agent("torchrun", "--nproc-per-node", "1", "--standalone", "SCRIPTS/tell.py")
     intake.wait_state(messages.WAITING, 0, W0)
     intake.run(1, [(W0, 1)])
     witness.wait(what="world")

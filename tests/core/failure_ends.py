@@ -46,7 +46,8 @@ RANKS: list[tuple[ExitReport, Label]] = [
     (an_end(exit_code=78, error=an_error("ConfigurationError", "spec.training.task: no such module")), WRONG),
     (an_end(exit_code=1), EXITED),
     (an_end(exit_code=3), EXITED),
-    (an_end(exit_code=127), EXITED),
+    (an_end(exit_code=126), WRONG),
+    (an_end(exit_code=127), WRONG),
     (an_end(exit_code=0), EXITED),  # it ended well, and before the others
     (an_end(exit_code=-1), EXITED),
     (an_end(), EXITED),

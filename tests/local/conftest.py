@@ -22,7 +22,7 @@ def warm_parent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Importing torch takes seconds: once for all tests but those about the start itself."""
     socket = tmp_path_factory.mktemp("warm") / "socket"
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "trainmaster_trainer.agent.warm", "--socket", str(socket)],
+        [sys.executable, "-c", names.WARM_PROGRAM, names.WARM_MODULE, "--socket", str(socket)],
         env={**os.environ, names.ENV_PARENT_PID: str(os.getpid())},
     )
     yield socket

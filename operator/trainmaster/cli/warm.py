@@ -35,7 +35,7 @@ class WarmParent:
 
 
 def _start(socket: Path, log: Path) -> "subprocess.Popen[bytes]":
-    """With -P: a `random.py` in the user's folder must not be what torch imports. Nor may it write to our stdout.
+    """Start it, its output in `log`: it may not write to our stdout.
 
     Raises:
         OSError: there can be no new process; it names the program.
@@ -43,7 +43,7 @@ def _start(socket: Path, log: Path) -> "subprocess.Popen[bytes]":
     try:
         with log.open("wb") as output:
             return subprocess.Popen(
-                [sys.executable, "-P", "-m", "trainmaster_trainer.agent.warm", "--socket", str(socket)],
+                [sys.executable, "-c", names.WARM_PROGRAM, names.WARM_MODULE, "--socket", str(socket)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -26,6 +26,8 @@ _CRASHES = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSY
 _CODES = {
     names.EXIT_BAD_CONFIGURATION: classes.CONFIGURATION,
     names.EXIT_TERMINATED: classes.TERMINATED,
+    126: classes.CONFIGURATION,
+    127: classes.CONFIGURATION,
     130: classes.TERMINATED,
     132: classes.CRASH,
     134: classes.CRASH,
@@ -34,6 +36,8 @@ _CODES = {
     137: classes.SIGNAL,
     139: classes.CRASH,
 }
+
+_SHELL = {126: "a command cannot be executed (its mode, or its format)", 127: "a command was not found"}
 
 # Reasons of a pod or a container (kubelet, containerd, docker) -> class. Node trouble that the cluster moves pods for
 # is told apart by the platform already (`Replica.disruption`).
@@ -209,13 +213,19 @@ def _evidence(report: ExitReport) -> str:
     rank = figures.count(report.rank)
     if report.error is None:
         said = last_lines.told(report.said)
-        ended = f"rank {rank} ended with {_exit_text(report)}"
+        ended = f"rank {rank} ended with {_exit_text(report)}{_of_shell(report)}"
         return _hung(report) if report.hung else f"{ended}: {said}"[:_MOST_EVIDENCE] if said else ended
     where = f" ({report.error.frame})" if report.error.frame else ""
     first_line = fingerprint.first_line(report.error.message)
     if report.exit_code == names.EXIT_BAD_CONFIGURATION:  # it names field and cure; where we noticed helps nobody
         return first_line[:_MOST_EVIDENCE].rstrip(".")
     return f"{report.error.type}: {first_line}{where}"[:_MOST_EVIDENCE]
+
+
+def _of_shell(report: ExitReport) -> str:
+    """What a shell means by its exit code."""
+    what = _SHELL.get(report.exit_code or 0)
+    return f": {what}; correct spec.training.command, or add it to the image" if what else ""
 
 
 def _hung(report: ExitReport) -> str:

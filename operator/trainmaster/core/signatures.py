@@ -60,6 +60,8 @@ SIGNATURES = (
     Signature(classes.NON_FINITE_LOSS, "NonFiniteLossError"),
     Signature(classes.CORRUPT_CHECKPOINT, "CorruptCheckpointError"),
     Signature(classes.CONFIGURATION, "ConfigurationError"),
+    # What is not there, or is no Python, is so at the next attempt too.
+    Signature(classes.CONFIGURATION, "ModuleNotFoundError|SyntaxError|IndentationError|TabError"),
     Signature(classes.SIGNAL, "WarmParentLost"),
     # Memory.
     Signature(classes.DEVICE_OUT_OF_MEMORY, "OutOfMemoryError"),

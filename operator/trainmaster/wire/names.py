@@ -56,6 +56,11 @@ ENV_OF_THE_USER = "TRAINMASTER_ENV_"
 # forked from it, and a fork or the end of a rank takes about as long as there are pages to go through.
 WARM_ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
+# The warm parent is started by `python -c WARM_PROGRAM WARM_MODULE OPTIONS`. Without the folder that it is started in,
+# where a `random.py` of the user's may lie, and without options of Python, which its ranks would be seen to have.
+WARM_MODULE = "trainmaster_trainer.agent.warm"
+WARM_PROGRAM = f"import sys; sys.path[:] = filter(None, sys.path); from {WARM_MODULE} import main; main()"
+
 ENV_FAULTS = "TRAINMASTER_FAULTS"  # local hand only: the folder of wire.faults; unset: none
 
 # What only the local hand tells its agents: in a pod it could only come from somebody's ConfigMap.

@@ -7,39 +7,53 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Sequence, Tuple
+from typing import List, Optional, Sequence, Tuple
+
+from trainmaster_trainer.agent import torchrun
 
 SCRIPT = "script"  # a file to run as __main__
 MODULE = "module"  # as `python -m` does
 EXECUTE = "execute"  # replace the process
 
 _PYTHON = re.compile(r"python(3(\.\d+)?)?$")
-_TORCHRUN_MODULES = ("torch.distributed.run", "torch.distributed.launch")
-# Options of torchrun that are not followed by a value of their own.
-_TORCHRUN_FLAGS = frozenset(
-    ("--standalone", "-m", "--module", "--no-python", "--run-path", "--virtual-local-rank", "--use-env", "--help", "-h")
-)
+_VERSION = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+_LAUNCHERS = {"torch.distributed.run": False, "torch.distributed.launch": True}
+_NOTE = "torchrun is not needed here: the agent does its work"
+# Options of Python: those that may stand together behind one dash, and those that have a value.
+_LETTERS = "bBdEIOPqRsSuvx"
+_VALUED = ("W", "X")
 
 
 @dataclass(frozen=True)
 class Invocation:
-    """What to run. `note` is for the log, where the command was understood differently from what it says."""
+    """What to run. `note` is for the log, where the command was understood differently from what it says.
+
+    `options` of Python need an interpreter that is started with them. `launch`: what torchrun was to do.
+    """
 
     kind: str
     target: str
     arguments: Tuple[str, ...] = ()
     unbuffered: bool = False
     note: str = ""
+    options: Tuple[str, ...] = ()
+    launch: Optional[torchrun.Launch] = None
 
 
 def parse(command: Sequence[str], interpreter: str) -> Invocation:
-    """Understand `command`; `interpreter` is the running Python's own path."""
+    """Understand `command`; `interpreter` is the running Python's own path.
+
+    Raises:
+        torchrun.CommandError: it is one of torchrun's that cannot be carried out.
+    """
     name = command[0]
-    if Path(name).name == "torchrun":
-        return _torchrun(command[1:])
-    if not _PYTHON.match(Path(name).name):
+    base = Path(name).name
+    if base == "torchrun":
+        return _torchrun(command[1:], legacy=False)
+    if not _PYTHON.match(base) or ("." in base and base != _VERSION and os.sep not in name):
         return Invocation(EXECUTE, name, tuple(command))
     if os.sep not in name:
         name = interpreter
@@ -49,32 +63,44 @@ def parse(command: Sequence[str], interpreter: str) -> Invocation:
 
 
 def _python(command: Sequence[str], interpreter: str) -> Invocation:
-    """`python [-u] script ...` and `python [-u] -m module ...`; any other option needs a real new interpreter."""
+    """`python OPTIONS script ...` and `python OPTIONS -m module ...`; all else is for a real new interpreter."""
+    whole = Invocation(EXECUTE, interpreter, (interpreter, *command[1:]))
     rest = list(command[1:])
-    unbuffered = rest[:1] == ["-u"]
-    if unbuffered:
-        rest = rest[1:]
-    if len(rest) > 1 and rest[0] == "-m":
-        if rest[1] in _TORCHRUN_MODULES:
-            return _torchrun(rest[2:])
-        return Invocation(MODULE, rest[1], tuple(rest[2:]), unbuffered)
-    if not rest or rest[0].startswith("-"):
-        return Invocation(EXECUTE, interpreter, (interpreter, *command[1:]))
-    return Invocation(SCRIPT, rest[0], tuple(rest[1:]), unbuffered)
+    options: List[str] = []
+    while rest and rest[0].startswith("-") and rest[0] not in ("-m", "-"):
+        count = _length(rest)
+        if not count:
+            return whole
+        options += rest[:count]
+        rest = rest[count:]
+    unbuffered = any(re.match(r"-[a-zA-Z]*u", one) and one[1:2] not in _VALUED for one in options)
+    options = [one for one in options if one != "-u"]
+    if rest[:1] == ["-m"] and len(rest) > 1:
+        if rest[1] in _LAUNCHERS:
+            found = _torchrun(rest[2:], legacy=_LAUNCHERS[rest[1]])
+            return found if found.kind == EXECUTE else replace(found, options=tuple(options))
+        return Invocation(MODULE, rest[1], tuple(rest[2:]), unbuffered, options=tuple(options))
+    if not rest or rest[0] in ("-m", "-") or rest[0].endswith(".pyc"):
+        return whole
+    return Invocation(SCRIPT, rest[0], tuple(rest[1:]), unbuffered, options=tuple(options))
 
 
-def _torchrun(options: Sequence[str]) -> Invocation:
-    """The script that torchrun would start. Its own options say who and where: the agent knows better."""
-    rest, flags = list(options), set()
-    while rest and rest[0].startswith("-"):
-        option = rest.pop(0).replace("_", "-") if rest[0].startswith("--") else rest.pop(0)
-        flags.add(option)
-        if "=" not in option and option not in _TORCHRUN_FLAGS and rest:
-            rest.pop(0)
-    note = "torchrun is not needed here: its own options are ignored, the agent does its work"
-    if not rest:
-        return Invocation(SCRIPT, "", (), note=note)
-    if "--no-python" in flags:
-        return Invocation(EXECUTE, rest[0], tuple(rest), note=note)
-    kind = MODULE if flags & {"-m", "--module"} else SCRIPT
-    return Invocation(kind, rest[0], tuple(rest[1:]), note=note)
+def _length(rest: Sequence[str]) -> int:
+    """Of how many words the option consists that comes first; 0: it is none that a script or module may follow."""
+    word = rest[0]
+    if word[1:2] in _VALUED:
+        return 1 if len(word) > 2 else 2  # noqa: PLR2004 the dash and the letter
+    if word == "--check-hash-based-pycs":
+        return 2
+    return 1 if len(word) > 1 and all(letter in _LETTERS for letter in word[1:]) else 0
+
+
+def _torchrun(words: Sequence[str], legacy: bool) -> Invocation:
+    """The program that torchrun would start, with `python -u`."""
+    launch = torchrun.parse(words, legacy)
+    note = _NOTE + ("; restarts are counted by spec.failurePolicy.maxRestarts" if launch.restarts else "")
+    if not launch.python:
+        arguments = (launch.program, *launch.arguments)
+        return Invocation(EXECUTE, launch.program, arguments, note=note, launch=launch)
+    kind = MODULE if launch.module else SCRIPT
+    return Invocation(kind, launch.program, launch.arguments, True, note, launch=launch)

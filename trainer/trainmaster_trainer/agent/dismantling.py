@@ -46,7 +46,7 @@ def take_apart() -> None:
 def _forget_special() -> None:
     """Drop what the interpreter itself keeps of the program: the last error, and replaced streams."""
     if hasattr(builtins, "_"):
-        builtins._ = None  # type: ignore[attr-defined]  # noqa: SLF001 an interactive interpreter's last value
+        builtins._ = None
     for name in _LAST:
         if hasattr(sys, name):
             setattr(sys, name, None)
@@ -54,7 +54,7 @@ def _forget_special() -> None:
         setattr(sys, name, getattr(sys, f"__{name}__"))
 
 
-def _remove_modules() -> List["weakref.ReferenceType[types.ModuleType]"]:
+def _remove_modules() -> List[weakref.ReferenceType[types.ModuleType]]:
     """Take the program's modules out of sys.modules: those that nothing else refers to end right here."""
     found: List[Tuple[str, Any]] = [item for item in sys.modules.items() if _is_the_programs(item[0])]
     left = [weakref.ref(module) for _, module in found if isinstance(module, types.ModuleType)]

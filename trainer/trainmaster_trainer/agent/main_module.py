@@ -15,7 +15,7 @@ import pkgutil
 import runpy
 import sys
 import types
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 from trainmaster_trainer.agent import command, errors
 
@@ -34,7 +34,7 @@ def run_script(invocation: command.Invocation) -> None:
     if importer is not None:
         if importlib.machinery.PathFinder.find_spec("__main__", [path]) is None:
             raise BadConfigurationError(f"training.command: there is no __main__.py in {_absolute(path)}")
-        set_first_path(path)
+        set_first_path(_absolute(path))
         _new_main()
         runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]  # noqa: SLF001 as Python
         return
@@ -69,12 +69,24 @@ def run_module(invocation: command.Invocation) -> None:
     runpy._run_module_as_main(invocation.target)  # type: ignore[attr-defined]  # noqa: SLF001 what Python itself calls
 
 
+def folders(invocation: command.Invocation, working_directory: str) -> List[str]:
+    """Where the program's modules are looked for before all that is installed."""
+    here = os.path.abspath(working_directory)  # noqa: PTH100
+    first = here
+    if invocation.kind == command.SCRIPT:
+        path = os.path.realpath(os.path.join(here, invocation.target))  # noqa: PTH118
+        first = path if os.path.isdir(path) else os.path.dirname(path)  # noqa: PTH112, PTH120
+    text = os.environ.get("PYTHONPATH", "")
+    return [first, *(os.path.join(here, path) for path in (text.split(os.pathsep) if text else []))]  # noqa: PTH118
+
+
 def set_first_path(first: str) -> None:
     """sys.path as a new interpreter would have it: the script's folder first, then PYTHONPATH, then the rest."""
-    rest = sys.path if getattr(sys.flags, "safe_path", False) else sys.path[1:]
+    rest = sys.path[1:] if sys.path[:1] == [""] else sys.path  # the folder of a new interpreter's `-c`
     text = os.environ.get("PYTHONPATH", "")
     wanted = [os.path.abspath(path) for path in text.split(os.pathsep)] if text else []  # noqa: PTH100
-    sys.path[:] = [first, *dict.fromkeys([*wanted, *rest])]
+    first_of_all = [] if getattr(sys.flags, "safe_path", False) else [first]
+    sys.path[:] = [*first_of_all, *dict.fromkeys([*wanted, *rest])]
 
 
 def _new_main() -> Dict[str, Any]:
@@ -82,7 +94,7 @@ def _new_main() -> Dict[str, Any]:
     main = types.ModuleType("__main__")
     main.__dict__.update(__builtins__=builtins, __loader__=importlib.machinery.BuiltinImporter)
     if sys.version_info < (3, 14):
-        main.__dict__["__annotations__"] = {}
+        main.__dict__["__annotations__"] = {}  # noqa: RUF063 as Python makes it
     sys.modules["__main__"] = main
     return main.__dict__
 
@@ -99,7 +111,4 @@ def _read(path: str) -> bytes:
     except OSError as error:
         if not errors.is_the_users(error):
             raise
-        raise BadConfigurationError(
-            f"training.command: the script cannot be read: {error.strerror}: {path}"
-        ) from None
-
+        raise BadConfigurationError(f"training.command: the script cannot be read: {error.strerror}: {path}") from None

@@ -151,16 +151,8 @@ class Parent:
             return
         ours, theirs = socket.socketpair()
         os.set_inheritable(theirs.fileno(), True)
-        # Where Python knows it: a `random.py` of the user's, in the working directory, must not break this process.
-        safe = ["-P"] if sys.version_info >= (3, 11) else []
-        arguments = [
-            sys.executable,
-            *safe,
-            "-m",
-            "trainmaster_trainer.agent.warm",
-            "--descriptor",
-            str(theirs.fileno()),
-        ]
+        fixed = [sys.executable, "-c", names.WARM_PROGRAM, names.WARM_MODULE]
+        arguments = [*fixed, "--descriptor", str(theirs.fileno())]
         if self._failures >= _BARE_AFTER:
             arguments.append("--bare")
         # Its stdout is not the ranks' (theirs come through pipes): what imports print belongs to the log.

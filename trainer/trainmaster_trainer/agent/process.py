@@ -18,14 +18,14 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any, Collection, Iterator, List, NoReturn, Optional
+from typing import Any, Collection, Dict, Iterator, List, NoReturn, Optional
 
 from trainmaster_trainer.agent import dismantling
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _STDERR = 2
-_FLAGS, _STATUS, _EXITING = 6, 49, 0x4  # fields of /proc/PID/stat behind the name, and PF_EXITING
+_PARENT, _FLAGS, _STATUS, _EXITING = 1, 6, 49, 0x4  # fields of /proc/PID/stat behind the name, and PF_EXITING
 _TRACKER = re.compile(rb"\0-c\0from [\w.]+\.resource_tracker import main")  # its command line
 _NOT_FLUSHED = 120  # how Python ends where its standard output could not be written
 _OOM = Path("/proc/self/oom_score_adj")
@@ -186,6 +186,38 @@ def _signal_group(pid: int, number: int) -> None:
         pass  # only a zombie is left of it, on some kernels
 
 
+def ask_to_end(pid: int) -> None:
+    """Send SIGTERM to `pid`; where it is no Python, also down to the first Python of each branch of its children.
+
+    A Python program ends what it has started itself, such as the workers of its data loaders, which it still needs in
+    order to save. A shell and other programs that merely start one pass nothing on.
+    """
+    below = _children_in(pid)
+    asked = [pid]
+    while asked:
+        one = asked.pop()
+        kill(one, signal.SIGTERM)
+        if not _is_python(one):
+            asked += below.get(one, [])
+
+
+def _children_in(group: int) -> Dict[int, List[int]]:
+    """The processes of a group, by their parents."""
+    found: Dict[int, List[int]] = {}
+    with contextlib.suppress(OSError):  # no descriptor is left to read /proc with
+        for pid in _others(group):
+            with contextlib.suppress(OSError, ValueError, IndexError):  # it has gone meanwhile
+                found.setdefault(int(stat(pid)[_PARENT]), []).append(pid)
+    return found
+
+
+def _is_python(pid: int) -> bool:
+    try:
+        return Path(os.readlink(f"/proc/{pid}/exe")).name.startswith(("python", "pypy"))  # noqa: PTH115
+    except OSError:
+        return True  # it has gone, or hides what it is: nothing below it is asked
+
+
 def kill(pid: int, number: int) -> None:
     """Signal `pid` alone, if it is still there, and ours."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -234,7 +266,8 @@ def _end_pools() -> None:
 
 def _flush_streams() -> bool:
     """Whether what was printed could be written, or nobody can print any more."""
-    return all([_flush(stream) for stream in (sys.stdout, sys.stderr) if stream is not None])
+    written = [_flush(stream) for stream in (sys.stdout, sys.stderr) if stream is not None]
+    return all(written)
 
 
 def _flush(file: Any) -> bool:

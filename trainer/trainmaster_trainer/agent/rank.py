@@ -6,22 +6,37 @@ everything: the plan (ENV_TRAINING), where the error file goes, which rank this 
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import faulthandler
 import importlib
 import io
+import itertools
 import multiprocessing.process
 import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NoReturn, Optional
+from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
 
 from trainmaster.wire import codec, names
 from trainmaster.wire.training import TrainingPlan
 
-from trainmaster_trainer.agent import command, dismantling, errors, imports, lifeline, main_module, process, stacks
+from trainmaster_trainer.agent import (
+    afresh,
+    command,
+    dismantling,
+    errors,
+    imports,
+    lifeline,
+    main_module,
+    process,
+    stacks,
+    torchrun,
+)
 from trainmaster_trainer.agent.main_module import BadConfigurationError
 
 # A pool of one of these in the warm parent is a thread, and forks are unsafe then.
@@ -74,15 +89,19 @@ def spawn(message: Dict[str, Any], descriptors: List[int]) -> int:
     for descriptor in listener:
         actions.append((os.POSIX_SPAWN_DUP2, descriptor, _LISTEN))
         environment[names.ENV_LISTEN] = str(_LISTEN)
-    arguments = [sys.executable, "-m", __name__, str(os.getpid())]
-    return os.posix_spawn(sys.executable, arguments, environment, file_actions=actions, setsid=True)
+    arguments = afresh.command((), os.getpid())
+    return os.posix_spawn(arguments[0], arguments, environment, file_actions=actions, setsid=True)
 
 
 def main() -> NoReturn:
-    """A rank in an interpreter of its own."""
-    process.die_with_parent(int(sys.argv[1]))
+    """Be a rank in an interpreter of its own, which is also left to its own end."""
+    parent, *options = sys.argv[2:]
+    if parent:
+        process.die_with_parent(int(parent))
     process.default_signals()
-    process.leave(run())
+    process.rename(f"tm-rank-{os.environ.get('RANK', '')}")
+    afresh.note_options(options)
+    sys.exit(run())
 
 
 def serve_store(host: str, port: int, listener: int) -> int:
@@ -114,6 +133,20 @@ def as_if_started_afresh() -> None:
     threads = os.environ.get("OMP_NUM_THREADS", "")
     if torch is not None and threads.isdigit() and int(threads) > 1:
         torch.set_num_threads(int(threads))
+    if numpy is not None and threads.isdigit() and int(threads) > 1 and "OPENBLAS_NUM_THREADS" not in os.environ:
+        _set_blas_threads(int(threads))
+
+
+def _set_blas_threads(count: int) -> None:
+    """Give NumPy's OpenBLAS, which the warm parent has loaded with one thread, as many as it would have taken."""
+    with contextlib.suppress(OSError):
+        maps = Path("/proc/self/maps").read_text().splitlines()
+        for path in {line.split(maxsplit=5)[-1] for line in maps if "openblas" in line}:
+            library = ctypes.CDLL(path)
+            for prefix, suffix in itertools.product(("scipy_", ""), ("64_", "")):
+                setter = getattr(library, f"{prefix}openblas_set_num_threads{suffix}", None)
+                if setter is not None:
+                    setter(count)
 
 
 def _look_again_for_modules() -> None:
@@ -133,7 +166,8 @@ def _open_streams(unbuffered: bool) -> None:
     for name, descriptor in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
         mode = "r" if descriptor == 0 else "w"
         raw = open(descriptor, f"{mode}b", buffering=0 if unbuffered and descriptor else -1, closefd=False)  # noqa: SIM115
-        getattr(raw, "raw", raw).name = f"<{name}>"  # as Python calls them
+        file: Any = getattr(raw, "raw", raw)
+        file.name = f"<{name}>"  # as Python calls them
         before = getattr(sys, f"__{name}__")
         # write_through: nothing stays in the text layer; line_buffering: nothing after a line's end in the lower one.
         stream: Any = io.TextIOWrapper(
@@ -149,11 +183,12 @@ def _open_streams(unbuffered: bool) -> None:
 
 def run() -> int:
     """Run what the plan says; the answer is the process's exit code. A task's rank ends right here."""
+    plan = codec.decode(TrainingPlan, os.environ[names.ENV_TRAINING])
+    _choose_interpreter(plan)
     dismantling.begin()
     _open_streams(unbuffered=bool(os.environ.get("PYTHONUNBUFFERED")))
     stacks.register(os.environ.get(names.ENV_STACKS_FILE))
     faulthandler.enable()  # a segmentation fault says where, as under torchrun's @record
-    plan = codec.decode(TrainingPlan, os.environ[names.ENV_TRAINING])
     if plan.task:  # which may end when its training is over, and not before: what a script does is its own affair
         lifeline.hold(os.environ.get(names.ENV_PROGRESS_FILE))
     exit_code = _run_to_the_end(plan)
@@ -162,15 +197,32 @@ def run() -> int:
     return exit_code
 
 
+def _choose_interpreter(plan: TrainingPlan) -> None:
+    """Go on as a new interpreter where the program could tell that it was forked."""
+    options: Tuple[str, ...] = ()
+    folders: List[str] = []
+    if plan.command:
+        with contextlib.suppress(torchrun.CommandError):  # said by `_run_plan`, which comes to it too
+            invocation = command.parse(plan.command, sys.executable)
+            if invocation.kind == command.EXECUTE:
+                return
+            options, folders = invocation.options, main_module.folders(invocation, plan.working_directory or "")
+    why = afresh.reason(os.environ, options, folders)
+    if why:
+        afresh.become_new(why, options)
+
+
 def _run_to_the_end(plan: TrainingPlan) -> int:
     try:
         return _exit_code(_run_plan(plan))
-    except SystemExit as end:
-        if not isinstance(end.code, (int, type(None))):
-            _leave_evidence(end)  # sys.exit("please set DATA_DIR")
-        return _exit_code(end.code)
-    except BaseException as error:  # noqa: BLE001 whatever it is, it is the rank's last word
+    except BaseException as raised:  # noqa: BLE001 whatever it is, it is the rank's last word
+        error = raised
+    # Outside of the `except`: what fails from here on did not happen while this one was handled.
+    if not isinstance(error, SystemExit):
         return _last_words(error)
+    if not isinstance(error.code, (int, type(None))):
+        _leave_evidence(error)  # sys.exit("please set DATA_DIR")
+    return _exit_code(error.code)
 
 
 def _run_plan(plan: TrainingPlan) -> Any:
@@ -184,12 +236,38 @@ def _run_plan(plan: TrainingPlan) -> Any:
     invocation = command.parse(plan.command, sys.executable)
     if invocation.note:
         sys.stderr.write(f"trainmaster: {invocation.note}\n")
+    if invocation.launch is not None:
+        invocation = _as_launched(invocation, invocation.launch)
     if invocation.unbuffered:
         _open_streams(unbuffered=True)
     _note_imports(without=invocation.target if invocation.kind == command.MODULE else "")
     if hasattr(sys, "orig_argv"):
         sys.orig_argv = [*plan.command]
     return _RUNNERS[invocation.kind](invocation)
+
+
+def _as_launched(invocation: command.Invocation, launch: torchrun.Launch) -> command.Invocation:
+    """What torchrun would give to this rank besides, if it may start so many."""
+    world, ranks = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    torchrun.check_size(launch, world // ranks, ranks, _per_node(launch.per_node))
+    os.environ["ROLE_NAME"] = launch.role
+    words = list(invocation.arguments)
+    if launch.tells_local_rank:
+        words.insert(0, f"--local-rank={os.environ['LOCAL_RANK']}")
+    return replace(invocation, arguments=tuple(words))
+
+
+def _per_node(text: Optional[str]) -> Optional[int]:
+    """The number that --nproc-per-node comes to on this machine."""
+    if text is None or text.isdigit():
+        return int(text) if text else None
+    if text in ("auto", "gpu"):
+        devices = int(importlib.import_module("torch").cuda.device_count())
+        if devices or text == "gpu":
+            return devices
+    if text in ("auto", "cpu"):
+        return os.cpu_count()
+    raise torchrun.CommandError(f"training.command: --nproc-per-node is a number, auto, gpu or cpu, not {text!r}")
 
 
 def _note_imports(without: str) -> None:
@@ -265,7 +343,8 @@ def _show(error: BaseException) -> None:
         sys.excepthook(type(error), error, error.__traceback__)
     except BaseException as second:  # noqa: BLE001 such a hook must not hide the error itself
         errors.say("Error in sys.excepthook:")
-        sys.__excepthook__(type(second), second, second.__traceback__ and second.__traceback__.tb_next)
+        second.__traceback__ = errors.users_part(second)
+        sys.__excepthook__(type(second), second, second.__traceback__)
         errors.say("\nOriginal exception was:")
         sys.__excepthook__(type(error), error, error.__traceback__)
 

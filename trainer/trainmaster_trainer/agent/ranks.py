@@ -164,11 +164,9 @@ class Ranks(parent.Listener):
             self._kill_timer = self._reactor.after(grace_seconds, lambda: self.stop(0.0))
 
     def _ask_to_end(self, rank: Rank) -> None:
-        """A task saves first, and its next batch may come from processes of its own; a shell passes nothing on."""
-        if self._settings.plan.command:
-            _signal(rank, signal.SIGTERM)
-        elif rank.pid is not None:
-            process.kill(rank.pid, signal.SIGTERM)
+        """Who saves first may get its next batch from processes of its own; a shell passes nothing on."""
+        if rank.pid is not None:
+            process.ask_to_end(rank.pid)
 
     def drop_store(self) -> None:
         """End the store, if it is served here."""
@@ -241,7 +239,7 @@ class Ranks(parent.Listener):
         try:
             start = wanted.member.start or 0
             self.files.begin(wanted.attempt, wanted.numbers, codec.encode(wanted.roster), start)
-            agent_store = self._store.by_agent()
+            agent_store = self._store.by_agent(bool(self._settings.plan.command) and wanted.roster.world_size == 1)
             while missing:
                 self._launch_rank(wanted, missing[0], agent_store)
                 missing.pop(0)

@@ -67,12 +67,16 @@ class StoreKeeper:
         host = next((member for member in roster.members if member.role == names.WORKER), roster.members[0])
         return (host.role, host.index) != (self._settings.role, self._settings.index)
 
-    def by_agent(self) -> bool:
-        """Whether an agent serves the store, this one or another. False: rank 0 must open it itself."""
+    def by_agent(self, alone: bool) -> bool:
+        """Whether an agent serves the store, this one or another. False: rank 0 must open it itself.
+
+        A script that is `alone` meets nobody: groups of processes that it starts itself open stores of their own, and
+        torch takes every store for served where the agent's is.
+        """
         store = self._store
         if store is None:
             return True  # another agent's affair
-        if not self._parent.stores:
+        if not self._parent.stores or (alone and store.pid is None):
             store.close_listener()
         return store.listener is not None or store.pid is not None
 

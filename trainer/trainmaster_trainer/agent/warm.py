@@ -1,7 +1,7 @@
 """The warm parent: imports torch once and forks ranks from itself, so that a first step takes milliseconds.
 
 Started by the agent (`--descriptor`, one agent) or by the local hand (`--socket`, shared by many agents):
-`python -m trainmaster_trainer.agent.warm`. What agents and it say to one another is in `parent`.
+`python -c names.WARM_PROGRAM`. What agents and it say to one another is in `parent`.
 It only imports: no tensor, no CUDA context, no thread. Where a thread came up nevertheless, it spawns.
 """
 
@@ -22,7 +22,7 @@ from typing import Any, Dict, List, NoReturn, Optional, Sequence
 
 from trainmaster.wire import names
 
-from trainmaster_trainer.agent import imports, process, rank, rehearsal
+from trainmaster_trainer.agent import afresh, imports, process, rank, rehearsal
 from trainmaster_trainer.agent.branch import BRANCH
 from trainmaster_trainer.agent.channel import Channel, Received
 from trainmaster_trainer.agent.children import Children, End, Rest
@@ -277,15 +277,16 @@ def main() -> NoReturn:
     if options.descriptor is not None:
         process.die_with_parent(os.getppid())
     # Set before any import: a library's thread pool would make every fork unsafe.
-    os.environ.update(dict.fromkeys(rank.THREAD_LIMITS, "1"))
-    os.environ.update(_CAREFUL)
+    ours = {**dict.fromkeys(rank.THREAD_LIMITS, "1"), **_CAREFUL}
+    os.environ.update(ours)
     parent = _open(options)
     if os.environ.get(names.ENV_PARENT_PID) and options.socket:
         parent.watch_process(int(os.environ[names.ENV_PARENT_PID]))
-    if not options.bare:
-        extra = [name.strip() for name in os.environ.get(names.ENV_PRELOAD, "").split(",") if name.strip()]
-        preload([*PRELOADED, *extra])
-        rehearsal.look_up()
+    with afresh.watched({**names.WARM_ENVIRONMENT, **ours}):
+        if not options.bare:
+            extra = [name.strip() for name in os.environ.get(names.ENV_PRELOAD, "").split(",") if name.strip()]
+            preload([*PRELOADED, *extra])
+            rehearsal.look_up()
     gc.collect()
     gc.freeze()
     # The loop sees the end of its line. What it then kills, the kernel would leave: ranks' own children.
@@ -296,6 +297,9 @@ def main() -> NoReturn:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="trainmaster_trainer.agent.warm", description=__doc__)
+    parser.add_argument(
+        "module", nargs="?", help="its own name, which is not looked at: for people who look at processes"
+    )
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--socket", help="path of the unix socket to listen on")
     where.add_argument("--descriptor", type=int, help="an inherited, connected unix socket")

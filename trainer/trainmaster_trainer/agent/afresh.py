@@ -1,0 +1,159 @@
+"""Whether a program could tell that its process was forked from the warm parent; then it gets a new interpreter.
+
+Called by `warm`, which has imported libraries under its own variables, and by `rank` in a forked child. An interpreter
+and its libraries read some variables only as they start; a fork would not obey them. The child then becomes a new
+interpreter, which takes the seconds that importing torch takes, and says so.
+See docs/decisions/0130-when-a-rank-is-forked.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, NoReturn, Optional, Sequence, Set, Tuple
+
+from trainmaster.wire import names
+
+from trainmaster_trainer.agent import errors
+
+# Read by the interpreter, by libc and its loader, and by the native parts of the libraries that the warm parent
+# imports, when they start. What Python code asks for meanwhile is seen (`watched`).
+_READ_AT_START = (
+    *("PYTHON", "LD_", "MALLOC_", "GLIBC_", "LANG", "LC_", "LOCPATH", "GCONV_PATH", "OPENSSL_CONF", "MIMALLOC_"),
+    *("TCMALLOC_", "ASAN_", "LSAN_", "TSAN_", "UBSAN_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "GOTO_", "BLIS_"),
+    *("TORCH", "PYTORCH", "ATEN_", "C10_", "CAFFE2_", "DNNL_", "ONEDNN_", "KINETO_", "XNNPACK_", "NPY_", "NUMPY_"),
+)
+# Done for a forked process as well (`rank`, `main_module`), or read later than at the start.
+_OBEYED = ("TRAINMASTER_", "TORCHELASTIC_", "TORCH_NCCL_", "PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONFAULTHANDLER")
+_LATE = ("TORCH_HOME", "TORCH_EXTENSIONS_DIR", "TORCH_CUDA_ARCH_LIST", "LD_RUN_PATH")
+# There before Python looks at any folder of the user's.
+_FIRST = (
+    *sys.builtin_module_names,
+    "abc",
+    "codecs",
+    "encodings",
+    "io",
+    "os",
+    "posixpath",
+    "genericpath",
+    "site",
+    "stat",
+)
+_CUSTOM = ("sitecustomize", "usercustomize")
+_MODULE = "trainmaster_trainer.agent.rank"
+
+
+class _State:
+    """What the warm parent knows of its own start; in a new interpreter nothing of it is set."""
+
+    variables: Optional[Dict[str, str]] = None  # under which it has imported; None: this interpreter is a rank's own
+    own: Mapping[str, str] = {}  # those that it has set itself
+    asked: Set[str] = set()  # noqa: RUF012 one process is one warm parent
+    options: Tuple[str, ...] = ()  # of Python, that a new interpreter was started with
+
+
+@contextlib.contextmanager
+def watched(own: Mapping[str, str]) -> Iterator[None]:
+    """In the warm parent: libraries are imported meanwhile. `own`: variables that are set for that alone."""
+    _State.variables, _State.own = dict(os.environ), own
+
+    class Watched(os._Environ):  # type: ignore[type-arg]  # noqa: SLF001 there is no other way to see who asks
+        def __getitem__(self, key: Any) -> Any:
+            _State.asked.add(key)
+            return super().__getitem__(key)
+
+    os.environ.__class__ = Watched
+    try:
+        yield
+    finally:
+        os.environ.__class__ = os._Environ  # noqa: SLF001 as it was
+
+
+def note_options(options: Sequence[str]) -> None:
+    """In a new interpreter: it was started with these options of Python."""
+    _State.options = tuple(options)
+
+
+def reason(variables: Mapping[str, str], options: Sequence[str], folders: Iterable[str]) -> str:
+    """Why this process cannot be what is wanted, in words; empty where it can.
+
+    `options` of Python, and `folders` in which a script's modules are looked for before all others.
+    """
+    if tuple(options) != _State.options:
+        return f"Python is to be started with {' '.join(options)}"
+    if _State.variables is None:
+        return ""
+    differing = sorted(_differing(variables, _State.variables))
+    if differing:
+        return (
+            f"{', '.join(differing[:5])} {'is' if len(differing) == 1 else 'are'} read when Python or a library starts"
+        )
+    for folder in folders:
+        hidden = sorted(_hidden(folder))
+        if hidden:
+            return f"{hidden[0]} in {folder} takes the place of a module that Python or a library imports"
+    return ""
+
+
+def _differing(wanted: Mapping[str, str], seen: Mapping[str, str]) -> Iterator[str]:
+    for name in {*wanted, *seen}:
+        matters = name in _State.asked or name.startswith(_READ_AT_START)
+        if matters and not name.startswith(_OBEYED) and name not in _LATE and wanted.get(name) != seen.get(name):
+            ours = name not in wanted and seen.get(name) == _State.own.get(name)
+            if not (ours or _is_number_of_threads(name, wanted.get(name, ""))):
+                yield name
+
+
+def _is_number_of_threads(name: str, value: str) -> bool:
+    """Whether it can be set later as well."""
+    return name == "OMP_NUM_THREADS" and value.isdigit() and int(value) > 0
+
+
+def _hidden(folder: str) -> Iterator[str]:
+    """The files and packages in a folder that have the name of a module that was imported from elsewhere."""
+    try:
+        entries = os.listdir(folder)  # noqa: PTH208 names are all that is wanted
+    except OSError:
+        return
+    for entry in entries:
+        name = entry.partition(".")[0]
+        there = name in sys.modules and name not in _FIRST and not _is_from(name, folder)
+        if (name in _CUSTOM or there) and _is_module(Path(folder, entry)):
+            yield entry
+
+
+def _is_module(path: Path) -> bool:
+    return path.suffix in (".py", ".so", ".pyc") or (path / "__init__.py").is_file()
+
+
+def _is_from(name: str, folder: str) -> bool:
+    """Whether the module that is there comes from this very folder."""
+    origin = getattr(getattr(sys.modules[name], "__spec__", None), "origin", None) or ""
+    return name == "__main__" or origin.startswith(os.path.join(os.path.realpath(folder), ""))  # noqa: PTH118
+
+
+def become_new(why: str, options: Sequence[str]) -> NoReturn:
+    """Go on as a new interpreter, with the same variables, folder and descriptors."""
+    errors.say(f"trainmaster: this rank gets a Python of its own, which takes longer to start: {why}")
+    os.environ.pop(names.ENV_IMPORTS, None)  # what it imports is of no use to the next attempt
+    words = command(options, parent=None)
+    os.execve(words[0], words, dict(os.environ))  # noqa: S606 no shell is what is wanted
+
+
+def command(options: Sequence[str], parent: Optional[int]) -> List[str]:
+    """The command line of a new interpreter for a rank, that ends with the process `parent`, if one is named."""
+    return [sys.executable, *options, "-c", _program(), _MODULE, str(parent or ""), *options]
+
+
+def _program() -> str:
+    """Import this package whatever the user's variables and folders are, and leave sys.path as Python made it."""
+    import trainmaster  # noqa: PLC0415 for its place only
+
+    packages = [Path(__file__).absolute().parent.parent, *(Path(path).absolute() for path in trainmaster.__path__)]
+    roots = [str(package.parent) for package in packages]
+    return (
+        f"import sys; path = sys.path; sys.path = {roots!r} + [one for one in path if one.startswith((sys.prefix, "
+        f"sys.base_prefix))]; from {_MODULE} import main; sys.path = path; main()"
+    )
