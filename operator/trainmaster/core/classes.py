@@ -80,7 +80,8 @@ class FailureClass:
 CLASSES = (
     FailureClass(
         CONFIGURATION,
-        "exit code 78; a program or module that the image does not have; no valid Python; variables that are too large to start it with",
+        "exit code 78; a program or module that the image does not have; no valid Python; "
+        "variables that are too large to start it with",
         "What was written cannot work; trying again would only hide the sentence that says so.",
         limit=0,
         cure=f"A restart would not mend this; correct the job and {AGAIN}. spec.checkpoint.resumeFrom.path goes on "
