@@ -44,9 +44,25 @@ _EVERYTHING_OF_A_POD: dict[str, Any] = {
             "hostNetwork": False,
             "terminationGracePeriodSeconds": 5,
             "volumes": [{"name": "beneath", "emptyDir": {"medium": "Memory"}}],
+            "initContainers": [{"name": "fetch", "image": "a"}],
             "containers": [
-                {"name": "trainer", "securityContext": {"runAsUser": 1000}},
-                {"name": "sidecar", "image": "a", "command": ["sh"]},
+                {
+                    "name": "trainer",
+                    "securityContext": {"runAsUser": 1000, "capabilities": {"add": ["IPC_LOCK"]}},
+                    "env": [{"name": "D", "value": "1"}],
+                    "volumeMounts": [{"name": "beneath", "mountPath": "/tmp"}],  # noqa: S108
+                    "resources": {
+                        "limits": {"rdma/devices": 1, "cpu": "1500m"},
+                        "requests": {"ephemeral-storage": "1Gi"},
+                    },
+                },
+                {
+                    "name": "sidecar",
+                    "image": "a",
+                    "command": ["sh"],
+                    "env": [{"name": "RANK", "value": "1"}],
+                    "resources": {"limits": {"nvidia.com/gpu": 1}},
+                },
             ],
         },
     },
@@ -92,6 +108,30 @@ _CHANGES: dict[str, dict[str, Any]] = {
     },
     "all of a pod": {"spec.workers": _EVERYTHING_OF_A_POD},
     "all of a server's pod": {**_SERVERS, "spec.parameterServers": _EVERYTHING_OF_A_POD},
+    "all in the template": {
+        "spec.workers.template.spec.containers": [
+            {"name": "trainer", "image": "a", "resources": {"requests": {"cpu": 4}, "limits": {"memory": "1Gi"}}}
+        ]
+    },
+    "devices by claims": {
+        "spec.workers.gpus": 1,
+        "spec.workers.template.spec": {
+            "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}],
+            "containers": [{"name": "trainer", "resources": {"claims": [{"name": "gpu"}]}}],
+        },
+    },
+    "mounts beside ours": {
+        "spec.workers.volumes": [{"name": "d", "emptyDir": {}}],
+        "spec.workers.volumeMounts": [
+            {"name": "d", "mountPath": path}
+            for path in ("/tmp", "/dev/shm", "/checkpoints", "/run", "/opt/data", "/var/run")  # noqa: S108
+        ],
+    },
+    "a venv of one's own": {
+        "spec.workers.image": "a",
+        "spec.workers.volumes": [{"name": "d", "emptyDir": {}}],
+        "spec.workers.volumeMounts": [{"name": "d", "mountPath": "/opt/venv"}],
+    },
     "whole cores and bytes": {"spec.workers.cpu": 4, "spec.workers.memory": 1073741824},
     "amounts as texts": {"spec.workers.cpu": "0.5", "spec.workers.memory": "1.5G"},
     "elasticity": {"spec.elasticity": {"minReplicas": 2, "maxReplicas": 8}},

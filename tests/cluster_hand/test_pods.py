@@ -200,6 +200,10 @@ def waits(reason: str, message: str, container: str = "trainer") -> Obstacle:
 
 RUNS = trainer(running={})
 CLAIM_MISSING = 'persistentvolumeclaim "models" not found'
+ONE_POD_ONLY = (
+    "0/1 nodes are available: 1 node has pod using PersistentVolumeClaim with the same name and "
+    "ReadWriteOncePod access mode."
+)
 UNBOUND = "0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"
 OBSTACLES: list[tuple[Document, Obstacle | None]] = [
     ({"phase": "Pending"}, None),
@@ -231,6 +235,10 @@ OBSTACLES: list[tuple[Document, Obstacle | None]] = [
             )
         },
         Obstacle("VolumeMissing", f"0/2 nodes are available: {CLAIM_MISSING}."),
+    ),
+    (
+        {"conditions": condition("PodScheduled", "False", "Unschedulable", ONE_POD_ONLY)},
+        Obstacle("ClaimOfOnePod", ONE_POD_ONLY),
     ),
     (
         {"conditions": condition("PodScheduled", "False", "Unschedulable", 'persistentvolumeclaim "m" is lost')},

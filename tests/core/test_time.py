@@ -242,6 +242,7 @@ GANG = {"gang": "Kueue", "queue": "team-a"}
 def test_a_job_that_cannot_be_trained_yet_says_so_and_fails() -> None:
     stage = Stage(a_job().where(scheduling=GANG)).settle()
     assert (stage.status.phase, stage.status.reason, stage.created) == (phases.FAILED, "NotYetSupported", [])
+    assert stage.told("NotYetSupported") == ("True", "NotYetSupported"), "nothing is ignored: the job is refused"
     assert "spec.scheduling.gang" in (stage.status.message or "")
 
 

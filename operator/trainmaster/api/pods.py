@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field
 
-from trainmaster.api.model import FreeObject, Int, Keyed, Model, Name, Place, Text, Weighs
+from trainmaster.api.model import FreeObject, Int, Keyed, Model, Name, Place, Quantity, Text, Weighs
 from trainmaster.api.sizes import MOST_OF_A_PLAN, fit_a_variable
 
 LabelValue = Annotated[str, Field(max_length=63)]
@@ -96,6 +96,37 @@ class Toleration(Model):
     """With NoExecute: how long the pod may stay."""
 
 
+class TemplateVariable(Model):
+    """One environment variable of a container of the template, as in a pod."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: Annotated[str, Field(max_length=253)] | None = None
+    """The variable's name."""
+
+
+class TemplateMount(Model):
+    """Where a volume appears in a container of the template, as in a pod."""
+
+    model_config = ConfigDict(extra="allow")
+
+    mount_path: Annotated[str, Field(max_length=512)] | None = None
+    """The path in the container."""
+
+
+class TemplateResources(Model):
+    """The resources of a container of the template, as in a pod."""
+
+    model_config = ConfigDict(extra="allow")
+
+    requests: Annotated[dict[str, Quantity], Field(max_length=32)] | None = None
+    """What the node must have free. For the container trainer not the GPUs: these are workers.gpus."""
+    limits: Annotated[dict[str, Quantity], Field(max_length=32)] | None = None
+    """What it may use at most. For the container trainer not the GPUs: these are workers.gpus."""
+    claims: Annotated[tuple[FreeObject, ...], Field(strict=False, max_length=32)] | None = None
+    """Devices from resourceClaims of the pod. For the container trainer gpus then says how many they hold."""
+
+
 class TemplateContainer(Model):
     """A container of the template. The one named trainer is merged with the one that trains."""
 
@@ -107,6 +138,23 @@ class TemplateContainer(Model):
     """Not for the container trainer: write spec.training.command."""
     args: Annotated[tuple[Text, ...], Field(strict=False, max_length=256), Weighs(MOST_OF_A_PLAN)] | None = None
     """Not for the container trainer: write spec.training.command."""
+    image: Annotated[str, Field(max_length=1024)] | None = None
+    """Its image; of the container trainer, where workers.image is unset."""
+    env: Annotated[tuple[TemplateVariable, ...], Field(strict=False, max_length=128)] | None = None
+    """Its environment variables. Those of workers.env go before them."""
+    volume_mounts: Annotated[tuple[TemplateMount, ...], Field(strict=False, max_length=48)] | None = None
+    """Where volumes appear in it. Those of workers.volumeMounts go before them."""
+    resources: TemplateResources | None = None
+    """What it needs beside cpu, memory and gpus."""
+
+
+class TemplateInitContainer(Model):
+    """An init container of the template."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: Annotated[str, Field(max_length=63)] | None = None
+    """Its name."""
 
 
 class TemplateVolume(Volume):
@@ -122,6 +170,8 @@ class PodTemplateSpec(Model):
         None
     )
     """Merged by name: trainer is the container that trains, others run beside it."""
+    init_containers: Annotated[tuple[TemplateInitContainer, ...], Field(strict=False, max_length=32)] | None = None
+    """Run before it, one after the other."""
     volumes: Annotated[tuple[TemplateVolume, ...], Field(strict=False, max_length=128), Keyed("name")] | None = None
     """More volumes, merged by name."""
     restart_policy: Annotated[str, Field(max_length=32)] | None = None

@@ -16,25 +16,30 @@ from trainmaster.api.pods import (
     LabelValue,
     LocalReference,
     PodTemplate,
+    TemplateContainer,
     Toleration,
     Volume,
     VolumeMount,
 )
 from trainmaster.api.sizes import MOST_OF_ALL_VARIABLES, fit_an_environment
+from trainmaster.wire import names
 
 TPU = "tpu"
 """The accelerator that is no model of a GPU: XLA devices."""
 _TPU_RESOURCE = "google.com/tpu"
+_GPU_RESOURCE = "nvidia.com/gpu"
 
 
 class ReplicaSpec(Model):
     """The members of one role. Each replica is one pod on a cluster, one group of processes on a laptop."""
 
-    replicas: Annotated[Int, Field(ge=1, le=10_000)] = 1
+    replicas: Annotated[Int, Field(ge=0, le=10_000)] = 1
     """How many. May be changed while the job runs, also with kubectl scale."""
     gpus: Annotated[Int, Field(ge=0, le=1024)] = 0
-    """GPUs of each replica; each gets a process (rank) of its own. 0 trains on CPUs with one process."""
-    gpu_resource: Annotated[str, Field(min_length=1, max_length=317)] = "nvidia.com/gpu"
+    """GPUs of each replica; each gets a process (rank) of its own. 0 trains on CPUs with one process. Where the \
+container trainer of the template has resource claims (DRA), the devices that these hold: then no more are asked for \
+unless gpuResource is another than its default."""
+    gpu_resource: Annotated[str, Field(min_length=1, max_length=317)] = _GPU_RESOURCE
     """The resource that the GPUs are asked for by, for example amd.com/gpu."""
     accelerator: LabelValue | None = None
     """The model of GPU wanted, for example NVIDIA-H200: the value of the node label nvidia.com/gpu.product. Or tpu: \
@@ -79,6 +84,31 @@ the program that trains, and the code of Trainmaster is added to PYTHONPATH."""
     """The service account of the pods. Trainmaster needs no right of it."""
     template: PodTemplate | None = None
     """A pod template laid under all of the above, for whatever is not named here."""
+    resources: FreeObject | None = None
+    """Must stay unset: write cpu, memory and gpus, and what else there is into the template."""
+    security_context: FreeObject | None = None
+    """Must stay unset: write it into the template."""
+    ports: Annotated[tuple[FreeObject, ...], Field(strict=False, max_length=64)] = ()
+    """Must stay unset: replicas reach each other at any port; others are declared in the template."""
+
+    @property
+    def trainer(self) -> TemplateContainer | None:
+        """What the template says about the container that trains."""
+        containers = self.template.spec.containers if self.template and self.template.spec else None
+        return next((one for one in containers or () if one.name == names.MAIN_CONTAINER), None)
+
+    @property
+    def cores(self) -> int | str | None:
+        """The CPU cores that are asked for, here or in the template: Kubernetes takes a limit for a request, too."""
+        resources = self.trainer.resources if self.trainer else None
+        asked = (kind.get("cpu") for kind in (resources.requests, resources.limits) if kind) if resources else ()
+        return self.cpu or next((amount for amount in asked if amount), None)
+
+    @property
+    def claims_devices(self) -> bool:
+        """Whether its devices come by resource claims, and not by counting."""
+        resources = self.trainer.resources if self.trainer else None
+        return bool(resources and resources.claims) and self.gpu_resource == _GPU_RESOURCE
 
     @property
     def ranks(self) -> int:
@@ -88,14 +118,15 @@ the program that trains, and the code of Trainmaster is added to PYTHONPATH."""
     @property
     def device_resource(self) -> str:
         """What the GPUs, or TPU chips, are asked for by."""
-        own = "gpu_resource" in self.model_fields_set
+        # The API server fills the default in, so that alone does not tell whether the user wrote it.
+        own = self.gpu_resource != _GPU_RESOURCE
         return _TPU_RESOURCE if self.accelerator == TPU and not own else self.gpu_resource
 
 
 class ServerSpec(ReplicaSpec):
     """The parameter servers. Each is one pod on a cluster, one process on a laptop, whatever its gpus."""
 
-    replicas: Annotated[Int, Field(ge=1, le=10_000)] = 1
+    replicas: Annotated[Int, Field(ge=0, le=10_000)] = 1
     """How many. May be changed while the job runs: the model is then laid out anew."""
     gpus: Annotated[Int, Field(ge=0, le=1024)] = 0
     """GPUs of each server, which is one process all the same."""

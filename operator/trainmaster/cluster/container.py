@@ -200,7 +200,7 @@ def _grace(place: Place) -> int:
 def _amounts(replica: ReplicaSpec) -> list[tuple[str, dict[str, str]]]:
     asked = {name: str(amount) for name, amount in (("cpu", replica.cpu), ("memory", replica.memory)) if amount}
     limits = {"memory": asked["memory"]} if "memory" in asked else {}
-    if replica.gpus:
+    if replica.gpus and not replica.claims_devices:
         limits[replica.device_resource] = str(replica.gpus)
     return [(key, value) for key, value in (("requests", asked), ("limits", limits)) if value]
 
@@ -229,7 +229,7 @@ def _mounts(place: Place, given: list[Document]) -> list[Document]:
 def mount_path(mount: Any) -> str:
     """The one way to write the path of a mount; empty where it has none."""
     path = mount.get("mountPath") if isinstance(mount, dict) else None
-    return posixpath.normpath(f"/{path}".replace("//", "/")) if isinstance(path, str) and path else ""
+    return posixpath.normpath("/" + path.lstrip("/")) if isinstance(path, str) and path else ""
 
 
 def _has_checkpoint_volume(place: Place) -> bool:

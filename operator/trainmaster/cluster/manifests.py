@@ -38,6 +38,11 @@ def labels(job: TrainingJob) -> dict[str, str]:
     return {"app.kubernetes.io/managed-by": "trainmaster", names.LABEL_JOB: job.name}
 
 
+def _own_labels(job: TrainingJob) -> dict[str, str]:
+    """Those that the job's author gave it: costs and network policies go by them. Ours are nobody else's."""
+    return {key: value for key, value in job.metadata.labels.items() if f"{names.GROUP}/" not in key}
+
+
 def service(job: TrainingJob) -> Document:
     """The headless Service: a DNS name per replica, also before it is ready, for frameworks that want names."""
     return {
@@ -82,10 +87,12 @@ def _pod(place: Place, settings: PodSettings) -> Document:
             spec[kind] = [_finished(one, amounts) for one in spec[kind]]
     identity = {names.LABEL_ROLE: role, names.LABEL_INDEX: str(place.index)}
     identity[names.LABEL_INCARNATION] = str(place.incarnation)
+    # No label of a user's may put a pod behind the Service of the operator, which selects its component.
+    identity["app.kubernetes.io/component"] = names.ROLE_IN_NAMES[role]
     metadata = {
         "name": place.name,
         "namespace": job.namespace,
-        "labels": {**labels(job), **identity},
+        "labels": {**_own_labels(job), **labels(job), **identity},
         "annotations": {names.ANNOTATION_REVISION: revision.of(job, role)},
         "ownerReferences": [_owner(job)],
     }

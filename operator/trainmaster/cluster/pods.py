@@ -24,6 +24,8 @@ _DISRUPTIONS = frozenset({"Evicted", "Preempting", "Preempted", "NodeLost", "Nod
 # The node refused a pod that the scheduler had sent it: the two did not agree on what is free. Try elsewhere.
 _NODE_WAS_FULL = re.compile(r"OutOf[A-Za-z0-9][-A-Za-z0-9./_]*$")
 _VOLUME_MISSING = re.compile(r"persistentvolumeclaim .* (not found|bound to non-existent|is being deleted)|\blost\b")
+# The scheduler's words where another pod has a claim that is for one pod at a time.
+_ONE_POD_ONLY = re.compile(r"ReadWriteOncePod access mode")
 _NUMBER = re.compile(rf"\d{{1,{len(str(names.MAX_INCARNATION))}}}")
 
 
@@ -172,6 +174,8 @@ def _obstacle(status: Document) -> Obstacle | None:
         message = scheduled.get("message") or ""
         if _VOLUME_MISSING.search(message):
             return Obstacle("VolumeMissing", message)
+        if _ONE_POD_ONLY.search(message):
+            return Obstacle("ClaimOfOnePod", message)
         return Obstacle(scheduled["reason"], message, seconds(scheduled.get("lastTransitionTime")) or None)
     return _waiting_container(status) or _unready_sandbox(status, scheduled)
 

@@ -38,7 +38,9 @@ def of(facts: Facts, status: TrainingJobStatus, phase: str) -> tuple[Condition, 
         stated.append((phase, True, status.reason or phase, status.message or ""))
     later = facts.job.spec.not_yet_supported()
     if later:
-        stated.append((NOT_YET_SUPPORTED, True, "FieldsIgnored", " ".join(f"{f}: {why}." for f, why in later)))
+        refused = status.reason == NOT_YET_SUPPORTED  # else the field was added to a job that had begun without it
+        reason = NOT_YET_SUPPORTED if refused else "FieldsIgnored"
+        stated.append((NOT_YET_SUPPORTED, True, reason, " ".join(f"{f}: {why}." for f, why in later)))
     return tuple(_condition(facts, *statement) for statement in stated)
 
 

@@ -66,6 +66,6 @@ def _threads(job: TrainingJob, role: str, ranks: int) -> int:
     """
     if job.spec.reproducible:
         return 1  # whatever the world size: the bits must not depend on it
-    asked = re.fullmatch(r"(\d+)(?:\.\d+)?(m?)", str(job.spec.roles[role].cpu))
+    asked = re.fullmatch(r"(\d+)(?:\.\d+)?(m?)", str(job.spec.roles[role].cores))
     cores = int(asked[1]) // (1000 if asked[2] else 1) if asked else 1
     return max(1, cores // ranks)

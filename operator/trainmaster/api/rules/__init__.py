@@ -16,6 +16,7 @@ from trainmaster.api.rules import (
     reproducible,
     resource,
     strategy,
+    template,
     training,
 )
 from trainmaster.api.rules.rule import Rule, Violation, check
@@ -26,6 +27,7 @@ RULES: tuple[Rule, ...] = (
     *fitting.RULES,
     *training.RULES,
     *pods.RULES,
+    *template.RULES,
     *lifecycle.RULES,
     *changes.RULES,
     *reproducible.RULES,

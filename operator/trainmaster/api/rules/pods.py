@@ -8,16 +8,16 @@ from typing import Any
 from trainmaster.api.rules.rule import Rule, shaped
 from trainmaster.wire.names import GROUP, MAIN_CONTAINER, RESERVED_LABELS, USERS_OWN
 
-_ROLES = ("spec.workers", "spec.parameterServers")
+ROLES = ("spec.workers", "spec.parameterServers")
 _SUBDOMAIN = "[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
 _CPU = "[0-9]+([.][0-9]{1,3})?|[0-9]+m"
 _MEMORY = "[0-9]+([.][0-9]+)?([kMGTP]|[KMGTP]i)|[0-9]{7,}"
-_TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
-def _below(path: str) -> tuple[str, ...]:
+def below(path: str) -> tuple[str, ...]:
     """The same place under both roles."""
-    return tuple(f"{role}.{path}" for role in _ROLES)
+    return tuple(f"{role}.{path}" for role in ROLES)
 
 
 def _amount(value: Any, pattern: str, least: int) -> bool:
@@ -43,7 +43,7 @@ def _names_volumes(replicas: Any) -> bool:
 _AMOUNTS = (
     Rule(
         name="cpu-form",
-        where=_ROLES,
+        where=ROLES,
         field="cpu",
         cel=_amount_cel("cpu", _CPU, 1),
         holds=lambda replicas: _amount(replicas.cpu, _CPU, 1),
@@ -52,7 +52,7 @@ _AMOUNTS = (
     ),
     Rule(
         name="memory-form",
-        where=_ROLES,
+        where=ROLES,
         field="memory",
         cel=_amount_cel("memory", _MEMORY, 1_000_000),
         holds=lambda replicas: _amount(replicas.memory, _MEMORY, 1_000_000),
@@ -61,7 +61,7 @@ _AMOUNTS = (
     ),
     shaped(
         "gpu-resource-form",
-        _ROLES,
+        ROLES,
         "gpuResource",
         f"{_SUBDOMAIN}/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?",
         message="gpuResource is not the name of a device resource",
@@ -69,7 +69,7 @@ _AMOUNTS = (
     ),
     shaped(
         "image-form",
-        _ROLES,
+        ROLES,
         "image",
         "[^ \\t\\n]+",
         message="image has a blank in it",
@@ -78,7 +78,7 @@ _AMOUNTS = (
     *(
         shaped(
             f"{name}-form",
-            _ROLES,
+            ROLES,
             name,
             _SUBDOMAIN,
             message=f"{name} is not a name that Kubernetes allows",
@@ -91,7 +91,7 @@ _AMOUNTS = (
 _ENVIRONMENT = (
     shaped(
         "env-name-form",
-        _below("env[]"),
+        below("env[]"),
         "name",
         "[-._a-zA-Z][-._a-zA-Z0-9]*",
         message="name is not the name of an environment variable",
@@ -99,7 +99,7 @@ _ENVIRONMENT = (
     ),
     Rule(
         name="env-name-taken",
-        where=_below("env[]"),
+        where=below("env[]"),
         field="name",
         cel=f"self.name in {list(USERS_OWN)} || !self.name.startsWith('TRAINMASTER_')",
         holds=lambda variable: variable.name in USERS_OWN or not variable.name.startswith("TRAINMASTER_"),
@@ -108,16 +108,16 @@ _ENVIRONMENT = (
     ),
     Rule(
         name="env-name-torchrun",
-        where=_below("env[]"),
+        where=below("env[]"),
         field="name",
-        cel=f"!(self.name in {list(_TORCHRUN)})",
-        holds=lambda variable: variable.name not in _TORCHRUN,
+        cel=f"!(self.name in {list(TORCHRUN)})",
+        holds=lambda variable: variable.name not in TORCHRUN,
         message="this variable is set for each rank at each attempt, so a value of yours would be lost",
         cure="Remove it",
     ),
     Rule(
         name="env-one-source",
-        where=_below("env[]"),
+        where=below("env[]"),
         field="valueFrom",
         cel="!(has(self.value) && has(self.valueFrom))",
         holds=lambda variable: variable.value is None or variable.value_from is None,
@@ -126,7 +126,7 @@ _ENVIRONMENT = (
     ),
     Rule(
         name="env-from-one",
-        where=_below("envFrom[]"),
+        where=below("envFrom[]"),
         cel="has(self.configMapRef) != has(self.secretRef)",
         holds=lambda source: (source.config_map_ref is None) != (source.secret_ref is None),
         message="an item of envFrom is one ConfigMap or one Secret",
@@ -137,7 +137,7 @@ _ENVIRONMENT = (
 _VOLUMES = (
     shaped(
         "volume-name-form",
-        _below("volumes[]"),
+        below("volumes[]"),
         "name",
         "[a-z0-9]([-a-z0-9]*[a-z0-9])?",
         message="the name of this volume is not one that Kubernetes allows",
@@ -145,7 +145,7 @@ _VOLUMES = (
     ),
     Rule(
         name="mounts-have-volumes",
-        where=_ROLES,
+        where=ROLES,
         field="volumeMounts",
         cel="!has(self.volumeMounts) || self.volumeMounts.all(m,"
         " (has(self.volumes) && self.volumes.exists(v, v.name == m.name))"
@@ -157,7 +157,7 @@ _VOLUMES = (
     ),
     Rule(
         name="mount-path-absolute",
-        where=_below("volumeMounts[]"),
+        where=below("volumeMounts[]"),
         field="mountPath",
         cel="self.mountPath.startsWith('/') && !self.mountPath.contains(':')",
         holds=lambda mount: mount.mount_path.startswith("/") and ":" not in mount.mount_path,
@@ -166,7 +166,7 @@ _VOLUMES = (
     ),
     Rule(
         name="toleration-value",
-        where=_below("tolerations[]"),
+        where=below("tolerations[]"),
         field="value",
         cel="!has(self.value) || !has(self.operator) || self.operator != 'Exists' || self.value == ''",
         holds=lambda toleration: not toleration.value or toleration.operator != "Exists",
@@ -175,7 +175,7 @@ _VOLUMES = (
     ),
     Rule(
         name="toleration-key",
-        where=_below("tolerations[]"),
+        where=below("tolerations[]"),
         field="operator",
         cel="(has(self.key) && self.key != '') || (has(self.operator) && self.operator == 'Exists')",
         holds=lambda toleration: bool(toleration.key) or toleration.operator == "Exists",
@@ -185,10 +185,55 @@ _VOLUMES = (
 )
 
 
+def _not_here(alias: str, attribute: str, why: str, cure: str) -> Rule:
+    """A field of a pod's container, which people write where a pod's container is described."""
+    return Rule(
+        name=f"{alias}-elsewhere",
+        where=ROLES,
+        field=alias,
+        cel=f"!has(self.{alias})",
+        holds=lambda replicas: getattr(replicas, attribute) in (None, ()),
+        message=f"{alias} has no meaning here{why}",
+        cure=cure,
+    )
+
+
+_IN_TEMPLATE = f"template: {{spec: {{containers: [{{name: {MAIN_CONTAINER}, %s}}]}}}}"
+_ELSEWHERE = (
+    Rule(
+        name="replicas-zero",
+        where=ROLES,
+        field="replicas",
+        cel="self.replicas >= 1",
+        holds=lambda replicas: replicas.replicas >= 1,
+        message="replicas is 0, and a job needs at least 1 of each role",
+        cure="Set spec.suspend to true, which ends all pods and keeps the job, or set replicas to 1 or more",
+    ),
+    _not_here(
+        "resources",
+        "resources",
+        ": cpu, memory and gpus say what a replica needs",
+        f"Set cpu, memory and gpus beside it, and anything else in {_IN_TEMPLATE % 'resources: ...'}",
+    ),
+    _not_here(
+        "securityContext",
+        "security_context",
+        ", as the pod has one and its container another",
+        f"Write {_IN_TEMPLATE % 'securityContext: ...'}, or template: {{spec: {{securityContext: ...}}}}",
+    ),
+    _not_here(
+        "ports",
+        "ports",
+        ", as replicas reach each other at any port",
+        f"Remove it, or declare other ports in {_IN_TEMPLATE % 'ports: ...'}",
+    ),
+)
+
+
 def _must_stay_unset(alias: str, attribute: str, why: str, cure: str) -> Rule:
     return Rule(
         name=f"template-{alias}",
-        where=_below("template.spec"),
+        where=below("template.spec"),
         field=alias,
         cel=f"!has(self.{alias}) || self.{alias} == false",
         holds=lambda spec: not getattr(spec, attribute),
@@ -200,7 +245,7 @@ def _must_stay_unset(alias: str, attribute: str, why: str, cure: str) -> Rule:
 _TEMPLATE = (
     Rule(
         name="template-restartPolicy",
-        where=_below("template.spec"),
+        where=below("template.spec"),
         field="restartPolicy",
         cel="!has(self.restartPolicy) || self.restartPolicy == 'Never'",
         holds=lambda spec: spec.restart_policy in (None, "Never"),
@@ -209,7 +254,7 @@ _TEMPLATE = (
     ),
     Rule(
         name="template-activeDeadlineSeconds",
-        where=_below("template.spec"),
+        where=below("template.spec"),
         field="activeDeadlineSeconds",
         cel="!has(self.activeDeadlineSeconds)",
         holds=lambda spec: spec.active_deadline_seconds is None,
@@ -243,7 +288,7 @@ _TEMPLATE = (
     *(
         Rule(
             name=f"template-{member}",
-            where=_below("template.spec.containers[]"),
+            where=below("template.spec.containers[]"),
             field=member,
             cel=f"self.name != '{MAIN_CONTAINER}' || !has(self.{member}) || size(self.{member}) == 0",
             holds=lambda container, name=member: container.name != MAIN_CONTAINER or not getattr(container, name),
@@ -264,7 +309,7 @@ def _names(metadata: Any) -> tuple[str, ...]:
 _TEMPLATE_METADATA = (
     Rule(
         name="template-label-taken",
-        where=_below("template.metadata"),
+        where=below("template.metadata"),
         field="labels",
         cel="!has(self.labels) || self.labels.all(k, "
         + " && ".join(f"!k.startsWith('{prefix}')" for prefix in RESERVED_LABELS)
@@ -275,7 +320,7 @@ _TEMPLATE_METADATA = (
     ),
     Rule(
         name="template-annotation-taken",
-        where=_below("template.metadata"),
+        where=below("template.metadata"),
         field="annotations",
         cel=f"!has(self.annotations) || self.annotations.all(k, !k.startsWith('{GROUP}/'))",
         holds=lambda metadata: not any(name.startswith(f"{GROUP}/") for name in metadata.annotations or ()),
@@ -284,7 +329,7 @@ _TEMPLATE_METADATA = (
     ),
     Rule(
         name="template-key-length",
-        where=_below("template.metadata"),
+        where=below("template.metadata"),
         cel=f"(!has(self.labels) || self.labels.all(k, size(k) <= {_LONGEST_KEY}))"
         f" && (!has(self.annotations) || self.annotations.all(k, size(k) <= {_LONGEST_KEY}))",
         holds=lambda metadata: all(len(name) <= _LONGEST_KEY for name in _names(metadata)),
@@ -293,4 +338,4 @@ _TEMPLATE_METADATA = (
     ),
 )
 
-RULES = (*_AMOUNTS, *_ENVIRONMENT, *_VOLUMES, *_TEMPLATE, *_TEMPLATE_METADATA)
+RULES = (*_AMOUNTS, *_ELSEWHERE, *_ENVIRONMENT, *_VOLUMES, *_TEMPLATE, *_TEMPLATE_METADATA)

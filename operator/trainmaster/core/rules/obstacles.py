@@ -58,6 +58,8 @@ CURES = {
     "ImagePullBackOff": "Check spec.workers.image and spec.workers.imagePullSecrets.",
     "ErrImagePull": "Check spec.workers.image and spec.workers.imagePullSecrets.",
     "VolumeMissing": "Create the claim, or correct spec.checkpoint.storage or spec.workers.volumes.",
+    "ClaimOfOnePod": "A claim with ReadWriteOncePod serves one pod at a time: use one with ReadWriteMany, or "
+    "spec.workers.replicas: 1.",
     "MountsNotReady": "`kubectl describe pod` tells what among the pod's events: create what is missing, or have the "
     "node's network mended.",
     "CreateContainerConfigError": "Create the ConfigMap or Secret that the pod refers to.",
