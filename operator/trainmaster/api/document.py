@@ -15,10 +15,11 @@ from pydantic_core import ErrorDetails
 
 from trainmaster.api import text
 from trainmaster.api.job import Metadata, TrainingJob
+from trainmaster.api.labels import bad_labels
 from trainmaster.api.problem import Location, Problem
 from trainmaster.api.repair import Kept, has_member, keep_valid
 from trainmaster.api.rules import Violation, violations
-from trainmaster.api.wording import Words, closest, missing, unknown_field, words_for
+from trainmaster.api.wording import Words, closest, missing, of_a_pod, unknown_field, words_for
 from trainmaster.wire import names
 
 _METADATA = (
@@ -104,7 +105,10 @@ class _Check:
         """Head, shape and rules."""
         kept = keep_valid(TrainingJob, {**self._data, "status": None})
         shape = [problem for error in kept.errors if (problem := self._shape(error)) is not None]
-        return [*self._head(), *shape, *self._rules(kept)]
+        told = [*self._head(), *shape, *self._rules(kept)]
+        paths = tuple(problem.path for problem in told if problem.path)
+        labels = [self._at(place, words) for place, words in bad_labels(self._data)]
+        return [*told, *(one for one in labels if not one.path.startswith(paths))]
 
     def _at(self, location: Location, words: Words) -> Problem:
         """A problem on the line of the field, or of the nearest one above that is there."""
@@ -162,7 +166,7 @@ class _Check:
         meant = closest(str(location[-1]), known)
         if meant is not None:
             self._unsure.add((*location[:-1], meant))
-        return unknown_field(str(location[-1]), known)
+        return of_a_pod(location) or unknown_field(str(location[-1]), known)
 
     def _missing(self, location: Location) -> Words:
         fields = _model_at(location[:-1]).model_fields.values()

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from pydantic_core import ErrorDetails
 
+from trainmaster.api.problem import Location
 from trainmaster.api.sizes import HAS_NUL, TOO_HEAVY, TOO_LARGE
 
 
@@ -36,6 +37,39 @@ def unknown_field(name: str, known: tuple[str, ...]) -> Words:
     if near is not None:
         return Words(f"there is no field {name} here", f"Did you mean {near}?")
     return Words(f"there is no field {name} here", f"The fields here are {', '.join(known)}" if known else "Remove it")
+
+
+# What people write under workers and a pod has elsewhere: in its spec, or in its container.
+_OF_A_POD = (
+    *("dnsConfig", "dnsPolicy", "hostAliases", "initContainers", "nodeName", "overhead", "resourceClaims"),
+    *("runtimeClassName", "schedulerName", "terminationGracePeriodSeconds", "topologySpreadConstraints"),
+)
+_OF_A_CONTAINER = ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe", "volumeDevices", "workingDir")
+_ELSEWHERE = {
+    **{name: f"Write it in a pod template: template: {{spec: {{{name}: ...}}}}" for name in _OF_A_POD},
+    **{
+        name: f"Write it in a pod template: template: {{spec: {{containers: [{{name: trainer, {name}: ...}}]}}}}"
+        for name in _OF_A_CONTAINER
+    },
+    **{
+        name: f"Write it in a pod template: template: {{metadata: {{{name}: ...}}}}"
+        for name in ("labels", "annotations")
+    },
+    "containers": "Write spec.training.command, and sidecars in template: {spec: {containers: [...]}}",
+    "command": "Write spec.training.command",
+    "args": "Write spec.training.command, which has the arguments too",
+    "workingDir": "Write spec.training.workingDirectory",
+    "limits": "Set cpu, memory and gpus",
+    "requests": "Set cpu, memory and gpus",
+}
+
+
+def of_a_pod(location: Location) -> Words | None:
+    """A field of a pod or of a container, written right under a role; None: it is none."""
+    name = str(location[-1])
+    if location[:-1] not in (("spec", "workers"), ("spec", "parameterServers")) or name not in _ELSEWHERE:
+        return None
+    return Words(f"there is no field {name} here", _ELSEWHERE[name])
 
 
 def found(value: Any) -> str:

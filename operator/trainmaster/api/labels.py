@@ -1,0 +1,53 @@
+"""Labels in a job file: what Kubernetes would say of their names and values, said by the check.
+
+CEL sees neither the labels of the job itself nor may it look at each character of so many. The API server refuses a bad
+one in metadata, and in nodeSelector or a template only when a pod is made of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from trainmaster.api.problem import Location
+from trainmaster.api.wording import Words
+
+_PLACES: tuple[Location, ...] = (
+    ("metadata", "labels"),
+    *(
+        ("spec", role, *place)
+        for role in ("workers", "parameterServers")
+        for place in (("nodeSelector",), ("template", "metadata", "labels"), ("template", "spec", "nodeSelector"))
+    ),
+)
+_NAME = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)")
+_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LONGEST_PREFIX = 253
+_FORM = "Use at most 63 letters, digits, - _ and ., with a letter or digit first and last"
+
+
+def bad_labels(data: dict[str, Any]) -> Iterator[tuple[Location, Words]]:
+    """Every label in the document whose name or value Kubernetes does not take."""
+    for place in _PLACES:
+        labels = _at(data, place)
+        for name, value in labels.items() if isinstance(labels, dict) else ():
+            if not _is_name(name):
+                message = f"{name} is not the name of a label"
+                yield (*place, name), Words(message, f"{_FORM}; a domain and / may stand before it")
+            if isinstance(value, str) and value and not _NAME.fullmatch(value):
+                yield (*place, name), Words(f'"{value}" is not the value of a label', _FORM)
+
+
+def _is_name(key: Any) -> bool:
+    if not isinstance(key, str):
+        return True  # the shape of the document is wrong, which is told already
+    prefix, slash, name = key.rpartition("/")
+    fits = not slash or (len(prefix) <= _LONGEST_PREFIX and _PREFIX.fullmatch(prefix) is not None)
+    return fits and _NAME.fullmatch(name) is not None
+
+
+def _at(data: Any, place: Location) -> Any:
+    for part in place:
+        data = data.get(part) if isinstance(data, dict) else None
+    return data
