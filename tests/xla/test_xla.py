@@ -37,11 +37,11 @@ def on_xla(replicas: int, chips: int) -> dict[str, Any]:
     return {"replicas": replicas, "gpus": chips, "accelerator": "tpu", "env": env}
 
 
-def run(job: dict[str, Any], folder: Path, command: Path) -> "subprocess.CompletedProcess[str]":
+def run(job: dict[str, Any], folder: Path, command: Path, *options: str) -> "subprocess.CompletedProcess[str]":
     folder.mkdir(exist_ok=True)
     (folder / "job.yaml").write_text(json.dumps(job))
     return subprocess.run(
-        [command, "run", folder / "job.yaml", "--workdir", folder / "run", "--output", "json"],
+        [command, "run", folder / "job.yaml", "--workdir", folder / "run", "--output", "json", *options],
         capture_output=True,
         text=True,
         check=False,
@@ -133,3 +133,17 @@ leaf.sum().backward()
     environment = {**os.environ, "PJRT_DEVICE": "CPU"}
     python = XLA_BIN.with_name("python")
     subprocess.run([python, "-c", text], check=True, env=environment, cwd=tmp_path, timeout=280)
+
+
+def test_what_is_drawn_on_the_devices_follows_from_the_step(tmp_path: Path) -> None:
+    hashes = set()
+    for name, options in (("calm", ()), ("killed", ("--fault", "kill:worker/0@step=6"))):
+        job = a_job(on_xla(1, 2), steps=STEPS)
+        job["spec"]["training"]["arguments"]["dropout"] = 0.2
+        job["spec"]["checkpoint"] = {"everySteps": 4}
+        done = run(job, tmp_path / name, XLA_BIN, *options)
+        assert done.returncode == 0, done.stderr
+        status = json.loads((tmp_path / name / "run" / "status.json").read_text())
+        assert status.get("restartCount", 0) == len(options) // 2
+        hashes.add(status["checkpoint"]["sha256"])
+    assert len(hashes) == 1

@@ -68,6 +68,13 @@ class Mesh:
         return tensor
 
 
+def seed_as_torch() -> None:
+    """Seed the devices' generator with what torch's was seeded with for this step."""
+    import torch_xla
+
+    torch_xla.manual_seed(torch.initial_seed() % (1 << 32))
+
+
 def finish_step() -> None:
     """Have the step that was only recorded so far compiled (the first time) and run."""
     import torch_xla

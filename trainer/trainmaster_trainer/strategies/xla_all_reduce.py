@@ -35,6 +35,7 @@ class XlaAllReduce(WholeModel):
 
     @override
     def step(self, batch: Batch) -> Tensor | None:
+        xla.seed_as_torch()
         self.set_learning_rate(batch.fraction_done)
         self.optimizer.zero_grad()
         loss = loss_of(self.task, self.model(self._mesh.spread(batch.inputs)), self._mesh.spread(batch.targets))
