@@ -1,4 +1,4 @@
-"""One local run from start to end: the intake on loopback, the loop, the agents. Called by cli/run.py."""
+"""One local run from start to end: the intake at a unix socket, the loop, the agents. Called by cli/run.py."""
 
 import asyncio
 import contextlib
@@ -8,6 +8,7 @@ import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Protocol
 
 from aiohttp import web
@@ -19,15 +20,17 @@ from trainmaster.core import figures, ledger, phases, report
 from trainmaster.core.actions import PostEvent
 from trainmaster.core.facts import Facts
 from trainmaster.core.observed import Observed
+from trainmaster.listening.listener import Listener
 from trainmaster.local import faults
 from trainmaster.local.causes import Cause, cause_of
 from trainmaster.local.platform import Listeners, LocalPlatform
-from trainmaster.local.variables import LOOPBACK, Site
+from trainmaster.local.variables import Site
 from trainmaster.local.workdir import Workdir
 from trainmaster.queueing import WorkQueue
 
 # How often the view is told of progress.
 TICK_SECONDS = 0.25
+INTAKE = "intake"  # the socket at which agents call in, in the run's private folder
 
 
 class Audience(Protocol):
@@ -86,7 +89,7 @@ class Session:
     async def run(self) -> Outcome:
         """Train until the job has ended or was stopped. All processes are gone when this returns."""
         platform = self._platform
-        async with _served(platform.intake.application()) as url:
+        async with served(platform.intake.application(), platform.site.scratch / INTAKE) as url:
             platform.site = _at(platform.site, url)
             self._changed()
             reconciler = loop.Reconciler(platform, now)
@@ -202,14 +205,11 @@ def _at(site: Site, url: str) -> Site:
 
 
 @contextlib.asynccontextmanager
-async def _served(application: web.Application) -> AsyncIterator[str]:
-    """The application on a free port of the loopback interface; gives its URL."""
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.5)
-    await runner.setup()
-    site = web.TCPSite(runner, LOOPBACK, 0)
-    await site.start()
-    port = runner.addresses[0][1]
+async def served(application: web.Application, path: Path) -> AsyncIterator[str]:
+    """Serve the application at a unix socket, so that no other user of this machine reaches it; gives its URL."""
+    listener = Listener(application, goodbye_seconds=0.5)
+    await listener.start_at(path)
     try:
-        yield f"http://{LOOPBACK}:{port}"
+        yield f"unix:{path}"
     finally:
-        await runner.cleanup()
+        await listener.stop()

@@ -10,6 +10,7 @@ import contextlib
 import http
 import http.client
 import random
+import socket
 import threading
 import time
 import urllib.parse
@@ -56,6 +57,20 @@ class RefusedError(Exception):
         self.status = status
 
 
+class _LocalConnection(http.client.HTTPConnection):
+    """HTTP at a unix socket: that of a local run, in a folder that only its own user may enter."""
+
+    def __init__(self, path: str, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        """Connect to the socket in the place of a port."""
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
 class Line:
     """A connection to the operator that is kept open between requests."""
 
@@ -86,6 +101,8 @@ class Line:
             raise
 
     def _connect(self, seconds: float) -> http.client.HTTPConnection:
+        if self._url.scheme == "unix":
+            return _LocalConnection(self._url.path, seconds)
         secure = self._url.scheme == "https"
         kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
         return kind(self._url.hostname or "", self._url.port, timeout=seconds)
@@ -95,7 +112,8 @@ class Line:
             connection.sock.settimeout(seconds)
         connection.timeout = seconds
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self._token()}"}
-        connection.request("POST", self._url.path.rstrip("/") + names.HEARTBEAT_PATH, body, headers)
+        prefix = "" if self._url.scheme == "unix" else self._url.path.rstrip("/")
+        connection.request("POST", prefix + names.HEARTBEAT_PATH, body, headers)
         answer = connection.getresponse()
         content = answer.read()
         if answer.status != http.HTTPStatus.OK:
