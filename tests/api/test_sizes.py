@@ -116,3 +116,20 @@ def test_what_the_crd_knows_of_weighs_little() -> None:
         assert ".sum() <= " in rule["rule"]
     annotations = EVERY["spec.workers.template.metadata.annotations"]
     assert annotations["maxProperties"] * annotations["additionalProperties"]["maxLength"] <= MOST_OF_A_SPEC // 2
+
+
+@pytest.mark.parametrize(
+    ("place", "beneath"),
+    [("spec.workers.volumes", False), ("spec.workers.template", True), ("spec.parameterServers.volumes", False)],
+)
+def test_a_token_for_us_lasts_for_an_hour_at_most(place: str, beneath: bool) -> None:
+    """Not in the CRD, which leaves volumes free; the admission policy says it of the pod."""
+    for seconds, audience, fits in ((3600, "trainmaster", True), (86400, "trainmaster", False), (86400, "other", True)):
+        token = {"serviceAccountToken": {"path": "t", "audience": audience, "expirationSeconds": seconds}}
+        volumes = [{"name": "a", "projected": {"sources": [token]}}]
+        strategy = {"spec.strategy": {"type": "ParameterServer"}} if "Servers" in place else {}
+        job = changed(good_job(), {**strategy, place: {"spec": {"volumes": volumes}} if beneath else volumes})
+        problems = load(json.dumps(job))
+        assert isinstance(problems, list) != fits
+        if isinstance(problems, list):
+            assert [problem.cure for problem in problems] == ["Set expirationSeconds to 3600 at most"]

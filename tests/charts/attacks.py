@@ -4,6 +4,7 @@ from .podspecs import Attack, beside, container, meta, owner, pod_secured, secur
 
 ISCSI = {"targetPortal": "10.0.0.1", "iqn": "iqn.2001-04.com.example:a", "lun": 0}
 OWNED = "controlled by one TrainingJob"
+BEHIND = {"trainmaster.dev/job": "digits", "app.kubernetes.io/name": "trainmaster"}
 ELSEWHERE = {"host": "169.254.169.254", "port": 80}
 TOKEN = {"serviceAccountToken": {"path": "token"}}
 CLOUD_TOKEN = {"serviceAccountToken": {"path": "cloud", "audience": "sts.cloud.example", "expirationSeconds": 86400}}
@@ -24,6 +25,7 @@ OWNER_ATTACKS = (
 )
 
 _HOST_ATTACKS = (
+    Attack("behind the operator's Service", meta(labels=BEHIND), "Trainmaster's own"),
     Attack("hostPath", volume(hostPath={"path": "/"}), "volumes must be of type"),
     Attack("nfs", volume(nfs={"server": "10.0.0.1", "path": "/"}), "volumes must be of type"),
     Attack("iscsi", volume(iscsi=ISCSI), "volumes must be of type"),

@@ -126,6 +126,14 @@ def test_a_token_that_ran_out(lab: Lab, agent: Agent) -> None:
     refused(agent, "expired")
 
 
+def test_a_token_that_lasts_for_a_day(lab: Lab, agent: Agent) -> None:
+    """Whoever may make pods may project one: by it somebody else could speak for the pod as long."""
+    header, claims = parts(agent.token)
+    key = (lab.server.folder / "service-account.key").read_text()
+    agent.token = jwt.encode({**claims, "exp": claims["iat"] + 86400}, key, "RS256", headers={"kid": header["kid"]})
+    refused(agent, "more than an hour")
+
+
 def test_a_token_of_another_issuer(lab: Lab, agent: Agent) -> None:
     header, claims = parts(agent.token)
     key = (lab.server.folder / "service-account.key").read_text()

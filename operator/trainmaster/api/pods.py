@@ -5,12 +5,14 @@ Used by `api/replicas.py`. What Kubernetes may extend at any time (volumes, affi
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from trainmaster.api.model import FreeObject, Int, Keyed, Model, Name, Place, Quantity, Text, Weighs
-from trainmaster.api.sizes import MOST_OF_A_PLAN, fit_a_variable
+from trainmaster.api.sizes import MOST_OF_A_PLAN, TOKEN_LASTS, fit_a_variable
+from trainmaster.wire import names
 
 LabelValue = Annotated[str, Field(max_length=63)]
 
@@ -60,6 +62,21 @@ class Volume(Model):
 
     name: Annotated[str, Field(min_length=1, max_length=63)]
     """What volumeMounts refer to. Beside it stands the source: persistentVolumeClaim, configMap, emptyDir, ..."""
+
+    @model_validator(mode="after")
+    def _token_is_short(self) -> Self:
+        """Refuse a token by which somebody could speak for this pod for longer than an hour."""
+        projected = (self.model_extra or {}).get("projected")
+        sources = projected.get("sources") if isinstance(projected, dict) else None
+        for source in sources if isinstance(sources, list) else ():
+            token = source.get("serviceAccountToken") if isinstance(source, dict) else None
+            if isinstance(token, dict) and token.get("audience") == names.TOKEN_AUDIENCE:
+                seconds = token.get("expirationSeconds")
+                if isinstance(seconds, int | float) and seconds > names.TOKEN_SECONDS:
+                    context = {"audience": names.TOKEN_AUDIENCE, "most": names.TOKEN_SECONDS}
+                    message = "a token with the audience {audience} lasts for more than {most} seconds"
+                    raise PydanticCustomError(TOKEN_LASTS, message, context)
+        return self
 
 
 class VolumeMount(Model):

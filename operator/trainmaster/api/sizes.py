@@ -29,6 +29,8 @@ TOO_LARGE = "too_large"
 TOO_HEAVY = "too_heavy"
 """The type of the error about a whole spec."""
 HAS_NUL = "has_nul"
+TOKEN_LASTS = "token_lasts"
+"""The type of the error about a token that lasts for too long."""
 
 
 def without_nul(value: str) -> str:

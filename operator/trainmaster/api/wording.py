@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pydantic_core import ErrorDetails
 
 from trainmaster.api.problem import Location
-from trainmaster.api.sizes import HAS_NUL, TOO_HEAVY, TOO_LARGE
+from trainmaster.api.sizes import HAS_NUL, TOKEN_LASTS, TOO_HEAVY, TOO_LARGE
 
 
 class Words(NamedTuple):
@@ -196,6 +196,10 @@ _WORDINGS: dict[str, Callable[[dict[str, Any], Any], Words]] = {
     "too_short": _size("min_length", "at least", "items"),
     "too_long": _size("max_length", "at most", "items"),
     TOO_LARGE: _too_large,
+    TOKEN_LASTS: lambda context, _value: Words(
+        f"has a token with the audience {context['audience']} that lasts for more than an hour",
+        f"Set expirationSeconds to {context['most']} at most",
+    ),
     TOO_HEAVY: lambda context, _value: Words(
         f"has {context['size']:,} bytes as JSON, and {context['most']:,} is the most", context["cure"]
     ),

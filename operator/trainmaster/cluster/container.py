@@ -23,7 +23,6 @@ CODE_IN_IMAGE = "/opt/trainmaster/lib"
 # Where a user's own image finds them.
 CODE_FOLDER = "/trainmaster"
 TOKEN_FOLDER = "/var/run/secrets/trainmaster"
-TOKEN_SECONDS = 3600
 CHECKPOINT_FOLDER = "/checkpoints"
 SHARED_MEMORY = "/dev/shm"  # noqa: S108  a mount of the pod's own
 TEMPORARY = "/tmp"  # noqa: S108  likewise
@@ -164,7 +163,7 @@ def modest(named: Any) -> Document:
 def volumes(place: Place) -> list[Document]:
     """What the container mounts."""
     storage = place.job.spec.checkpoint.storage
-    token = {"audience": names.TOKEN_AUDIENCE, "expirationSeconds": TOKEN_SECONDS, "path": "token"}
+    token = {"audience": names.TOKEN_AUDIENCE, "expirationSeconds": names.TOKEN_SECONDS, "path": "token"}
     made: list[Document] = [
         # A container has 64 MB of shared memory by default: too little for data loaders and for NCCL.
         {"name": "trainmaster-shm", "emptyDir": {"medium": "Memory"}},

@@ -135,6 +135,8 @@ class Verifier:
             )
         except jwt.PyJWTError as error:
             raise RefusedError(f"the token is not valid: {error}", HTTPStatus.UNAUTHORIZED) from error
+        if claims["exp"] - claims["iat"] > names.TOKEN_SECONDS + LEEWAY_SECONDS:
+            raise RefusedError("the token lasts for more than an hour", HTTPStatus.UNAUTHORIZED)
         return claims
 
 

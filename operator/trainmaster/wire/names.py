@@ -27,6 +27,7 @@ MAX_INCARNATION = 999_999_999  # a number in a label or a name is read back only
 MAIN_CONTAINER = "trainer"
 INSTALLER_CONTAINER = "trainmaster-code"  # brings agent and trainer into a user's own image
 TOKEN_AUDIENCE = "trainmaster"
+TOKEN_SECONDS = 3600  # that such a token lasts, at most
 
 # The agent reads these; both hands write them (core/environment.py).
 ENV_JOB = "TRAINMASTER_JOB"  # namespace/name
