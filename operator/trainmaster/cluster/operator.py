@@ -6,6 +6,7 @@ services alike, and survives what would end kopf's.
 
 import asyncio
 import logging
+import resource
 from typing import Any
 
 import kopf
@@ -22,6 +23,8 @@ EXIT_SECONDS = 10.0
 
 def run(options: Options) -> int:
     """Until a signal comes, or a part of it fails. The answer is the exit code."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # an agent has two connections; 1,024 are few
     try:
         connection = Connection()
     except kopf.LoginError as error:
