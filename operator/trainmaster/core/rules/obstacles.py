@@ -49,9 +49,7 @@ ENDLESS = frozenset(
 # the same name that was deleted; an image that one node lacks, while others with it may be about to run. Seconds.
 PATIENCE = {"MountsNotReady": 15, "ErrImageNeverPull": 30, NAME_TAKEN: 60, AGENT_SILENT: 60}
 
-_AMOUNTS_IN_TEMPLATE = (
-    "spec.workers.template: {spec: {containers: [{name: trainer, resources: {limits: {cpu: 2, memory: 8Gi}}}]}}"
-)
+_AMOUNTS_IN_TEMPLATE = "spec.workers.template: {spec: {containers: [{name: trainer, resources: {limits: {cpu: 2}}}]}}"
 CURES = {
     "InvalidImageName": "Correct spec.workers.image.",
     "ErrImageNeverPull": "Load the image on the nodes, or set spec.workers.imagePullPolicy to IfNotPresent.",
