@@ -24,6 +24,10 @@ Its files:
 - `evidence`: exit status, error files and the kernel's out-of-memory counter: how a rank ended
 - `output`: ranks' output, whole lines, never a reason for a rank to wait for ever
 - `channel`: JSON lines and descriptors over a unix socket
+- `main_module`: a script or a module as `__main__`, as Python itself runs it
+- `afresh`: whether a program could tell that it was forked; then it gets a new interpreter
+- `dismantling`: what Python does to a program's modules at its end
+- `torchrun`: pure: what a command line of torchrun asks for
 - `children`: what the warm parent has forked: ranks at work, and more standing by
 - `huge_pages`: the warm parent's memory, so that forks and ends are quick
 - `rehearsal`: one throwaway step in a child that stands by

@@ -3,7 +3,7 @@
 Called by `warm`, which has imported libraries under its own variables, and by `rank` in a forked child. An interpreter
 and its libraries read some variables only as they start; a fork would not obey them. The child then becomes a new
 interpreter, which takes the seconds that importing torch takes, and says so.
-See docs/decisions/0130-when-a-rank-is-forked.md.
+See docs/decisions/0145-when-a-rank-is-forked.md.
 """
 
 from __future__ import annotations
