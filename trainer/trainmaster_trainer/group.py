@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.distributed_c10d import PrefixStore, Store, default_pg_timeout
+from torch.distributed.distributed_c10d import GroupMember, PrefixStore, Store, default_pg_timeout
 from torch.distributed.rendezvous import rendezvous
 
 from trainmaster_trainer import xla
@@ -157,6 +157,25 @@ def join(settings: Settings) -> Iterator[Group]:
     )
     # Not after an error: NCCL would wait for peers that may be gone, and the end of the process closes it all.
     dist.destroy_process_group()
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Make torch's default process group one of this rank only, for code of the user's that other ranks do not run.
+
+    Metrics add themselves up over all ranks where there is a group, and would wait for ranks that never come.
+    """
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        yield
+        return
+    whole = GroupMember.WORLD
+    single = dist.new_group([dist.get_rank()], backend=dist.get_backend_config(), use_local_synchronization=True)
+    GroupMember.WORLD = single  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        GroupMember.WORLD = whole
+        dist.destroy_process_group(single)
 
 
 def _store(settings: Settings) -> Store:

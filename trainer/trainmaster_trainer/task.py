@@ -111,8 +111,10 @@ class Task(ABC):
     def evaluate(self, model: nn.Module) -> dict[str, float]:  # noqa: ARG002 (likewise)
         """Figures of merit after the last step, such as accuracy. The model is in eval mode, without gradients.
 
-        Where ranks split the model, all of them call this at once and `model` is this rank's part of it: calling it
-        gives the whole model's outputs on every rank, but its parameters are not all there to be looked at.
+        One rank calls this, and torch.distributed's default group has only that rank meanwhile, so that metrics which
+        add themselves up over all ranks may be used. Where ranks split the model, all of them call this at once and
+        `model` is this rank's part of it: calling it gives the whole model's outputs on every rank, but its parameters
+        are not all there to be looked at.
         """
         return {}
 

@@ -38,7 +38,7 @@ from trainmaster_trainer.answers import figures_of, loss_of, make_model, make_op
 from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, ModelState, State
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
-from trainmaster_trainer.group import Group
+from trainmaster_trainer.group import Group, alone
 from trainmaster_trainer.numerics import Numerics, Quietly
 from trainmaster_trainer.rates import Rates
 from trainmaster_trainer.strategies.steady import trained
@@ -200,7 +200,8 @@ class WholeModel(Strategy):
     def evaluate(self) -> dict[str, float]:
         if not self.group.is_first:
             return {}
-        return figures_of(self.task, self.model)
+        with alone():
+            return figures_of(self.task, self.model)
 
 
 def check_options(strategy: str, options: Mapping[str, Any], known: Mapping[str, tuple[str, ...]]) -> None:
