@@ -238,6 +238,20 @@ def nan_at_74(stage: Stage) -> Stage:
     return stage.rank_dies("worker-1", NAN)
 
 
+@pytest.mark.parametrize(("told", "heard"), [(60, 50), (60, None), (0, None)])
+def test_the_rank_knows_the_storage_better_than_what_was_heard_of_it(told: int, heard: int | None) -> None:
+    """A slow storage shows checkpoints late. Where there is none, training begins anew, and not from memory."""
+    stage = a_running_group(workers=2, step=73)
+    if heard is not None:
+        record = CheckpointRecord(heard, 0.0, "abc")
+        stage.say("worker-0", lambda beat: dataclasses.replace(beat, checkpoint=record))
+    assert NAN.error is not None
+    error = dataclasses.replace(NAN.error, resume_before=told)
+    stage.rank_dies("worker-1", dataclasses.replace(NAN, error=error))
+    rosters = {(one.roster.resume_before, one.roster.doubted_attempt) for one in stage.orders.values() if one.roster}
+    assert rosters == {(max(told, 1), 1)}
+
+
 def resumes_before(stage: Stage) -> set[int | None]:
     """What the agents that live are told."""
     stage.settle().call_in()

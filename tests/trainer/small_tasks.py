@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
+from trainmaster_trainer.checkpoint.pieces import local
 from trainmaster_trainer.task import Task
 from typing_extensions import override
 
@@ -342,3 +343,58 @@ class WithASplit(Line):
         super().__init__()
         chosen = [*random.sample(range(SAMPLES), 10), *np.random.permutation(SAMPLES).tolist()]  # noqa: NPY002
         (Path(folder) / f"split-{os.environ['RANK']}").write_text(f"{chosen} {torch.randperm(SAMPLES).tolist()}")
+
+
+class Struck(Line):
+    """After one step, `what` (a weight or a moment) of rank `rank` is another number, once in the life of the job.
+
+    Losses say nothing of it before the next step, and of an infinite second moment they never do.
+    """
+
+    def __init__(
+        self, *, step: int, marker: str, what: str = "weight", number: str = "nan", rank: int = 0, seconds: float = 0.0
+    ) -> None:
+        super().__init__(seconds=seconds)
+        self.step, self.marker, self.what, self.number, self.rank = step, Path(marker), what, float(number), rank
+        self.taken = 0
+
+    @override
+    def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        optimizer = torch.optim.Adam(parameters, lr=0.01)
+        optimizer.register_step_post_hook(self._strike)
+        return optimizer
+
+    def _strike(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        self.taken += 1
+        if self.taken != self.step or int(os.environ["RANK"]) != self.rank or self.marker.exists():
+            return
+        self.marker.touch()
+        parameters = optimizer.param_groups[0]["params"]
+        struck = [one if self.what == "weight" else optimizer.state[one]["exp_avg_sq"] for one in parameters]
+        here = [local(one.detach()) for one in struck]
+        next(one for one in reversed(here) if one.numel()).view(-1)[0] = self.number
+
+
+class Masked(Line):
+    """A buffer is a mask of -inf above the diagonal, another one becomes such a mask in the first forward pass."""
+
+    class Model(nn.Module):
+        """A line whose inputs are weighed by a softmax under the mask."""
+
+        mask: Tensor
+        late: Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mask", torch.full((3, 3), -torch.inf).triu(1))
+            self.register_buffer("late", torch.zeros(3, 3))
+            self.first, self.last = nn.Linear(3, 8), nn.Linear(8, 1)
+
+        @override
+        def forward(self, input: Tensor) -> Tensor:
+            self.late.copy_(self.mask)
+            return self.last(torch.tanh(self.first(input @ self.late.softmax(dim=1))))  # type: ignore[no-any-return]
+
+    @override
+    def model(self) -> nn.Module:
+        return self.Model()

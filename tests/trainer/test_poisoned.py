@@ -2,21 +2,25 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from trainmaster.wire import names
+from trainmaster_trainer.agent.evidence import read_error
 from trainmaster_trainer.numerics import Numerics
 from trainmaster_trainer.report import loss_to_tell
 from trainmaster_trainer.strategies import find_strategy
 
 from tests.trainer.crew import Crew
-from tests.trainer.ranks import NewJob, Options, alone
+from tests.trainer.ranks import Job, NewJob, Options, alone
 from tests.trainer.small_tasks import LineWithRunningMeans
 
 LAST: Options = {"task": "small_tasks:Rooted", "steps": 1}  # whose only loss is finite
-WORDS = "NonFiniteLossError: The weights are not finite after step 1, the last one"
+WORDS = "NonFiniteLossError: The state after step 1 is not finite, so no checkpoint of it is kept"
 
 
 def kept(folder: Path) -> list[str]:
@@ -55,6 +59,104 @@ def test_so_it_is_where_members_are_on_their_own(new_job: NewJob, strategy: str,
         assert kept(job.checkpoints()) == []
     finally:
         crew.close()
+
+
+STRUCK: Options = {"task": "small_tasks:Struck", "steps": 6, "checkpoint_every": 1}  # 5: AllReduce compares at 4 and 8
+
+
+def struck(new_job: NewJob, tmp_path: Path, strategy: str, **arguments: Any) -> Job:
+    """A job whose state is hit after step 5; its error file is where `before` looks."""
+    given = {"step": 5, "marker": str(tmp_path / "marker"), **arguments}
+    job = new_job(strategy=strategy, arguments=given, **STRUCK)
+    return replace(job, variables={names.ENV_ERROR_FILE: str(tmp_path / "error")})
+
+
+def before(tmp_path: Path) -> int:
+    """Before which step a restart goes on, as a rank has told its agent."""
+    error = read_error(tmp_path / "error")
+    assert error is not None
+    assert error.resume_before is not None
+    return error.resume_before
+
+
+@pytest.mark.parametrize(
+    ("strategy", "inside", "rank"),
+    [
+        ("AllReduce", 1, 1),
+        ("CentralStorage", 2, 0),
+        ("LocalSGD", 1, 1),
+        ("FullySharded", 1, 1),
+        ("Pipeline", 1, 1),
+    ],
+)
+@pytest.mark.parametrize(("what", "number"), [("weight", "nan"), ("moment", "inf")])
+def test_a_state_that_is_not_finite_is_never_published(
+    new_job: NewJob, tmp_path: Path, strategy: str, inside: int, rank: int, *, what: str, number: str
+) -> None:
+    """Here of one rank alone; the loss of its step is finite. The checkpoint before stays, though one is kept."""
+    job = struck(new_job, tmp_path, strategy, what=what, number=number, rank=rank).but(checkpoint_keep=1)
+    running = job.start(2, ranks_per_pod=inside)
+    assert running.wait() == [1, 1], running.output()
+    assert kept(job.checkpoints()) == ["step-00000004"]
+    assert before(tmp_path) == 5
+    again = replace(job, variables={names.ENV_RESUME_BEFORE: "5", names.ENV_DOUBTED_ATTEMPT: "1"})
+    again.run(2, attempt=2, ranks_per_pod=inside)
+    assert min(line["step"] for line in job.lines() if line["attempt"] == 2) == 5
+    assert len(job.losses()) == 6
+
+
+@pytest.mark.parametrize(("strategy", "servers", "teller"), [("ParameterServer", 1, 2), ("Gossip", 0, 0)])
+def test_nor_where_members_are_on_their_own(
+    new_job: NewJob, tmp_path: Path, strategy: str, servers: int, teller: int
+) -> None:
+    """The weights are lost with the first step, whose loss is finite."""
+    job = new_job(strategy=strategy, **{**LAST, "steps": 400}, checkpoint_every=1)
+    crew = Crew(replace(job, variables={names.ENV_ERROR_FILE: str(tmp_path / "error")}), 2, servers)
+    try:
+        assert crew.start().wait(teller) == 1
+        assert kept(job.checkpoints()) == []
+        assert before(tmp_path) == 1
+    finally:
+        crew.close()
+
+
+def test_nor_in_private_folders(new_job: NewJob, tmp_path: Path) -> None:
+    """Each replica writes alone, and one of them alone is hit."""
+    job = struck(new_job, tmp_path, "AllReduce", what="moment", number="inf", rank=1)
+    running = job.but(checkpoint_shared=False).start(2)
+    assert running.wait() == [1, 1], running.output()
+    assert "step-00000005" not in kept(job.folder / "pod-1")
+    assert before(tmp_path) == 5
+
+
+def test_a_snapshot_in_memory_that_is_not_finite_is_not_gone_on_from(new_job: NewJob, tmp_path: Path) -> None:
+    """The process is killed before anybody has seen a loss of it: the state after step 3 is what memory has."""
+    job = struck(new_job, tmp_path, "AllReduce", step=3, seconds=0.2)
+    job = replace(job.but(checkpoint_every=2, memory_every=3, steps=8), memory=True)
+    running = job.start(1)
+    running.reach(3)
+    running.kill()
+    job.run(1, attempt=2)
+    assert "The snapshot of step 3 in memory is not used: " in (job.folder / "output-2-0").read_text()
+    assert min(line["step"] for line in job.lines() if line["attempt"] == 2) == 3
+
+
+@pytest.mark.parametrize(
+    "strategy", ["OneDevice", "AllReduce", "LocalSGD", "FullySharded", "Gossip", "ParameterServer"]
+)
+def test_a_mask_of_infinite_numbers_is_no_poison(new_job: NewJob, strategy: str) -> None:
+    options = {"every": 2} if strategy == "LocalSGD" else {}
+    job = new_job(task="small_tasks:Masked", strategy=strategy, strategy_options=options, steps=4)
+    if strategy in ("Gossip", "ParameterServer"):
+        crew = Crew(job, 2, int(strategy == "ParameterServer"))
+        try:
+            crew.start().finish()
+        finally:
+            crew.close()
+    else:
+        job.run(1 if strategy == "OneDevice" else 2)
+    assert all(loss is not None and math.isfinite(loss) for loss in job.losses())
+    assert "step-00000004" in kept(job.checkpoints())
 
 
 @pytest.mark.parametrize("strategy", ["OneDevice", "AllReduce"])

@@ -19,10 +19,15 @@ class ConfigurationError(Exception):
 
 
 class NonFiniteLossError(Exception):
-    """The loss of a global batch is NaN or infinite, or the last step has left such weights.
+    """The loss of a global batch is NaN or infinite, or a step has left such a state.
 
-    Raised on all ranks alike, before anything of it is saved.
+    Raised on all ranks alike, before anything of it is saved. `resume_before`: a restart goes on from a checkpoint of
+    before this step; the agent writes it into its report. None: not known yet.
     """
+
+    def __init__(self, message: str, resume_before: int | None = None) -> None:
+        super().__init__(message)
+        self.resume_before = resume_before
 
 
 class SupersededError(Exception):

@@ -41,6 +41,7 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
     saver = Saver(settings, group, batches.count)
     saver.prepare()
     resumed = resume(settings, group, strategy, batches.count)
+    saver.committed_step = resumed.durable_step
     report = Report(settings, group, progress, resumed)
     memory = Memory(settings, group, strategy, batches.count)
     memory.start(resumed.step)
@@ -49,8 +50,6 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
 
     def save(step: int) -> None:
         progress.enter("save")
-        if step == last:
-            report.check_weights(step, strategy.trained(), memory)
         saver.save(step, strategy.state(), before_commit=report.sync, settled=strategy.settled)
         progress.enter("train")
 
@@ -67,7 +66,7 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
             if not faults.want_checkpoint(step):
                 faults.after(step)
 
-            stopping = (saver.due(step) or report.due) and report.agree(stop_asked(), memory)
+            stopping = (saver.due(step) or report.due) and report.agree(stop_asked(), memory, saver)
             if saver.due(step) or stopping:
                 save(step)
             if faults.want_checkpoint(step):
@@ -87,8 +86,12 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
 def leave(step: int, saver: Saver, progress: Progress) -> int:
     """Somebody was asked to stop, and step `step` is about to be saved; the exit code."""
     saver.wait(needed=False)
+    saver.check()
     progress.enter("save", saver.committed_step)  # the agent's last word names this checkpoint
-    log.info("Asked to stop: saved and left at step %d.", step)
+    if saver.committed_step == step:
+        log.info("Asked to stop: saved and left at step %d.", step)
+    else:
+        log.warning("Asked to stop: left at step %d, which is not saved: %s", step, saver.problem)
     return EXIT_STOPPED
 
 

@@ -43,6 +43,7 @@ class Agreement(NamedTuple):
 
     losses: list[StepLoss]
     stop: bool
+    refused: bool = False  # some rank's state is not finite, and was not saved
     snapshot_seconds: float = 0.0  # mean over the ranks of what a snapshot in memory takes them
 
 
@@ -101,19 +102,22 @@ class Losses:
         """Is it time to flush? The same on all ranks."""
         return len(self._steps) >= self._every
 
-    def flush(self, stop_asked: bool, snapshot_seconds: float = 0.0) -> Agreement:
+    def flush(self, stop_asked: bool, snapshot_seconds: float = 0.0, refused: bool = False) -> Agreement:
         """All ranks call this after the same step."""
         if not self._steps:
-            return Agreement([], bool(self._group.sum(torch.tensor([float(stop_asked)]))[0] > 0))
+            stops, refusals = self._group.sum(torch.tensor([float(stop_asked), float(refused)])).tolist()
+            return Agreement([], stops > 0, refusals > 0)
         means = torch.stack(self._local).double().cpu()
         sizes = torch.tensor(self._sizes, dtype=torch.float64)
         seconds = torch.tensor(self._seconds, dtype=torch.float64) / self._group.world_size
         snapshots = torch.full_like(sizes, snapshot_seconds / self._group.world_size)
-        table = torch.stack([means * sizes, sizes, seconds, torch.full_like(sizes, stop_asked), snapshots])
-        losses, sizes, seconds, stops, snapshots = self._group.sum(table)
+        told = [torch.full_like(sizes, stop_asked), torch.full_like(sizes, refused)]
+        table = torch.stack([means * sizes, sizes, seconds, *told, snapshots])
+        losses, sizes, seconds, stops, refusals, snapshots = self._group.sum(table)
         self._every = max(1, min(MOST_STEPS, int(INTERVAL_SECONDS / max(float(seconds.mean()), 1e-6))))
         means = (losses / sizes).tolist()
         rows = zip(self._steps, means, seconds.tolist(), sizes.tolist(), self._ended, strict=True)
-        agreement = Agreement([StepLoss(*row) for row in rows], bool(stops[0] > 0), float(snapshots[0]))
+        flags = bool(stops[0] > 0), bool(refusals[0] > 0)
+        agreement = Agreement([StepLoss(*row) for row in rows], *flags, float(snapshots[0]))
         self._clear()
         return agreement

@@ -10,12 +10,12 @@ import math
 from collections.abc import Iterable
 from statistics import median
 
-import torch
 from torch import Tensor
 
 from trainmaster_trainer.checkpoint.memory import Memory
 from trainmaster_trainer.checkpoint.pieces import local
 from trainmaster_trainer.checkpoint.resume import Resumed
+from trainmaster_trainer.checkpoint.save import Saver
 from trainmaster_trainer.data import Batch
 from trainmaster_trainer.errors import NonFiniteLossError
 from trainmaster_trainer.group import Group
@@ -79,13 +79,15 @@ class Report:
         """Is it time for `agree`? The same on all ranks."""
         return self._losses.due
 
-    def agree(self, stop_asked: bool, memory: Memory | None = None) -> bool:
+    def agree(self, stop_asked: bool, memory: Memory | None = None, saver: Saver | None = None) -> bool:
         """Make the losses global and write them; whether any rank was asked to stop. All ranks call it together.
 
         Raises:
-            NonFiniteLossError: a loss is not finite. What was written of the steps before stays.
+            NonFiniteLossError: a loss is not finite, or a state that was to be saved. What was written of the steps
+                before stays.
         """
-        agreement = self._losses.flush(stop_asked, memory.seconds if memory else 0.0)
+        refused = saver is not None and saver.is_refused
+        agreement = self._losses.flush(stop_asked, memory.seconds if memory else 0.0, refused)
         if memory and agreement.losses:
             memory.adapt(median(loss.seconds for loss in agreement.losses), agreement.snapshot_seconds)
         if agreement.losses:
@@ -100,26 +102,14 @@ class Report:
             self._metrics.flush()
         try:
             check_finite(agreement.losses)
+            if saver and agreement.refused:
+                saver.wait(needed=False)
+                saver.check()
         except NonFiniteLossError:
             if memory:
                 memory.forget()
             raise
         return agreement.stop
-
-    def check_weights(self, step: int, weights: Iterable[Tensor], memory: Memory) -> None:
-        """Look at what the last step has left of those `weights` that are here and had a gradient.
-
-        All ranks call it together.
-
-        Raises:
-            NonFiniteLossError: some rank's are not finite.
-        """
-        poisoned = torch.tensor([float(not moved_are_finite(weights))])
-        try:
-            check_last(step, finite=not self._group.sum(poisoned)[0])
-        except NonFiniteLossError:
-            memory.forget()
-            raise
 
     def sync(self) -> None:
         """Bring what was said so far to the disk: a checkpoint of this step is about to become visible."""
@@ -167,21 +157,3 @@ def loss_to_tell(loss: Tensor | None, strategy: Strategy) -> Tensor | None:
 def are_finite(weights: Iterable[Tensor]) -> bool:
     """Whether all numbers of them that are here are."""
     return all(bool(local(one.detach()).isfinite().all()) for one in weights)
-
-
-def moved_are_finite(weights: Iterable[Tensor]) -> bool:
-    """The same of those that had a gradient: others may be what they like."""
-    return are_finite(one for one in weights if one.grad is not None)
-
-
-def check_last(step: int, *, finite: bool) -> None:
-    """What a gradient has done to the weights shows in the next step's loss, and after the last one in nothing else.
-
-    Raises:
-        NonFiniteLossError: they are not finite.
-    """
-    if not finite:
-        raise NonFiniteLossError(
-            f"The weights are not finite after step {step}, the last one, though its loss was: its gradient was not. "
-            "Lower the learning rate, or look for what has no gradient at this step's samples, such as the root of 0."
-        )

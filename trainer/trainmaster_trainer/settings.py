@@ -37,11 +37,18 @@ class Settings:
     roster_file: Path | None = None
     listen_fd: int | None = None
     resume_before: int | None = None  # what was saved from this step on is not to be trusted
+    doubted_attempt: int | None = None  # and that only if this attempt saved it, or an earlier one; None: any did
 
     @property
     def run_key(self) -> str:
         """Differs between any two tries of the group, under the agent (attempt) as under torchrun (restart)."""
         return f"attempt-{self.attempt}-restart-{self.restart}"
+
+    def doubts(self, attempt: int, step: int | None = None) -> bool:
+        """Whether the state of an attempt after `step` is not to be gone on from; None: a state in memory."""
+        if self.resume_before is None or (self.doubted_attempt is not None and attempt > self.doubted_attempt):
+            return False
+        return step is None or step >= self.resume_before
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Settings:
@@ -68,10 +75,9 @@ class Settings:
             shared_memory=_switch(environment, names.ENV_SHARED_MEMORY),
             memory=Path(environment[names.ENV_MEMORY]) if environment.get(names.ENV_MEMORY) else None,
             roster_file=Path(environment[names.ENV_ROSTER]) if environment.get(names.ENV_ROSTER) else None,
-            resume_before=_number(environment, names.ENV_RESUME_BEFORE, -1)
-            if environment.get(names.ENV_RESUME_BEFORE)
-            else None,
-            listen_fd=_number(environment, names.ENV_LISTEN, -1) if environment.get(names.ENV_LISTEN) else None,
+            resume_before=_known_number(environment, names.ENV_RESUME_BEFORE),
+            doubted_attempt=_known_number(environment, names.ENV_DOUBTED_ATTEMPT),
+            listen_fd=_known_number(environment, names.ENV_LISTEN),
         )
 
 
@@ -98,6 +104,10 @@ def _number(environment: Mapping[str, str], name: str, default: int) -> int:
         return int(text) if text else default
     except ValueError:
         raise ConfigurationError(f"The variable {name} must be a whole number, not {text!r}.") from None
+
+
+def _known_number(environment: Mapping[str, str], name: str) -> int | None:
+    return _number(environment, name, -1) if environment.get(name) else None
 
 
 def _switch(environment: Mapping[str, str], name: str) -> bool:

@@ -211,7 +211,7 @@ only."""
     fingerprint: ClippedText = ""
     """The failure without its numbers: equal for two failures of the same kind."""
     resume_before: Count | None = None
-    """The next attempt goes on from a checkpoint older than this step, if there is one."""
+    """The next attempt goes on from a checkpoint older than this step, or begins anew."""
     stacks: ClippedText | None = None
     """Where the Python code stood when it hung. Kept of the newest hang only; the agent's log has all of it."""
     steps_lost: Count | None = None
@@ -273,7 +273,7 @@ each was started again alone."""
     """Where spares stand by: place in the group to the number of the worker that fills it now, as in worker-1: 4. Not \
 in it are places that are filled by the worker of their own number."""
     resume_before: Count | None = None
-    """This attempt goes on from a checkpoint older than this step, if there is one: what was saved from it on may \
+    """This attempt goes on from a checkpoint older than this step, or begins anew: what was saved from it on may \
 hold what went wrong. It stands until training has passed it."""
     start_time: Time | None = None
     """When the job was created, or resumed after a suspension, as of a Kubernetes Job: activeDeadlineSeconds counts \

@@ -184,7 +184,7 @@ CLASSES = (
     ),
     FailureClass(
         NON_FINITE_LOSS,
-        "the loss is NaN or infinite (NonFiniteLossError)",
+        "the loss is NaN or infinite, or the state that was to be saved is (NonFiniteLossError)",
         "One more try helps where a device computed wrongly once, if what it left is not gone on from: an older "
         "checkpoint, and no memory. Arithmetic that blows up does so again.",
         limit=1,

@@ -84,6 +84,7 @@ class Failure:
     fingerprint: str = ""
     stacks: str = ""
     seconds_to_detect: float = 0.0  # without a step, as the agent says that noticed it
+    resume_before: int | None = None  # what the rank knows of the storage: go on from a checkpoint before this step
 
 
 def of_agent(slot: Slot, attempt: int) -> Failure:
@@ -97,7 +98,7 @@ def of_agent(slot: Slot, attempt: int) -> Failure:
 
 def of_rank(slot: Slot, report: ExitReport) -> Failure:
     """The failure that an agent reports of one of its ranks."""
-    kind = class_of(report)
+    kind, told = class_of(report), report.error.resume_before if report.error else None
     return Failure(
         failure_class=kind,
         replica=f"{slot.key} rank {figures.count(report.rank)}",
@@ -108,6 +109,7 @@ def of_rank(slot: Slot, report: ExitReport) -> Failure:
         fingerprint=_fingerprint(kind, report),
         stacks=figures.legible(clipped(report.stacks)),
         seconds_to_detect=figures.seconds(report.overdue_seconds or 0.0),
+        resume_before=figures.count(told) if told is not None else None,
     )
 
 

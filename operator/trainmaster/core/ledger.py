@@ -234,6 +234,23 @@ def still_before(facts: Facts) -> int | None:
     return None if max(facts.step, newest) > before else before
 
 
+def doubted_attempt(status: TrainingJobStatus) -> int | None:
+    """The attempt whose failure `status.resume_before` follows: what later ones save is not in doubt."""
+    doubted = [line.attempt for line in status.restarts if classes.of(line.failure_class).older]
+    return doubted[-1] if doubted and status.resume_before is not None else None
+
+
+def _before(facts: Facts, failure: Failure) -> int | None:
+    """Older than which step the next checkpoint has to be.
+
+    The rank that failed knows what it has saved; what is heard of the storage may be late.
+    """
+    if not classes.of(failure.failure_class).older:
+        return still_before(facts)
+    known = facts.checkpoint.step if facts.checkpoint else 0
+    return max(1, known if failure.resume_before is None else failure.resume_before)
+
+
 def corrected(line: RestartRecord, resumed_step: int | None) -> RestartRecord:
     """Return the line with what was lost in truth, as ranks say from where they went on."""
     if resumed_step is None:
@@ -268,7 +285,7 @@ def _line(
     step = symptom.step if symptom else min(failure.step, facts.job.spec.training.steps or failure.step)
     newer = " or a newer one in memory" if remembered else ""
     decision, why = RESTART, f"Restarting from step {resumes_at}{newer}.{_remark(failure)}"
-    older = (resumes_at if classes.of(failure.failure_class).older else 0) or still_before(facts)
+    older = _before(facts, failure)
     if older:
         why = f"Restarting from an older checkpoint than that of step {older}, which may hold what went wrong."
         why += _remark(failure)

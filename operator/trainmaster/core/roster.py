@@ -7,7 +7,7 @@ operator that was killed in mid-start derives the same one again.
 import dataclasses
 from collections.abc import Collection
 
-from trainmaster.core import membership
+from trainmaster.core import ledger, membership
 from trainmaster.core.facts import Facts, Slot, began, once
 from trainmaster.wire import names
 from trainmaster.wire.messages import Heartbeat, Member, Rendezvous, Roster
@@ -27,7 +27,8 @@ def roster(facts: Facts) -> Roster | None:
     first = facts.slots[0]
     meeting = _rendezvous(facts)
     before = facts.status.resume_before
-    return Roster(facts.status.attempt, tuple(members), _address(first), meeting, before) if meeting else None
+    doubted = ledger.doubted_attempt(facts.status)
+    return Roster(facts.status.attempt, tuple(members), _address(first), meeting, before, doubted) if meeting else None
 
 
 def _of_members(facts: Facts) -> Roster | None:
@@ -42,7 +43,9 @@ def _of_members(facts: Facts) -> Roster | None:
         return None
     lines = _lines(facts, {slot.key for slot in present})
     before = facts.status.resume_before
-    return Roster(facts.status.attempt, lines, _address(facts.slots[0]), place, before, independent=True)
+    doubted = ledger.doubted_attempt(facts.status)
+    address = _address(facts.slots[0])
+    return Roster(facts.status.attempt, lines, address, place, before, doubted, independent=True)
 
 
 def _lines(facts: Facts, present: Collection[str]) -> tuple[Member, ...]:

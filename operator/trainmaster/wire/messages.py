@@ -58,7 +58,8 @@ class Roster:
     members: Tuple[Member, ...]
     rendezvous_address: str
     rendezvous: Rendezvous
-    resume_before: Optional[int] = None  # go on from a checkpoint older than this step, if there is one
+    resume_before: Optional[int] = None  # go on from a checkpoint older than this step, or from step 0
+    doubted_attempt: Optional[int] = None  # but what attempts after this one saved is not in doubt
     independent: bool = False  # members come and go one by one: a changed line concerns that member alone
 
     @property
@@ -108,6 +109,7 @@ class ErrorReport:
     frame: str = ""  # file:line in function, of the user's own code where there is any
     traceback: str = ""
     time: float = 0.0
+    resume_before: Optional[int] = None  # what the rank knows of the storage: a restart goes on from before this step
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,7 @@ ENV_ATTEMPT = "TRAINMASTER_ATTEMPT"
 ENV_ROSTER = "TRAINMASTER_ROSTER"  # a file with the JSON of wire.messages.Roster, replaced when members come or go
 
 ENV_LISTEN = "TRAINMASTER_LISTEN_FD"  # a socket that listens at this rank's port of the roster
+ENV_DOUBTED_ATTEMPT = "TRAINMASTER_DOUBTED_ATTEMPT"  # what a later attempt saved may be gone on from; empty: none
 ENV_RESUME_BEFORE = "TRAINMASTER_RESUME_BEFORE"  # a step: only older checkpoints, and no memory; empty: any
 ENV_MEMORY = "TRAINMASTER_MEMORY"  # a folder in memory that outlives the ranks, not the replica
 ENV_SHARED_MEMORY = "TRAINMASTER_SHARED_MEMORY"  # "off": ranks of one host use the network as if they were apart

@@ -85,6 +85,7 @@ def _torchrun(place: Place) -> Dict[str, str]:
 
 
 def _trainmaster(place: Place) -> Dict[str, str]:
+    doubted = place.roster.doubted_attempt
     return {
         names.ENV_ATTEMPT: str(place.attempt),
         names.ENV_PROGRESS_FILE: place.progress_file,
@@ -93,6 +94,7 @@ def _trainmaster(place: Place) -> Dict[str, str]:
         names.ENV_MEMORY: place.memory_folder,
         **({names.ENV_IMPORTS: place.imports_file} if place.imports_file else {}),
         names.ENV_RESUME_BEFORE: "" if place.roster.resume_before is None else str(place.roster.resume_before),
+        **({names.ENV_DOUBTED_ATTEMPT: str(doubted)} if doubted is not None else {}),
     }
 
 

@@ -67,6 +67,7 @@ def describe(error: BaseException, now: float) -> Dict[str, Any]:
             "frame": frame(error),
             "traceback": stack[-MOST_TRACEBACK:],
             "time": now,
+            "resume_before": getattr(error, "resume_before", None),
         },
     }
 

@@ -32,17 +32,14 @@ Seen = TypeVar("Seen")
 
 
 def find_remote(remote: Remote, settings: Settings, group: Group, expected: Shapes, lineage: Lineage) -> Loaded | None:
-    """The newest good checkpoint that lies on the way of the training; None where there is none at all.
+    """The newest good checkpoint on the way of the training that is not doubted; None where there is none at all.
 
     Raises:
         ConfigurationError: it is good, but another model's.
         CorruptCheckpointError: there are some, and all are bad.
         StorageError: one that may be good could not be fetched.
     """
-    here = on_the_way(remote, lineage) if group.is_first else []
-    before = settings.resume_before
-    if before is not None:
-        here.sort(key=lambda one: one.step >= before)  # the doubtful ones last
+    here = trusted_in(remote, lineage, settings) if group.is_first else []
     loaded = _first_good(remote, here, settings, group, expected, own=True)
     if loaded is None and (names := group.broadcast([one.name for one in here])):
         raise CorruptCheckpointError(none_is_good(names, settings.plan.checkpoint_url or ""))
@@ -52,6 +49,11 @@ def find_remote(remote: Remote, settings: Settings, group: Group, expected: Shap
 def on_the_way(remote: Remote, lineage: Lineage) -> list[Saved]:
     """The committed checkpoints that are of no branch that was given up, newest first."""
     return [one for one in remote.saved() if lineage.holds(one.attempt, one.step)]
+
+
+def trusted_in(remote: Remote, lineage: Lineage, settings: Settings) -> list[Saved]:
+    """Those of them that the job is not told to doubt."""
+    return [one for one in on_the_way(remote, lineage) if not settings.doubts(one.attempt, one.step)]
 
 
 def find_foreign(remote: Remote, settings: Settings, group: Group, expected: Shapes) -> Loaded | None:

@@ -20,6 +20,7 @@ from trainmaster.wire.lineage import LINEAGE as _FILE
 from trainmaster.wire.lineage import MOST_BYTES, parse
 
 from trainmaster_trainer.checkpoint.layout import Objects, write_file
+from trainmaster_trainer.settings import Settings
 
 
 class Origin(Protocol):
@@ -80,6 +81,12 @@ def read(folder: Path, job: str | None, remote: Objects | None = None) -> Lineag
     """
     whose, lineage = _read(folder, remote)
     return lineage if job in (None, whose) else Lineage()
+
+
+def trusting(lineage: Lineage, settings: Settings) -> Callable[[Origin], bool]:
+    """Whether a checkpoint is none of a branch that this job gave up, nor one that it is told to doubt."""
+    holds = lineage.trusting(settings.job_uid)
+    return lambda origin: holds(origin) and not settings.doubts(origin.attempt, origin.step)
 
 
 def trusting_owner(folder: Path) -> Callable[[Origin], bool]:

@@ -11,7 +11,8 @@ Used by `state.py` (restoring a part) and `writers.py` (collecting the whole).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -104,15 +105,16 @@ class Holding:
 
     writes: bool
     tensors: dict[str, Held]
+    allowed: dict[str, int] = field(default_factory=dict)  # of its tensors, see `soundness.py`
 
     @classmethod
-    def of(cls, tensors: dict[str, Tensor], writes: bool) -> Holding:
+    def of(cls, tensors: dict[str, Tensor], writes: bool, allowed: Mapping[str, int] | None = None) -> Holding:
         """What this rank says."""
         table = {}
         for name, tensor in sorted(tensors.items()):
             dtype = str(tensor.dtype).removeprefix("torch.")
             table[name] = Held(dtype, tuple(tensor.shape), piece_of(tensor))
-        return cls(writes, table)
+        return cls(writes, table, dict(allowed or {}))
 
     def piece(self, name: str) -> Piece | None:
         """Its piece of a tensor, unless it has nothing of it."""

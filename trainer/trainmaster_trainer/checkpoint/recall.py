@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,7 +19,8 @@ from trainmaster_trainer.checkpoint.manifest import check_same_dataset
 from trainmaster_trainer.checkpoint.memory import PENDING, slots_in
 from trainmaster_trainer.checkpoint.parts import join
 from trainmaster_trainer.checkpoint.slot import Loaded, Owner, SlotError, Snapshot, fingerprint, look
-from trainmaster_trainer.checkpoint.state import Shapes, State, dtype_name
+from trainmaster_trainer.checkpoint.soundness import Allowed, complaint
+from trainmaster_trainer.checkpoint.state import State, dtype_name
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
 
@@ -121,27 +121,40 @@ def _is_whole(found: Sequence[Held | Owner]) -> bool:
     return bool(found) and {one.part for one in found} == set(range(found[0].parts))
 
 
-def find_snapshots(folder: Path | None, job: str, expected: Shapes, lineage: Lineage) -> list[Snapshot]:
-    """The whole snapshots of this job and model in a folder that lie on the way of the training."""
-    found, model = [], fingerprint(expected)
-    for path in slots_in(folder) if folder else ():
+def find_snapshots(settings: Settings, state: State, lineage: Lineage) -> list[Snapshot]:
+    """The whole snapshots of this job in memory that lie on the way of the training and are finite.
+
+    `state`: of the model and the optimizer as they are now.
+    """
+    found, model = [], fingerprint(state.model_shapes())
+    for path in slots_in(settings.memory) if settings.memory else ():
         try:
             snapshot = look(path)
         except SlotError:
             continue  # a kill met it in mid-write: there is another
         owner = snapshot.owner
-        same = owner.job == job and (not owner.replicated or owner.model == model)
-        if same and lineage.holds(owner.attempt, snapshot.step) and _is_sound(snapshot):
+        same = owner.job == settings.job_uid and (not owner.replicated or owner.model == model)
+        on_the_way = lineage.holds(owner.attempt, snapshot.step) and not settings.doubts(owner.attempt)
+        if same and on_the_way and _is_sound(snapshot, state.allowed):
             found.append(snapshot)
     return found
 
 
-def _is_sound(snapshot: Snapshot) -> bool:
-    """A loss that is no number has poisoned the model, though nobody had looked at it yet."""
+def _is_sound(snapshot: Snapshot, allowed: Allowed) -> bool:
+    """Whether neither a loss nor the state is other than finite, though nobody had looked at it yet.
+
+    It is looked at here and not when it is taken: a restart can spare the time, and a step cannot.
+    """
     try:
-        return bool(snapshot.tensor(PENDING).isfinite().all())
-    except (OSError, SlotError, KeyError, RuntimeError):  # the last for a dtype that has no such test
+        tensors = snapshot.load().tensors
+    except (OSError, SlotError):
         return False
+    wrong = [complaint(name, tensor, allowed) for name, tensor in tensors.items()]
+    has_losses = PENDING in tensors and tensors[PENDING].dtype == torch.float64
+    problem = next(filter(None, wrong), "" if has_losses else "its losses are missing")
+    if problem:
+        log.warning("The snapshot of step %d in memory is not used: %s.", snapshot.step, problem)
+    return not problem
 
 
 def _is_own(one: Snapshot, settings: Settings) -> bool:

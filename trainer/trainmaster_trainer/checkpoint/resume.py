@@ -26,9 +26,9 @@ from trainmaster_trainer.checkpoint.fetch import (
     find_foreign,
     find_remote,
     find_while_it_changes,
-    on_the_way,
     read_or_tell,
     take_lines,
+    trusted_in,
 )
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.load import Loaded, Trusted, newest, newest_step, read
@@ -80,12 +80,13 @@ def resume(settings: Settings, group: Group, strategy: Strategy, dataset: int = 
         CorruptCheckpointError: there are checkpoints, and none is good.
         OSError: the object store does not answer.
     """
-    expected = strategy.state().model_shapes()
+    state = strategy.state()
+    expected = state.model_shapes()
     remote = open_remote(settings)
     told = lineage.read(settings.checkpoints, settings.job_uid, remote)
     known = Lineage.merged(map(_lineage, group.gather(sorted(told.resumed.items()))))
-    remembers = strategy.snapshots is not Snapshots.NONE and settings.resume_before is None
-    mine = find_snapshots(settings.memory, settings.job_uid, expected, known) if remembers else []
+    remembers = strategy.snapshots is not Snapshots.NONE
+    mine = find_snapshots(settings, state, known) if remembers else []
     newest_here = _newest_step(settings, group, remote, known)
     news = [newest_here, [row_of(snapshot) for snapshot in mine], dataset]
     steps, rows, counts = zip(*group.gather(news), strict=True)
@@ -124,9 +125,9 @@ def _newest_step(settings: Settings, group: Group, remote: Remote | None, known:
     if not looks:
         return -1
     if remote:
-        saved = on_the_way(remote, known)
+        saved = trusted_in(remote, known, settings)
         return saved[0].step if saved else 0
-    return newest_step(settings.checkpoints, known.trusting(settings.job_uid))
+    return newest_step(settings.checkpoints, lineage.trusting(known, settings))
 
 
 def _from_memory(
@@ -150,10 +151,8 @@ def _from_checkpoint(
         loaded = find_remote(remote, settings, group, expected, known)
     else:
         find = _find_shared if plan.checkpoint_shared else _find_private
-        trusted = known.trusting(settings.job_uid)
-        loaded = find(settings.checkpoints, group, expected, settings.resume_before, trusted)
-        if loaded is None and settings.resume_before is not None:
-            loaded = find(settings.checkpoints, group, expected, None, trusted)  # none is older: better this one
+        trusted = lineage.trusting(known, settings)
+        loaded = find(settings.checkpoints, group, expected, None, trusted)
         if loaded is None:
             check_empty(settings, group, trusted)
     is_own = loaded is not None

@@ -6,10 +6,11 @@ folder with a temporary name, which nobody reads and the next attempt removes.
 
 At most one save is under way: a save that is due while the one before is still being written waits for it, because
 `everySteps` is a promise of how much can be lost. A save that fails (a full disk, say) costs no training: it is said,
-nothing of it stays, and the next one is tried; only the last one of a job must succeed. The agent reads of it
-beside the progress page. That last one is tried again for a minute before it fails: a store that is away for a moment
-at the end of weeks comes back. Where a later attempt has begun, which nobody could tell this one, it may not save, and
-ends.
+nothing of it stays, and the next one is tried; only the last one of a job must succeed. A state that is not finite is
+no checkpoint: each rank looks at what it writes (`soundness.py`), and training ends over it (`check`). The agent reads
+of it beside the progress page. That last one is tried again for a minute before it fails: a store that is away for a
+moment at the end of weeks comes back. Where a later attempt has begun, which nobody could tell this one, it may not
+save, and ends.
 
 In private folders (`checkpoint_shared: false`) the first rank of each replica is a group of one and writes all.
 
@@ -25,7 +26,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -34,27 +34,32 @@ from trainmaster.wire.files import make_folder
 from trainmaster.wire.progress import ProgressFile
 
 from trainmaster_trainer.checkpoint import layout
-from trainmaster_trainer.checkpoint.committer import Committer
-from trainmaster_trainer.checkpoint.copier import Copier, Settled, TornCopyError, nothing_settled
-from trainmaster_trainer.checkpoint.load import read
+from trainmaster_trainer.checkpoint.copier import Copier, Settled, nothing_settled
 from trainmaster_trainer.checkpoint.manifest import Cursor, Manifest, model_sha256
-from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
-from trainmaster_trainer.checkpoint.remote import open_remote
-from trainmaster_trainer.checkpoint.retention import Retention
+from trainmaster_trainer.checkpoint.place import Place, problem_of
 from trainmaster_trainer.checkpoint.shard import ShardRecord, write_shard
+from trainmaster_trainer.checkpoint.soundness import complaint
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.checkpoint.writers import Writers
-from trainmaster_trainer.errors import ConfigurationError, NonFiniteLossError, PlaceTakenError, SupersededError
+from trainmaster_trainer.errors import ConfigurationError, NonFiniteLossError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
 
 log = logging.getLogger(__name__)
 AGAIN_PAUSES = (0.0, 5.0, 15.0, 30.0)  # seconds before each further try of the last save
+_NOT_FINITE = (
+    "The state after step {step} is not finite, so no checkpoint of it is kept: {why}. Lower the learning rate or clip "
+    "the gradients, or look for what has no gradient at this step's samples, such as the root of 0."
+)
 _LOOK_SECONDS = 0.2  # how often somebody who pauses looks whether it is told to stop
 
 
 class SaveFailedError(Exception):
     """A checkpoint could not be written."""
+
+
+class _UnsoundError(Exception):
+    """A tensor that was to be saved is not finite."""
 
 
 class Saver:
@@ -71,18 +76,15 @@ class Saver:
         self._writes = self._plan.checkpoint_shared or group.local_rank == 0
         self._commits = group.is_first if self._plan.checkpoint_shared else self._writes
         self._writers = Writers(group, alone=not self._plan.checkpoint_shared)
-        self._remote = open_remote(settings)
-        self._retention = Retention(settings, self._remote)
-        self._committer = Committer(settings, self._remote, self._retention) if self._remote else None
-        self._tidies = self._remote is not None and group.local_rank == 0  # its pod has a folder of its own
-        self._fence = layout.Fence(self._folder, settings.job_uid, settings.attempt, self._remote)
+        self._place = Place(settings)
+        self._tidies = self._place.is_remote and group.local_rank == 0  # its pod has a folder of its own
         self._copier = Copier()
         self._thread: threading.Thread | None = None
         self._problem = ""  # of the last save
-        self._over: Exception | None = None  # why this process may not write any more
+        self._refusal: tuple[int, str] | None = None  # the step whose state is not finite, and what is wrong with it
         self._page = _page(settings) if self._commits else None
         self._began = 0.0
-        self.committed_step = 0
+        self.committed_step = 0  # of the newest checkpoint, as far as this rank knows
 
     def prepare(self) -> None:
         """Make the folder, clear it of what dead attempts left, and shut older attempts out.
@@ -97,9 +99,7 @@ class Saver:
             layout.clean(self._folder)
             if not self._commits:
                 return
-            if self._remote:
-                self._remote.clean()
-            self._fence.close()
+            self._place.take()
         except (PermissionError, NotADirectoryError, FileExistsError) as error:
             raise ConfigurationError(
                 f"spec.checkpoint.storage: {error}. The trainer's user must be able to write there."
@@ -128,6 +128,7 @@ class Saver:
         `before_commit` runs in the background too, when the checkpoint is about to become visible.
         """
         self.wait(needed=False)
+        self.check()
         self._began = time.monotonic()
         if not self._writes:
             self._writers.collect(state, lambda _: {})
@@ -139,6 +140,29 @@ class Saver:
         )
         self._thread.start()
 
+    @property
+    def problem(self) -> str:
+        """Return what went wrong with the last save; nothing where it is good, or others write."""
+        return self._problem
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether a state that was to be saved is known not to be finite. Others may know of theirs."""
+        return self._refusal is not None
+
+    def check(self) -> None:
+        """Look whether the last state that was to be saved was finite. All ranks call it together, after `wait`.
+
+        Raises:
+            NonFiniteLossError: it was not, on some rank.
+        """
+        for refusal in filter(None, self._of_all(self._refusal)):
+            raise NonFiniteLossError(refusal[1], refusal[0])
+
+    def _of_all(self, own: Any) -> list[Any]:
+        """Return what all ranks know of their saves; those that write one checkpoint together know the same."""
+        return [own] if self._plan.checkpoint_shared else self._gather(own)
+
     def wait(self, needed: bool = True) -> None:
         """Wait for the save that is under way.
 
@@ -146,13 +170,16 @@ class Saver:
             SaveFailedError: it failed and was `needed`.
             SupersededError, PlaceTakenError: a later attempt has begun, or another job in this folder.
         """
+        self._join()
+        if self._place.over is not None:
+            raise self._place.over
+        if self._problem and needed:
+            raise SaveFailedError(self._problem)
+
+    def _join(self) -> None:
         if self._thread is not None:
             self._thread.join()
             self._thread = None
-        if self._over is not None:
-            raise self._over
-        if self._problem and needed:
-            raise SaveFailedError(self._problem)
 
     def close(self) -> None:
         """Let the optimizers go, and with them the memory of the copy; nothing is under way any more."""
@@ -163,9 +190,11 @@ class Saver:
 
         Raises:
             SaveFailedError: all tries failed, or some rank is told to stop meanwhile.
+            NonFiniteLossError: the state is not finite; no further try would change that.
         """
         for pause in AGAIN_PAUSES:
             self.wait(needed=False)
+            self.check()
             if not any(self._gather(bool(self._problem))):
                 return
             deadline = time.monotonic() + pause
@@ -175,6 +204,7 @@ class Saver:
                 break
             again()
         self.wait(needed=False)
+        self.check()
         problems = [text for text in self._gather(self._problem) if text]
         if problems:
             raise SaveFailedError(problems[0])
@@ -184,13 +214,25 @@ class Saver:
         """An error that meets all ranks at once does not cost the save that is under way."""
         try:
             yield
-        except NonFiniteLossError:
-            self.wait(needed=False)
+        except NonFiniteLossError as error:
+            self.date(error)
             raise
         except Exception:
             if self._writers.count == 1:  # and no peer is killed meanwhile because of it
                 self.wait(needed=False)
             raise
+
+    def date(self, error: NonFiniteLossError) -> None:
+        """Bring the save home, and let the error say before which step a restart goes on: all ranks do it together.
+
+        That is the step whose state was refused, else that of the newest checkpoint, which may hold the cause. The
+        agent's and the operator's own view of the storage may be older.
+        """
+        self._join()
+        if error.resume_before is None:
+            told = self._of_all([self._refusal[0] if self._refusal else None, self.committed_step])
+            refused = [step for step, _ in told if step is not None]
+            error.resume_before = max(1, min(refused) if refused else max(committed for _, committed in told))
 
     def _run(
         self, step: int, tensors: dict[str, Tensor], scalars: dict[str, Any], before_commit: Callable[[], None]
@@ -198,8 +240,10 @@ class Saver:
         try:
             self._writers.report(self._copy_and_write(step, tensors))
             if self._commits:
-                self._writers.publish(self._commit(step, scalars, before_commit))
+                problem, refused = self._commit(step, scalars, before_commit)
+                self._writers.publish(problem, refused=refused)
             problem = self._writers.outcome()
+            self._refusal = (step, problem) if self._writers.refused else None
         except Exception as error:  # noqa: BLE001 (the main thread must hear of whatever it was)
             problem = f"{type(error).__name__}: {error}"
         self._problem = problem
@@ -212,19 +256,11 @@ class Saver:
             self.committed_step = step
         if self._tidies or (problem and self._commits):
             with suppress(OSError):  # no half checkpoint takes the room that the next one needs
-                layout.remove(self._temporary(step))
+                layout.remove(self._place.temporary(step))
         if self._page:
             self._page.write_problem(step, problem)
         if problem and self._commits:
-            self._sweep(step)
-
-    def _sweep(self, step: int) -> None:
-        """Nor takes a failed save the room in the object store that the next one needs."""
-        try:
-            if self._committer and not self._shut_out():
-                self._committer.tidy(failed=self._key(step))
-        except Exception as error:  # noqa: BLE001 (whatever it was: the next save tries again)
-            log.warning("What the save of step %d left could not be deleted: %s", step, self._problem_of(error))
+            self._place.sweep(step)
 
     def _copy_and_write(self, step: int, tensors: dict[str, Tensor]) -> dict[str, Any]:
         """Write each tensor as soon as it is copied; what to report. Never raises: all ranks wait for this word."""
@@ -235,103 +271,46 @@ class Saver:
                 finally:
                     self._copier.finish()  # in any case: the optimizer waits for it
                 return {"record": codec.to_plain(writing.result())}
+        except _UnsoundError as error:
+            return {"problem": f"rank {self._rank}: {error}", "refused": True}
         except Exception as error:  # noqa: BLE001 (whatever it was)
             return {"problem": self._problem_of(error)}
 
     def _write(self, step: int, tensors: dict[str, Tensor]) -> ShardRecord:
-        folder = self._temporary(step)
+        folder = self._place.temporary(step)
         make_folder(folder)
         path = folder / layout.shard_name(self._writers.rank, self._writers.count)
-        record = write_shard(path, tensors, self._copier.arrived, self._copier.image)
+        complaints: list[str] = []
+
+        def look(name: str) -> None:
+            if wrong := complaint(name, tensors[name], self._writers.allowed):
+                complaints.append(wrong)
+
+        record = write_shard(path, tensors, self._copier.arrived, self._copier.image, look)
+        if complaints:
+            raise _UnsoundError(min(complaints))
         layout.sync_folder(folder)
-        if self._remote:
-            self._upload(path, step)
+        self._place.upload(path, step)
         return record
 
     def _problem_of(self, error: Exception) -> str:
-        kind = "" if isinstance(error, OSError | ConfigurationError | TornCopyError) else f"{type(error).__name__}: "
-        return f"rank {self._rank}: {kind}{error}"
+        return problem_of(error, self._rank)
 
-    def _commit(self, step: int, scalars: dict[str, Any], before_commit: Callable[[], None]) -> str:
-        """What went wrong, or nothing. Never raises: all ranks wait for this word."""
+    def _commit(self, step: int, scalars: dict[str, Any], before_commit: Callable[[], None]) -> tuple[str, bool]:
+        """What went wrong, or nothing, and whether it is the state. Never raises: all ranks wait for this word."""
         try:
             reports = self._writers.reports()
+            refusals = [report["problem"] for report in reports if "refused" in report]
+            if refusals:
+                return _NOT_FINITE.format(step=step, why="; ".join(refusals)), True
             problems = [report["problem"] for report in reports if "problem" in report]
             if problems:
-                return "; ".join(problems)
+                return "; ".join(problems), False
             shards = tuple(codec.from_plain(ShardRecord, report["record"]) for report in reports)
             before_commit()
-            manifest = self._manifest(step, shards, scalars)
-            if self._committer:
-                return self._publish_remotely(self._committer, step, manifest)
-            layout.write_file(self._temporary(step) / layout.MANIFEST, manifest.encode())
-            return self._publish(step)
+            return self._place.publish(step, self._manifest(step, shards, scalars)), False
         except Exception as error:  # noqa: BLE001 (whatever it was)
-            return self._problem_of(error)
-
-    def _publish(self, step: int) -> str:
-        temporary = self._temporary(step)
-        if problem := self._shut_out():
-            layout.remove(temporary)
-            return problem
-        if self._has_good(step):
-            layout.remove(temporary)  # the same step of an earlier attempt: first come, first kept
-        else:
-            layout.publish(temporary, layout.step_folder(self._folder, step))
-        with self._after_commit(step):
-            self._retention.prune_folder(step)
-        return ""
-
-    def _shut_out(self) -> str:
-        """Who may write here instead of this process, which the next `wait` ends; nothing if it may."""
-        try:
-            self._fence.check()
-        except (SupersededError, PlaceTakenError) as error:
-            self._over = error
-            return str(error)
-        return ""
-
-    @contextmanager
-    def _after_commit(self, step: int) -> Iterator[None]:
-        """What goes wrong now is said, and no more: the checkpoint stands."""
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001 (whatever it was)
-            log.warning("The checkpoint of step %d stands; after it: %s", step, self._problem_of(error))
-
-    def _has_good(self, step: int) -> bool:
-        """Whether a good checkpoint of this step stands, of this training and not of a branch that was given up."""
-        try:
-            read(self._folder, step, trusted=self._retention.way.trusting(self._settings.job_uid))
-        except CorruptCheckpointError:
-            return False
-        return True
-
-    def _upload(self, path: Path, step: int) -> None:
-        if self._remote:
-            self._remote.put_file(path, f"{self._key(step)}/{path.name}")
-            path.unlink()
-
-    def _publish_remotely(self, committer: Committer, step: int, manifest: Manifest) -> str:
-        """A copy of the manifest stays here, where the agent looks."""
-        if problem := self._shut_out():
-            committer.remove(self._key(step))
-            return problem
-        committer.commit(self._key(step), step, manifest.encode())
-        with self._after_commit(step):
-            here = layout.step_folder(self._folder, step)
-            make_folder(here)
-            layout.write_file(here / layout.MANIFEST, manifest.encode())
-            self._retention.prune_folder(step)
-        with self._after_commit(step):
-            committer.tidy()
-        return ""
-
-    def _key(self, step: int) -> str:
-        return f"step-{step:08d}.{self._settings.run_key}"
-
-    def _temporary(self, step: int) -> Path:
-        return layout.saving_folder(self._folder, step, self._settings.run_key)
+            return self._problem_of(error), False
 
     def _manifest(self, step: int, shards: tuple[ShardRecord, ...], scalars: dict[str, Any]) -> Manifest:
         plan = self._plan

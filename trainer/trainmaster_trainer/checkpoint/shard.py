@@ -12,7 +12,7 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -62,12 +62,17 @@ def in_order(tensors: Mapping[str, Tensor]) -> list[str]:
 
 
 def write_shard(
-    path: Path, tensors: Mapping[str, Tensor], arrival: Arrival = there_already, image: memoryview | None = None
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    arrival: Arrival = there_already,
+    image: memoryview | None = None,
+    look: Callable[[str], None] = lambda _: None,
 ) -> ShardRecord:
     """Write CPU tensors and bring them to the disk.
 
     Their content may still be on its way: `arrival(name)` returns when it is there. `image`: memory that looks like the
-    file already (`image.py`), if there is such.
+    file already (`image.py`), if there is such. `look` is called with the name of each tensor that is there, by the
+    thread that hashes it.
     """
     names = in_order(tensors)
     header = header_of({name: tensors[name] for name in names})
@@ -76,6 +81,7 @@ def write_shard(
 
     def digest(name: str) -> str:
         arrival(name)
+        look(name)
         return _sha256(parts[name])
 
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)

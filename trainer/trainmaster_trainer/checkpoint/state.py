@@ -21,8 +21,9 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-from trainmaster_trainer.checkpoint.pieces import placed_like
+from trainmaster_trainer.checkpoint.pieces import local, placed_like
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
+from trainmaster_trainer.checkpoint.soundness import Allowed, allowed_in
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.numerics import LossScale
 
@@ -41,13 +42,14 @@ class State:
 
     Where ranks split a model, on all of them or on none, `whole` says what the model is that they make together.
     `own` names the tensors that no other rank has, such as what a compression left out here; it is None on all ranks of
-    a strategy that has none.
+    a strategy that has none. `allowed` says which tensors may hold other than finite numbers, see `soundness.py`.
     """
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
     scalars: dict[str, Any] = field(default_factory=dict)
     whole: Shapes | None = None
     own: frozenset[str] | None = None
+    allowed: Allowed = field(default_factory=dict)
 
     def model_shapes(self) -> Shapes:
         """What a checkpoint must hold to fit this model."""
@@ -118,12 +120,23 @@ class ModelState:
         self._own = [[self._names[parameter] for parameter in group["params"]] for group in optimizer.param_groups]
         self._groups = whole.groups if whole else self._own
         self._initial = [_settings(group) for group in optimizer.param_groups]
-        self._forms = _forms(model.state_dict())
+        of_model = model.state_dict()
+        self._forms = _forms(of_model)
+        self.allowed = self._allowed_in(of_model)
         self.loss_scale: LossScale | None = None
         self.of_the_moment: Collection[str] = ()  # settings of groups that somebody makes anew for every step
 
     def _outside(self, name: str) -> str:
         return self._whole_name.get(name, name)
+
+    def _allowed_in(self, of_model: Mapping[str, Any]) -> Allowed:
+        """Return what the state may hold for ever: what is no parameter, or has two names, counts as a buffer."""
+        tensors = {MODEL + self._outside(name): local(value.detach()) for name, value in of_model.items()}
+        buffers = tensors.keys() - {MODEL + name for name in self._names.values()}
+        for parameter, name in self._names.items():
+            kept = self._optimizer.state.get(parameter, {})
+            tensors |= {f"{OPTIMIZER}{name}/{key}": local(one) for key, one in kept.items() if isinstance(one, Tensor)}
+        return allowed_in(tensors, buffers)
 
     def capture(self) -> State:
         """The live tensors, not copies.
@@ -148,7 +161,7 @@ class ModelState:
         scalars = {"optimizer": self._scalars(others)}
         if self.loss_scale:
             scalars["loss_scale"] = self.loss_scale.state()
-        return State(tensors, scalars, self._whole.shapes if self._whole else None)
+        return State(tensors, scalars, self._whole.shapes if self._whole else None, allowed=self.allowed)
 
     def restore(self, state: State, placed: Placed = placed_like) -> None:
         """Take over weights and optimizer state: whole tensors, unless `placed` knows better.

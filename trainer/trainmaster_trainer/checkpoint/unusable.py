@@ -25,13 +25,15 @@ def check_empty(settings: Settings, group: Group, trusted: Trusted) -> None:
         CorruptCheckpointError: there are some, of this training's way.
     """
     looks = group.is_first if settings.plan.checkpoint_shared else group.local_rank == 0
-    for problem in filter(None, group.gather(problem_of(settings.checkpoints, trusted) if looks else "")):
+    for problem in filter(None, group.gather(problem_of(settings, trusted) if looks else "")):
         raise CorruptCheckpointError(problem)
 
 
-def problem_of(folder: Path, trusted: Trusted) -> str:
-    """What is wrong with the checkpoints in a folder; nothing where there are none."""
-    bad = [step for step in saved_steps(folder) if _may_be_wanted(folder, step, trusted)]
+def problem_of(settings: Settings, trusted: Trusted) -> str:
+    """What is wrong with the checkpoints in the job's folder; nothing where there are none that it may go on from."""
+    folder, before = settings.checkpoints, settings.resume_before
+    wanted = [step for step in saved_steps(folder) if before is None or step < before]
+    bad = [step for step in wanted if _may_be_wanted(folder, step, trusted)]
     if not bad:
         return ""
     return none_is_good([step_folder(folder, step).name for step in bad], str(folder), _reason(folder, bad[0]))

@@ -38,6 +38,8 @@ class Writers:
         self.count = 1 if self._alone else group.world_size
         self._store: Store = dist.HashStore()  # type: ignore[attr-defined]
         self._connected = self._alone  # else `_connect` does it, for each save
+        self.allowed: dict[str, int] = {}  # what the tensors of the last save may hold, see `soundness.py`
+        self.refused = False  # whether the last outcome was that the state is not finite
         self._number = 0  # of the save, the same on all ranks: one that is tried again has keys of its own
 
     def collect(self, state: State, copy: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> dict[str, Tensor]:
@@ -47,6 +49,7 @@ class Writers:
         what only one of them has: a folder that lacks it would be of no use when the others' are lost.
         """
         self._begin()
+        self.allowed = dict(state.allowed)
         if state.whole is None or self._group.world_size == 1:
             whole = {name: pieces.local(tensor) for name, tensor in state.tensors.items()}
             if state.own is not None and not self._everyone and self._group.world_size > 1:
@@ -55,7 +58,8 @@ class Writers:
         return self._collect(state.tensors)
 
     def _collect(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        holdings = self._tell(Holding.of(tensors, self._everyone or self._group.local_rank == 0))
+        holdings = self._tell(Holding.of(tensors, self._everyone or self._group.local_rank == 0, self.allowed))
+        self.allowed = {name: worst for holding in holdings for name, worst in holding.allowed.items()}
         return pieces.collect(tensors, holdings, self._wanted(holdings), self._group.rank)
 
     def _begin(self) -> None:
@@ -100,13 +104,14 @@ class Writers:
         self._call(lambda store: [store.delete_key(key) for key in keys])  # it lives as long as the attempt
         return found
 
-    def publish(self, problem: str) -> None:
-        """Phase two: tell all ranks how it went."""
-        self._put(self._key("problem"), problem)
+    def publish(self, problem: str, *, refused: bool = False) -> None:
+        """Phase two: tell all ranks how it went. `refused`: the problem is the state itself, which is not finite."""
+        self._put(self._key("outcome"), [problem, refused])
 
     def outcome(self) -> str:
         """How it went, when that is known."""
-        return str(self._get(self._key("problem")))
+        problem, self.refused = self._get(self._key("outcome"))
+        return str(problem)
 
     def _key(self, name: object) -> str:
         return f"checkpoint/{self._number}/{name}"

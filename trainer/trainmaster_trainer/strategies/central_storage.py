@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from trainmaster_trainer.answers import make_model
+from trainmaster_trainer.checkpoint.soundness import allowed_in
 from trainmaster_trainer.checkpoint.state import MODEL, State
 from trainmaster_trainer.collectives.funnel import Funnel
 from trainmaster_trainer.collectives.memory import connect
@@ -59,6 +60,8 @@ class CentralStorage(WholeModel):
         Steady("CentralStorage", self.model, lambda: dict(self.model.named_parameters()))
         if group.is_first:
             self.make_optimizer(self._storage)
+        stored = {MODEL + name: tensor.detach() for name, tensor in self._storage.state_dict().items()}
+        self._allowed = allowed_in(stored, {MODEL + name for name, _ in self._storage.named_buffers()})
         self._wait_for_first()
 
     @override
@@ -119,7 +122,8 @@ class CentralStorage(WholeModel):
             stored.copy_(buffer)
         if self.group.is_first:
             return super().state()
-        return State({MODEL + name: tensor.detach() for name, tensor in self._storage.state_dict().items()})
+        tensors = {MODEL + name: tensor.detach() for name, tensor in self._storage.state_dict().items()}
+        return State(tensors, allowed=self._allowed)
 
     @override
     def restore(self, state: State) -> None:

@@ -12,6 +12,7 @@ exception is a layer that looks at its whole batch, such as BatchNorm: it sees t
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import logging
 from collections.abc import Mapping, Sequence
@@ -143,8 +144,8 @@ class DataParallel(WholeModel):
             memory, iteration = self._recalled or (self.gradients.memory(), self.gradients.iteration)
             own = {f"{self._own}{name}": tensor for name, tensor in memory.items()}
             known = {"ranks": self.group.world_size, "iteration": iteration}
-            scalars = {**state.scalars, COMPRESSION: known}
-            return State({**state.tensors, **own}, scalars, own=frozenset(own))
+            scalars, tensors = {**state.scalars, COMPRESSION: known}, {**state.tensors, **own}
+            return dataclasses.replace(state, tensors=tensors, scalars=scalars, own=frozenset(own))
         return state
 
     @override

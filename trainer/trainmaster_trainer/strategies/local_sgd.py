@@ -22,6 +22,7 @@ only, so snapshots in memory are taken there.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import time
 from collections.abc import Mapping
@@ -92,7 +93,7 @@ class LocalSGD(WholeModel):
     def _meet(self) -> None:
         """The mean way of all ranks is the outer gradient."""
         here = self._here()
-        ways = [(point - here[name]) * self._weight for name, point in self._point.items()]
+        ways = [_way(point, here[name]) * self._weight for name, point in self._point.items()]
         for way, point in zip(self._sum(ways), self._point.values(), strict=True):
             point.grad = way
         self._outer.step()
@@ -127,7 +128,9 @@ class LocalSGD(WholeModel):
         own = {name: one for name, one in here.tensors.items() if name.startswith((MODEL, OPTIMIZER))}
         local = {f"local/{self.group.rank}/{name}": tensor for name, tensor in own.items()}
         common = {name: self._mean(name, tensor) for name, tensor in self._of_all(own).items()}
-        return State({**here.tensors, **common, **local}, here.scalars, own=frozenset(local))
+        allowed = {f"local/{self.group.rank}/{name}": worst for name, worst in here.allowed.items()}
+        tensors = {**here.tensors, **common, **local}
+        return dataclasses.replace(here, tensors=tensors, own=frozenset(local), allowed={**here.allowed, **allowed})
 
     def _of_all(self, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """What any rank has a part of in the mean, in the same order on all.
@@ -148,7 +151,9 @@ class LocalSGD(WholeModel):
         own = super().state()
         known = {"ranks": self.group.world_size, "apart": self._apart, "samples": self._samples}
         scalars = {**own.scalars, "local_sgd": known}
-        return State({**own.tensors, **self._outer_state()}, scalars)
+        points = {f"outer/point/{name.removeprefix(MODEL)}": worst for name, worst in own.allowed.items()}
+        tensors = {**own.tensors, **self._outer_state()}
+        return dataclasses.replace(own, tensors=tensors, scalars=scalars, allowed={**own.allowed, **points})
 
     def _mean(self, name: str, tensor: Tensor) -> Tensor:
         """Over all ranks, of what is not the same on all anyway."""
@@ -206,6 +211,11 @@ class LocalSGD(WholeModel):
         if self._reducer:
             traffic = self._reducer.traffic
             log.info("Exchanged models: %d bytes sent, %d bytes received.", traffic.sent, traffic.received)
+
+
+def _way(point: Tensor, here: Tensor) -> Tensor:
+    """How far a rank has come since the ranks last met: none at all in a mask, whose numbers may be infinite."""
+    return point - here if isinstance(here, nn.Parameter) else (point - here).masked_fill_(point == here, 0)
 
 
 def _has_a_mean(tensor: Tensor) -> bool:

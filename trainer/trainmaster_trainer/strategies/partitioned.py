@@ -10,6 +10,7 @@ All ranks evaluate together, since it takes all of them to compute an output.
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import math
 import weakref
@@ -151,7 +152,7 @@ class Partitioned(Strategy):
     @override
     def local_state(self) -> State:
         state = self._capture()
-        return State({name: local(tensor) for name, tensor in state.tensors.items()}, state.scalars, state.whole)
+        return dataclasses.replace(state, tensors={name: local(one) for name, one in state.tensors.items()})
 
     def _capture(self) -> State:
         if self._same_use:

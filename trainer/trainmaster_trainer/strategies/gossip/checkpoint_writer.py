@@ -26,8 +26,8 @@ from trainmaster_trainer.checkpoint.save import Saver
 from trainmaster_trainer.checkpoint.state import MODEL, Shapes, State
 from trainmaster_trainer.checkpoint.unusable import problem_of
 from trainmaster_trainer.data import Batch
+from trainmaster_trainer.errors import NonFiniteLossError
 from trainmaster_trainer.journal import Journal
-from trainmaster_trainer.report import check_last, moved_are_finite
 from trainmaster_trainer.strategies.gossip.mixing import AVERAGED
 from trainmaster_trainer.strategies.gossip.peer import Peer, whole_state
 from trainmaster_trainer.strategies.gossip.sample_counters import BEFORE, Entry
@@ -72,6 +72,7 @@ class CheckpointWriter:
             self._saver = self._open_saver()
             resumed = resume(self._settings, self._peer.member.alone(), _Resumable(self._peer), self._peer.dataset)
             self._saved, self._is_borrowed = resumed.step, resumed.is_borrowed
+            self._saver.committed_step = resumed.durable_step
         else:
             self._saved = self._read()
         if self._saved and not self._peer.sample_counters.entries:  # another strategy wrote it
@@ -100,13 +101,11 @@ class CheckpointWriter:
         problem = ""
         while seen != (steps := saved_steps(folder)):  # the checkpoint writer may save and prune meanwhile
             seen = steps
-            trusted = lineage.read(folder, job).trusting(job)
-            loaded = newest(folder, expected, self._settings.resume_before, trusted)
-            if loaded is None:  # none is older: better this one
-                loaded = newest(folder, expected, trusted=trusted)
+            trusted = lineage.trusting(lineage.read(folder, job), self._settings)
+            loaded = newest(folder, expected, trusted=trusted)
             if loaded is not None:
                 return loaded
-            problem = problem_of(folder, trusted)
+            problem = problem_of(self._settings, trusted)
         if problem:
             raise CorruptCheckpointError(problem)
         return None
@@ -142,6 +141,7 @@ class CheckpointWriter:
     def _leave_office(self) -> None:
         if self._saver is not None:
             self._saver.wait(needed=False)
+            self._saver.check()
             self._saver.close()
         if self._journal is not None:
             self._journal.close()
@@ -153,6 +153,7 @@ class CheckpointWriter:
         if self._journal is None or self._saver is None:
             self._tell_page()
             return
+        self._saver.check()
         ranks = self._peer.workers
         with self._peer.mixer.lock:
             loss = self._peer.sample_counters.mean(ranks, "loss")
@@ -188,7 +189,13 @@ class CheckpointWriter:
             if self._step > self._saved:
                 self._save(self._step)
             self._saver.wait(needed=False)
+            self._saver.check()
             self._peer.member.progress.enter("save", self._saver.committed_step)
+
+    def date(self, error: NonFiniteLossError) -> None:
+        """Let the error say before which step a restart goes on."""
+        if self._saver is not None:
+            self._saver.date(error)
 
     def close(self) -> None:
         """When all have stopped training: the average of all models is the last checkpoint."""
@@ -248,7 +255,6 @@ class CheckpointWriter:
 
     def _save_final(self) -> None:
         if self._saver is not None and self._journal is not None:
-            check_last(self._plan.steps, finite=moved_are_finite(self._peer.trained()))
             for number in range(self._journal.step + 1, self._plan.steps + 1):
                 loss = self._peer.sample_counters.mean(self._peer.workers, "loss")
                 self._journal.stepped(number, loss, 0, self._saver.committed_step, {})

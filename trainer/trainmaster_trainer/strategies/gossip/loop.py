@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
-from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.errors import ConfigurationError, NonFiniteLossError
 from trainmaster_trainer.independent import Member
 from trainmaster_trainer.strategies.gossip.checkpoint_writer import CheckpointWriter
 from trainmaster_trainer.strategies.gossip.peer import Peer
@@ -31,6 +31,15 @@ def train(member: Member) -> int:
     peer.open()
     if not peer.take_over(checkpoint_writer.final_stands):
         return EXIT_STOPPED
+    try:
+        return _train_on(peer, checkpoint_writer)
+    except NonFiniteLossError as error:
+        checkpoint_writer.date(error)
+        raise
+
+
+def _train_on(peer: Peer, checkpoint_writer: CheckpointWriter) -> int:
+    member = peer.member
     checkpoint_writer.begin()
     while peer.sample_counters.samples < peer.goal and not peer.closed:
         member.check()

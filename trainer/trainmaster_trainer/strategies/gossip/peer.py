@@ -6,6 +6,7 @@ gradient may then be of a model from before one average more, which is the barga
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import random
@@ -165,7 +166,7 @@ class Peer:
         for name, buffer in self._mine.named_buffers():
             buffer.copy_(buffers[name])
         state = self._state.capture()
-        return State(state.tensors, {**state.scalars, SAMPLE_COUNTERS: self.sample_counters.state()})
+        return dataclasses.replace(state, scalars={**state.scalars, SAMPLE_COUNTERS: self.sample_counters.state()})
 
     def trained(self) -> list[nn.Parameter]:
         """What is averaged and stepped."""

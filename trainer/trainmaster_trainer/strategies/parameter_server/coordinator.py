@@ -17,9 +17,9 @@ import time
 from trainmaster_trainer.checkpoint.resume import resume
 from trainmaster_trainer.checkpoint.save import Saver
 from trainmaster_trainer.checkpoint.state import State
+from trainmaster_trainer.errors import NonFiniteLossError
 from trainmaster_trainer.independent import Member
 from trainmaster_trainer.journal import Journal
-from trainmaster_trainer.report import are_finite, check_last
 from trainmaster_trainer.strategies.parameter_server.options import Options
 from trainmaster_trainer.strategies.parameter_server.pending_requests import Asker
 from trainmaster_trainer.strategies.parameter_server.shard import Shard
@@ -106,10 +106,18 @@ class Coordinator:
         """Keep the books until the training is over and somebody says so; the exit code."""
         self.ticket_queue.open()
         self._saver.prepare()
+        try:
+            return self._keep_books()
+        except NonFiniteLossError as error:
+            self._saver.date(error)
+            raise
+
+    def _keep_books(self) -> int:
         while True:
             with self.ticket_queue.changed:
                 self.ticket_queue.due.wait_for(self._is_pressing, LOOK_SECONDS)
             self._member.check()
+            self._saver.check()
             self._member.seen(self._journal.step if self._journal else 0)
             try:
                 self._turn()
@@ -118,6 +126,7 @@ class Coordinator:
                 self.reconcile_soon()
             if self._member.stop.is_set() and self._may_leave():
                 self._saver.wait(needed=False)
+                self._saver.check()
                 return 0 if self.ticket_queue.is_over else EXIT_STOPPED
 
     def _is_pressing(self) -> bool:
@@ -179,11 +188,7 @@ class Coordinator:
         self._journal.stepped(step, loss, size, self._saver.committed_step, figures, ended=ended)
 
     def _save(self, step: int) -> None:
-        """A cut at `step`: nothing beyond it has begun, everything up to it is in all shards.
-
-        Raises:
-            NonFiniteLossError: it is the last one, and would hold weights that are not finite.
-        """
+        """A cut at `step`: nothing beyond it has begun, everything up to it is in all shards."""
         if self._journal is None:
             return
         self._ask_servers(Message("cut"))
@@ -191,9 +196,6 @@ class Coordinator:
         self._open_gate()
         shards = self._ask_servers(Message("fetch"))
         state = self._whole.join([_state(shards[rank]) for rank in sorted(shards)])
-        if step >= self._plan.steps:
-            still = [name for shard in shards.values() for name in shard.values.get("still", ())]
-            check_last(step, finite=are_finite(self._whole.trained_in(state, still)))
         self._save_as(step, state)
         if self._member.stop.is_set():
             self._saver.wait(needed=False)
@@ -274,6 +276,7 @@ class Coordinator:
         self._whole.found = None
         resumed = resume(self._member.settings, self._member.alone(), self._whole)
         found, step = self._whole.found, resumed.step
+        self._saver.committed_step = resumed.durable_step
         if resumed.dataset:
             with self.ticket_queue.changed:
                 self._saver.dataset, self._counted_by = resumed.dataset, None

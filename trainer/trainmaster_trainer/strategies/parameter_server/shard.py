@@ -101,7 +101,6 @@ class Shard:
         self._step = 0  # the last one that is in the parameters (`Sync`)
         self._waiting: dict[int, dict[int, Push]] = {}
         self._parameters = whole.part(index)
-        self._still = set(self._parameters)  # no gradient has reached them, as far as is known here
         self._buffers = {} if index else whole.buffers  # the first server has all of them
         self.layout = Layout.of(self._parameters)
         self._flat = adopt(self._parameters, self.layout)
@@ -159,7 +158,6 @@ class Shard:
     def _apply(self, gradients: list[Tensor], buffers: list[Tensor], absent: Collection[str], fraction: float) -> None:
         for buffer, tensor in zip(self._buffers.values(), buffers, strict=False):
             buffer.copy_(tensor)
-        self._still &= set(absent)
         self._rates.set(fraction)
         self._steps.take(gradients, absent, self._numerics.take_step)
         self.version += 1
@@ -229,7 +227,6 @@ class Shard:
             "waiting": [{**push.values(), "count": len(push.tensors)} for push in waiting],
             "step": self._step,
             "past": len(past),
-            "still": sorted(self._still),
             "branch": self.branch,
         }
         tensors = [tensor.detach().clone() for tensor in state.tensors.values()]
@@ -244,7 +241,6 @@ class Shard:
         self.newest, self.branch = values["newest"], str(values["branch"])
         self.applied = {Ticket(*ticket): Done(*done) for ticket, done in values["applied"]}
         self._step = values["step"]
-        self._still = set(self._parameters) & set(values.get("still", self._parameters))  # not said by a checkpoint
         rest = tensors[len(names) :]
         self._past, rest = rest[: values["past"]], rest[values["past"] :]
         for plain in values["waiting"]:

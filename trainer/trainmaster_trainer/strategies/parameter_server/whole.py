@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -41,11 +41,6 @@ class Whole(Strategy):
         names = set(self.parts[index])
         return {name: parameter for name, parameter in self.parameters.items() if name in names}
 
-    def trained_in(self, state: State, still: Collection[str]) -> list[Tensor]:
-        """What is stepped, as a whole state has it, but for the parameters `still`: no gradient has reached them."""
-        trained = {name for name, one in self.parameters.items() if one.requires_grad} - set(still)
-        return [state.tensors[MODEL + name] for name in trained]
-
     def _optimizer(self) -> Optimizer:
         optimizer = make_optimizer(self.task, list(self.model.parameters()))
         _check_takes_dense(optimizer)
@@ -74,7 +69,7 @@ class Whole(Strategy):
         ]
         optimizer["others"] = {name: values for part in parts for name, values in part["others"].items()}
         optimizer["own"] = parts[0]["own"]
-        return State(tensors, {"optimizer": optimizer})
+        return State(tensors, {"optimizer": optimizer}, allowed=self._template.allowed)
 
     @override
     def state(self) -> State:
