@@ -54,6 +54,14 @@ def test_what_is_written_is_read(path: str) -> None:
     assert agent.read() == PAGE
 
 
+def test_steps_beyond_32_bits_have_room(path: str) -> None:
+    page = ProgressFile(path, create=True)
+    page.write(ProgressPage(step=1 << 40, checkpoint_step=1 << 40, resumed_step=1 << 40))
+    told = page.read()
+    assert (told.step, told.checkpoint_step, told.resumed_step) == (1 << 40, 1 << 40, 1 << 40)
+    page.close()
+
+
 def test_a_page_says_to_which_attempt_and_start_it_belongs(path: str) -> None:
     """Whoever made it says so once; what its rank writes leaves that alone."""
     agent = ProgressFile(path, create=True, attempt=3, start=2)
