@@ -63,6 +63,6 @@ def _ledger(status: dict[str, Any]) -> list[str]:
 
 
 def losses(workdir: Path) -> dict[int, float]:
-    """Return the loss of each step, by the lines of metrics.jsonl."""
+    """Return the loss of each step, but for lines over fewer samples: a lost pod took the others along."""
     rows = map(json.loads, (workdir / "checkpoints" / "metrics.jsonl").read_text().splitlines())
-    return {row["step"]: row["loss"] for row in rows if "loss" in row}
+    return {row["step"]: row["loss"] for row in rows if "loss" in row and "samples" not in row}
