@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from trainmaster.wire import codec, messages, names
+from trainmaster.wire.manifest import MAX_MANIFEST, Cursor, Manifest
 from trainmaster.wire.messages import Heartbeat, Orders, Rendezvous
 from trainmaster.wire.progress import ProgressFile, ProgressPage
 from trainmaster_trainer.agent import reporter, settings
@@ -25,6 +25,7 @@ from tests.agent.intake import Intake
 from tests.agent.test_settings import COMPLETE
 
 KEY = ("worker", 3)
+MANIFEST = Manifest(5, 1, 1, "AllReduce", Cursor(5, 20, 4, 1), 2.0, "abc", (), seconds=0.5)
 
 
 class Reporting:
@@ -218,8 +219,8 @@ def test_a_heartbeat_tells_what_progress_pages_say(reporting: Reporting, tmp_pat
     assert heartbeat.checkpoint is None, "its manifest is not there yet"
     folder = tmp_path / "step-00000005"
     folder.mkdir()
-    (folder / "manifest.json").write_text(json.dumps({"step": 5, "time": 2, "model_sha256": "abc", "more": 1}))
-    record = messages.CheckpointRecord(5, 2.0, "abc")
+    (folder / "manifest.json").write_bytes(MANIFEST.encode())
+    record = messages.CheckpointRecord(5, 2.0, "abc", 0.5)
     assert reporting.status_collector.compose(hold=True).checkpoint == record
     page.close()
 
@@ -230,7 +231,7 @@ def test_pages_of_an_older_attempt_or_start_are_nobodys_progress(reporting: Repo
     page = ProgressFile(str(reporting.files.progress(0)))
     page.write(ProgressPage(500, 0.5, updated=1.0, phase="train", resumed_step=0, checkpoint_step=5))
     (tmp_path / "step-00000005").mkdir()
-    (tmp_path / "step-00000005" / "manifest.json").write_text('{"step": 5, "time": 2, "model_sha256": "abc"}')
+    (tmp_path / "step-00000005" / "manifest.json").write_bytes(MANIFEST.encode())
     told = []
     for attempt in (1, 2):
         reporting.status_collector.put_up(
@@ -254,13 +255,20 @@ def test_storage_that_hangs_holds_up_neither_heartbeats_nor_the_agent(reporting:
     page.write(ProgressPage(7, updated=1.0, phase="train", checkpoint_step=5))
     folder = tmp_path / "step-00000005"
     folder.mkdir()
-    os.mkfifo(folder / "manifest.json")  # who opens it for reading waits for a writer
+    (folder / "manifest.json").write_bytes(MANIFEST.encode())
+    answers = threading.Event()
+
+    def read(folder: str, step: int) -> messages.CheckpointRecord | None:
+        """The storage hangs first. A pipe would not: no manifest that is one is opened."""
+        answers.wait(60)
+        return read_checkpoint(folder, step)
+
+    reporting.status_collector.read = read
     for state in (messages.RUNNING, messages.FAILED):
         reporting.status_collector.put_up(Agent("worker", 3, state=state), Rendezvous(1, "k"))
         heartbeat = reporting.status_collector.compose(hold=True)
         assert (heartbeat.state, heartbeat.checkpoint) == (state, None)
-    with (folder / "manifest.json").open("w") as file:
-        json.dump({"step": 5, "time": 2, "model_sha256": "abc"}, file)
+    answers.set()
     while (record := reporting.status_collector.compose(hold=True).checkpoint) is None:
         time.sleep(0.01)  # its reader tells nobody
     assert record.step == 5
@@ -275,6 +283,23 @@ def test_a_manifest_that_makes_no_sense(tmp_path: Path, text: str) -> None:
     (tmp_path / "step-00000001").mkdir()
     (tmp_path / "step-00000001" / "manifest.json").write_text(text)
     assert read_checkpoint(str(tmp_path), 1) is None
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        os.mkfifo,
+        lambda path: path.symlink_to("/dev/zero"),
+        lambda path: path.write_bytes(bytes(MAX_MANIFEST + 1)),
+        lambda path: path.write_bytes(MANIFEST.encode().replace(b"abc", b"abd")),
+    ],
+    ids=["pipe", "device", "too large", "changed"],
+)
+def test_a_manifest_that_training_refuses_is_not_told(tmp_path: Path, make: Callable[[Path], object]) -> None:
+    """It has the reader of training: opened by no link, bounded, and with the digest that it names."""
+    (tmp_path / "step-00000005").mkdir()
+    make(tmp_path / "step-00000005" / "manifest.json")
+    assert read_checkpoint(str(tmp_path), 5) is None
 
 
 def test_a_heartbeat_tells_the_supervisors_state(reporting: Reporting) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 from trainmaster.wire import codec, messages, names
+from trainmaster.wire.manifest import Cursor, Manifest
 from trainmaster.wire.messages import Roster
 from trainmaster.wire.training import TrainingPlan
 
@@ -168,8 +168,8 @@ def test_progress_travels_with_the_heartbeats(agent: MakeAgent, intake: Intake, 
         "signal.pause()\n"
     )
     (tmp_path / "checkpoints/step-00000040").mkdir(parents=True)
-    manifest = {"step": 40, "time": 1.5, "model_sha256": "abc"}
-    (tmp_path / "checkpoints/step-00000040/manifest.json").write_text(json.dumps(manifest))
+    manifest = Manifest(40, 1, 1, "AllReduce", Cursor(40, 160, 4, 1), 1.5, "abc", ())
+    (tmp_path / "checkpoints/step-00000040/manifest.json").write_bytes(manifest.encode())
     intake.hold_seconds = 0.1
     agent("python", str(script))
     intake.wait_state(messages.WAITING, 0, W0)

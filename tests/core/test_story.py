@@ -2,6 +2,10 @@
 
 import dataclasses
 import json
+import os
+import resource
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -98,3 +102,47 @@ def test_what_has_no_story_is_said_in_a_sentence(
     assert explain.explain(str(file)) == 2
     assert capsys.readouterr().err.startswith(f"trainmaster: {file}: ")
     assert explain.explain(str(file) + "/nowhere") == 2
+
+
+def test_a_status_in_a_folder_is_opened_by_no_link_and_waits_for_nobody(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "elsewhere").write_text('{"phase": "Running"}')
+    makes: tuple[Callable[[Path], object], ...] = (
+        os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.symlink_to("elsewhere"), Path.mkdir
+    )  # fmt: skip
+    for make in makes:
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        make(folder / "status.json")
+        assert explain.explain(str(folder)) == 2
+        assert "; name the folder of a run, or a file with its status" in capsys.readouterr().err
+
+
+HEAVY: dict[str, tuple[Callable[[], bytes], str]] = {
+    "large": (lambda: b"[" + b" " * (4 << 20) + b"]", "it has more than 4 MiB"),
+    "lists": (lambda: b'{"restarts":[' + b"[]," * (1 << 20) + b"1]}", "neither JSON nor YAML"),
+    "numbers": (lambda: b'{"restarts":[' + b"1," * (3 << 19) + b"1]}", "neither JSON nor YAML"),
+    "YAML": (lambda: b"phase: Running\nrestarts: [" + b"{}," * 80_000 + b"]", "neither JSON nor YAML"),
+    "YAML that unfolds": (
+        lambda: b"a: &a [1,1,1,1,1,1,1,1,1,1]\nb: &b [" + b"*a," * 100 + b"]\nphase: [" + b"*b," * 100 + b"]",
+        "neither JSON nor YAML",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HEAVY)
+def test_what_no_status_weighs_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    content, words = HEAVY[name]
+    (tmp_path / "status").write_bytes(content())
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert explain.explain(str(tmp_path / "status")) == 2
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 128 << 10
+    assert words in capsys.readouterr().err
+
+
+def test_a_status_that_is_wrong_in_every_place_is_still_told(tmp_path: Path) -> None:
+    """As much of it as is read at all: what is wrong is dropped."""
+    (tmp_path / "status.json").write_bytes(b'{"phase":"Running","restarts":[' + b"1," * 49_000 + b"1]}")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert explain.explain(str(tmp_path)) == 0
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 256 << 10

@@ -79,7 +79,7 @@ def test_a_value_that_is_not_of_its_tag_is_no_document(tmp_path: Path, text: str
     done = explain(str(tmp_path / "status"))
     assert (done.returncode, done.stderr) == (
         2,
-        f"trainmaster: {tmp_path}/status: neither JSON nor YAML with an object in it\n",
+        f"trainmaster: {tmp_path}/status: neither JSON nor YAML (of at most 256 KiB) with an object in it\n",
     )
 
 

@@ -59,6 +59,13 @@ class _Loader(Reader, Scanner, Parser, Composer, BaseResolver):
         Parser.__init__(self)
         Composer.__init__(self)
         BaseResolver.__init__(self)
+        self._composed = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self._composed += 1
+        if self._composed > 2 * _MAX_VALUES:  # a value may have a key
+            raise _TooMuchError(f"the file has more than {_MAX_VALUES} values")
+        return super().compose_node(parent, index)
 
     def resolve(self, kind: type[yaml.Node], _value: Any, implicit: Any) -> Any:
         if kind is yaml.ScalarNode:
@@ -78,6 +85,8 @@ def read(content: bytes) -> tuple[Document, ...]:
     except (yaml.YAMLError, UnicodeError) as error:
         reason = getattr(error, "reason", None) or "it is not UTF-8"
         return (_refused(1, 1, f"this is not text: {reason}", "Save the file as plain UTF-8 text"),)
+    except _TooMuchError as error:
+        return (_refused(1, 1, str(error), "Put large data into a ConfigMap, a volume or the image"),)
     except RecursionError:
         return (_refused(1, 1, "the YAML is nested too deeply", "A TrainingJob needs about ten levels"),)
 

@@ -5,23 +5,23 @@ A job file without a status is looked at ahead (explain_job.py). Else WHAT is th
 of a document stands in READERS: one line per kind.
 """
 
-import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-import yaml
-
+from trainmaster.api import text
 from trainmaster.api.problem import reason
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.cli.check import EXIT_BAD, EXIT_GOOD
 from trainmaster.cli.explain_job import explain_job
 from trainmaster.cli.terminal import complain, tell
 from trainmaster.core.story import story
+from trainmaster.wire import bounded_json
+from trainmaster.wire.files import open_to_read
 
 _JOB_SUFFIXES = (".yaml", ".yml")
-_MOST_BYTES = 16 << 20
 _MOST_SHOWN = 200  # letters of what was asked for
 _STATUS_MEMBERS = frozenset({"phase", "attempt", "conditions", "restarts", "observedGeneration"})
 
@@ -61,7 +61,9 @@ def explained(document: Document | None, what: str) -> tuple[str, ...]:
         UnreadableError: it is of no kind that has a story.
     """
     if document is None:
-        raise UnreadableError(f"{what}: neither JSON nor YAML with an object in it")
+        raise UnreadableError(
+            f"{what}: neither JSON nor YAML (of at most {text.MAX_BYTES >> 10} KiB) with an object in it"
+        )
     for is_one, story_of in READERS:
         if is_one(document):
             return story_of(document)
@@ -86,33 +88,49 @@ READERS: tuple[tuple[Callable[[Document], bool], Callable[[Document], tuple[str,
 
 
 def _parsed(content: bytes) -> Document | None:
-    text = content.decode(errors="replace")
-    for parse in (json.loads, _last_line, yaml.safe_load):
+    for parse in (bounded_json.document, _last_line, _yaml):
         try:
-            parsed = parse(text)
-        except (ValueError, RecursionError, yaml.YAMLError, KeyError, AttributeError):
-            continue  # the last two are of `!!bool x` and `!!timestamp x`
+            parsed = parse(content)
+        except ValueError:
+            continue
         if isinstance(parsed, dict):
             return parsed
     return None
 
 
-def _last_line(text: str) -> object:
-    """Of `trainmaster run --output json`: one object per line, the last is the status."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    return json.loads(lines[-1]) if lines else None
+def _last_line(content: bytes) -> object:
+    """Return the last object of `trainmaster run --output json`, one of which stands in each line: it is the status."""
+    return bounded_json.document(content.rstrip().rpartition(b"\n")[2])
+
+
+def _yaml(content: bytes) -> object:
+    """Return the first object of YAML, read as that of a job file: bounded, and in the meaning of kubectl."""
+    return next((one.data for one in text.read(content) if isinstance(one.data, dict) and not one.problems), None)
 
 
 def _content(what: str) -> bytes:
-    if what == "-":
-        return sys.stdin.buffer.read(_MOST_BYTES)
-    path = Path(what)
+    """Return what is to be explained. What is in a folder of a run is opened as any file there: by no link."""
     try:
+        if what == "-":
+            return _bounded(sys.stdin.buffer, what)
+        path = Path(what)
         if path.is_dir():
             path /= "status.json"
+            with os.fdopen(open_to_read(path), "rb") as file:
+                return _bounded(file, what)
         with path.open("rb") as file:
-            return file.read(_MOST_BYTES)
+            return _bounded(file, what)
     except OSError as error:
         named = str(path) if len(what) <= _MOST_SHOWN else f"{what[:_MOST_SHOWN]}..."
         cure = "name the folder of a run, or a file with its status"
         raise UnreadableError(f"{named}: {reason(error)}; {cure}") from None
+
+
+def _bounded(file: BinaryIO, what: str) -> bytes:
+    content = file.read(bounded_json.DOCUMENT_BYTES + 1)
+    if len(content) > bounded_json.DOCUMENT_BYTES:
+        raise UnreadableError(
+            f"{what}: it has more than {bounded_json.DOCUMENT_BYTES >> 20} MiB, and no status has; of what a run has "
+            "printed, the last line is enough (tail -n 1)"
+        )
+    return content

@@ -22,12 +22,12 @@ from typing import IO, Any, Self
 
 from trainmaster.api.problem import reason
 from trainmaster.api.status import TrainingJobStatus
+from trainmaster.wire import bounded_json
 from trainmaster.wire.files import open_to_write, read_bounded, replace, why_foreign
 
 LOCK, LOGS = ".lock", "logs"
 _WRITTEN = (LOCK, "metrics.jsonl")
 _REPLACED = ("status.json", "result.json", "lineage.json", "attempt.json")
-_MOST_BYTES = 16 << 20
 
 
 class WorkdirError(Exception):
@@ -73,6 +73,16 @@ def _check_own(folders: tuple[Path, ...]) -> None:
                 raise WorkdirError(f"{path} {why}; remove it, or choose another folder")
 
 
+def _read(path: Path) -> Any:
+    """Return what a document says.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no JSON, or larger than any of ours.
+    """
+    return bounded_json.document(read_bounded(path, bounded_json.DOCUMENT_BYTES))
+
+
 class Workdir:
     """Creates the folders and holds the lock. Use as a context manager.
 
@@ -110,8 +120,8 @@ class Workdir:
     def read_status(self) -> TrainingJobStatus:
         """What an earlier run left; an empty status if there was none, or nobody can read it."""
         try:
-            return TrainingJobStatus.read(json.loads(read_bounded(self.status_file, _MOST_BYTES)))
-        except (OSError, ValueError, RecursionError):
+            return TrainingJobStatus.read(_read(self.status_file))
+        except (OSError, ValueError):
             return TrainingJobStatus()
 
     def forget_result(self) -> None:
@@ -130,8 +140,8 @@ class Workdir:
     def result(self) -> dict[str, Any]:
         """What the trainer evaluated at the end; empty if nothing."""
         try:
-            result = json.loads(read_bounded(self._result_file, _MOST_BYTES))
-        except (OSError, ValueError, RecursionError):
+            result = _read(self._result_file)
+        except (OSError, ValueError):
             return {}
         return result if isinstance(result, dict) else {}
 

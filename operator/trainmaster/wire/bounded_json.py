@@ -10,18 +10,36 @@ import json
 import math
 from typing import Any, Iterator
 
+DOCUMENT_BYTES = 4 << 20  # an API server takes 1.5 MiB
+_DOCUMENT_VALUES = 50_000
+_DOCUMENT_OBJECTS = 10_000
 _MOST_NUMBER = 1 << 63
 _DEEP = 4  # levels of a document that are encoded one by one, so that no text of all of it is made
 
 
+def document(text: bytes) -> Any:
+    """Return what a status says, or another document of a job. It may have come through other programs.
+
+    Raises:
+        ValueError: it is no JSON, or larger than any of them.
+    """
+    if len(text) > DOCUMENT_BYTES:
+        raise ValueError(f"it has more than {DOCUMENT_BYTES} bytes")
+    return _parse(text, _DOCUMENT_VALUES, _DOCUMENT_OBJECTS)
+
+
 def parse(text: bytes, most_values: int, most_objects: int) -> Any:
-    """Return what JSON says.
+    """Return what JSON of ours says.
 
     Raises:
         ValueError: it is no JSON, or has more values or objects than that, or a number that is none or too large.
     """
     if not text.isascii():  # our own is; and one letter of another writing makes all of it take four times the room
         raise ValueError("it has letters that are not ASCII")
+    return _parse(text, most_values, most_objects)
+
+
+def _parse(text: bytes, most_values: int, most_objects: int) -> Any:
     if text.count(b",") > most_values or text.count(b"{") > most_objects or text.count(b"[") > 2 * most_objects:
         raise ValueError("it has more values than any of ours")
     try:

@@ -149,11 +149,14 @@ def read_manifest(folder: Path, step: int) -> Manifest:
 
 @dataclass(frozen=True)
 class Glance:
-    """Where a checkpoint comes from."""
+    """Where a checkpoint comes from, and what a heartbeat says of it."""
 
-    job: str
     attempt: int
     step: int
+    time: float
+    model_sha256: str
+    job: str = ""
+    seconds: Optional[float] = None
 
 
 def glance(folder: Path, step: int) -> Optional[Glance]:
@@ -167,7 +170,8 @@ def glance(folder: Path, step: int) -> Optional[Glance]:
     try:
         with _its_own_error():
             plain = _read(folder)[1]
-            seen = Glance(str(plain["job"]), int(plain["attempt"]), int(plain["step"]))
+            names = {"job", "attempt", "step", "time", "model_sha256", "seconds"}
+            seen = codec.from_plain(Glance, {name: plain[name] for name in names & plain.keys()})
     except CorruptCheckpointError:
         return None
     return seen if seen.step == step else None

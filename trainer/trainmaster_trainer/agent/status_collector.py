@@ -6,7 +6,6 @@ that may hang: who reads there holds no lock, and heartbeats go on without what 
 
 from __future__ import annotations
 
-import json
 import math
 import threading
 import time
@@ -14,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Dict, Optional, Tuple
 
+from trainmaster.wire.manifest import glance
 from trainmaster.wire.messages import CheckpointRecord, Heartbeat, RankProgress, Rendezvous, UnsavedCheckpoint
 from trainmaster.wire.progress import ProgressPage
 
@@ -39,6 +39,7 @@ class StatusCollector:
         self._checkpoint: Optional[CheckpointRecord] = None
         self._reading = False
         self.orders_seen = ""
+        self.read = read_checkpoint
 
     def put_up(self, agent: Agent, offer: Rendezvous) -> None:
         """What the next heartbeats say."""
@@ -93,7 +94,7 @@ class StatusCollector:
         reader.join(_READING_SECONDS)
 
     def _read_checkpoint(self, step: int) -> None:
-        record = read_checkpoint(self._settings.checkpoints, step)
+        record = self.read(self._settings.checkpoints, step)
         with self._lock:
             self._checkpoint, self._reading = record or self._checkpoint, False
 
@@ -107,14 +108,12 @@ def _rendezvous(agent: Agent) -> Optional[Rendezvous]:
 
 
 def read_checkpoint(folder: str, step: int) -> Optional[CheckpointRecord]:
-    """The manifest of a checkpoint; None while it is not there (a shared folder may show it later)."""
+    """Return what the manifest of a checkpoint says; None while it is not there (a shared folder may show it later)."""
     try:
-        path = Path(folder) / f"step-{step:08d}" / "manifest.json"
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-        seconds = float(manifest["seconds"]) if "seconds" in manifest else None
-        return CheckpointRecord(int(manifest["step"]), float(manifest["time"]), str(manifest["model_sha256"]), seconds)
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        seen = glance(Path(folder) / f"step-{step:08d}", step)
+    except OSError:
         return None
+    return CheckpointRecord(seen.step, seen.time, seen.model_sha256, seen.seconds) if seen else None
 
 
 def told(pages: Dict[int, ProgressPage], unsaved: Dict[int, UnsavedCheckpoint]) -> Tuple[RankProgress, ...]:
