@@ -120,6 +120,22 @@ def test_nor_does_another_job_that_had_the_folder_before(tmp_path: Path) -> None
         old.flush()
 
 
+def test_lines_wait_while_it_cannot_be_told_who_has_begun(tmp_path: Path) -> None:
+    """A folder in the place of the file gives an I/O error, as a network file system does that is away."""
+    (tmp_path / "attempt.json").mkdir()
+    metrics = Metrics.of(Settings(TrainingPlan(strategy="AllReduce"), tmp_path, job_uid="uid"), 0, 0)
+    metrics.add(1, loss=0.5)
+    metrics.flush()  # training goes on
+    assert steps_in(tmp_path) == []
+    with pytest.raises(OSError, match="not a regular file"):
+        metrics.sync()  # and no checkpoint is made that lacks its lines
+    (tmp_path / "attempt.json").rmdir()
+    Fence(tmp_path, "uid", 1).close()
+    metrics.add(2, loss=0.4)
+    metrics.flush()
+    assert steps_in(tmp_path) == [1, 2]
+
+
 def test_with_an_object_store_the_folder_is_of_no_other_attempt(tmp_path: Path) -> None:
     """Whatever lies there of a run that had none."""
     Fence(tmp_path, "", 9).close()

@@ -6,6 +6,7 @@ import logging
 import subprocess
 import threading
 import weakref
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -202,6 +203,23 @@ def test_an_older_attempt_may_not_publish(settings: Settings, caplog: pytest.Log
     put(new, 10)
     assert read(settings.checkpoints, 10).manifest.attempt == 2
     assert not list(settings.checkpoints.glob(".*"))
+
+
+@pytest.mark.parametrize("damage", [Path.mkdir, Path.touch], ids=["unreadable", "damaged"])
+def test_nothing_is_published_while_it_cannot_be_told_who_has_begun(
+    settings: Settings, damage: Callable[[Path], None]
+) -> None:
+    saver = make_saver(settings)
+    fence = settings.checkpoints / "attempt.json"
+    fence.unlink()
+    damage(fence)
+    saver.save(10, state(), before_commit=lambda: None)
+    saver.wait(needed=False)  # training goes on
+    assert "nothing is published while it cannot be told whether a later attempt has begun" in saver.problem
+    assert saved_steps(settings.checkpoints) == []
+    fence.rmdir() if fence.is_dir() else fence.unlink()
+    put(saver, 20)
+    assert saved_steps(settings.checkpoints) == [20]
 
 
 def test_a_new_job_in_the_same_folder_shuts_the_old_one_out(settings: Settings) -> None:

@@ -27,7 +27,7 @@ from typing import Any
 
 from trainmaster.wire.files import open_to_write, why_foreign
 
-from trainmaster_trainer.checkpoint.layout import Fence, write_all, write_file
+from trainmaster_trainer.checkpoint.layout import FENCE, Fence, write_all, write_file
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.lines import METRICS, end_of_lines, losses_after, text_up_to
@@ -54,7 +54,7 @@ class Metrics:
         self._told: dict[int, float | None] = {}  # losses of lines that were cut off
         self._lines: list[str] = []
         self._blocks: deque[bytes] = deque()  # lines that wait for the disk, as much as each flush has brought
-        self._no_room: OSError | None = None
+        self._obstacle: OSError | None = None
         if why := why_foreign(folder / METRICS):
             raise ConfigurationError(
                 f"spec.checkpoint.storage: {folder / METRICS} {why}. Remove it, or name another path."
@@ -86,17 +86,23 @@ class Metrics:
         self._lines.append(_json(line) + "\n")
 
     def flush(self) -> None:
-        """Write the lines: a kill of this process loses none of them from here on, unless the disk is full.
+        """Write the lines: a kill of this process loses none of them from here on, unless they have to wait.
+
+        They wait in memory while the disk is full, and while the fence cannot be read.
 
         Raises:
             SupersededError, PlaceTakenError: a later attempt writes the lines now, or another job.
         """
-        if self._fence and time.monotonic() >= self._next_look:
-            self._fence.check()
-            self._next_look = time.monotonic() + LOOK_SECONDS
         if self._lines:
             self._blocks.append("".join(self._lines).encode())
             self._lines.clear()
+        if self._fence and time.monotonic() >= self._next_look:
+            try:
+                self._fence.check()
+            except OSError as error:
+                self._keep_back(error, f"until {FENCE}, which tells whether a later attempt has begun, can be read")
+                return
+            self._next_look = time.monotonic() + LOOK_SECONDS
         while self._blocks:
             size = os.fstat(self._descriptor).st_size
             try:
@@ -105,24 +111,24 @@ class Metrics:
                 if error.errno not in _NO_ROOM:
                     raise
                 os.ftruncate(self._descriptor, size)
-                self._wait_for_room(error)
+                self._keep_back(error, "until there is room for them")
                 return
             self._blocks.popleft()
-        self._no_room = None
+        self._obstacle = None
 
-    def _wait_for_room(self, error: OSError) -> None:
-        if self._no_room is None:
-            log.warning("Lines of %s wait until there is room for them: %s", METRICS, error)
-        self._no_room = error
+    def _keep_back(self, error: OSError, until: str) -> None:
+        if self._obstacle is None:
+            log.warning("Lines of %s wait %s: %s", METRICS, until, error)
+        self._obstacle = error
 
     def sync(self) -> None:
         """Bring what is written to the disk: not even a crash of the node loses it.
 
         Raises:
-            OSError: lines still wait for room.
+            OSError: lines still wait.
         """
-        if self._no_room:
-            raise self._no_room
+        if self._obstacle:
+            raise self._obstacle
         os.fsync(self._descriptor)
 
     def close(self) -> None:

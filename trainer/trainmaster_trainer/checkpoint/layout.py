@@ -150,6 +150,7 @@ class Fence:
         Raises:
             SupersededError: a later attempt.
             PlaceTakenError: another job.
+            OSError: that cannot be told now. Nothing may be written then, as somebody may have begun.
         """
         job, attempt = self._newest()
         if job != self._job_uid:
@@ -161,10 +162,15 @@ class Fence:
             raise SupersededError(f"attempt {attempt} has begun; attempt {self._attempt} may not write any more")
 
     def _newest(self) -> tuple[str, int]:
-        """Whose the folder is, and which attempt of it has begun last; oneself where that cannot be told."""
+        """Whose the folder is, and which attempt of it has begun last; oneself where nobody has written it down."""
         try:
             text = self._remote.get(FENCE) if self._remote else read_bounded(self._path, _MOST_FENCE)
-            written = json.loads(text or b"")
-            return str(written["job"]), int(written["attempt"])
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        except FileNotFoundError:
+            text = None
+        if text is None:
             return self._job_uid, self._attempt
+        try:
+            written = json.loads(text)
+            return str(written["job"]), int(written["attempt"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise OSError(f"{self._path.name} is damaged, so nobody can tell which attempt has begun last") from None

@@ -84,12 +84,17 @@ class Place:
         return ""
 
     def _shut_out(self) -> str:
-        """Who may write here instead of this process, which the next `wait` ends; nothing if it may."""
+        """Return why this process may not publish here now; nothing if it may.
+
+        Where that is because another one may, the next `wait` ends this one.
+        """
         try:
             self._fence.check()
         except (SupersededError, PlaceTakenError) as error:
             self.over = error
             return str(error)
+        except OSError as error:
+            return f"nothing is published while it cannot be told whether a later attempt has begun: {error}"
         return ""
 
     @contextmanager
