@@ -134,11 +134,11 @@ class AgentProcess:
 class SharedParent:
     """A warm parent as the local hand starts it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **variables: str) -> None:
         self.path = folder / "warm"
         self.process = subprocess.Popen(
             [sys.executable, "-c", names.WARM_PROGRAM, names.WARM_MODULE, "--socket", str(self.path)],
-            env={**os.environ, names.ENV_PARENT_PID: str(os.getpid())},
+            env={**os.environ, names.ENV_PARENT_PID: str(os.getpid()), **variables},
         )
 
     def close(self) -> None:

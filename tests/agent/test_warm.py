@@ -136,6 +136,40 @@ def test_a_parent_that_is_stopped_is_given_up(
     assert wait_gone(parent)
 
 
+def test_a_shared_parent_that_is_stopped_while_it_imports_is_replaced(
+    agent: MakeAgent, intake: Intake, tmp_path: Path
+) -> None:
+    """It cannot say its pid before it has imported; the socket tells it."""
+    (tmp_path / "shared").mkdir()
+    variables = own(tmp_path / "shared", torch="import time; time.sleep(1000)")
+    shared = SharedParent(tmp_path, PYTHONPATH=variables["PYTHONPATH"])
+    with socket.socket(socket.AF_UNIX) as probe:
+        while probe.connect_ex(str(shared.path)):
+            time.sleep(0.01)
+    shared.process.send_signal(signal.SIGSTOP)
+    one = agent("python", "SCRIPTS/sleeper.py", **own(tmp_path) | {names.ENV_WARM_SOCKET: str(shared.path)})
+    intake.wait(lambda: W0 in intake.newest and intake.newest[W0].warm, "a warm parent")
+    assert shared.process.wait(60) == -signal.SIGKILL
+    assert "the warm parent is stopped (SIGSTOP)" in one.text
+
+
+def test_a_parent_that_sleeps_in_an_import_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulse, "_LOOK_SECONDS", 0.01)
+    reactor, wrong = Reactor(), list[str]()
+
+    def give_up(why: str) -> None:
+        wrong.append(why)
+        reactor.stop()
+
+    one = pulse.Pulse(reactor, give_up)
+    one.begin()
+    with subprocess.Popen(["/bin/sleep", "1000"]) as child:
+        one.is_of(child.pid)
+        reactor.run()
+        child.kill()
+    assert wrong == ["sleeps in an import"]
+
+
 @pytest.mark.parametrize("says", ["nothing", "that it has started one"])
 def test_a_parent_that_owes_something_is_given_up(monkeypatch: pytest.MonkeyPatch, says: str) -> None:
     """An answer, or word of a child that has ended."""

@@ -14,13 +14,14 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import struct
 import sys
 import time
 from typing import Any, Callable, Dict, Optional, Sequence
 
 from trainmaster.wire import names
 
-from trainmaster_trainer.agent import process
+from trainmaster_trainer.agent import process, stacks
 from trainmaster_trainer.agent.branch import BRANCH, Branch
 from trainmaster_trainer.agent.channel import Channel
 from trainmaster_trainer.agent.pulse import SENDING_SECONDS, Pulse
@@ -78,7 +79,7 @@ class Parent:
         self._channel: Optional[Channel] = None
         self._failures = 0
         self._closed = False
-        self._pid: Optional[int] = None  # of an own one
+        self._pid: Optional[int] = None
         self._pulse = Pulse(reactor, self._give_up)
         self._branch = Branch(reactor, self._handle, self._share_children, log)
 
@@ -126,8 +127,10 @@ class Parent:
             self.start({"prepare": 0 if self._branch.takes_ranks else self._prepare}, [])
 
     def close(self) -> None:
-        """Leave the line: whatever was started over it is killed by the other end."""
+        """Leave the line: whatever was started over it is killed by the other end, unless that is stopped."""
         self._closed = True
+        if self._pid is not None and stacks.is_stopped(self._pid):
+            process.kill_group(self._pid, signal.SIGKILL)
         self._drop()
 
     def _connect(self, path: str, until: float) -> None:
@@ -144,6 +147,7 @@ class Parent:
             self._log(f"the shared warm parent at {path} cannot be reached ({error}); starting an own one")
             self._start_own()
             return
+        self._pid = _listener_at(connection)  # it may be stopped before it says that it is ready
         self._use(connection)
 
     def _start_own(self) -> None:
@@ -175,9 +179,12 @@ class Parent:
         self._give_up("has not come up")
 
     def _give_up(self, why: str) -> None:
-        """Ranks that it has forked end with it, or with the line to it."""
+        """Ranks that it has forked end with it, or with the line to it.
+
+        A shared one that runs and is ready may be of use to other agents.
+        """
         self._log(f"the warm parent {why}")
-        if self._pid is not None:
+        if self._pid is not None and (self._shared is None or not self.ready or stacks.is_stopped(self._pid)):
             process.kill_group(self._pid, signal.SIGKILL)
         self._lost()
 
@@ -207,7 +214,7 @@ class Parent:
     def _lost(self) -> None:
         was_ready = self.ready
         self._drop()
-        self._shared = None
+        self._shared = self._pid = None
         self._failures += 0 if was_ready else 1
         hopeless = self._failures >= _HOPELESS_AFTER
         if not hopeless:
@@ -230,3 +237,10 @@ class Parent:
             self._reactor.unwatch(self._channel.fileno())
             self._channel.close()
             self._channel = None
+
+
+def _listener_at(connection: socket.socket) -> Optional[int]:
+    """Return the pid of who listens at the other end, see SO_PEERCRED in unix(7); None where it is hidden from us."""
+    layout = struct.Struct("3i")
+    pid, _, _ = layout.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, layout.size))
+    return pid or None

@@ -16,6 +16,8 @@ _LOOK_SECONDS = 1.0
 # Looks in a row, not seconds: an agent that was stopped together with it, and goes on first, must not accuse it.
 _STOPPED_LOOKS = 5
 _SILENT_LOOKS = 30  # a busy machine, and memory that has to come from a disk, explain a lot
+# While it imports. Who reads from a disk, or from a network disk, has another state in /proc than who sleeps.
+_ASLEEP_LOOKS = 60
 SENDING_SECONDS = 2.0  # for requests, which wait only where there are many that it has not read
 
 
@@ -29,11 +31,13 @@ class Pulse:
         self._pid: Optional[int] = None
         self._begun: Dict[int, Optional[int]] = {}  # what it is to start: pids, once it has
         self._looks = 0
+        self._importing = True
+        self._worked = 0  # how long it has computed, in ticks, at the last look
 
     def begin(self) -> None:
         """There is a new one, whose pid may not be known yet."""
         self.end()
-        self._pid, self._looks = None, 0
+        self._pid, self._looks, self._importing, self._worked = None, 0, True, 0
         self._begun.clear()
         self._again()
 
@@ -56,6 +60,7 @@ class Pulse:
     def heard(self, message: Dict[str, Any]) -> None:
         """It lives."""
         self._looks = 0
+        self._importing = self._importing and "ready" not in message
         if "started" in message:
             self._begun[message["started"]] = message["pid"]
         self._begun.pop(message.get("ended", 0), None)
@@ -65,11 +70,27 @@ class Pulse:
 
     def _look(self) -> None:
         stopped = self._pid is not None and stacks.is_stopped(self._pid)
-        self._looks = self._looks + 1 if stopped or self._owes() else 0
-        if self._looks >= (_STOPPED_LOOKS if stopped else _SILENT_LOOKS):
-            self._give_up("is stopped (SIGSTOP)" if stopped else "does not answer")
+        owes, asleep = self._owes(), self._is_asleep()
+        self._looks = self._looks + 1 if stopped or owes or asleep else 0
+        if stopped:
+            self._judge(_STOPPED_LOOKS, "is stopped (SIGSTOP)")
+        elif asleep and not owes:
+            self._judge(_ASLEEP_LOOKS, "sleeps in an import")
+        else:
+            self._judge(_SILENT_LOOKS, "does not answer")
+
+    def _judge(self, most: int, what: str) -> None:
+        if self._looks >= most:
+            self._give_up(what)
         else:
             self._again()
+
+    def _is_asleep(self) -> bool:
+        """Whether it should import and has not computed since the last look, nor waits for a disk."""
+        if not self._importing or self._pid is None:
+            return False
+        before, self._worked = self._worked, stacks.ticks(self._pid)
+        return stacks.state(self._pid) == "S" and self._worked == before
 
     def _owes(self) -> bool:
         """An answer, or word of an end: it has not even taken note of a child that has ended."""

@@ -103,6 +103,12 @@ def state(pid: int) -> str:
     return _read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].strip()[:1]
 
 
+def ticks(pid: int) -> int:
+    """How long the process has computed, in ticks of the clock; 0 when it is no more."""
+    fields = _read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+    return sum(map(int, fields[11:13]))  # utime and stime, see proc(5)
+
+
 def where_in_kernel(pid: int) -> str:
     """What can be said of a process that gives no stack."""
     waits = _read(Path(f"/proc/{pid}/wchan")).strip("0\n")
