@@ -22,9 +22,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, TensorDataset, default_collate
+from torch.utils.data import Dataset, TensorDataset
 
 from trainmaster_trainer import randomness
+from trainmaster_trainer.collating import collate
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.permutation import Indices, block, block_size
 from trainmaster_trainer.structure import part_of, to_device
@@ -156,7 +157,8 @@ class Batches:
     def _collate(self, step: int, share: Share) -> Any:
         if type(self._dataset) is TensorDataset:  # a derived one may do something with each sample, such as to draw
             return self._dataset[torch.from_numpy(self._order.share(step, share))]
-        return default_collate([sample for part in share.each() for sample in self._samples(step, part)])
+        samples = [sample for part in share.each() for sample in self._samples(step, part)]
+        return collate(samples, self._order.share(step, share).tolist())
 
     def _samples(self, step: int, part: Share) -> list[Any]:
         """Those of one part, whose random numbers are its own: it may be one rank's alone or one of several."""

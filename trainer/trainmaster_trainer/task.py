@@ -84,6 +84,9 @@ class Task(ABC):
     def dataset(self) -> Samples:
         """The training samples, in the same order on every call and every rank; the trainer shuffles.
 
+        Samples of one batch are stacked (torch's default_collate), so all have one shape: a `Dataset` pads or cuts
+        those of different length.
+
         A `Dataset` may draw random numbers for a sample (crops, masks, noise). All ranks that work on the same samples
         of a step draw the same ones, and so does whoever repeats the step after a restart.
         """
