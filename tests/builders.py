@@ -154,7 +154,8 @@ def running(beat: Heartbeat, roster: Roster, step: int = 0, phase: str = "train"
 
 def finished(beat: Heartbeat) -> Heartbeat:
     """Its ranks came to their good end."""
-    return dataclasses.replace(beat, state=messages.FINISHED)
+    rank = beat.ranks[0].rank if beat.ranks else 0
+    return dataclasses.replace(beat, state=messages.FINISHED, good_end=messages.GoodEnd(beat.attempt, rank))
 
 
 def failed(beat: Heartbeat, report: ExitReport) -> Heartbeat:

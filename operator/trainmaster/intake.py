@@ -261,7 +261,7 @@ def _matters(old: Heartbeat | None, new: Heartbeat) -> bool:
 
 def _gist(beat: Heartbeat) -> tuple[object, ...]:
     ranks = tuple((rank.phase, rank.unsaved is None) for rank in beat.ranks)
-    return beat.state, beat.attempt, beat.roster_digest, beat.exit, beat.stalled, ranks
+    return beat.state, beat.attempt, beat.roster_digest, beat.exit, beat.stalled, beat.good_end, ranks
 
 
 def _nothing_yet(heartbeat: Heartbeat) -> Posted:

@@ -187,6 +187,18 @@ def test_the_rank_that_erred_first_is_named_even_when_another_ended_first() -> N
     assert agent.exit.rank == 0
 
 
+def test_the_first_good_end_of_an_attempt_is_told_whatever_follows() -> None:
+    agent, _ = after(run(1), done(1, 1), died(1, 0))
+    assert agent.good_end == messages.GoodEnd(1, 1)
+    agent, _ = after(run(1), done(1, 0), done(1, 1), wait(2))
+    assert (agent.state, agent.good_end) == (messages.WAITING, messages.GoodEnd(1, 0))
+
+
+def test_an_end_that_was_asked_for_is_no_good_end() -> None:
+    agent, _ = after(run(1), wait(2), done(1, 0), done(1, 1))
+    assert agent.good_end is None
+
+
 def test_the_report_of_a_hang_stands_and_not_that_of_the_kill() -> None:
     agent, _ = after(run(1), hung(1, 1), died(1, 1, ours=True), died(1, 0, ours=True))
     assert agent.exit is not None

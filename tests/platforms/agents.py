@@ -144,6 +144,7 @@ class SimulatedAgent:
             roster_digest=roster.digest if roster else "",
             ranks=self._progress(),
             exit=self._agent.exit,
+            good_end=self._agent.good_end,
             checkpoint=self.job.newest(),
             orders_seen=self._seen,
             hold=hold,

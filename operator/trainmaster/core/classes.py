@@ -19,6 +19,7 @@ SIGNAL = "Signal"
 TERMINATED = "Terminated"
 PROCESS_EXIT = "ProcessExit"
 PEER_LOST = "PeerLost"
+ENDED_EARLY = "EndedEarly"
 HANG = "Hang"
 STALLED = "Stalled"
 NON_FINITE_LOSS = "NonFiniteLoss"
@@ -162,6 +163,17 @@ CLASSES = (
         "somebody has not spoken.",
         costs=True,
         symptom=True,
+    ),
+    FailureClass(
+        ENDED_EARLY,
+        "a rank of a script ended with exit code 0 while another one still waited for it in a collective",
+        "Ranks that take different numbers of steps do so again. The loss of a replica may be what made them differ, "
+        "and takes its place in the ledger.",
+        costs=True,
+        repeats=2,
+        symptom=True,
+        cure="Give all ranks the same number of batches (DistributedSampler, or drop_last=True of the DataLoader), or "
+        "train inside DistributedDataParallel's join().",
     ),
     FailureClass(
         HANG,

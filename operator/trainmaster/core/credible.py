@@ -52,6 +52,8 @@ def _doubts(beat: Heartbeat) -> Iterator[str]:
         yield from _texts("Heartbeat.checkpoint", {"sha256": beat.checkpoint.sha256}, _LONGEST_NAME)
     if beat.exit:
         yield from _exit("Heartbeat.exit", beat.exit)
+    if beat.good_end:
+        yield from _counts("Heartbeat.good_end", {"attempt": beat.good_end.attempt, "rank": beat.good_end.rank})
     if beat.stalled:
         yield from _exit("Heartbeat.stalled", beat.stalled)
 

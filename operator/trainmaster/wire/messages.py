@@ -132,6 +132,14 @@ class ExitReport:
 
 
 @dataclass(frozen=True)
+class GoodEnd:
+    """A rank of this replica ended with exit code 0 in `attempt`, and nobody had told it to end."""
+
+    attempt: int
+    rank: int
+
+
+@dataclass(frozen=True)
 class CheckpointRecord:
     """A complete checkpoint. `sha256` is that of the full model in name order, whatever the world size."""
 
@@ -164,6 +172,7 @@ class Heartbeat:
     hold: bool = True  # False: answer at once (something happened that cannot wait)
     start: Optional[int] = None  # which of its starts within `attempt` the state speaks of (independent rosters)
     stalled: Optional[ExitReport] = None  # of `attempt`: ranks live, and wait so long that somebody must hang
+    good_end: Optional[GoodEnd] = None  # the first one of the newest attempt that has any
     warm: bool = False  # the warm parent has imported what it can: a start takes milliseconds
 
 

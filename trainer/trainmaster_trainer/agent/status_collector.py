@@ -76,6 +76,7 @@ class StatusCollector:
                 hold=hold,
                 start=agent.start,
                 stalled=agent.stalled,
+                good_end=agent.good_end,
                 warm=agent.warm,
             )
 

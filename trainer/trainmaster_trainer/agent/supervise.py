@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, FrozenSet, Optional, Tuple, Union
 
 from trainmaster.wire import messages, names
-from trainmaster.wire.messages import ErrorReport, ExitReport, Member, Orders, Roster
+from trainmaster.wire.messages import ErrorReport, ExitReport, GoodEnd, Member, Orders, Roster
 
 # --- State -----------------------------------------------------------------------------------------------------
 
@@ -29,6 +29,7 @@ class Agent:
     seen: int = 0  # the newest attempt that any orders named
     exit: Optional[ExitReport] = None
     stalled: Optional[ExitReport] = None  # ranks of `attempt` wait too long, perhaps for another agent's: they live on
+    good_end: Optional[GoodEnd] = None  # of the first rank that ended well in the newest attempt that has one
     leaving: Optional[int] = None  # the exit code to leave with
     warm: bool = False
 
@@ -249,7 +250,7 @@ def _carry_out(agent: Agent, orders: Orders) -> Step:
 def _rank_ended(agent: Agent, event: RankEnded) -> Step:
     if event.attempt != agent.attempt or event.rank not in agent.live:
         return agent, ()
-    agent = replace(agent, live=agent.live - {event.rank})
+    agent = _noted(replace(agent, live=agent.live - {event.rank}), event)
     actions: Tuple[Action, ...] = ()
     if event.is_failure:
         agent, actions = _rank_died(agent, event)
@@ -257,6 +258,15 @@ def _rank_ended(agent: Agent, event: RankEnded) -> Step:
         return agent, actions
     agent, more = _all_ended(agent)
     return agent, actions + more
+
+
+def _noted(agent: Agent, event: RankEnded) -> Agent:
+    """Who still exchanges with a rank that has ended well fails, and its error does not say why."""
+    asked = event.ours or agent.pending is not None or agent.leaving is not None
+    known = agent.good_end is not None and agent.good_end.attempt == event.attempt
+    if event.exit_code != 0 or asked or known:
+        return agent
+    return replace(agent, good_end=GoodEnd(event.attempt, event.rank))
 
 
 def _rank_dies(agent: Agent, event: RankDies) -> Step:

@@ -6,7 +6,7 @@ was there has not spoken: it may be the echo of an eviction, or of a node that t
 """
 
 from trainmaster.api.status import RestartRecord
-from trainmaster.core import classes, failures, figures, ledger
+from trainmaster.core import classes, failures, figures, ledger, uneven
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.failures import Failure
 from trainmaster.core.verdict import NOTHING, Verdict
@@ -17,7 +17,7 @@ def name_the_cause(facts: Facts) -> Verdict:
     symptom = ledger.unexplained(facts.status)
     if symptom is None or facts.job.spec.independent:
         return NOTHING
-    cause = _cause(facts, symptom.attempt)
+    cause = _cause(facts, symptom.attempt) or uneven.behind_line(facts, symptom)
     if cause:
         return Verdict(status=ledger.judged(facts, cause))
     return _wait(facts, symptom) if ledger.undecided(facts.status) else NOTHING

@@ -4,7 +4,7 @@ The whole group trains again from the newest checkpoint, in the same pods. Each 
 carries the attempt, and the attempt rises with it. So does it when all ranks live, but only wait for one another.
 """
 
-from trainmaster.core import classes, failures, ledger, membership
+from trainmaster.core import classes, failures, ledger, membership, uneven
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.failures import Failure
 from trainmaster.core.roster import roster
@@ -22,7 +22,8 @@ def restart_ranks(facts: Facts) -> Verdict:
         return NOTHING
     # The survivors' errors are echoes: name the one that came first where it can be told.
     failed.sort(key=lambda failure: failure.failure_class in classes.SYMPTOMS)
-    return Verdict(status=ledger.after_failure(facts, failed[0]))
+    cause = uneven.behind(facts, failed[0], facts.status.attempt)
+    return Verdict(status=ledger.after_failure(facts, cause or failed[0]))
 
 
 def _deadlocked(facts: Facts) -> list[Failure]:
