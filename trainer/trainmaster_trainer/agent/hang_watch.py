@@ -5,8 +5,6 @@ Called by `engine` for each attempt. Who hangs is decided in `hangs`; what a sta
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from dataclasses import dataclass, replace
 from typing import Callable, Dict, Optional
@@ -173,12 +171,14 @@ class HangWatch:
         self._emit(supervise.RanksWait(report))
 
     def _convict(self, verdict: Verdict, pids: Dict[int, int], now: float) -> None:
-        """The stacks of all ranks at this moment, then the report."""
+        """The stacks of all ranks at this moment, then the report.
+
+        A stopped rank would have to run on in order to write them: it might end a step, or publish, before it is
+        killed.
+        """
         for quiet in self._quiet.values():
-            self._ask(quiet, pids[quiet.rank], now)
-            if quiet.stopped is not None:
-                # It is killed in a moment; until it runs again it cannot say where it was.
-                _send(pids[quiet.rank], signal.SIGCONT)
+            if quiet.stopped is None:
+                self._ask(quiet, pids[quiet.rank], now)
         self._timer = self._reactor.after(
             _WRITING_SECONDS, lambda: self._emit(supervise.RanksHung(self._report(verdict, pids)))
         )
@@ -207,14 +207,6 @@ class HangWatch:
         asked = self._asked_now(quiet)
         part = self._dump(asked, quiet.rank) if asked is not None else ""
         return self._answer(quiet) or part or stacks.where_in_kernel(pid)
-
-
-def _send(pid: int, number: int) -> None:
-    """Send a signal, if the process is still there."""
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        return
 
 
 def _place(dump: str) -> str:

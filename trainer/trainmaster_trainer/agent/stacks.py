@@ -111,6 +111,8 @@ def ticks(pid: int) -> int:
 
 def where_in_kernel(pid: int) -> str:
     """What can be said of a process that gives no stack."""
+    if is_stopped(pid):
+        return "  no Python stack: it is stopped (SIGSTOP), and would train on if it were let run to write one\n"
     waits = _read(Path(f"/proc/{pid}/wchan")).strip("0\n")
     return f"  no Python stack; process state {state(pid) or '?'}{f', in {waits}' if waits else ''}\n"
 
