@@ -275,6 +275,34 @@ def test_storage_that_hangs_holds_up_neither_heartbeats_nor_the_agent(reporting:
     page.close()
 
 
+def test_what_a_rank_here_has_committed_is_told_without_storage(reporting: Reporting) -> None:
+    """The last word of an attempt names its last checkpoint, however slow the storage is."""
+    reporting.files.begin(1, range(2), b"{}")
+    first, second = (ProgressFile(str(reporting.files.progress(rank))) for rank in range(2))
+    reporting.status_collector.read = lambda _folder, step: messages.CheckpointRecord(step, 1.0, "of storage")
+    second.write(ProgressPage(40, updated=1.0, phase="train", checkpoint_step=20))
+    beat = reporting.status_collector.compose(hold=True)
+    assert beat.checkpoint == messages.CheckpointRecord(20, 1.0, "of storage"), "by an earlier attempt, or elsewhere"
+    hangs = threading.Event()
+
+    def read(_folder: str, _step: int) -> None:
+        hangs.wait(60)
+
+    reporting.status_collector.read = read
+    record = messages.CheckpointRecord(40, 2.0, "5a" * 32, 0.5)
+    first.write_checkpoint(record)
+    assert reporting.status_collector.compose(hold=True).checkpoint == record, "before a step tells of it"
+    second.write(ProgressPage(60, updated=2.0, phase="evaluate", checkpoint_step=60))
+    assert reporting.status_collector.compose(hold=True).checkpoint == record
+    last = messages.CheckpointRecord(60, 3.0, "6b" * 32, 0.5)
+    first.write_checkpoint(last)
+    reporting.status_collector.put_up(Agent("worker", 3, state=messages.FINISHED, attempt=1), Rendezvous(1, "k"))
+    assert reporting.status_collector.compose(hold=False).checkpoint == last
+    hangs.set()
+    for page in (first, second):
+        page.close()
+
+
 NO_STEP = '{"step": %s, "time": 1, "model_sha256": ""}'
 
 

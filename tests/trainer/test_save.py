@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from trainmaster.wire.messages import CheckpointRecord
 from trainmaster.wire.progress import ProgressFile
 from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer.checkpoint import copier as copier_module
@@ -336,6 +337,14 @@ def test_the_agent_can_read_of_a_failed_save_until_one_is_good(
     assert page.read_problem() == (10, "rank 0: [Errno 28] No space left on device")
     put(saver, 20)
     assert page.read_problem() == (0, "")
+
+
+def test_the_agent_need_not_read_storage_to_know_of_a_checkpoint(settings: Settings, tmp_path: Path) -> None:
+    page = ProgressFile(str(tmp_path / "progress"), create=True)
+    put(make_saver(settings, progress_file=tmp_path / "progress"), 20)
+    manifest = read(settings.checkpoints, 20).manifest
+    record = CheckpointRecord(20, manifest.time, manifest.model_sha256, manifest.seconds)
+    assert page.read_checkpoint() == record
 
 
 def test_metrics_that_do_not_fit_are_a_failed_save_of_all_ranks(settings: Settings) -> None:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from trainmaster.wire.messages import CheckpointRecord
 from trainmaster.wire.progress import ProgressFile, ProgressPage
 
 PAGE = ProgressPage(7, 0.5, 1000.0, 0.01, 123.0, "save", 5, 3, 0.008, 2.5, 0.2)
@@ -87,6 +88,20 @@ def test_half_a_problem_is_none(path: str) -> None:
         page.seek(1024 + 16 + 3)
         page.write(b"?")
     assert ProgressFile(path).read_problem() == (0, "")
+
+
+def test_the_record_of_a_checkpoint_stands_beside_the_page(path: str) -> None:
+    agent, rank, saver = ProgressFile(path, create=True), ProgressFile(path), ProgressFile(path)
+    assert agent.read_checkpoint() is None
+    for record in (CheckpointRecord(20, 1.5e9, "5a" * 32, 0.25), CheckpointRecord(1 << 40, 1.5e9, "6b" * 32)):
+        saver.write_checkpoint(record)
+        rank.write(PAGE)
+        saver.write_problem(30, "x" * 10_000)
+        assert (agent.read(), agent.read_checkpoint()) == (PAGE, record)
+    with Path(path).open("r+b") as page:
+        page.seek(3072 + 10)
+        page.write(b"?")
+    assert agent.read_checkpoint() is None, "half a record"
 
 
 @pytest.mark.parametrize(

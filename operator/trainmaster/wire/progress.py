@@ -8,7 +8,8 @@ sleep in mid-write, or dies there, leaves the page that it wrote before.
 In front stands which attempt, and which start of its replica within it, the page belongs to: the agent writes it once,
 when it makes the file, so what a rank of an older attempt wrote is never taken for the word of a newer one.
 
-Behind the page stands what was wrong with the last save, if anything: written by another thread, so it is guarded by a
+Behind the page stand what was wrong with the last save, if anything, and the record of the last checkpoint that this
+rank has committed, so that nobody has to read it from storage. Another thread writes them, so each is guarded by a
 checksum of its own and not by the counter. Last comes the rank's lifeline, see `agent/lifeline.py` of the trainer.
 """
 
@@ -21,6 +22,8 @@ import struct
 import zlib
 from typing import NamedTuple, Optional, Tuple
 
+from trainmaster.wire.messages import CheckpointRecord
+
 PHASES = ("load", "train", "save", "evaluate", "done")
 _COUNTER = struct.Struct("<Q")
 _ORIGIN = struct.Struct("<qq")  # attempt, start
@@ -32,6 +35,8 @@ LIFELINE_AT = 3584
 _PROBLEM = struct.Struct("<IIq")  # checksum of the rest, length of the text, step
 _PROBLEM_AT = 1024
 _LONGEST_PROBLEM = 2000  # bytes
+_RECORD = struct.Struct("<Iqdd64s")  # checksum of the rest, step, time, seconds, SHA-256 in hexadecimal digits
+_RECORD_AT = 3072
 _WRAP = 1 << 64
 _NOTHING = float("nan")
 
@@ -131,6 +136,21 @@ class ProgressFile:
         if length == 0 or zlib.crc32(self._page[_PROBLEM_AT + 4 : start] + data) != checksum:
             return 0, ""
         return step, data.decode(errors="ignore")
+
+    def write_checkpoint(self, record: CheckpointRecord) -> None:
+        """Tell of a checkpoint that this rank has committed."""
+        seconds = _NOTHING if record.seconds is None else record.seconds
+        rest = _RECORD.pack(0, record.step, record.time, seconds, record.sha256.encode())[4:]
+        self._page[_RECORD_AT : _RECORD_AT + _RECORD.size] = struct.pack("<I", zlib.crc32(rest)) + rest
+
+    def read_checkpoint(self) -> Optional[CheckpointRecord]:
+        """What `write_checkpoint` wrote last; None where it wrote nothing, or is just writing."""
+        data = self._page[_RECORD_AT : _RECORD_AT + _RECORD.size]
+        checksum, step, moment, seconds, digest = _RECORD.unpack(data)
+        if zlib.crc32(data[4:]) != checksum or not math.isfinite(moment):
+            return None
+        text = digest.rstrip(b"\0").decode(errors="replace")
+        return CheckpointRecord(step, moment, text, seconds if math.isfinite(seconds) else None)
 
     def close(self) -> None:
         """Unmap. The file stays."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 import contextlib
 import threading
 from pathlib import Path
-from typing import Dict
+from typing import Dict, List
 
-from trainmaster.wire.messages import UnsavedCheckpoint
+from trainmaster.wire.messages import CheckpointRecord, UnsavedCheckpoint
 from trainmaster.wire.progress import ProgressFile, ProgressPage
 
 from trainmaster_trainer.agent import lifeline
@@ -101,6 +101,12 @@ class Files:
         with self._lock:
             told = {rank: page.read_problem() for rank, page in self._pages.items()}
         return {rank: UnsavedCheckpoint(step, text) for rank, (step, text) in told.items() if text}
+
+    def read_checkpoints(self) -> List[CheckpointRecord]:
+        """The newest checkpoint of each rank of the newest attempt that has committed one in it."""
+        with self._lock:
+            records = [page.read_checkpoint() for page in self._pages.values()]
+        return [record for record in records if record is not None]
 
     def read_all_pages(self) -> Dict[int, ProgressPage]:
         """What all pages here say, of whatever attempt, also those on which nothing was written."""

@@ -1,7 +1,9 @@
 """What heartbeats are made of: the supervisor's state, the ranks' progress pages, the newest checkpoint.
 
-The engine puts the state up; the reporter's threads compose messages from it at any time. Checkpoints lie on storage
-that may hang: who reads there holds no lock, and heartbeats go on without what it reads.
+The engine puts the state up; the reporter's threads compose messages from it at any time. Who commits a checkpoint
+writes its record beside the progress page, so the last heartbeat of an attempt has it. What others have committed, as
+before this agent began, is read from storage, which may hang: who reads there holds no lock, and heartbeats go on
+without what it reads.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ class StatusCollector:
         self._agent = Agent(settings.role, settings.index)
         self._offer = Rendezvous(0, "")
         self._checkpoint: Optional[CheckpointRecord] = None
+        self._newest = 0  # step of the newest checkpoint that ranks here know of
         self._reading = False
         self.orders_seen = ""
         self.read = read_checkpoint
@@ -50,12 +53,12 @@ class StatusCollector:
 
     def compose(self, hold: bool) -> Heartbeat:
         """A heartbeat of this moment, with a sequence number of its own."""
-        newest = max((page.checkpoint_step for page in self._files.read_all_pages().values()), default=0)
-        self._find_checkpoint(newest)
+        self._find_checkpoint()
         with self._lock:
             self._sequence += 1
             agent = self._agent
             pages, unsaved = self._files.read_pages(agent.attempt, agent.start or 0), self._files.read_problems()
+            self._take_written()  # later than the state: the last word of ranks names their last checkpoint
             return Heartbeat(
                 job=self._settings.job,
                 job_uid=self._settings.job_uid,
@@ -80,9 +83,19 @@ class StatusCollector:
                 warm=agent.warm,
             )
 
-    def _find_checkpoint(self, step: int) -> None:
-        """Have it read, if it is a new one, by a thread that may hang alone."""
+    def _take_written(self) -> None:
+        """Take the newest checkpoint that a rank here has committed, and look whether ranks know of a newer one."""
+        written = max(self._files.read_checkpoints(), key=lambda record: record.step, default=None)
+        known = max((page.checkpoint_step for page in self._files.read_all_pages().values()), default=0)
+        self._newest = max(known, written.step if written is not None else 0)
+        if written is not None and (written.step == self._newest or _is_newer(written, self._checkpoint)):
+            self._checkpoint = written
+
+    def _find_checkpoint(self) -> None:
+        """Have the newest one read from storage, if no rank here has committed it, by a thread that may hang alone."""
         with self._lock:
+            self._take_written()
+            step = self._newest
             if self._reading or step <= 0 or (self._checkpoint is not None and self._checkpoint.step == step):
                 return
             self._reading = True
@@ -97,7 +110,14 @@ class StatusCollector:
     def _read_checkpoint(self, step: int) -> None:
         record = self.read(self._settings.checkpoints, step)
         with self._lock:
-            self._checkpoint, self._reading = record or self._checkpoint, False
+            self._reading = False
+            # Ranks may have committed a newer one meanwhile.
+            if record is not None and (step == self._newest or _is_newer(record, self._checkpoint)):
+                self._checkpoint = record
+
+
+def _is_newer(record: CheckpointRecord, than: Optional[CheckpointRecord]) -> bool:
+    return than is None or record.step > than.step
 
 
 def _rendezvous(agent: Agent) -> Optional[Rendezvous]:

@@ -43,6 +43,7 @@ class Place:
         self._retention = Retention(settings, self._remote)
         self._committer = Committer(settings, self._remote, self._retention) if self._remote else None
         self._fence = layout.Fence(self._folder, settings.job_uid, settings.attempt, self._remote)
+        self.published: Manifest | None = None  # the last one; not where a good checkpoint of its step stood already
         self.over: Exception | None = None  # why this process may not write any more
 
     @property
@@ -79,6 +80,7 @@ class Place:
             layout.remove(temporary)  # the same step of an earlier attempt: first come, first kept
         else:
             layout.publish(temporary, layout.step_folder(self._folder, step))
+            self.published = manifest
         with self._after_commit(step):
             self._retention.prune_folder(step)
         return ""
@@ -119,6 +121,7 @@ class Place:
             committer.remove(self._key(step))
             return problem
         committer.commit(self._key(step), step, manifest.encode())
+        self.published = manifest
         with self._after_commit(step):
             here = layout.step_folder(self._folder, step)
             make_folder(here)

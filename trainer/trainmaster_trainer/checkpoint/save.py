@@ -31,6 +31,7 @@ from typing import Any
 from torch import Tensor
 from trainmaster.wire import codec
 from trainmaster.wire.files import make_folder
+from trainmaster.wire.messages import CheckpointRecord
 from trainmaster.wire.progress import ProgressFile
 
 from trainmaster_trainer.checkpoint import layout
@@ -308,9 +309,17 @@ class Saver:
                 return "; ".join(problems), False
             shards = tuple(codec.from_plain(ShardRecord, report["record"]) for report in reports)
             before_commit()
-            return self._place.publish(step, self._manifest(step, shards, scalars)), False
+            return self._publish(step, self._manifest(step, shards, scalars)), False
         except Exception as error:  # noqa: BLE001 (whatever it was)
             return self._problem_of(error), False
+
+    def _publish(self, step: int, manifest: Manifest) -> str:
+        """What stands in the way of the checkpoint, or nothing; the agent need not read storage to know of it."""
+        problem = self._place.publish(step, manifest)
+        if self._page and not problem and self._place.published is manifest:
+            record = CheckpointRecord(step, manifest.time, manifest.model_sha256, manifest.seconds)
+            self._page.write_checkpoint(record)
+        return problem
 
     def _manifest(self, step: int, shards: tuple[ShardRecord, ...], scalars: dict[str, Any]) -> Manifest:
         plan = self._plan
