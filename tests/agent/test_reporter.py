@@ -279,16 +279,17 @@ def test_what_a_rank_here_has_committed_is_told_without_storage(reporting: Repor
     """The last word of an attempt names its last checkpoint, however slow the storage is."""
     reporting.files.begin(1, range(2), b"{}")
     first, second = (ProgressFile(str(reporting.files.progress(rank))) for rank in range(2))
-    reporting.status_collector.read = lambda _folder, step: messages.CheckpointRecord(step, 1.0, "of storage")
+    hangs, answers = threading.Event(), True
+
+    def read(folder: str, step: int) -> messages.CheckpointRecord | None:
+        assert folder
+        return messages.CheckpointRecord(step, 1.0, "of storage") if answers or hangs.wait(60) else None
+
+    reporting.status_collector.read = read
     second.write(ProgressPage(40, updated=1.0, phase="train", checkpoint_step=20))
     beat = reporting.status_collector.compose(hold=True)
     assert beat.checkpoint == messages.CheckpointRecord(20, 1.0, "of storage"), "by an earlier attempt, or elsewhere"
-    hangs = threading.Event()
-
-    def read(_folder: str, _step: int) -> None:
-        hangs.wait(60)
-
-    reporting.status_collector.read = read
+    answers = False
     record = messages.CheckpointRecord(40, 2.0, "5a" * 32, 0.5)
     first.write_checkpoint(record)
     assert reporting.status_collector.compose(hold=True).checkpoint == record, "before a step tells of it"
