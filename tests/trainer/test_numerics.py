@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from trainmaster_trainer.counted import Loss
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import NonFiniteLossError
 from trainmaster_trainer.numerics import LossScale, Numerics
@@ -138,10 +139,9 @@ def test_no_more_samples_are_in_memory_at_once() -> None:
     seen: list[int] = []
     weight = nn.Parameter(torch.ones(3))
 
-    def loss(part: Batch) -> torch.Tensor:
+    def loss(part: Batch) -> Loss:
         seen.append(len(part.inputs))
-        mean: torch.Tensor = (part.inputs @ weight).mean()
-        return mean
+        return Loss((part.inputs @ weight).mean())
 
     inputs = torch.randn(50, 3)
     mean = Numerics(micro_batch=8).backward(Batch(inputs, inputs, 50, 50, 0.0), loss)

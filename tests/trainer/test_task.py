@@ -89,6 +89,7 @@ def test_a_model_that_cannot_be_trained_is_refused(model: nn.Module, message: st
     [
         (torch.ones(3), "loss() of Given gave a tensor of shape [3]. Return the mean of the samples' losses"),
         (1.5, "loss() of Given gave float. Return the mean"),
+        ((torch.ones(()), "3"), "loss() of Given gave tuple. Return the mean"),
         (None, "loss() of Given gave NoneType. Return the mean"),
         (torch.tensor(1.5), "no gradient leads from what loss() of Given gave to the model. Compute it from the"),
     ],
@@ -100,7 +101,7 @@ def test_a_loss_that_cannot_be_followed_back_is_refused(loss: Any, message: str)
 
 @pytest.mark.parametrize("loss", [torch.tensor(2.0), torch.tensor([2.0]), torch.tensor([[2.0]])])
 def test_a_loss_of_one_number_has_no_dimension(loss: Tensor) -> None:
-    assert loss_of(answering(loss=loss.requires_grad_()), None, None).shape == ()
+    assert loss_of(answering(loss=loss.requires_grad_()), None, None).value.shape == ()
 
 
 @pytest.mark.parametrize(

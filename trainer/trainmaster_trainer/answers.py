@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from trainmaster_trainer.checkpoint.shard import DTYPES
+from trainmaster_trainer.counted import Loss, count_of
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.moment import eval_mode
 from trainmaster_trainer.task import Task
@@ -122,24 +123,28 @@ def _is_called_alone(step: Callable[..., object]) -> bool:
     return True
 
 
-def loss_of(task: Task, outputs: Any, targets: Any) -> Tensor:
-    """A task's loss, as a tensor without dimensions.
+def loss_of(task: Task, outputs: Any, targets: Any) -> Loss:
+    """Return a task's loss, as tensors without dimensions.
 
     Raises:
         ConfigurationError: it is not one number, or no gradient leads back from it.
     """
     loss: object = task.loss(outputs, targets)
+    count: Tensor | None = None
+    if isinstance(loss, (tuple, list)) and len(loss) == 2 and isinstance(loss[0], Tensor):  # noqa: PLR2004 (a pair)
+        count = count_of(loss[1], loss[0].device)
+        loss = loss if count is None else loss[0]
     if isinstance(loss, Tensor) and loss.numel() == 1:
         if torch.is_grad_enabled() and not loss.requires_grad:
             raise ConfigurationError(
                 f"spec.training.task: no gradient leads from what loss() of {type(task).__name__} gave to the model. "
                 "Compute it from the model's outputs, without detach(), argmax() or torch.no_grad() on the way."
             )
-        return loss if loss.dim() == 0 else loss.reshape(())
+        return Loss(loss if loss.dim() == 0 else loss.reshape(()), count)
     given = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
     raise ConfigurationError(
         f"spec.training.task: loss() of {type(task).__name__} gave {given}. Return the mean of the samples' losses, a "
-        "tensor with one number."
+        "tensor with one number; or a pair of their sum and how many things were added up."
     )
 
 

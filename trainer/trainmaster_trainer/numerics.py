@@ -36,6 +36,7 @@ from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 from trainmaster.wire.training import TrainingPlan
 
+from trainmaster_trainer.counted import Loss, factor_of
 from trainmaster_trainer.data import Batch
 from trainmaster_trainer.errors import NonFiniteLossError
 from trainmaster_trainer.structure import each_tensor
@@ -121,6 +122,8 @@ class Numerics:
         self.micro_batch = micro_batch
         self.loss_scale = LossScale() if precision == FP16 else None
         self._dtype = _DTYPES[precision] if precision else None
+        self._counted: Tensor | None = None  # here, in the step's backward passes so far
+        self._factor: float | None = None  # of this step's gradients, which are those of a sum
 
     @classmethod
     def of(cls, plan: TrainingPlan) -> Numerics:
@@ -154,26 +157,46 @@ class Numerics:
     def backward(
         self,
         batch: Batch,
-        loss_of_part: Callable[[Batch], Tensor],
+        loss_of_part: Callable[[Batch], Loss],
         weight: float = 1.0,
         quietly: Quietly = nullcontext,
     ) -> Tensor:
         """Add up the gradients of `weight` times the batch's mean loss, part by part; this mean loss.
 
+        Of a sum with a count it is the sum by the number of samples, until `over_counts`.
         `quietly` is around all parts but the last: gradients stay where they are.
         """
         *others, last = batch.parts(self.micro_batch)
         losses = []
         for part in others:
             with quietly():
-                losses.append(self._backward(loss_of_part(part), weight, part.size / batch.size))
-        losses.append(self._backward(loss_of_part(last), weight, last.size / batch.size))
+                losses.append(self._backward(loss_of_part(part), weight, part.size, batch.size))
+        losses.append(self._backward(loss_of_part(last), weight, last.size, batch.size))
         return torch.stack(losses).sum() if others else losses[0]
 
-    def _backward(self, loss: Tensor, weight: float, fraction: float) -> Tensor:
-        self.scaled(loss * (weight * fraction)).backward()  # type: ignore[no-untyped-call]
-        part: Tensor = loss.detach() * fraction
-        return part
+    def _backward(self, loss: Loss, weight: float, part: int, samples: int) -> Tensor:
+        fraction = part / samples
+        if loss.count is not None:
+            fraction = 1 / samples
+            self._counted = loss.count if self._counted is None else self._counted + loss.count
+        self.scaled(loss.value * (weight * fraction)).backward()  # type: ignore[no-untyped-call]
+        told: Tensor = loss.value.detach() * fraction
+        return told
+
+    def over_counts(self, loss: Tensor, samples: int, total: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return the loss that `backward` gave, by the count of the whole batch of so many samples where it is a sum.
+
+        Called once between a step's backward pass and its `settle`, by all ranks together; `total` adds up over those
+        with other samples. The loss is such that its mean over the ranks, by their samples, is that of the batch.
+
+        Raises:
+            ConfigurationError: the count is negative, or no number.
+        """
+        counted, self._counted, self._factor = self._counted, None, None
+        if counted is None:
+            return loss
+        self._factor = factor_of(samples, total(counted))
+        return loss * self._factor
 
     def take_step(self, optimizer: Optimizer, norm: Norm = norm_here) -> None:
         """The optimizer's step with the gradients of the scaled loss, or none where they are not finite.
@@ -188,14 +211,17 @@ class Numerics:
             optimizer.step()
 
     def settle(self, parameters: Iterable[nn.Parameter], norm: Norm = norm_here) -> bool:
-        """Undo the loss scale and shorten the gradients; whether a step may be taken with them.
+        """Divide sums by counts, undo the loss scale and shorten the gradients; whether a step may be taken with them.
 
         Raises:
             NonFiniteLossError: they are not finite at any loss scale.
         """
+        having = [one for one in parameters if one.grad is not None]
+        if self._factor is not None:  # a scale of the loss goes on to hold for what is divided here
+            for parameter in having:
+                _numbers(parameter).mul_(self._factor)
         if self.loss_scale is None and self.max_norm is None:
             return True
-        having = [one for one in parameters if one.grad is not None]
         length = norm(having)
         factor = torch.ones_like(length)
         if self.loss_scale:

@@ -92,8 +92,19 @@ class Task(ABC):
         """
 
     @abstractmethod
-    def loss(self, outputs: Any, targets: Any) -> Tensor:
-        """The mean of the samples' losses. It must be a mean: the strategies weigh shares of a batch by their size."""
+    def loss(self, outputs: Any, targets: Any) -> Tensor | tuple[Tensor, Tensor | float]:
+        """Return the mean of the samples' losses; or a pair of a sum, and how many things were added up.
+
+        It is called for a part of the batch: that of a rank, or a micro-batch. Means are weighed by the number of their
+        samples. A mean over something else than samples, such as tokens without those that `ignore_index` names, is no
+        such mean, and would give other gradients for each number of ranks. Return it as a pair:
+
+            return cross_entropy(outputs, targets, reduction="sum"), (targets != -100).sum()
+
+        What is trained is then the sum over the whole batch by the count of the whole batch, whoever computes what.
+        OneDevice, AllReduce, Mirrored, CentralStorage, FullySharded, Tensor and Mesh without pipeline carry it; the
+        others, reproducible: true and TPUs refuse it.
+        """
 
     @abstractmethod
     def optimizer(self, parameters: list[nn.Parameter]) -> Optimizer:

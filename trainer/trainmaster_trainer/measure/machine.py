@@ -55,7 +55,7 @@ def _time(task: Task, model: nn.Module, optimizer: Optimizer, size: int, device:
 def _step(task: Task, model: nn.Module, optimizer: Optimizer, batch: Batch, device: torch.device) -> float:
     began = time.perf_counter()
     optimizer.zero_grad()
-    loss_of(task, model(batch.inputs), batch.targets).backward()  # type: ignore[no-untyped-call]
+    loss_of(task, model(batch.inputs), batch.targets).value.backward()  # type: ignore[no-untyped-call]
     optimizer.step()
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -44,6 +44,7 @@ class CentralStorage(WholeModel):
     """One copy of parameters and optimizer for all ranks of a worker."""
 
     snapshots = Snapshots.PER_RANK
+    counts = True
 
     def __init__(self, task: Task, group: Group, options: Mapping[str, Any]) -> None:
         check_options("CentralStorage", options, {})
@@ -69,6 +70,7 @@ class CentralStorage(WholeModel):
         self._pull()
         self.model.zero_grad()
         loss = self.numerics.backward(batch, self.loss, batch.size / batch.global_size)
+        loss = self.numerics.over_counts(loss, batch.global_size, self.total)
         begin = time.monotonic()
         self._add_up_gradients()
         if self.group.is_first:

@@ -25,6 +25,7 @@ from typing_extensions import override
 from trainmaster_trainer.answers import loss_of
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.collectives.gradients import COMPRESSIONS, NONE, Gradients
+from trainmaster_trainer.counted import Loss
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
@@ -65,6 +66,7 @@ class DataParallel(WholeModel):
 
     snapshots = Snapshots.REPLICATED
     settles = True
+    counts = True
     replica: DistributedDataParallel  # from the first step on
 
     def replicate(self, task: Task, group: Group, algorithm: str, compression: str) -> None:
@@ -191,13 +193,13 @@ class DataParallel(WholeModel):
             log.info("Exchanged gradients: %d bytes sent, %d bytes received.", traffic.sent, traffic.received)
 
     @override
-    def loss(self, batch: Batch) -> Tensor:
+    def loss(self, batch: Batch) -> Loss:
         if self._looked:
             return self._forward(batch)
         self._looked = True
         before, still = Moment(self.model), marks(frozen(self.model))
         loss = self._forward(batch)
-        if all_used([loss], self.model.parameters(), self.group):
+        if all_used([loss.value], self.model.parameters(), self.group):
             return loss
         before.come_back()
         check_unchanged("a loss that leaves out parameters", still, marks(frozen(self.model)), _LEAVE_NONE_OUT)
@@ -210,7 +212,7 @@ class DataParallel(WholeModel):
         self._looked = True
         before, still = Moment(self.model), marks(frozen(self.model))
         with self.replica.no_sync():
-            used = all_used(map(self._forward, parts), self.model.parameters(), self.group)
+            used = all_used((self._forward(part).value for part in parts), self.model.parameters(), self.group)
         before.come_back()
         check_unchanged("microBatchSize", still, marks(frozen(self.model)), "leave spec.training.microBatchSize out")
         if not used:
@@ -222,11 +224,11 @@ class DataParallel(WholeModel):
         del self.replica  # and with it the hooks on the parameters
         self._connect(find_unused_parameters=True)
 
-    def _forward(self, batch: Batch) -> Tensor:
+    def _forward(self, batch: Batch) -> Loss:
         loss = loss_of(self.task, self.replica(batch.inputs), batch.targets)
         sends = self.replica.require_backward_grad_sync and not self.replica.find_unused_parameters
         # Of the last part too: `check_gradients` would be content with a gradient that an earlier one left.
-        if self._in_parts and sends and not uses_all(loss, self.model.parameters()):
+        if self._in_parts and sends and not uses_all(loss.value, self.model.parameters()):
             raise RuntimeError(_CHANGED)
         return loss
 
@@ -243,7 +245,7 @@ class DataParallel(WholeModel):
         unsorted buckets and end in other bits than one that never stopped.
         """
         before = Moment(self.model, frozen(self.model).values())
-        self.loss(batch).backward()  # type: ignore[no-untyped-call]
+        self.loss(batch).value.backward()  # type: ignore[no-untyped-call]
         before.come_back()
         self.gradients.stepped()
         if self._recalled:

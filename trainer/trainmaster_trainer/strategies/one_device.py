@@ -24,6 +24,7 @@ class OneDevice(WholeModel):
 
     snapshots = Snapshots.REPLICATED
     settles = True
+    counts = True
 
     def __init__(self, task: Task, group: Group, options: Mapping[str, Any]) -> None:
         check_options("OneDevice", options, {})

@@ -28,6 +28,7 @@ from typing_extensions import override
 from trainmaster_trainer.answers import figures_of, make_model, make_optimizer
 from trainmaster_trainer.checkpoint.pieces import local, local_like, placed_like
 from trainmaster_trainer.checkpoint.state import MODEL, ModelState, State, Whole, forget_others
+from trainmaster_trainer.counted import Loss
 from trainmaster_trainer.data import Batch
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
@@ -46,6 +47,7 @@ class Partitioned(Strategy):
     """Ranks that each hold a part of one model."""
 
     snapshots = Snapshots.PER_RANK
+    counts = True
     axes: Axes
     mesh: DeviceMesh
     optimizer: Optimizer
@@ -99,10 +101,18 @@ class Partitioned(Strategy):
         self.optimizer.zero_grad()
         self._has_gradients = False
         loss = self.numerics.backward(batch, self._loss_of_part, batch.weight(self.axes.data * self.axes.sharded))
+        loss = self.numerics.over_counts(loss, batch.global_size, self._total)
         self.update(batch.fraction_done)
         return loss
 
-    def _loss_of_part(self, part: Batch) -> Tensor:
+    def _total(self, count: Tensor) -> Tensor:
+        """Return the sum of the counts of the ranks that see other samples. All of them call it together."""
+        total = count.to(self.group.device, copy=True)
+        if self._peers is not None:
+            dist.all_reduce(total, group=self._peers)
+        return total
+
+    def _loss_of_part(self, part: Batch) -> Loss:
         if self._same_use and self._has_gradients:
             self._same_use.tell()  # of the part before
         self._has_gradients = True

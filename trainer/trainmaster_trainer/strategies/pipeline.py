@@ -181,7 +181,7 @@ class Pipe:
     def _mean_loss(self, outputs: Any, part: MicroBatch) -> Tensor:
         """What a micro-batch adds to the loss of the batch."""
         real = outputs[: part.size] if isinstance(outputs, Tensor) else tuple(one[: part.size] for one in outputs)
-        loss = loss_of(self._owner.task, real, part.targets) * part.fraction
+        loss = loss_of(self._owner.task, real, part.targets).mean_for("Pipeline") * part.fraction
         self._loss += loss.detach()
         return self._owner.numerics.scaled(loss * self._weight)
 

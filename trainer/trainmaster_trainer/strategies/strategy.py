@@ -36,6 +36,7 @@ from typing_extensions import override
 
 from trainmaster_trainer.answers import figures_of, loss_of, make_model, make_optimizer
 from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, ModelState, State
+from trainmaster_trainer.counted import Loss
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group, alone
@@ -61,6 +62,7 @@ class Strategy(ABC):
     waited: float = 0.0
     snapshots: ClassVar[Snapshots] = Snapshots.NONE
     sync_every = 1  # steps between two at which ranks wait for one another: snapshots of the same step are taken there
+    counts: ClassVar[bool] = False  # a loss may be a sum with a count
     task: Task
     group: Group
     model: nn.Module  # what this rank has of it
@@ -91,9 +93,17 @@ class Strategy(ABC):
         """Those parameters of this rank's that are stepped."""
         return trained(self.model)
 
-    def loss(self, batch: Batch) -> Tensor:
-        """The mean over a batch, or over a part of one."""
-        return loss_of(self.task, self.model(batch.inputs), batch.targets)
+    def loss(self, batch: Batch) -> Loss:
+        """Return the loss of a batch, or of a part of one."""
+        return self.carried(loss_of(self.task, self.model(batch.inputs), batch.targets))
+
+    def carried(self, loss: Loss) -> Loss:
+        """Return a loss that this strategy can carry.
+
+        Raises:
+            ConfigurationError: it is a sum with a count, and gradients here are no part of one for the whole batch.
+        """
+        return loss if self.counts else Loss(loss.mean_for(type(self).__name__))
 
     @abstractmethod
     def step(self, batch: Batch) -> Tensor | None:
@@ -159,9 +169,14 @@ class WholeModel(Strategy):
         self._gradients_ready = 0.0
         loss = self.numerics.backward(batch, self.loss, weight, quietly)
         self.waited = time.monotonic() - self._gradients_ready if self._gradients_ready else 0.0
+        loss = self.numerics.over_counts(loss, batch.global_size, self.total)
         self.check_gradients()
         self.numerics.take_step(self.optimizer)
         return loss
+
+    def total(self, count: Tensor) -> Tensor:
+        """Return the sum of the ranks' counts. All ranks call it together."""
+        return self.group.sum(count.cpu().clone())
 
     def check_gradients(self) -> None:
         """Called between the backward pass and the optimizer's step; whoever has doubts raises."""

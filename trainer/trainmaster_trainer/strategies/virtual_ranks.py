@@ -23,6 +23,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from trainmaster_trainer import randomness
+from trainmaster_trainer.counted import Loss
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
@@ -101,6 +102,10 @@ class VirtualRanks(WholeModel):
             return
         share(self.model.buffers())
         share_extra_state(with_extra_state(self.model).values())
+
+    @override
+    def carried(self, loss: Loss) -> Loss:
+        return Loss(loss.mean_for("reproducible: true"))
 
     def _compute(self, batch: Batch, virtual: int) -> tuple[Subtree, Tensor]:
         first, end = Share(virtual, VIRTUAL_RANKS).bounds(batch.global_size)

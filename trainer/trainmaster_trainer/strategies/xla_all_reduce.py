@@ -38,7 +38,8 @@ class XlaAllReduce(WholeModel):
         xla.seed_as_torch()
         self.set_learning_rate(batch.fraction_done)
         self.optimizer.zero_grad()
-        loss = loss_of(self.task, self.model(self._mesh.spread(batch.inputs)), self._mesh.spread(batch.targets))
+        outputs = self.model(self._mesh.spread(batch.inputs))
+        loss = loss_of(self.task, outputs, self._mesh.spread(batch.targets)).mean_for("a TPU")
         (loss * batch.weight(self.group.world_size)).backward()  # type: ignore[no-untyped-call]
         if self.group.world_size > 1:
             self._average_between_hosts()

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from trainmaster_trainer import randomness
 from trainmaster_trainer.answers import figures_of, loss_of, make_model, make_optimizer
 from trainmaster_trainer.checkpoint.state import ModelState, State
+from trainmaster_trainer.counted import Loss
 from trainmaster_trainer.data import Batch, Share, check_batch_size
 from trainmaster_trainer.flat import Layout, adopt
 from trainmaster_trainer.independent import Member
@@ -268,8 +269,8 @@ class Peer:
             self._update()
             self.sample_counters.add(self.member.rank, batch.size, float(loss))
 
-    def _loss(self, batch: Batch) -> Tensor:
-        return loss_of(self.member.task, self._model(batch.inputs), batch.targets)
+    def _loss(self, batch: Batch) -> Loss:
+        return Loss(loss_of(self.member.task, self._model(batch.inputs), batch.targets).mean_for("Gossip"))
 
     def _share(self) -> Share:
         workers = self.workers

@@ -20,6 +20,7 @@ from torch import Tensor
 from trainmaster_trainer import randomness
 from trainmaster_trainer.answers import figures_of, loss_of
 from trainmaster_trainer.checkpoint.manifest import check_same_dataset, check_same_everywhere
+from trainmaster_trainer.counted import Loss
 from trainmaster_trainer.data import Batch, Batches, Share
 from trainmaster_trainer.flat import Layout, adopt
 from trainmaster_trainer.independent import Member
@@ -187,8 +188,8 @@ class Worker:
             numerics.settle(self._model.parameters())
         return loss
 
-    def _loss(self, batch: Batch) -> Tensor:
-        return loss_of(self._member.task, self._model(batch.inputs), batch.targets)
+    def _loss(self, batch: Batch) -> Loss:
+        return Loss(loss_of(self._member.task, self._model(batch.inputs), batch.targets).mean_for("ParameterServer"))
 
     def _may_push(self, generation: Values) -> bool:
         answer = self._member.links.ask(
