@@ -17,7 +17,7 @@ from trainmaster.core.facts import Facts
 from trainmaster.core.observed import Observed, Replica
 from trainmaster.core.roster import roster
 from trainmaster.wire import codec, messages, names
-from trainmaster.wire.messages import Rendezvous
+from trainmaster.wire.messages import CheckpointRecord, Rendezvous
 from trainmaster.wire.progress import ProgressFile, ProgressPage
 
 from tests.builders import NOON, a_heartbeat, a_job, a_replica, saying
@@ -183,6 +183,14 @@ class Crew:
         page = ProgressFile(str(self._page(rank)))
         try:
             return page.read()
+        finally:
+            page.close()
+
+    def checkpoint(self, rank: int) -> CheckpointRecord | None:
+        """What a member tells its agent of the newest checkpoint."""
+        page = ProgressFile(str(self._page(rank)))
+        try:
+            return page.read_checkpoint()
         finally:
             page.close()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from trainmaster.cli.audit import audit
+from trainmaster.wire.messages import CheckpointRecord
 from trainmaster_trainer.checkpoint.load import read
 
 from tests.trainer.crew import Crew, NewCrew
@@ -208,6 +209,14 @@ def test_a_synchronous_run_ends_with_the_same_bits_whoever_died(new_crew: NewCre
     expected, found = (read(job.checkpoints(), job.plan.steps).tensors for job in (calm.job, crew.job))
     assert sorted(expected) == sorted(found)
     assert [name for name in expected if not torch.equal(expected[name], found[name])] == []
+
+
+def test_workers_end_with_word_of_the_last_checkpoint(new_crew: NewCrew) -> None:
+    """The job has succeeded with their ends: the agent of the server that has committed it may tell of it later."""
+    crew = new_crew(2, 1, **DIGITS, steps=6, checkpoint_every=2).start()
+    manifest = read(crew.finish().checkpoints(), 6).manifest
+    told = CheckpointRecord(6, manifest.time, manifest.model_sha256, manifest.seconds)
+    assert [crew.checkpoint(rank) for rank in range(3)] == [told] * 3
 
 
 def test_samples_that_are_read_ahead_are_read_with_the_same_random_numbers(new_crew: NewCrew) -> None:

@@ -10,6 +10,7 @@ from collections import deque
 from pathlib import Path
 from statistics import median
 
+from trainmaster.wire.messages import CheckpointRecord
 from trainmaster.wire.progress import ProgressFile, ProgressPage
 
 WINDOW = 50  # steps over which speeds are taken
@@ -48,6 +49,11 @@ class Progress:
         self.checkpoint_step = max(self.checkpoint_step, checkpoint_step)
         self._last = self._entered = now
         self.write()
+
+    def committed(self, record: CheckpointRecord) -> None:
+        """Tell the agent of a checkpoint that another member has committed: this one's last word may come first."""
+        if self._file is not None:
+            self._file.write_checkpoint(record)
 
     def start(self, step: int, checkpoint_step: int) -> None:
         """Training goes on after `step`; the newest checkpoint may be older."""

@@ -85,6 +85,7 @@ class Saver:
         self._refusal: tuple[int, str] | None = None  # the step whose state is not finite, and what is wrong with it
         self._page = _page(settings) if self._commits else None
         self._began = 0.0
+        self.record: CheckpointRecord | None = None  # of the newest checkpoint, where this rank has published it
         self.committed_step = 0  # of the newest checkpoint, as far as this rank knows
 
     def prepare(self) -> None:
@@ -315,11 +316,13 @@ class Saver:
 
     def _publish(self, step: int, manifest: Manifest) -> str:
         """What stands in the way of the checkpoint, or nothing; the agent need not read storage to know of it."""
-        problem = self._place.publish(step, manifest)
-        if self._page and not problem and self._place.published is manifest:
-            record = CheckpointRecord(step, manifest.time, manifest.model_sha256, manifest.seconds)
-            self._page.write_checkpoint(record)
-        return problem
+        if problem := self._place.publish(step, manifest):
+            return problem
+        told = CheckpointRecord(step, manifest.time, manifest.model_sha256, manifest.seconds)
+        self.record = told if self._place.published is manifest else None
+        if self._page and self.record:
+            self._page.write_checkpoint(self.record)
+        return ""
 
     def _manifest(self, step: int, shards: tuple[ShardRecord, ...], scalars: dict[str, Any]) -> Manifest:
         plan = self._plan

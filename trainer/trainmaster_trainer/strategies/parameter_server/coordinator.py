@@ -217,7 +217,7 @@ class Coordinator:
     def _end(self) -> None:
         self._member.progress.enter("evaluate", self._saver.committed_step)
         with self.ticket_queue.changing():
-            self.ticket_queue.has_ended = True
+            self.ticket_queue.last, self.ticket_queue.has_ended = self._saver.record, True
 
     def _open_gate(self) -> None:
         """The next step at which a checkpoint is due."""

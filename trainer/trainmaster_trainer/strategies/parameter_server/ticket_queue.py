@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 
+from trainmaster.wire import codec
+from trainmaster.wire.messages import CheckpointRecord
+
 from trainmaster_trainer.independent import Member
 from trainmaster_trainer.strategies.parameter_server.pending_requests import HOLD_SECONDS, Asker, PendingRequests
 from trainmaster_trainer.strategies.parameter_server.tickets import Done, Ticket, TicketBook
@@ -32,6 +35,7 @@ class TicketQueue:
         self.generation = 0
         self.is_unsettled = False  # a server has started since this generation began
         self.has_ended = False  # all steps are done and saved
+        self.last: CheckpointRecord | None = None  # the last checkpoint, where this process has committed it
         self.is_over = False  # and it is known how good the model is
         self.moments: dict[int, float] = {}  # when each step ended that is not told yet
         self.told: Values = dict.fromkeys(("loss", "speed", "seconds"), "nan")  # of the last ones that are
@@ -92,7 +96,8 @@ class TicketQueue:
         """What a worker should do next; None while there is nothing yet."""
         if self.has_ended:
             first = min(self._member.directory.workers, default=asker.caller.rank)
-            return self._reply("end", {"evaluate": asker.caller.rank == first})
+            last = {"last": codec.to_plain(self.last)} if self.last else {}
+            return self._reply("end", {"evaluate": asker.caller.rank == first, **last})
         # Is it told to stop alone, or are all? That shows within a moment; then server 0 needs its work for a cut.
         stopping, all_stop = asker.values.get("stopping"), self._member.stop.is_set()
         ticket = None if stopping and not all_stop else self._take(asker.caller)

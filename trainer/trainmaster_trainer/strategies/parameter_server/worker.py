@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from trainmaster.wire import codec
+from trainmaster.wire.messages import CheckpointRecord
 
 from trainmaster_trainer import randomness
 from trainmaster_trainer.answers import figures_of, loss_of
@@ -108,6 +110,8 @@ class Worker:
         if self._begun:
             self._member.seen(values["complete"])
             progress.told(values["complete"], *(float(values[key]) for key in ("loss", "speed", "seconds")))
+        if "last" in values:
+            progress.committed(codec.from_plain(CheckpointRecord, values["last"]))
         if order.name == "wait":
             progress.enter("load")  # waiting for others is no hang of ours
         progress.enter(progress.phase if order.name != "ticket" else "train", values["saved"])
