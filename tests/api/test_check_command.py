@@ -47,6 +47,28 @@ def test_bad(good: Path, bad: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert expected in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("torchrun --nproc-per-node 3 t.py", "the job has 2 workers of 1. Set spec.workers.replicas to 3, or"),
+        ("torchrun --tee 3 t.py", "torchrun's --tee is not supported. The output of every rank is in the log"),
+        ("torchrun --nproc-per-node auto t.py", ""),
+        ("torchrun --nproc-per-node 2 t.py", ""),
+    ],
+)
+def test_a_torchrun_that_no_rank_would_carry_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, said: str
+) -> None:
+    """On the line of the command; what only the machine knows is left to the ranks."""
+    file = tmp_path / "job.yaml"
+    training = {"training": {"command": command.split()}, "workers": {"replicas": 2}}
+    file.write_text(yaml.safe_dump({**good_job(), "spec": {"strategy": {"type": "AllReduce"}, **training}}))
+    assert check([str(file)], "text") == (2 if said else 0)
+    out = capsys.readouterr().out
+    assert said in out
+    assert ("spec.training.command: " in out) == bool(said)
+
+
 def test_what_comes_later_is_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The file is good; this version cannot do all of it."""
     file = tmp_path / "later.yaml"

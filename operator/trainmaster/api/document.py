@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails
 from trainmaster.api import text
 from trainmaster.api.job import Metadata, TrainingJob
 from trainmaster.api.labels import bad_labels
+from trainmaster.api.launcher import refused_launch
 from trainmaster.api.problem import Location, Problem
 from trainmaster.api.repair import Kept, has_member, keep_valid
 from trainmaster.api.rules import Violation, violations
@@ -108,7 +109,9 @@ class _Check:
         told = [*self._head(), *shape, *self._rules(kept)]
         paths = tuple(problem.path for problem in told if problem.path)
         labels = [self._at(place, words) for place, words in bad_labels(self._data)]
-        return [*told, *(one for one in labels if not one.path.startswith(paths))]
+        told += [one for one in labels if not one.path.startswith(paths)]
+        launch = refused_launch(kept.model) if kept.model is not None and not told else None
+        return [self._at(*launch)] if launch else told
 
     def _at(self, location: Location, words: Words) -> Problem:
         """A problem on the line of the field, or of the nearest one above that is there."""

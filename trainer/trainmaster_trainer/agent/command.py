@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import List, Optional, Sequence, Tuple
 
-from trainmaster_trainer.agent import torchrun
+from trainmaster.wire import torchrun
 
 SCRIPT = "script"  # a file to run as __main__
 MODULE = "module"  # as `python -m` does
@@ -20,7 +20,6 @@ EXECUTE = "execute"  # replace the process
 
 _PYTHON = re.compile(r"python(3(\.\d+)?)?$")
 _VERSION = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-_LAUNCHERS = {"torch.distributed.run": False, "torch.distributed.launch": True}
 _NOTE = "torchrun is not needed here: the agent does its work"
 # Options of Python: those that may stand together behind one dash, and those that have a value.
 _LETTERS = "bBdEIOPqRsSuvx"
@@ -76,8 +75,8 @@ def _python(command: Sequence[str], interpreter: str) -> Invocation:
     unbuffered = any(re.match(r"-[a-zA-Z]*u", one) and one[1:2] not in _VALUED for one in options)
     options = [one for one in options if one != "-u"]
     if rest[:1] == ["-m"] and len(rest) > 1:
-        if rest[1] in _LAUNCHERS:
-            found = _torchrun(rest[2:], legacy=_LAUNCHERS[rest[1]])
+        if rest[1] in torchrun.LAUNCHERS:
+            found = _torchrun(rest[2:], legacy=torchrun.LAUNCHERS[rest[1]])
             return found if found.kind == EXECUTE else replace(found, options=tuple(options))
         return Invocation(MODULE, rest[1], tuple(rest[2:]), unbuffered, options=tuple(options))
     if not rest or rest[0] in ("-m", "-") or rest[0].endswith(".pyc"):

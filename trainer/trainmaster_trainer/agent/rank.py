@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
 
-from trainmaster.wire import codec, names
+from trainmaster.wire import codec, names, torchrun
 from trainmaster.wire.training import TrainingPlan
 
 from trainmaster_trainer.agent import (
@@ -35,7 +35,6 @@ from trainmaster_trainer.agent import (
     main_module,
     process,
     stacks,
-    torchrun,
 )
 from trainmaster_trainer.agent.main_module import BadConfigurationError
 

@@ -1,13 +1,16 @@
 """Pure: what a command line of torchrun asks for, read with the options of torch 2.15's `torch.distributed.run`.
 
-Called by `command` and `rank`. The agent does torchrun's work, so each option is obeyed, or done by the agent in its
-own way, or refused with what to write instead: none is dropped in silence.
+Called by the agent, which carries the command out, and by `api/launcher.py`, which refuses it before anything runs. The
+agent does torchrun's work, so each option is obeyed, or done by the agent in its own way, or refused with what to write
+instead: none is dropped in silence.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import List, NoReturn, Sequence, Tuple, Union
 
 # The agent's own affair: where ranks meet, when they are watched and how long they may take to end.
@@ -33,6 +36,8 @@ _REFUSED = {
 }
 _SHORT = {"--redirects": "-r", "--tee": "-t", "--module": "-m", "--help": "-h"}
 _FLAGS = ("--standalone", "--module", "--no-python", "--run-path", "--virtual-local-rank", "--help")
+LAUNCHERS = {"torch.distributed.run": False, "torch.distributed.launch": True}  # modules; whether `--use-env` is off
+_PYTHON = re.compile(r"python(3(\.\d+)?)?$")
 _NOT_ASKED = ("0", "", None, False)  # values that say the same as no option
 
 
@@ -60,6 +65,21 @@ class Launch:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise CommandError(f"training.command: torchrun would not take this: {message}")
+
+
+def launched(command: Sequence[str]) -> Union[Launch, None]:
+    """What torchrun is to start, where `command` is one of torchrun's.
+
+    Raises:
+        CommandError: as `parse` does.
+    """
+    base = PurePosixPath(command[0]).name
+    if base == "torchrun":
+        return parse(command[1:])
+    at = next((place for place, word in enumerate(command) if place and not word.startswith("-")), 0)
+    if _PYTHON.match(base) and command[at - 1] == "-m" and command[at] in LAUNCHERS:
+        return parse(command[at + 1 :], legacy=LAUNCHERS[command[at]])
+    return None
 
 
 def parse(words: Sequence[str], legacy: bool = False) -> Launch:

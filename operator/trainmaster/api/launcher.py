@@ -1,0 +1,31 @@
+"""A command of torchrun's that no rank will carry out, refused while nothing runs yet.
+
+Called by `api/document.py`. The ranks refuse by the same words (`wire/torchrun.py`), and know more: what `auto` and
+`gpu` come to on their machine. The API server cannot ask this.
+"""
+
+from __future__ import annotations
+
+from trainmaster.api.job import TrainingJob
+from trainmaster.api.problem import Location
+from trainmaster.api.wording import Words
+from trainmaster.wire import torchrun
+
+_COMMAND: Location = ("spec", "training", "command")
+
+
+def refused_launch(job: TrainingJob) -> tuple[Location, Words] | None:
+    """Return the place and the words of what is wrong; None where nothing is, or it shows only on the machine."""
+    spec = job.spec
+    if not spec.training.command:
+        return None
+    try:
+        launch = torchrun.launched(spec.training.command)
+        asked = launch.per_node if launch else None
+        if launch and spec.elasticity is None and (asked is None or asked.isdigit()):
+            each = None if asked is None else int(asked)
+            torchrun.check_size(launch, spec.workers.replicas, spec.workers.ranks, each)
+    except torchrun.CommandError as error:
+        what, _, cure = str(error).removeprefix("training.command: ").partition(": ")
+        return _COMMAND, Words(what, cure[:1].upper() + cure[1:] or "Correct the command")
+    return None
