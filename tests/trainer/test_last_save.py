@@ -6,19 +6,23 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.distributed_c10d import PrefixStore, Store
 from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer.checkpoint import save
+from trainmaster_trainer.checkpoint import writers as writers_module
 from trainmaster_trainer.checkpoint.layout import saved_steps
 from trainmaster_trainer.checkpoint.save import SaveFailedError, Saver
 from trainmaster_trainer.checkpoint.state import State
-from trainmaster_trainer.checkpoint.writers import Writers
+from trainmaster_trainer.checkpoint.writers import WriterLostError, Writers
 from trainmaster_trainer.group import Group
+from trainmaster_trainer.loop import EXIT_STOPPED, leave
+from trainmaster_trainer.progress import Progress
 from trainmaster_trainer.settings import Settings
 
 from tests.trainer.crew import Crew
@@ -146,11 +150,15 @@ class Talk:
         self._server = dist.TCPStore("127.0.0.1", 0, 2, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
         self.proxy = Proxy(self._server.port)
 
+    def store(self, rank: int = 0) -> Store:
+        """A connection as one of them has it."""
+        port = self.proxy.port if rank else self._server.port
+        store: Store = dist.TCPStore("127.0.0.1", port, 2, is_master=False, wait_for_workers=False)  # type: ignore[attr-defined]
+        return store
+
     def rank(self, rank: int) -> Writers:
         """One of them."""
-        port = self.proxy.port if rank else self._server.port
-        store = dist.TCPStore("127.0.0.1", port, 2, is_master=False, wait_for_workers=False)  # type: ignore[attr-defined]
-        return Writers(Group(rank, 2, 0, 1, torch.device("cpu"), PrefixStore("try", store)), alone=False)
+        return Writers(Group(rank, 2, 0, 1, torch.device("cpu"), PrefixStore("try", self.store(rank))), alone=False)
 
 
 @pytest.fixture
@@ -176,6 +184,39 @@ def test_a_lost_connection_to_the_ranks_store_costs_no_save(talk: Talk) -> None:
             assert first.reports() == [{"record": "first"}, {"record": number}]
             first.publish("")
             assert outcome.result(10) == ""
+
+
+def test_a_rank_that_dies_in_mid_save_is_waited_for_while_it_gives_signs_of_life(
+    talk: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writers_module, "_LOOK", timedelta(seconds=0.05))
+    monkeypatch.setattr(writers_module, "_SIGN_SECONDS", 0.01)
+    first, second = talk.rank(0), talk.rank(1)
+    for writers in (first, second):
+        writers._begin()
+    store = talk.store()
+    with first.living(), ThreadPoolExecutor(1) as beside:  # its storage is slow
+        monkeypatch.setattr(writers_module, "_SILENCE_SECONDS", 2.0)
+        outcome = beside.submit(second.outcome)
+        while store.add(f"try/{first._sign(0)}", 0) < 300:  # for longer than a silent one is waited for
+            time.sleep(0.01)
+        first.publish("")
+        assert outcome.result(60) == ""
+    second._begin()
+    with pytest.raises(WriterLostError, match="rank 0 has given no sign of life"):
+        second.outcome()
+
+
+def test_who_leaves_after_a_failed_save_does_not_say_that_it_saved(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    saver = begun(tmp_path / "checkpoints")
+    with disk(tmp_path / "checkpoints", "64k"):
+        put(saver, 10, 200_000)
+        assert leave(10, saver, Progress(None, 4)) == EXIT_STOPPED
+    assert "left at step 10, which is not saved: rank 0: [Errno 28] No space left on device" in caplog.text
+    assert "saved and left" not in caplog.text
 
 
 def test_a_save_that_is_tried_again_is_told_of_anew(talk: Talk) -> None:

@@ -240,11 +240,12 @@ class Saver:
         self, step: int, tensors: dict[str, Tensor], scalars: dict[str, Any], before_commit: Callable[[], None]
     ) -> None:
         try:
-            self._writers.report(self._copy_and_write(step, tensors))
-            if self._commits:
-                problem, refused = self._commit(step, scalars, before_commit)
-                self._writers.publish(problem, refused=refused)
-            problem = self._writers.outcome()
+            with self._writers.living():
+                self._writers.report(self._copy_and_write(step, tensors))
+                if self._commits:
+                    problem, refused = self._commit(step, scalars, before_commit)
+                    self._writers.publish(problem, refused=refused)
+                problem = self._writers.outcome()
             self._refusal = (step, problem) if self._writers.refused else None
         except Exception as error:  # noqa: BLE001 (the main thread must hear of whatever it was)
             problem = f"{type(error).__name__}: {error}"

@@ -8,7 +8,11 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch.distributed as dist
@@ -24,6 +28,13 @@ from trainmaster_trainer.group import Group
 log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 _TRIES = 5  # of one call, each over a connection of its own
+_LOOK = timedelta(seconds=10)  # so long a rank waits for another one's word before it looks whether that one lives
+_SIGN_SECONDS = 5.0  # between two signs of life
+_SILENCE_SECONDS = 300.0  # without any: it is dead, or of no use. Storage that is slow stops no sign
+
+
+class WriterLostError(Exception):
+    """Another rank of this save gives no sign of life any more."""
 
 
 class Writers:
@@ -93,6 +104,32 @@ class Writers:
         holdings = [sizes] * self.count if same else self._group.gather(sizes)
         return [name for name, owner in divide(holdings).items() if owner == self.rank]
 
+    @contextmanager
+    def living(self) -> Iterator[None]:
+        """Give signs of life while this rank works on a save, however long its storage takes."""
+        if self._alone:
+            yield
+            return
+        over = threading.Event()
+        thread = threading.Thread(target=self._give_signs, args=[over], name="checkpoint-alive", daemon=True)
+        with suppress(RuntimeError):  # there can be no more threads; others' patience is long
+            thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+
+    def _give_signs(self, over: threading.Event) -> None:
+        """Over a connection of its own. A sign that cannot be given is missed by others, and that is all."""
+        key = self._sign(self.rank)
+        with suppress(dist.DistError):
+            store = self._group.store.clone()
+            while not over.wait(_SIGN_SECONDS):
+                store.add(key, 1)
+
+    def _sign(self, rank: int) -> str:
+        return f"checkpoint/alive/{rank}"
+
     def report(self, report: dict[str, Any]) -> None:
         """Phase one: what this rank wrote."""
         self._put(self._key(self.rank), report)
@@ -100,7 +137,7 @@ class Writers:
     def reports(self) -> list[dict[str, Any]]:
         """What all ranks wrote, when all have."""
         keys = [self._key(rank) for rank in range(self.count)]
-        found = [self._get(key) for key in keys]
+        found = [self._get(key, rank) for rank, key in enumerate(keys)]
         self._call(lambda store: [store.delete_key(key) for key in keys])  # it lives as long as the attempt
         return found
 
@@ -110,13 +147,24 @@ class Writers:
 
     def outcome(self) -> str:
         """How it went, when that is known."""
-        problem, self.refused = self._get(self._key("outcome"))
+        problem, self.refused = self._get(self._key("outcome"), 0)
         return str(problem)
 
     def _key(self, name: object) -> str:
         return f"checkpoint/{self._number}/{name}"
 
-    def _get(self, key: str) -> Any:
+    def _get(self, key: str, rank: int) -> Any:
+        """Wait for what another rank says, for as long as that one lives.
+
+        Raises:
+            WriterLostError: it does not.
+        """
+        signs, since = -1, time.monotonic()
+        while not self._call(lambda store: _is_there(store, key)):
+            if (now := self._call(lambda store: store.add(self._sign(rank), 0))) != signs:
+                signs, since = now, time.monotonic()
+            elif time.monotonic() - since > _SILENCE_SECONDS:
+                raise WriterLostError(f"rank {rank} has given no sign of life for {_SILENCE_SECONDS:.0f} s")
         return json.loads(self._call(lambda store: store.get(key)))
 
     def _put(self, key: str, value: Any) -> None:
@@ -145,6 +193,15 @@ class Writers:
             self._store.set_timeout(self._group.patience)
             self._connected = True
         return self._store
+
+
+def _is_there(store: Store, key: str) -> bool:
+    """Whether the key is there, or comes within `_LOOK`."""
+    try:
+        store.wait([key], _LOOK)
+    except dist.DistStoreError:  # not in this time
+        return False
+    return True
 
 
 def divide(holdings: list[dict[str, int]]) -> dict[str, int]:
