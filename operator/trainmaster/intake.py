@@ -1,8 +1,8 @@
-"""Where agents call in: one HTTP route, used by both hands.
+"""Receive the heartbeats of agents: one HTTP route, the same on both platforms.
 
 A heartbeat is verified, remembered, and answered with orders: at once when they are new to the agent, else after a
 while. All of it is memory; nothing here writes to an API server or a disk. The token stands in the header and is judged
-before the body is read; how much of it anybody may send is bounded here, how many may connect in `listening`.
+before the body is read; the size of bodies is bounded here, the number of connections in `listening`.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ log = logging.getLogger("trainmaster.intake")
 
 
 class RefusedError(Exception):
-    """A heartbeat that is not believed. The text says why; the status is 401 where the token itself is no good."""
+    """Report a heartbeat that is not believed. The text says why; the status is 401 where the token is invalid."""
 
     def __init__(self, why: str, status: HTTPStatus = HTTPStatus.FORBIDDEN) -> None:
         super().__init__(why)
@@ -38,7 +38,7 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True)
 class Speaker:
-    """Who a good token belongs to.
+    """A speaker is the owner of a valid token.
 
     `uid` is that of its pod; empty where all agents share one token. `check` raises RefusedError where a heartbeat
     claims to be another's.
@@ -48,22 +48,22 @@ class Speaker:
     check: Callable[[Heartbeat], None]
 
 
-# Judges a bearer token; raises RefusedError, or UnavailableError where it cannot be judged now.
+# Checks a bearer token; raises RefusedError, or UnavailableError where it cannot be checked now.
 Verify = Callable[[str], Awaitable[Speaker]]
 
 
-# Agents that have nothing new are asked to wait longer, the more of them there are: so many answers a second at most.
+# Agents without news wait for an answer the longer, the more of them there are: at most so many answers a second.
 ANSWERS_PER_SECOND = 100.0
-# Beyond what the orders say. An agent gives a request up 10 s after that.
+# At most this much longer than the orders say. An agent gives a request up 10 s after that.
 LONGEST_MORE_SECONDS = 5.0
-_LONGEST_LOGGED = 200  # letters of what a stranger says
+_LONGEST_LOGGED = 200  # letters of a text from a stranger
 # A heartbeat's lists have an entry for each rank of one replica, and no other list is longer.
 MOST_ITEMS = 1024
 # JSON of more values than this is not parsed at all. A heartbeat of 1,024 ranks has 15,000.
 MOST_VALUES = 50_000
-# Parsing more than this blocks all others for a moment, so one such body follows another only after their turn.
+# Parsing a larger body blocks all others for a moment, so between two such bodies the others have their turn.
 LARGE_BYTES = 16 << 10
-# What one speaker may send: bytes a second, and at once. Each request counts for some: it costs time, too.
+# What one speaker may send: bytes a second, and at once. Each request counts as REQUEST_BYTES more, for its time.
 SPEAKER_BYTES_PER_SECOND = 32 << 10
 SPEAKER_BYTES = 2 << 20
 REQUEST_BYTES = 4 << 10
@@ -71,7 +71,7 @@ REQUEST_BYTES = 4 << 10
 
 @dataclass(frozen=True)
 class Posted:
-    """Orders as they are sent: made once for all agents of a job."""
+    """Hold orders as they are sent: made once for all agents of a job."""
 
     orders: Orders
     version: str
@@ -79,13 +79,13 @@ class Posted:
 
     @classmethod
     def of(cls, orders: Orders) -> "Posted":
-        """Ready to be sent."""
+        """Return these orders, ready to be sent."""
         return cls(orders, orders.version, codec.encode(orders))
 
 
 @dataclass
 class Line:
-    """The line to one agent: what it said last, and what it is to be told."""
+    """A line is the connection to one agent: its last heartbeat, and the orders for it."""
 
     heartbeat: Heartbeat | None = None
     heard: float = 0.0  # when, by the event loop's clock
@@ -95,13 +95,13 @@ class Line:
 
 @dataclass
 class Allowance:
-    """How many bytes a speaker may still send."""
+    """Hold how many bytes a speaker may still send."""
 
     bytes: float = SPEAKER_BYTES
     since: float = 0.0
 
     def takes(self, size: int, now: float) -> bool:
-        """Whether it may send so many more, which then count."""
+        """Return whether it may send so many more bytes, and count them."""
         self.bytes = min(SPEAKER_BYTES, self.bytes + (now - self.since) * SPEAKER_BYTES_PER_SECOND)
         self.since = now
         if size + REQUEST_BYTES > self.bytes:
@@ -111,7 +111,7 @@ class Allowance:
 
 
 class Intake:
-    """All lines, by the uid of the replica."""
+    """Hold all lines, by the uid of the replica."""
 
     def __init__(self, verify: Verify, on_news: Callable[[Key], None]) -> None:
         self._verify = verify
@@ -124,19 +124,19 @@ class Intake:
         self._newest: Posted | None = None
 
     def heartbeat(self, uid: str) -> Heartbeat | None:
-        """What the replica's agent said last."""
+        """Return the last heartbeat of the replica's agent; None where there is none."""
         line = self._lines.get(uid)
         return line.heartbeat if line else None
 
     def heard(self, replica: Replica) -> Replica:
-        """With what its agent said last, and how long ago that was."""
+        """Return the replica with its agent's last heartbeat, and how many seconds ago that was."""
         line = self._lines.get(replica.uid)
         if line is None or line.heartbeat is None:
             return replica
         return dataclasses.replace(replica, heartbeat=line.heartbeat, silent_seconds=_now() - line.heard)
 
     def give_orders(self, uid: str, orders: Orders) -> None:
-        """Tell the agent at its next word, or now if it is listening."""
+        """Give the agent its orders at its next heartbeat, or now if it waits for an answer."""
         line, posted = self._lines.setdefault(uid, Line()), self._posted(orders)
         if line.posted is None or line.posted.version != posted.version:
             line.posted = posted
@@ -144,14 +144,14 @@ class Intake:
             line.changed = asyncio.Event()
 
     def forget(self, uid: str) -> None:
-        """The replica is gone."""
+        """Forget a replica that is gone."""
         self._allowances.pop(uid, None)
         line = self._lines.pop(uid, None)
         if line:
             line.changed.set()
 
     def application(self) -> web.Application:
-        """The route, ready to be served."""
+        """Return the application with the route, ready to be served."""
         app = web.Application(client_max_size=names.MAX_HEARTBEAT_BYTES)
         app.router.add_post(names.HEARTBEAT_PATH, self._receive)
         return app
@@ -174,7 +174,7 @@ class Intake:
         return web.Response(body=posted.body, content_type="application/json")
 
     async def _body(self, request: web.Request, speaker: Speaker) -> bytes:
-        """Return the body, of a length that is told before and of a size that its speaker may still send."""
+        """Return the body, of a length that is announced and that its speaker may still send."""
         length, connection = request.content_length, connection_of(request)
         if connection:
             connection.prove(speaker.uid)
@@ -193,7 +193,7 @@ class Intake:
         if len(body) <= LARGE_BYTES:
             return _read(body)
         async with self._parsing:
-            await asyncio.sleep(0)  # whoever was waiting meanwhile comes first
+            await asyncio.sleep(0)  # requests that were waiting meanwhile come first
             return _read(body)
 
     async def _answer(self, heartbeat: Heartbeat) -> Posted | None:
@@ -209,7 +209,7 @@ class Intake:
         return line.posted
 
     def _log_refusal(self, who: Heartbeat | str, reason: str) -> None:
-        """Log it once, not at every try of a stranger who does not give up; and seldom, however many there are.
+        """Log a refusal once, not at every try of the same stranger, and seldom, however many strangers there are.
 
         `who` is what the heartbeat claims, where it was read, else where it came from.
         """
@@ -229,7 +229,7 @@ class Intake:
         return min(max(least, len(self._lines) / ANSWERS_PER_SECOND), least + LONGEST_MORE_SECONDS)
 
     def _posted(self, orders: Orders) -> Posted:
-        """A decision gives the same orders to all agents of a job, one after the other."""
+        """Return the orders ready to be sent. A decision gives the same to all agents of a job, one after the other."""
         if self._newest is None or self._newest.orders is not orders:
             self._newest = Posted.of(orders)
         return self._newest
@@ -240,7 +240,11 @@ def _now() -> float:
 
 
 def _read(body: bytes) -> Heartbeat:
-    """Raises: codec.WireError, where it is no heartbeat, or none that can be true."""
+    """Return the heartbeat in a body.
+
+    Raises:
+        codec.WireError: it is no heartbeat, or none that can be true.
+    """
     if body.count(b",") > MOST_VALUES:  # how deep values may be nested is bounded by the parser
         raise codec.WireError(f"Heartbeat: more than {MOST_VALUES} values")
     heartbeat = codec.decode(Heartbeat, body, MOST_ITEMS)
@@ -250,12 +254,12 @@ def _read(body: bytes) -> Heartbeat:
 
 
 def _is_newer(old: Heartbeat | None, new: Heartbeat) -> bool:
-    """Two requests of one agent may cross on the way: the older one is answered, but not believed."""
+    """Return whether the heartbeat is newer: requests may cross, and the older one is answered, but not stored."""
     return old is None or new.sequence > old.sequence
 
 
 def _matters(old: Heartbeat | None, new: Heartbeat) -> bool:
-    """Whether the loop must look at once. Mere steps are seen at its next look."""
+    """Return whether the loop must look at once. New steps alone are seen at its next look."""
     return old is None or _gist(old) != _gist(new)
 
 
@@ -265,7 +269,7 @@ def _gist(beat: Heartbeat) -> tuple[object, ...]:
 
 
 def _nothing_yet(heartbeat: Heartbeat) -> Posted:
-    """For an agent that calls before its job was looked at: go on with what you do."""
+    """Return orders for an agent that reports before its job was looked at: to go on as it is."""
     return Posted.of(Orders(WAIT, heartbeat.attempt, "The operator has not looked at the job yet."))
 
 

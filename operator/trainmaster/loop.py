@@ -1,6 +1,6 @@
-"""The one loop: observe, decide, write, act, wait. The same for the laptop, the cluster and the simulation.
+"""Run the one loop: observe, decide, write, act, wait. It is the same for laptop, cluster and simulation.
 
-A platform is a pair of hands behind `Platform`; it decides nothing. `Reconciler.turn` is one pass for one job;
+A platform observes and acts behind `Platform`; it decides nothing. `Reconciler.reconcile` takes the turns of one job;
 `run` drives a queue of jobs with several workers, each job serial.
 """
 
@@ -24,49 +24,49 @@ log = logging.getLogger("trainmaster.loop")
 # Turns that change the memory follow one another at once; more than this in a row is a bug, not a plan.
 MAX_TURNS = 25
 RETRY_SECONDS = 1.0
-# A turn does so many things at once for its job, and begins nothing more after this time: with thousands of pods to be
-# made it goes to the end of the queue between them, so that others have theirs in between.
+# A turn carries out AT_ONCE actions at a time, and begins no more after TURN_SECONDS: a job that makes thousands of
+# pods goes back to the end of the queue, so that other jobs have their turns in between.
 WORKERS = 64
 AT_ONCE = 32
 TURN_SECONDS = 1.0
-# A job whose decisions take long rests so many times as long before it is looked at again because something changed.
+# A job whose decision took long rests so many times as long before it is looked at again after a change.
 REST_TIMES = 4
 LEAST_REST_SECONDS = 0.02
-# What was observed was old; the platform may need a moment to see what is new.
+# The observation was old; the platform may need a moment to see the change.
 CONFLICT_SECONDS = 0.1
-# A platform that cannot be reached is asked again at least this often, so that all is well soon after its return.
+# A platform that cannot be reached is tried again at least this often, so that work goes on soon after its return.
 LONGEST_PAUSE_SECONDS = 5.0
-# A job whose own data makes a turn fail will fail again: seldom enough to cost nothing.
+# A job whose own data makes a turn fail will fail again: it is tried so seldom that it costs nothing.
 LONGEST_PAUSE_AFTER_ERROR_SECONDS = 60.0
 
 
 class ConflictError(Exception):
-    """The job is not what it was when it was observed: observe again."""
+    """Report that the job has changed since it was observed: observe again."""
 
 
 class UnavailableError(Exception):
-    """The platform cannot be reached now; nothing is known to have happened."""
+    """Report that the platform cannot be reached now; whether anything was done is not known."""
 
 
 class Platform(Protocol):
-    """What the loop needs of a world: to see it, to write the status, to act."""
+    """A platform lets the loop see what exists, write the status, and act."""
 
     async def observe(self, key: Key) -> tuple[TrainingJob, Observed] | None:
-        """The job and what exists of it; None when the job is gone.
+        """Return the job and what exists of it; None when the job is gone.
 
-        After a write that was not answered it finds out first what became of it: to act on an older status than
-        the one that is written is to make replicas that nobody wants.
+        After a write that was not answered it first finds out whether it was done: to act on an older status than the
+        written one would make replicas that are not wanted.
 
         Raises:
-            ConflictError: it had to write of a job that nobody can read, and somebody changed the job meanwhile.
+            ConflictError: it had to write the status of an unreadable job, which was changed meanwhile.
             UnavailableError: not now.
         """
 
     async def write_status(self, job: TrainingJob, status: TrainingJobStatus) -> None:
-        """Write if the job is still what `job` is. From then on `observe` gives this status, or a later one.
+        """Write the status if the job is still what `job` is. Then `observe` returns this status or a later one.
 
         Raises:
-            ConflictError: somebody changed the job meanwhile; `observe` will see the change soon.
+            ConflictError: the job was changed meanwhile; `observe` will see the change soon.
             UnavailableError: no answer.
         """
 
@@ -79,7 +79,7 @@ class Platform(Protocol):
 
 
 class Reconciler:
-    """Brings one job closer to what it should be, one turn at a time."""
+    """A reconciler brings one job closer to what it should be, one turn at a time."""
 
     def __init__(self, platform: Platform, now: Callable[[], datetime]) -> None:
         self._platform = platform
@@ -87,7 +87,7 @@ class Reconciler:
         self._rests: dict[Key, float] = {}
 
     async def reconcile(self, key: Key) -> float | None:
-        """Turns until nothing is left to do now. Returns the seconds until it wants to look again, if it does."""
+        """Take turns until nothing is left to do now. Return the seconds until the next look; None: only on news."""
         for _ in range(MAX_TURNS):
             try:
                 seen = await self._platform.observe(key)
@@ -105,7 +105,7 @@ class Reconciler:
         return RETRY_SECONDS
 
     def rest(self, key: Key) -> float:
-        """Return for how long the job should rest after its last turn: nobody else is served while one is decided."""
+        """Return for how many seconds the job rests after its last turn: deciding one blocks all others."""
         return self._rests.pop(key, 0.0)
 
     def _decide(self, key: Key, job: TrainingJob, observed: Observed) -> Decision:
@@ -118,13 +118,13 @@ class Reconciler:
         return decision
 
     async def _carry_out(self, job: TrainingJob, decision: Decision) -> bool:
-        """Status first: whatever is done after it can be found out again from it. False: something is left to do."""
+        """Write the status first: all that follows can be derived from it. Return False if something is left to do."""
         if decision.status != job.status:
             await self._platform.write_status(job, decision.status)
         for action in decision.events:
             await self._platform.apply(job, action)
         actions = decision.actions
-        if len(actions) > AT_ONCE:  # orders take no time, and must not wait for what does
+        if len(actions) > AT_ONCE:  # orders take no time, and must not wait for slow actions
             actions = tuple(sorted(actions, key=lambda action: not isinstance(action, GiveOrders)))
         return await _all([partial(self._platform.apply, job, action) for action in actions])
 
@@ -133,7 +133,7 @@ class Reconciler:
 
 
 async def _all(calls: Sequence[Callable[[], Awaitable[None]]]) -> bool:
-    """Begin as many as there is time for, AT_ONCE at a time, and run them to their end. False: some are left.
+    """Begin as many calls as there is time for, AT_ONCE at a time, and await them. Return False where some are left.
 
     Then raise the first error: one refused pod must not keep the others from being made.
     """
@@ -179,7 +179,7 @@ async def _work(reconciler: Reconciler, queue: WorkQueue, pauses: Pauses) -> Non
 
 
 async def _one(reconciler: Reconciler, key: Key, pauses: Pauses) -> float | None:
-    """Seconds until the key wants to be looked at again, if it does."""
+    """Return the seconds until the next look at the key; None where none is planned."""
     try:
         delay = await reconciler.reconcile(key)
     except UnavailableError as error:
@@ -196,7 +196,7 @@ async def _one(reconciler: Reconciler, key: Key, pauses: Pauses) -> float | None
 async def running(
     reconciler: Reconciler, queue: WorkQueue, workers: int = WORKERS
 ) -> AsyncIterator[asyncio.Task[None]]:
-    """The loop as a background task for the length of a `with`."""
+    """Run the loop as a background task for the length of a `with`."""
     task = asyncio.create_task(run(reconciler, queue, workers))
     try:
         yield task

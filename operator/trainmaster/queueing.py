@@ -1,8 +1,8 @@
-"""A work queue that never holds a key twice and never gives a key to two workers at once.
+"""Define a work queue that never holds a key twice and never gives a key to two workers at once.
 
-The shape is that of client-go's workqueue (k8s.io/client-go/util/workqueue): a key that is added while it is being
-worked on is queued again when its worker is done, so no change is ever missed. Namespaces take turns, so that one with
-many jobs makes another with one job wait for one of them only. `RoundRobin` is also what requests wait in.
+It works as client-go's workqueue (k8s.io/client-go/util/workqueue): a key that is added while it is being worked on is
+queued again when its worker is done, so no change is ever missed. Namespaces take turns, so one with many jobs delays a
+job of another by only one of them. Requests wait in `RoundRobin` too.
 """
 
 import asyncio
@@ -13,12 +13,12 @@ from typing import Generic, NamedTuple, TypeVar
 T = TypeVar("T")
 
 FIRST_PAUSE_SECONDS = 0.25
-# So many jobs of one namespace are worked on at once, so that workers are left for the others.
+# At most so many jobs of one namespace are worked on at once, so that workers are left for the others.
 MOST_OF_NAMESPACE = 32
 
 
 class Key(NamedTuple):
-    """Which job."""
+    """Name a job."""
 
     namespace: str
     name: str
@@ -27,25 +27,25 @@ class Key(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
 
-# Which job is being worked on, where one is: what is requested for it waits in its turn.
+# The job that is being worked on, if any: requests made for it wait in its turn.
 WORKED_ON: ContextVar[Key | None] = ContextVar("WORKED_ON", default=None)
 
 
 class RoundRobin(Generic[T]):
-    """Things that wait: namespaces take turns, in each its jobs take turns, of a job the first comes first."""
+    """Hold what waits: namespaces take turns, in each its jobs take turns, of a job the first comes first."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, dict[str, dict[T, None]]] = {}
         self._size = 0
 
     def add(self, key: Key, thing: T) -> None:
-        """Put it at the end of its job's line, unless it is there."""
+        """Put it at the end of its job's line, unless it is there already."""
         line = self._waiting.setdefault(key.namespace, {}).setdefault(key.name, {})
         self._size += thing not in line
         line[thing] = None
 
     def pop(self) -> T:
-        """Take the next one out. There must be one."""
+        """Remove the next one and return it. There must be one."""
         namespace = next(iter(self._waiting))
         jobs = self._waiting.pop(namespace)
         name = next(iter(jobs))
@@ -68,13 +68,13 @@ class RoundRobin(Generic[T]):
 
 
 class WorkQueue:
-    """For one event loop."""
+    """A work queue serves one event loop."""
 
     def __init__(self) -> None:
         self._waiting: RoundRobin[Key] = RoundRobin()
         self._busy: set[Key] = set()
         self._busy_of: Counter[str] = Counter()  # by namespace
-        self._held: dict[str, dict[Key, None]] = {}  # of namespaces of which as many as may are worked on
+        self._held: dict[str, dict[Key, None]] = {}  # of namespaces with MOST_OF_NAMESPACE jobs worked on
         self._dirty: set[Key] = set()  # added while busy
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._ready = asyncio.Event()
@@ -92,7 +92,7 @@ class WorkQueue:
             self._ready.set()
 
     def add_after(self, key: Key, seconds: float) -> None:
-        """Have `key` worked on in a while, unless something adds it before. Of two such wishes the earlier counts."""
+        """Have `key` worked on after `seconds`, unless it is added before. Of two such calls the earlier counts."""
         if (key, key) in self._waiting or key in self._dirty or key in self._held.get(key.namespace, ()):
             return
         loop, old = asyncio.get_running_loop(), self._timers.get(key)
@@ -103,7 +103,7 @@ class WorkQueue:
         self._timers[key] = loop.call_later(seconds, self.add, key)
 
     async def get(self) -> Key:
-        """The next key; `done` must follow."""
+        """Return the next key, when there is one; `done` must follow."""
         while True:
             while not self._waiting:
                 self._ready.clear()
@@ -116,7 +116,7 @@ class WorkQueue:
             self._held.setdefault(key.namespace, {})[key] = None
 
     def done(self, key: Key, rest: float = 0.0) -> None:
-        """The key's worker is through with it. What has changed meanwhile is worked on after `rest` seconds."""
+        """Mark the key's work as done. If it was added meanwhile, it is worked on again after `rest` seconds."""
         self._busy.discard(key)
         self._busy_of[key.namespace] -= 1
         held = self._held.get(key.namespace)
@@ -140,17 +140,17 @@ class WorkQueue:
 
 
 class Pauses:
-    """How long to wait before a key is tried again: twice as long after each failure, up to a limit."""
+    """Hold how long to wait before a key is tried again: twice as long after each failure, up to a limit."""
 
     def __init__(self) -> None:
         self._next: dict[Key, float] = {}
 
     def longer(self, key: Key, longest: float) -> float:
-        """It failed: seconds until the next try."""
+        """Return the seconds until the next try, after a failure."""
         pause = min(self._next.get(key, FIRST_PAUSE_SECONDS), longest)
         self._next[key] = 2 * pause
         return pause
 
     def forget(self, key: Key) -> None:
-        """It went well."""
+        """Forget the pause after a success."""
         self._next.pop(key, None)

@@ -1,7 +1,4 @@
-"""Seldom: a log that strangers cause has so many lines a minute, and counts the others.
-
-Used by `intake.py`, whose callers need no token to be refused, and by `cli/operator.py` for the HTTP server's log.
-"""
+"""Bound a log that strangers can cause: it has so many lines a minute, and counts the others."""
 
 import logging
 import time
@@ -12,7 +9,7 @@ SECONDS = 6.0  # until there may be one line more
 
 
 class Seldom:
-    """Ten lines at once, and one every six seconds."""
+    """Allow ten lines at once, and then one every six seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -21,7 +18,7 @@ class Seldom:
         self._left_out = 0
 
     def left_out(self) -> int | None:
-        """Return how many lines were left out before the one that may come now; None: it is left out, too."""
+        """Return how many lines were left out before the one that may come now; None: this one is left out, too."""
         now = self._clock()
         self._room = min(BURST, self._room + (now - self._looked) / SECONDS)
         self._looked = now
@@ -34,14 +31,14 @@ class Seldom:
 
 
 class SeldomFilter(logging.Filter):
-    """The same for a logger that is not ours; what it says when the program itself is at fault is left out as well."""
+    """Bound the lines of a logger that is not ours; what it logs on errors of the program is left out as well."""
 
     def __init__(self) -> None:
         super().__init__()
         self._seldom = Seldom()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether the record may come; it says how many did not before it."""
+        """Return whether the record may be logged; its text then says how many before it were not."""
         before = self._seldom.left_out()
         if before:
             record.msg = f"{record.msg} (before this one, {before} others were not logged)"

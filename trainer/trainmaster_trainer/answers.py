@@ -1,6 +1,6 @@
-"""What a task answers, looked at before a strategy uses it: a wrong answer is said in the user's words.
+"""Check what a task answers before a strategy uses it, so that the error for a wrong answer is in the user's words.
 
-Used by every strategy and by `measure/`, in place of the task's own methods of the same names.
+Strategies and `measure/` call these functions instead of the task's own methods of the same names.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from trainmaster_trainer.task import Task
 
 
 def make_model(task: Task) -> nn.Module:
-    """A task's model, as every strategy begins with it.
+    """Return a task's model, as every strategy begins with it.
 
     Raises:
-        ConfigurationError: it is none, its shapes are not known yet, or there is nothing in it to train.
+        ConfigurationError: it is not a model, has shapes that are not known yet, or has nothing to train.
     """
     model: object = task.model()
     name = type(task).__name__
@@ -57,7 +57,7 @@ _OTHER_VALUE = "It holds tensors alone: let get_extra_state() return one, always
 
 
 def check_savable(model: nn.Module, name: str) -> None:
-    """Refuse at the start what no checkpoint could hold, and not when the first one is due.
+    """Refuse, at the start and not at the first save, a model that no checkpoint could hold.
 
     Raises:
         ConfigurationError: names the first such value.
@@ -76,11 +76,11 @@ _OF_SCHEDULERS = "_wrapped_by_lr_sched"  # what most of torch.optim.lr_scheduler
 
 
 def make_optimizer(task: Task, parameters: list[nn.Parameter]) -> Optimizer:
-    """A task's optimizer, as every strategy uses it: one backward pass, one step.
+    """Return a task's optimizer, as every strategy uses it: one backward pass, one step.
 
     Raises:
-        ConfigurationError: it is none, it wants to compute the loss itself, a scheduler changes its rates, or it steps
-            what is not the model's.
+        ConfigurationError: it is not an optimizer, it wants to compute the loss itself, a scheduler changes its rates,
+            or it steps what is not the model's.
     """
     optimizer: object = task.optimizer(parameters)
     name = type(task).__name__
@@ -110,7 +110,7 @@ def make_optimizer(task: Task, parameters: list[nn.Parameter]) -> Optimizer:
 
 
 def _has_scheduler(task: Task, optimizer: Optimizer) -> bool:
-    """Whether one was made for it. `ReduceLROnPlateau` leaves no mark, so it is looked for where its user keeps it."""
+    """Return whether the optimizer has a scheduler. `ReduceLROnPlateau` leaves no mark, so attributes are searched."""
     kept = (*getattr(task, "__dict__", {}).values(), *vars(optimizer).values())
     return hasattr(optimizer.step, _OF_SCHEDULERS) or any(isinstance(one, LRScheduler) for one in kept)
 
@@ -149,7 +149,7 @@ def loss_of(task: Task, outputs: Any, targets: Any) -> Loss:
 
 
 def figures_of(task: Task, model: nn.Module) -> dict[str, float]:
-    """A task's figures of merit for a model, which is in eval mode and without gradients meanwhile.
+    """Return a task's figures of merit for a model, which is in eval mode and without gradients meanwhile.
 
     Raises:
         ConfigurationError: they are not numbers by name.

@@ -1,15 +1,14 @@
-"""The order of samples: a pure function of (seed, epoch, global index), whatever the world size.
+"""Decide the order of samples: a pure function of (seed, epoch, global index), whatever the world size.
 
 Step s takes the global positions (s-1)*B to s*B-1 of one endless sequence in which every epoch is a fresh
 permutation of the dataset. So the committed step alone is the cursor: any world size resumes exactly, an epoch that
-ends inside a batch goes over into the next without a sample lost or repeated, and an audit can count.
+ends inside a batch goes over into the next without a sample lost or repeated, and an audit can count
+(`tests/trainer/test_data.py`).
 
 How an epoch is shuffled: `permutation.py`.
 
 Samples may be made with random numbers (crops, noise, masks). Those are a function of (seed, step, part of the batch):
-ranks that work on the same samples see the same ones, and so does whoever computes a step again.
-
-Called by `loop.py`; `tests/trainer/test_data.py` is the audit.
+ranks that work on the same samples see the same ones, and so does a rank that computes a step again.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from trainmaster_trainer.task import Samples
 
 @dataclass(frozen=True)
 class Share:
-    """`parts` parts from part `index` on, of `of` equal parts of every global batch: one, for most strategies.
+    """A share is `parts` parts from part `index` on, of `of` equal parts of every global batch: mostly one part.
 
     Ranks that work on the same samples have the same share.
     """
@@ -44,19 +43,19 @@ class Share:
     parts: int = 1
 
     def bounds(self, size: int) -> tuple[int, int]:
-        """First and last-plus-one of this part of `size` things. Parts differ by at most one, the first are bigger."""
+        """Return first and last-plus-one of this part of `size` things. Part sizes differ by at most one."""
         small, bigger = divmod(size, self.of)
         first, end = (place * small + min(place, bigger) for place in (self.index, self.index + self.parts))
         return first, end
 
     def each(self) -> list[Share]:
-        """Its parts, one by one."""
+        """Return its parts as shares of one part each."""
         return [Share(index, self.of) for index in range(self.index, self.index + self.parts)]
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One rank's share of the global batch of one step."""
+    """A batch is one rank's share of the global batch of one step."""
 
     inputs: Any
     targets: Any
@@ -67,16 +66,16 @@ class Batch:
     shares: int = 1  # that the global batch is cut into
 
     def weight(self, shares: int) -> float:
-        """What the share's mean loss is multiplied by, so that the mean over the shares is that of all samples."""
+        """Return the factor for the share's mean loss that makes the mean over the shares that of all samples."""
         return self.size * shares / self.global_size
 
     @property
     def smallest(self) -> int:
-        """Samples of the smallest share of this step, which may be another rank's: at least one."""
+        """Return the number of samples of the smallest share of this step, perhaps another rank's: at least one."""
         return max(1, self.global_size // self.shares)
 
     def parts(self, most: int | None) -> list[Batch]:
-        """It in parts of about `most` samples, as many of them as every other share of this step is cut into.
+        """Return it in parts of about `most` samples, as many of them as every other share of this step is cut into.
 
         Shares may differ by a sample; the smallest one must have a sample for each part, so where `most` is 1 or
         the shares are tiny, a part may have one sample more.
@@ -88,25 +87,25 @@ class Batch:
         return [self.part(*Share(index, count).bounds(self.size)) for index in range(count)]
 
     def part(self, first: int, end: int) -> Batch:
-        """Samples `first` to `end - 1` of it."""
+        """Return samples `first` to `end - 1` of it."""
         inputs, targets = part_of(self.inputs, first, end), part_of(self.targets, first, end)
         return replace(self, inputs=inputs, targets=targets, size=end - first)
 
 
 @dataclass(frozen=True)
 class SampleOrder:
-    """Which samples make the global batch of a step."""
+    """SampleOrder decides which samples make the global batch of a step."""
 
     samples: int
     batch_size: int
     seed: int
 
     def indices(self, step: int) -> Indices:
-        """The samples of the global batch of `step`, which counts from 1."""
+        """Return the samples of the global batch of `step`, which counts from 1."""
         return self.share(step, Share(0, 1))
 
     def share(self, step: int, share: Share) -> Indices:
-        """One part of the global batch of `step`."""
+        """Return one part of the global batch of `step`."""
         first, end = share.bounds(self.batch_size)
         before = (step - 1) * self.batch_size
         return np.concatenate([*self._pieces(before + first, before + end)] or [np.empty(0, np.int64)])
@@ -122,7 +121,7 @@ class SampleOrder:
 
 
 class Batches:
-    """Makes a rank's share of any step's batch from the samples of a task."""
+    """Batches makes a rank's share of any step's batch from the samples of a task."""
 
     def __init__(self, samples: Samples, batch_size: int, steps: int, seed: int, device: torch.device) -> None:
         self._dataset, count = _as_dataset(samples)
@@ -132,7 +131,7 @@ class Batches:
 
     @property
     def count(self) -> int:
-        """Samples of the dataset."""
+        """Return the number of samples of the dataset."""
         return self._order.samples
 
     def take(self, step: int, share: Share | None) -> Batch:
@@ -161,7 +160,7 @@ class Batches:
         return collate(samples, self._order.share(step, share).tolist())
 
     def _samples(self, step: int, part: Share) -> list[Any]:
-        """Those of one part, whose random numbers are its own: it may be one rank's alone or one of several."""
+        """Return the samples of one part, whose random numbers are its own: a share has one part or several."""
         randomness.seed_samples(self._order.seed, step, part.index, part.of)
         indices: list[int] = self._order.share(step, part).tolist()
         if hasattr(self._dataset, "__getitems__"):
@@ -170,7 +169,7 @@ class Batches:
 
 
 def _pair(batch: Any) -> tuple[Any, Any]:
-    """What was collated, if its samples were pairs.
+    """Return what was collated, if its samples were pairs.
 
     Raises:
         ConfigurationError: they were not.
@@ -186,7 +185,7 @@ def _pair(batch: Any) -> tuple[Any, Any]:
 
 
 def _as_dataset(samples: Samples) -> tuple[Dataset[Any], int]:
-    """A pair of tensors is a dataset that can be indexed by many samples at once."""
+    """Return a dataset and its length. A pair of tensors becomes one that takes many indices at once."""
     if isinstance(samples, tuple):
         others = [type(part).__name__ for part in samples if not isinstance(part, Tensor)]
         if others:
@@ -211,7 +210,7 @@ def _as_dataset(samples: Samples) -> tuple[Dataset[Any], int]:
 
 
 def check_batch_size(batch_size: int, shares: int) -> None:
-    """Every share must have a sample, else its mean is undefined.
+    """Check that every share has a sample, as its mean would be undefined.
 
     Raises:
         ConfigurationError: there are more shares than samples in a batch.

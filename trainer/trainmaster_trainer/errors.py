@@ -1,7 +1,7 @@
-"""Errors with a meaning beyond this process.
+"""Define errors that have a meaning beyond this process.
 
 ConfigurationError is raised wherever what the user wrote cannot work; the agent, and `rank.py` when it is started
-without one, turn it into exit code 78 and show its message alone. NonFiniteLossError the operator knows by its name.
+without one, turn it into exit code 78 and show its message alone. The operator knows NonFiniteLossError by its name.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 
 class ConfigurationError(Exception):
-    """What the YAML or the task says cannot work. The message names the field and the cure."""
+    """The YAML or the task asks for something that cannot work. The message names the field and the cure."""
 
     # The agent looks for this word instead of importing the class: it must not import the trainer.
     trainmaster_configuration_error = True
@@ -21,8 +21,8 @@ class ConfigurationError(Exception):
 class NonFiniteLossError(Exception):
     """The loss of a global batch is NaN or infinite, or a step has left such a state.
 
-    Raised on all ranks alike, before anything of it is saved. `resume_before`: a restart goes on from a checkpoint of
-    before this step; the agent writes it into its report. None: not known yet.
+    It is raised on all ranks alike, before anything of the state is saved. `resume_before`: a restart goes on from a
+    checkpoint of before this step; the agent writes it into its report. None: not known yet.
     """
 
     def __init__(self, message: str, resume_before: int | None = None) -> None:
@@ -31,23 +31,23 @@ class NonFiniteLossError(Exception):
 
 
 class SupersededError(Exception):
-    """A later attempt of this job has begun, which nobody could tell this one: what it writes would be in the way."""
+    """A later attempt of this job has begun, and this one was not told: what it writes would be in the way."""
 
 
 class PlaceTakenError(Exception):
     """Another job has begun where this one keeps its checkpoints.
 
-    A late process of a job that was deleted may have; so it does not end the job for good: a restart takes the place
-    back, and of two jobs with one place the first to fail so twice ends.
+    It may be a late process of a job that was deleted. So this error does not end the job for good: a restart takes the
+    place back, and of two jobs with one place the first that fails so twice ends.
     """
 
 
 def is_garbled(error: BaseException) -> bool:
-    """Whether data could not be understood: a ValueError by its type, but of what was read and not of what was set."""
+    """Return whether data could not be decoded: a ValueError by its type, but of data read, not of a setting."""
     return isinstance(error, UnicodeError | json.JSONDecodeError)
 
 
 def near(word: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt word: " Did you mean 'x'?", or nothing."""
+    """Return a hint for a misspelt word: " Did you mean 'x'?", or nothing."""
     matches = difflib.get_close_matches(word, list(known), n=2, cutoff=0.6)
     return f" Did you mean {' or '.join(repr(match) for match in matches)}?" if matches else ""

@@ -1,6 +1,6 @@
-"""Faults on purpose: `trainmaster run --fault`, carried out by the rank concerned right after the step that was named.
+"""Carry out faults on purpose (`trainmaster run --fault`) in the rank concerned, right after the step that was named.
 
-Used by `loop.py`. Without the variable, which only a local run with --fault sets, nothing of this exists.
+Without the variable, which only a local run with --fault sets, this does nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OOM_PIECE = 64 << 20
 
 
 class Faults:
-    """What is to befall this rank. `after` is called when a step has ended."""
+    """Faults holds what is to happen to this rank. `after` is called when a step has ended."""
 
     def __init__(self, environment: Mapping[str, str], settings: Settings) -> None:
         self._folder = Path(environment.get(names.ENV_FAULTS, ""))
@@ -43,11 +43,11 @@ class Faults:
         self._last = time.monotonic()
 
     def want_checkpoint(self, step: int) -> bool:
-        """Whether some rank is to change the newest checkpoint after this step: so it must have been written."""
+        """Return whether a rank is to change the newest checkpoint after this step, so it must be written before."""
         return step in self._corrupting
 
     def after(self, step: int) -> None:
-        """Suffer what was asked for after this step."""
+        """Carry out the faults for this step."""
         due = [fault for fault in self._pending if fault.step == step]
         for fault in sorted(due, key=lambda fault: fault.kind in _DEADLY):  # after which nothing comes any more
             if fault.kind == faults.CORRUPT_CHECKPOINT:
@@ -59,15 +59,15 @@ class Faults:
         self._last = time.monotonic()
 
     def kill(self) -> None:
-        """As `kill -9`."""
+        """Kill this process, as `kill -9` does."""
         os.kill(os.getpid(), signal.SIGKILL)
 
     def stop(self) -> None:
-        """As `kill -STOP`."""
+        """Stop this process, as `kill -STOP` does."""
         os.kill(os.getpid(), signal.SIGSTOP)
 
     def oom(self) -> None:
-        """Allocate, and write to it, until there is no more: a limit keeps the machine out of it.
+        """Allocate and write memory until there is no more. A limit protects the machine.
 
         A container's limit kills with SIGKILL; this one makes the allocation fail, as at the end of a GPU's memory.
         """
@@ -87,12 +87,12 @@ class Faults:
             raise MemoryError(f"After {more} MiB more there was no memory for this rank (--fault oom).") from None
 
     def slow(self) -> None:
-        """From now on."""
+        """Slow down every step from now on."""
         self._slow = True
 
 
 def corrupt_newest(checkpoints: Path) -> str:
-    """Flip the bits of one byte in the middle of the newest checkpoint's largest file; its step, or nothing."""
+    """Flip the bits of one byte in the middle of the newest checkpoint's largest file. Return its step, or ""."""
     for step in saved_steps(checkpoints):
         with suppress(OSError):  # pruned meanwhile
             shards = step_folder(checkpoints, step).glob("shard-*")

@@ -1,7 +1,7 @@
-"""Flat: named tensors laid out one after the other in one buffer per dtype.
+"""Lay out named tensors one after the other in one buffer per dtype.
 
 What travels is then a few big pieces instead of many small ones, and both sides know every tensor's place from names,
-dtypes and shapes alone. Used by the strategies that exchange parameters over `transport/`.
+dtypes and shapes alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Shape = tuple[torch.dtype, tuple[int, ...]]
 
 
 class Layout:
-    """Where each tensor lies: in the order of names, each dtype in a buffer of its own."""
+    """Layout says where each tensor lies: in the order of names, each dtype in a buffer of its own."""
 
     def __init__(self, shapes: Mapping[str, Shape]) -> None:
         self.dtypes = sorted({dtype for dtype, _ in shapes.values()}, key=str)
@@ -31,24 +31,24 @@ class Layout:
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Layout:
-        """The layout of these tensors."""
+        """Return the layout of these tensors."""
         return cls({name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()})
 
     def empty(self, device: torch.device | None = None) -> list[Tensor]:
-        """Fresh buffers, zeroed."""
+        """Return fresh buffers, zeroed."""
         return [
             torch.zeros(size, dtype=dtype, device=device) for size, dtype in zip(self.sizes, self.dtypes, strict=True)
         ]
 
     def views(self, buffers: Sequence[Tensor]) -> dict[str, Tensor]:
-        """The tensors by name, as views of the buffers."""
+        """Return the tensors by name, as views of the buffers."""
         return {
             name: buffers[index][first : first + math.prod(shape)].view(shape)
             for name, (index, first, shape) in self._places.items()
         }
 
     def pack(self, tensors: Mapping[str, Tensor], device: torch.device | None = None) -> list[Tensor]:
-        """Fresh buffers with the content of these tensors."""
+        """Return fresh buffers with the content of these tensors."""
         buffers = self.empty(device)
         for name, view in self.views(buffers).items():
             view.copy_(tensors[name])
@@ -56,7 +56,7 @@ class Layout:
 
 
 def adopt(parameters: Mapping[str, Tensor], layout: Layout, device: torch.device | None = None) -> list[Tensor]:
-    """Move parameters into buffers: from here on, writing the buffers changes the parameters."""
+    """Move parameters into buffers: from then on, writing the buffers changes the parameters."""
     buffers = layout.pack({name: parameter.detach() for name, parameter in parameters.items()}, device)
     for name, view in layout.views(buffers).items():
         parameters[name].data = view
@@ -64,5 +64,5 @@ def adopt(parameters: Mapping[str, Tensor], layout: Layout, device: torch.device
 
 
 def as_real(tensor: Tensor) -> Tensor:
-    """The real numbers of a contiguous tensor, one after the other, to read and to write: a complex one is two."""
+    """Return a contiguous tensor as a flat view of its real numbers, to read and write: a complex one is two."""
     return torch.view_as_real(tensor).view(-1) if tensor.is_complex() else tensor.view(-1)

@@ -1,7 +1,7 @@
-"""Group: the ranks of one attempt, and the few things that the trainer itself has to agree on with them.
+"""Group is the ranks of one attempt, with the few things that the trainer itself has to agree on with them.
 
-Made by `rank.py`; the strategies use torch.distributed directly on the default process group that `join` opens.
-Small values travel as JSON in byte tensors: torch's own object collectives would pickle.
+The strategies use torch.distributed directly, on the default process group that `join` opens. Small values travel as
+JSON in byte tensors: torch's own object collectives would pickle.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PAGE = 1024  # bytes of a text that travel with its length; the rest, if any, i
 
 @dataclass(frozen=True)
 class Group:
-    """A rank among its peers. `store` is a key-value store that all of them reach, fresh for this try."""
+    """Group is a rank among its peers. `store` is a key-value store that all of them reach, fresh for this try."""
 
     rank: int
     world_size: int
@@ -44,7 +44,7 @@ class Group:
 
     @property
     def is_first(self) -> bool:
-        """Rank 0 writes what is written once."""
+        """Return whether this is rank 0, which writes what is written once."""
         return self.rank == 0
 
     def sum(self, values: Tensor) -> Tensor:
@@ -54,7 +54,7 @@ class Group:
         return values
 
     def gather(self, value: Any) -> list[Any]:
-        """The JSON values of all ranks, in the order of ranks, on every rank."""
+        """Return the JSON values of all ranks, in the order of ranks, on every rank."""
         data = _to_bytes(value)
         if self.world_size == 1:
             return [json.loads(data)]
@@ -70,7 +70,7 @@ class Group:
         return pages
 
     def broadcast(self, value: Any, source: int = 0) -> Any:
-        """The JSON value that rank `source` has, on every rank. The others' own values do not matter."""
+        """Return the JSON value of rank `source` on every rank. The other ranks' own values are ignored."""
         data = _to_bytes(value)
         if self.world_size == 1:
             return json.loads(data)
@@ -88,7 +88,7 @@ class Group:
             dist.broadcast(tensor.reshape(-1).view(torch.uint8), source)
 
     def share_result(self, value: dict[str, float]) -> dict[str, float]:
-        """Rank 0's value on every rank, however long it works on it: no collective times out meanwhile."""
+        """Return rank 0's value on every rank. No collective times out while rank 0 works on it."""
         if self.world_size == 1:
             return value
         store = self.store.clone()
@@ -96,7 +96,7 @@ class Group:
         if self.is_first:
             store.set("result", json.dumps(value))
         result: dict[str, float] = json.loads(store.get("result"))
-        dist.barrier()  # nobody leaves, and takes the store along, before all have read it
+        dist.barrier()  # no rank leaves, and takes the store along, before all have read it
         return result
 
 
@@ -105,7 +105,7 @@ def _to_bytes(value: Any) -> bytes:
 
 
 def _to_page(data: bytes, room: int) -> Tensor:
-    """The length, and as much of the text as there is room for."""
+    """Return the length, and as much of the text as there is room for."""
     page = len(data).to_bytes(_LENGTH, "little") + data[:room].ljust(room, b"\0")
     return torch.frombuffer(bytearray(page), dtype=torch.uint8)
 
@@ -119,7 +119,7 @@ def _from_page(page: Tensor) -> Any:
 
 
 def choose_device(settings: Settings) -> torch.device:
-    """The rank's GPU where there are any, else the CPU. (`is_nccl_available` is true on machines without a GPU.)."""
+    """Return the rank's GPU if there are any, else the CPU: `is_nccl_available` is true also without a GPU."""
     if settings.plan.accelerator == xla.ACCELERATOR:
         return xla.open_device()
     if not torch.cuda.is_available():
@@ -161,7 +161,7 @@ def join(settings: Settings) -> Iterator[Group]:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Make torch's default process group one of this rank only, for code of the user's that other ranks do not run.
+    """Make torch's default process group one of this rank only, for the user's code that other ranks do not run.
 
     Metrics add themselves up over all ranks where there is a group, and would wait for ranks that never come.
     """
@@ -179,7 +179,7 @@ def alone() -> Iterator[None]:
 
 
 def _store(settings: Settings) -> Store:
-    """The store that the agent (or torchrun, or rank 0) serves; alone and by hand, one in this process."""
+    """Return the store that the agent (or torchrun, or rank 0) serves; for one rank by hand, one in this process."""
     if settings.world_size == 1 and "MASTER_ADDR" not in os.environ:
         return dist.HashStore()  # type: ignore[attr-defined]
     store: Store

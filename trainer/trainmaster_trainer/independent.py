@@ -1,6 +1,6 @@
-"""Member: one rank of a strategy whose members come and go one by one, without a process group across replicas.
+"""Member is one rank of a strategy whose members come and go one by one, without a process group across replicas.
 
-Made by `loop_independent.py`; what a strategy of this kind has instead of a `Group`.
+A strategy of this kind has it instead of a `Group`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Member:
-    """A rank, what it is to train, and how it reaches the others."""
+    """Member holds a rank, what it is to train, and how it reaches the others."""
 
     settings: Settings
     progress: Progress
@@ -48,18 +48,18 @@ class Member:
     directory: Directory
     links: Links
     listener: socket.socket
-    stop: threading.Event  # somebody sent SIGTERM
+    stop: threading.Event  # set when SIGTERM comes
     faults: Faults
     failures: list[Exception] = field(default_factory=list)  # of threads that answer others
     passed: int = 0
 
     def check(self) -> None:
-        """Raise, in the main thread, what went wrong in another one."""
+        """Raise, in the main thread, the error of another thread."""
         if self.failures:
             raise self.failures[0]
 
     def beside(self, work: Callable[[], None], name: str) -> None:
-        """Do this in a thread of its own; `check` tells of what goes wrong there."""
+        """Run this in a thread of its own; `check` raises its error."""
 
         def guarded() -> None:
             try:
@@ -71,39 +71,39 @@ class Member:
         threading.Thread(target=guarded, name=name, daemon=True).start()
 
     def seen(self, step: int) -> None:
-        """The training has come to this step: faults on purpose (`--fault`) are suffered at theirs."""
+        """Carry out the faults (`--fault`) of the steps that the training has come to."""
         while self.passed < step:
             self.passed += 1
             self.faults.after(self.passed)
 
     @cached_property
     def numerics(self) -> Numerics:
-        """How its steps compute."""
+        """Return how its steps compute."""
         return Numerics.of(self.settings.plan)
 
     @property
     def rank(self) -> int:
-        """Its number among all."""
+        """Return its number among all ranks."""
         return self.settings.rank
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """Those of the strategy, as in the YAML."""
+        """Return the options of the strategy, as in the YAML."""
         return self.settings.plan.strategy_options
 
     def alone(self) -> Group:
-        """A group of one: checkpoints and metrics that one member writes on its own."""
+        """Return a group of one, for checkpoints and metrics that one member writes on its own."""
         return Group(0, 1, 0, 1, self.device, dist.HashStore())  # type: ignore[attr-defined]
 
     def batches(self) -> Batches:
-        """The samples."""
+        """Return the batches of the task's samples."""
         plan = self.settings.plan
         randomness.seed_alike(plan.seed)  # a dataset may be drawn
         return Batches(self.task.dataset(), plan.global_batch_size, plan.steps, plan.seed, self.device)
 
 
 def become_member(settings: Settings, progress: Progress) -> Member:
-    """Take up the socket and the roster that the agent gave.
+    """Take over the socket and the roster that the agent gave.
 
     Raises:
         ConfigurationError: it gave none, or the task is no task.

@@ -1,7 +1,6 @@
-"""Journal: what one member tells of the steps of all, where no process group adds up losses: metrics file, page.
+"""Journal writes the steps of all members to metrics file and page, where no process group adds up losses.
 
-`report.py` is the same for ranks that step together. Used by server 0 (ParameterServer) and by the peer that writes
-(Gossip).
+One member has it. `report.py` is the same for ranks that step together.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from trainmaster_trainer.settings import Settings
 
 
 class Journal:
-    """One line per step, after those that the file has up to `step`."""
+    """Journal writes one line per step, after those that the file has up to `step`."""
 
     def __init__(self, settings: Settings, progress: Progress, step: int, durable_step: int) -> None:
         self._progress = progress
@@ -41,10 +40,10 @@ class Journal:
         *,
         ended: float | None = None,
     ) -> None:
-        """A global batch is done, at the moment `ended` of the monotonic clock. Said twice, it is one. `write` follows.
+        """Note that a global batch is done, `ended` by the monotonic clock. A step counts once. Then call `write`.
 
         Raises:
-            NonFiniteLossError: its loss is no number. It is written, and those before.
+            NonFiniteLossError: its loss is not finite. Its line, and those before, are written.
         """
         if step <= self.step:
             return
@@ -65,7 +64,7 @@ class Journal:
             raise
 
     def write(self) -> None:
-        """Bring what was said into file and page: once for many steps, as each time costs more than a line."""
+        """Bring the noted steps into file and page: once for many steps, as each time costs more than a line."""
         self._progress.write()
         self._metrics.flush()
 
@@ -74,10 +73,10 @@ class Journal:
         self._metrics.sync()
 
     def close(self) -> None:
-        """Another member tells from here on."""
+        """Close the metrics file, as another member writes from here on."""
         self._metrics.close()
 
     def finish(self, step: int, figures: dict[str, float]) -> None:
-        """The training is over."""
+        """Write the result: the training is over."""
         self._metrics.finish(step, figures)
         self._progress.enter("done")

@@ -1,4 +1,4 @@
-"""Lines: how far metrics.jsonl is good, found from its end.
+"""Find, from its end, how far metrics.jsonl is good.
 
 A training of weeks has millions of lines, and a restart must not read them all: those up to a checkpoint were on the
 disk before it was. What came after may be torn, or zeros where a node lost its power.
@@ -28,16 +28,16 @@ __all__ = ["METRICS"]
 
 
 class End(NamedTuple):
-    """So many bytes are good, and the last line of them is that of `step`; 0 where there is none."""
+    """End says how many bytes are good, and that the last line of them is of `step`; 0 if there is none."""
 
     bytes: int = 0
     step: int = 0
 
 
 def end_of_lines(folder: Path, step: int, trusted: int = 0) -> End:
-    """Where the lines of steps up to `step` end. A torn line, and all that comes after such, does not count.
+    """Return where the lines of steps up to `step` end. A torn line, and all that comes after it, does not count.
 
-    Nor does one of a step that is not later than the one before, and all after it: two attempts have written there.
+    Nor does a line of a step that is not later than the one before, and all after it: two attempts have written there.
 
     `trusted`: lines up to this step are known to be whole; only what comes after the last of them is looked at.
     """
@@ -52,7 +52,7 @@ def end_of_lines(folder: Path, step: int, trusted: int = 0) -> End:
 
 
 def text_up_to(folder: Path, step: int, trusted: int = 0) -> bytes:
-    """The lines of steps up to `step`."""
+    """Return the lines of steps up to `step`."""
     end = end_of_lines(folder, step, trusted)
     if not end.bytes:
         return b""
@@ -64,7 +64,7 @@ def text_up_to(folder: Path, step: int, trusted: int = 0) -> bytes:
 
 
 def losses_after(folder: Path, end: End) -> dict[int, float | None]:
-    """Return the losses of the lines behind `end`, of a bounded number of them; None for one that is no number."""
+    """Return the losses of a limited number of lines after `end`; None for a loss that is not a number."""
     found: dict[int, float | None] = {}
     descriptor = open_to_read(folder / METRICS)
     try:
@@ -88,7 +88,7 @@ def _end(descriptor: int, step: int, trusted: int) -> End:
 
 
 def _last_trusted(descriptor: int, trusted: int) -> End:
-    """Where the last line of a step up to `trusted` ends, looked for from the end of the file, but not for ever."""
+    """Return where the last line of a step up to `trusted` ends, searched a limited way from the end of the file."""
     size = os.fstat(descriptor).st_size
     position, length, rest = size, _BLOCK, b""
     while position > max(0, size - _MOST_BACK):
@@ -104,7 +104,7 @@ def _last_trusted(descriptor: int, trusted: int) -> End:
 
 
 def _lines(descriptor: int, position: int) -> Iterator[bytes]:
-    """The lines from there on; the last one may be torn. What is longer than a line of ours ends them."""
+    """Yield the lines from there on; the last one may be torn. A line that is too long to be ours ends them."""
     rest = b""
     while block := os.pread(descriptor, _LARGEST_BLOCK, position):
         position += len(block)
@@ -116,7 +116,7 @@ def _lines(descriptor: int, position: int) -> Iterator[bytes]:
 
 
 def _may_be(line: bytes, trusted: int) -> bool:
-    """Whether this looks like the line of a step up to `trusted`."""
+    """Return whether this looks like the line of a step up to `trusted`."""
     found = _BEGINNING.match(line)
     return found is not None and int(found[1]) <= trusted
 

@@ -1,6 +1,6 @@
-"""The training loop, top to bottom: load, resume, step by step, evaluate. Called by `rank.py` in every rank.
+"""Run the training loop of a rank: load, resume, step by step, evaluate.
 
-What it is made of: `task` (what), `strategies` (how), `data` (which samples), `checkpoint` (what survives),
+It is made of: `task` (what), `strategies` (how), `data` (which samples), `checkpoint` (what survives),
 `report` (what is told).
 """
 
@@ -33,7 +33,7 @@ EXIT_STOPPED = 128 + signal.SIGTERM
 
 
 def train(settings: Settings, group: Group, progress: Progress) -> int:
-    """Train to the last step, or until somebody is asked to stop; the exit code."""
+    """Train to the last step, or until a rank is asked to stop. Return the exit code."""
     plan = settings.plan
     task = make_task(settings)
     strategy = make_strategy(settings, group, task)
@@ -84,7 +84,7 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
 
 
 def leave(step: int, saver: Saver, progress: Progress) -> int:
-    """Somebody was asked to stop, and step `step` is about to be saved; the exit code."""
+    """Wait until step `step` is saved, as a rank was asked to stop. Return the exit code."""
     saver.wait(needed=False)
     saver.check()
     progress.enter("save", saver.committed_step)  # the agent's last word names this checkpoint
@@ -96,27 +96,27 @@ def leave(step: int, saver: Saver, progress: Progress) -> int:
 
 
 def evaluate(strategy: Strategy, group: Group, seed: int, last: int) -> dict[str, float]:
-    """Return the task's figures after the last step, known to all ranks; they end together."""
+    """Return the task's figures after the last step, known to all ranks, which end this call together."""
     randomness.seed_rank(seed, strategy.draws_as, last + 1)  # figures that draw are the same after a restart
     figures = strategy.evaluate()
     return group.share_result(figures)
 
 
 def make_task(settings: Settings) -> Task:
-    """The task of the plan, which may draw when it is made: what it trains with and what it leaves for later."""
+    """Make the task of the plan. It may draw random numbers when it is made, which are the same on all ranks."""
     randomness.seed_alike(settings.plan.seed)
     return load_task(settings.plan.task or "", settings.plan.arguments)
 
 
 def make_batches(settings: Settings, group: Group, task: Task) -> Batches:
-    """Return the samples, which may be drawn, too: alike, whatever a strategy has drawn before."""
+    """Make the batches. The samples may be drawn, too: alike, whatever a strategy has drawn before."""
     plan = settings.plan
     randomness.seed_alike(plan.seed)
     return Batches(task.dataset(), plan.global_batch_size, plan.steps, plan.seed, group.device)
 
 
 def make_strategy(settings: Settings, group: Group, task: Task) -> Strategy:
-    """The strategy of the plan around a model that has the same weights on all ranks."""
+    """Make the strategy of the plan around a model that has the same weights on all ranks."""
     plan = settings.plan
     kind = find_strategy(plan.strategy, plan.reproducible, plan.accelerator)
     randomness.seed_alike(plan.seed)

@@ -1,13 +1,13 @@
-"""Training without a process group across replicas: each member has a loop of its own. Called by `rank.py`.
+"""Train without a process group across replicas: each member has a loop of its own.
 
-`loop.py` is the loop of all other strategies: its ranks step together. Here, who does what depends on strategy and
-role; the loops stand beside what they are made of:
+`loop.py` is the loop of all other strategies: its ranks step together. Here, strategy and role decide what a member
+does; the loops are in these modules:
 
     ParameterServer  worker            strategies/parameter_server/worker.py
     ParameterServer  parameterServer   strategies/parameter_server/server.py
     Gossip           worker            strategies/gossip/loop.py
 
-A worker knows its own progress only; `training.steps` counts global batches whoever computed them.
+A worker knows its own progress only; `training.steps` counts the global batches of all workers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LOOPS: dict[tuple[str, str], Callable[[Member], int]] = {
 
 
 def train_independently(settings: Settings, progress: Progress) -> int:
-    """Do this member's part to the end, or until somebody asks it to stop; the exit code."""
+    """Do this member's part to the end, or until it is asked to stop. Return the exit code."""
     if settings.plan.reproducible or settings.plan.accelerator == xla.ACCELERATOR:
         find_strategy(settings.plan.strategy, settings.plan.reproducible, settings.plan.accelerator)  # says why not
     loop = LOOPS.get((settings.plan.strategy, settings.role))

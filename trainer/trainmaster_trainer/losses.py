@@ -1,10 +1,8 @@
-"""Losses of the global batches, without a synchronization in every step.
+"""Keep the losses of the global batches, without a synchronization in every step.
 
 Each rank keeps the losses of its shares on its device. Every few steps one small all-reduce makes them those of the
-global batches, and carries two more things that all ranks must agree on: whether somebody was asked to stop, and how
+global batches, and carries two more things that all ranks must agree on: whether a rank was asked to stop, and how
 long the steps take, from which all compute the same number of steps until the next time.
-
-Used by `loop.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ COLUMNS = 5  # of what is pending
 
 
 class StepLoss(NamedTuple):
-    """The loss of one global batch; `seconds` is the mean over the ranks of what the step took.
+    """Hold the loss of one global batch; `seconds` is the mean over the ranks of what the step took.
 
     `samples` says over how many samples the loss is a mean; with none there is no loss, and it is NaN. `ended` says
     when this rank was done with the step, in seconds of the epoch.
@@ -39,7 +37,7 @@ class StepLoss(NamedTuple):
 
 
 class Agreement(NamedTuple):
-    """What all ranks know after a flush."""
+    """Hold what all ranks know after a flush."""
 
     losses: list[StepLoss]
     stop: bool
@@ -48,7 +46,7 @@ class Agreement(NamedTuple):
 
 
 class Losses:
-    """Collects this rank's losses and adds them up with those of the others."""
+    """Losses collects this rank's losses and adds them up with those of the other ranks."""
 
     def __init__(self, group: Group) -> None:
         self._group = group
@@ -65,7 +63,7 @@ class Losses:
         self._ended: list[float] = []
 
     def add(self, step: int, loss: Tensor | None, size: int, seconds: float, ended: float | None = None) -> None:
-        """Remember a step's mean loss over `size` samples; None for a rank that does not see one.
+        """Keep a step's mean loss over `size` samples; None for a rank that does not see one.
 
         `ended`: when that was, in seconds of the epoch, if it was not just now.
         """
@@ -77,7 +75,7 @@ class Losses:
         self._ended.append(time.time() if ended is None else ended)
 
     def pending(self) -> Tensor:
-        """What no flush has had yet, [MOST_STEPS, COLUMNS]: step, mean loss, samples, seconds, when it ended.
+        """Return what is not flushed yet, [MOST_STEPS, COLUMNS]: step, mean loss, samples, seconds, when it ended.
 
         Float64, good until the next call. Rows of step 0 are unused.
         """
@@ -99,11 +97,11 @@ class Losses:
 
     @property
     def due(self) -> bool:
-        """Is it time to flush? The same on all ranks."""
+        """Return whether it is time to flush. It is the same on all ranks."""
         return len(self._steps) >= self._every
 
     def flush(self, stop_asked: bool, snapshot_seconds: float = 0.0, refused: bool = False) -> Agreement:
-        """All ranks call this after the same step."""
+        """Add up the losses kept since the last flush over all ranks, which call this after the same step."""
         if not self._steps:
             stops, refusals = self._group.sum(torch.tensor([float(stop_asked), float(refused)])).tolist()
             return Agreement([], stops > 0, refusals > 0)

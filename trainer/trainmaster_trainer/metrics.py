@@ -1,4 +1,4 @@
-"""metrics.jsonl: one line per step, each step exactly once whatever restarts there were; and result.json at the end.
+"""Write metrics.jsonl: one line per step, each step exactly once whatever restarts there were; at the end result.json.
 
     {"step": 17, "loss": 0.41, "samples_per_second": 9120.0, "step_seconds": 0.028, "attempt": 1, "time": 1764…}
     {"step": 400, "evaluation": {"accuracy": 0.98}, "attempt": 1, "time": 1764…}
@@ -9,7 +9,7 @@ the loss that an earlier attempt told of this step, where it was another one. Li
 disk before the checkpoint of S does, and a resume from S cuts off all later ones. A full disk costs no training: lines
 wait in memory until there is room, and only the first of them are tried.
 
-Written by rank 0, in private folders by the first rank of each replica, from `report.py`; `resume.py` calls `spread`.
+Rank 0 writes it; in private folders, the first rank of each replica.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Metrics:
-    """Appends to the metrics file. Up to the checkpoint of `durable_step` it is known to be whole."""
+    """Metrics appends to the metrics file. The file is known to be whole up to the checkpoint of `durable_step`."""
 
     def __init__(
         self, folder: Path, attempt: int, resumed_step: int, durable_step: int = 0, fence: Fence | None = None
@@ -64,20 +64,20 @@ class Metrics:
 
     @classmethod
     def of(cls, settings: Settings, resumed_step: int, durable_step: int) -> Metrics:
-        """Those of this attempt. With an object store, the file here is no other attempt's."""
+        """Return the metrics of this attempt. With an object store, the file here is no other attempt's."""
         fence = Fence(settings.checkpoints, settings.job_uid, settings.attempt)
         shared = None if settings.plan.checkpoint_url else fence
         return cls(settings.checkpoints, settings.attempt, resumed_step, durable_step, shared)
 
     def cut(self, step: int) -> None:
-        """Forget the lines of later steps, and what is torn."""
+        """Cut off the lines of later steps, and what is torn; remember their losses."""
         end = end_of_lines(self._folder, step, self._durable_step)
         self._told |= losses_after(self._folder, end)
         os.ftruncate(self._descriptor, end.bytes)
         self.last_step = end.step
 
     def add(self, step: int, *, ended: float | None = None, **values: Any) -> None:
-        """Remember one line, of what ended just now or then, in seconds of the epoch."""
+        """Keep one line of a step that `ended` then, in seconds of the epoch; None: just now."""
         if "loss" in values and step in self._told:
             before = self._told.pop(step)
             if before != _finite(values["loss"]):
@@ -86,9 +86,7 @@ class Metrics:
         self._lines.append(_json(line) + "\n")
 
     def flush(self) -> None:
-        """Write the lines: a kill of this process loses none of them from here on, unless they have to wait.
-
-        They wait in memory while the disk is full, and while the fence cannot be read.
+        """Write the lines: a kill of this process loses none of them from here on, unless the disk is full.
 
         Raises:
             SupersededError, PlaceTakenError: a later attempt writes the lines now, or another job.
@@ -136,7 +134,7 @@ class Metrics:
         os.close(self._descriptor)
 
     def finish(self, step: int, figures: Mapping[str, float]) -> None:
-        """The evaluation's line, and the result."""
+        """Write the evaluation's line, and the result."""
         self._next_look = 0.0
         self.add(step, evaluation=dict(figures))
         self.flush()

@@ -1,10 +1,8 @@
-"""Moment: what a look at a model changes, put back as it was.
+"""Moment puts back what a look at a model changes.
 
-Some strategies must see a forward pass before the first step: which parameters it uses, what shapes flow. It leaves no
-trace, or the training would not be OneDevice's. And whoever puts a model into eval mode gives each of its modules its
-own mode back: a task may train with some of them frozen.
-
-Used by `answers.py` and the strategies.
+Some strategies must see a forward pass before the first step: which parameters it uses, what shapes flow. It must leave
+no trace, or the training would not be OneDevice's. And after eval mode each module gets its own mode back: a task may
+train with some of them frozen.
 """
 
 from __future__ import annotations
@@ -20,13 +18,13 @@ from trainmaster_trainer.randomness import Generators
 
 
 def with_extra_state(model: nn.Module) -> dict[str, nn.Module]:
-    """The modules that keep something beside parameters and buffers (`get_extra_state`), by name."""
+    """Return the modules that keep something beside parameters and buffers (`get_extra_state`), by name."""
     default = nn.Module.get_extra_state
     return {name: module for name, module in model.named_modules() if type(module).get_extra_state is not default}
 
 
 class Inside:
-    """What a forward pass changes in a model beside its parameters, as it is now: buffers and extra state."""
+    """Inside holds what a forward pass changes in a model beside its parameters: the buffers and extra state of now."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
@@ -35,7 +33,7 @@ class Inside:
         self._extra = [(module, copy.deepcopy(module.get_extra_state())) for module in having]
 
     def put_back(self) -> None:
-        """As it was; as often as one likes."""
+        """Restore the buffers and extra state. This may be called several times."""
         with torch.no_grad():
             for buffer, before in zip(self._model.buffers(), self._buffers, strict=True):
                 buffer.copy_(before)
@@ -44,9 +42,9 @@ class Inside:
 
 
 class Moment:
-    """What a forward pass changes besides gradients, to be put back: random numbers, buffers, extra state.
+    """Moment holds what a forward pass changes besides gradients, to restore it: random numbers, buffers, extra state.
 
-    Parameters too, such as a target network's, if these are `kept`: as much memory again.
+    It holds parameters too, such as a target network's, if these are `kept`: as much memory again.
     """
 
     def __init__(self, model: nn.Module, kept: Iterable[Tensor] = ()) -> None:
@@ -55,7 +53,7 @@ class Moment:
         self._kept = [(tensor, tensor.detach().clone()) for tensor in kept]
 
     def come_back(self) -> None:
-        """As it was."""
+        """Restore all that is held."""
         self._inside.put_back()
         with torch.no_grad():
             for tensor, before in self._kept:
@@ -65,7 +63,7 @@ class Moment:
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
-    """All of a model in eval mode; afterwards each module is in its own again."""
+    """Put the model into eval mode; afterwards each module is in its own mode again."""
     before = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -77,7 +75,7 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def without_trace(model: nn.Module) -> Iterator[None]:
-    """In eval mode; afterwards the model and the random numbers are as if nobody had called it."""
+    """Run what is within in eval mode; afterwards the model and the random numbers are as they were."""
     before = Moment(model)
     try:
         with eval_mode(model):

@@ -1,4 +1,4 @@
-"""Numerics: in what precision and parts a step computes, how its loss is scaled, how long its gradient may be.
+"""Numerics is how a step computes: precision and parts, the scale of its loss, the greatest length of its gradient.
 
     precision            the forward pass under torch's autocast in BF16 or FP16 (Micikevicius et al., "Mixed precision
                          training", ICLR 2018). Parameters, gradients and moments stay as the task made them, and what
@@ -18,7 +18,7 @@
 All ranks of a group come to the same verdict, since all know the same length. The scale outlives the process like an
 optimizer's moments (`checkpoint/state.py`).
 
-Used by every strategy: `Strategy.use`, once, and `Numerics.take_step` in place of the optimizer's step.
+A strategy calls `take_step` in place of the optimizer's step.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ Norm = Callable[[list[nn.Parameter]], Tensor]  # of the gradients of these param
 
 
 def norm_here(parameters: list[nn.Parameter]) -> Tensor:
-    """The Euclidean length of these parameters' gradients, all of which are here; a tensor without dimensions."""
+    """Return the Euclidean length of these parameters' gradients, which are all here; a tensor without dimensions."""
     length: Tensor = get_total_norm([_numbers(parameter) for parameter in parameters])
     return length
 
 
 def squares_here(parameter: nn.Parameter) -> Tensor:
-    """Of a gradient, or of the part of it that is here: the sum of its squares, as float64."""
+    """Return the sum of the squares of a gradient, or of the part of it that is here, as float64."""
     length: Tensor = torch.linalg.vector_norm(_numbers(parameter))
     return length.double().square()
 
 
 def _numbers(parameter: nn.Parameter) -> Tensor:
-    """The numbers of a gradient that are here, to look at or to change: those of some rows, where it is sparse."""
+    """Return the numbers of a gradient that are here, to read or change: those of some rows, where it is sparse."""
     gradient = parameter.grad
     assert gradient is not None  # noqa: S101 (`settle` chose those that have one)
     if gradient.is_sparse:
@@ -73,7 +73,7 @@ def _numbers(parameter: nn.Parameter) -> Tensor:
 
 
 class LossScale:
-    """What the loss is multiplied by, so that small gradients are not lost in 16 bits."""
+    """LossScale is the factor of the loss that keeps small gradients from being lost in 16 bits."""
 
     FIRST, LEAST, PATIENCE = 65536.0, 2.0**-14, 2000
 
@@ -83,7 +83,7 @@ class LossScale:
         self.refused = False  # the last step was not taken
 
     def judge(self, finite: bool) -> bool:
-        """A step's gradients are there; whether it may be taken.
+        """Note whether a step's gradients are finite. Return whether it may be taken.
 
         Raises:
             NonFiniteLossError: they overflow at any scale.
@@ -104,16 +104,16 @@ class LossScale:
         return False
 
     def state(self) -> dict[str, float]:
-        """What must outlive the process, as JSON."""
+        """Return what must outlive the process, as JSON."""
         return {"value": self.value, "good": self._good}
 
     def restore(self, state: dict[str, float]) -> None:
-        """Go on from it."""
+        """Take over what `state` returned."""
         self.value, self._good = float(state["value"]), int(state["good"])
 
 
 class Numerics:
-    """How the steps of one training compute."""
+    """Numerics computes the steps of one training."""
 
     def __init__(
         self, precision: str | None = None, max_norm: float | None = None, micro_batch: int | None = None
@@ -127,7 +127,7 @@ class Numerics:
 
     @classmethod
     def of(cls, plan: TrainingPlan) -> Numerics:
-        """As the YAML asks for."""
+        """Return the numerics that the YAML asks for."""
         return cls(plan.precision, plan.max_gradient_norm, plan.micro_batch_size)
 
     def attach(self, module: nn.Module, device: torch.device) -> None:
@@ -151,7 +151,7 @@ class Numerics:
         return tensor.float() if tensor.dtype == self._dtype else tensor
 
     def scaled(self, loss: Tensor) -> Tensor:
-        """What the backward pass begins with."""
+        """Return the loss times the loss scale, from which the backward pass begins."""
         return loss * self.loss_scale.value if self.loss_scale else loss
 
     def backward(
@@ -161,7 +161,7 @@ class Numerics:
         weight: float = 1.0,
         quietly: Quietly = nullcontext,
     ) -> Tensor:
-        """Add up the gradients of `weight` times the batch's mean loss, part by part; this mean loss.
+        """Add up the gradients of `weight` times the batch's mean loss, part by part. Return this mean loss.
 
         Of a sum with a count it is the sum by the number of samples, until `over_counts`.
         `quietly` is around all parts but the last: gradients stay where they are.
@@ -199,9 +199,9 @@ class Numerics:
         return loss * self._factor
 
     def take_step(self, optimizer: Optimizer, norm: Norm = norm_here) -> None:
-        """The optimizer's step with the gradients of the scaled loss, or none where they are not finite.
+        """Take the optimizer's step with the gradients of the scaled loss, or none where they are not finite.
 
-        `norm` where other ranks hold other parameters; they all call it together.
+        `norm` is given where other ranks hold other parameters; they all call it together.
 
         Raises:
             NonFiniteLossError: gradients are not finite at any loss scale.
@@ -211,7 +211,7 @@ class Numerics:
             optimizer.step()
 
     def settle(self, parameters: Iterable[nn.Parameter], norm: Norm = norm_here) -> bool:
-        """Divide sums by counts, undo the loss scale and shorten the gradients; whether a step may be taken with them.
+        """Undo the loss scale and shorten the gradients. Return whether a step may be taken with them.
 
         Raises:
             NonFiniteLossError: they are not finite at any loss scale.

@@ -1,4 +1,4 @@
-"""The order of an epoch: a permutation of range(n) that any part can be asked of.
+"""Decide the order of an epoch: a permutation of range(n) of which any part can be computed alone.
 
 Few samples are sorted by random keys: the raw 64-bit output of Philox (Salmon et al., "Parallel random numbers: as easy
 as 1, 2, 3", SC 2011), a stream that NumPy promises for ever, as it does not its own shuffle.
@@ -10,7 +10,7 @@ smallest power of two that holds n, which gives any place alone. Its round funct
 goes through again until it is inside: less than once on average (cycle walking: Black and Rogaway, "Ciphers with
 arbitrary finite domains", CT-RSA 2002).
 
-Integers alone, so both are the same on every machine. Called by `data.py`.
+Both use integers alone, so they are the same on every machine.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 def block_size(samples: int) -> int:
-    """How many samples of an epoch are put in order at once."""
+    """Return how many samples of an epoch are ordered at once."""
     return samples if samples <= FEW else BLOCK
 
 
 @lru_cache(maxsize=4)
 def block(samples: int, seed: int, epoch: int, number: int) -> Indices:
-    """Part `number` of the order of one epoch: `block_size` samples, or those that are left."""
+    """Return part `number` of the order of one epoch: `block_size` samples, or those that are left."""
     if samples <= FEW:
         return shuffle(samples, seed, epoch)
     return permute(np.arange(number * BLOCK, min(samples, (number + 1) * BLOCK)), samples, seed, epoch)
 
 
 def shuffle(samples: int, seed: int, epoch: int) -> Indices:
-    """All of it, by sorting."""
+    """Return the whole order, by sorting."""
     keys = np.random.Philox(key=np.array([seed & _MASK, epoch], dtype=np.uint64)).random_raw(samples)
     return np.argsort(keys, kind="stable")
 
 
 def permute(places: Indices, samples: int, seed: int, epoch: int) -> Indices:
-    """What stands at these places of range(samples), by the network."""
+    """Return what is at these places of the permutation of range(samples), by the network."""
     keys = _keys(seed, epoch)
     bits = max(samples - 1, 0).bit_length()
     found = _encipher(places.astype(np.uint64), bits, keys)
@@ -63,13 +63,13 @@ def permute(places: Indices, samples: int, seed: int, epoch: int) -> Indices:
 
 
 def _keys(seed: int, epoch: int) -> _Words:
-    """One for each round."""
+    """Return a key for each round."""
     start = _mix(_mix(np.array([seed & _MASK], dtype=np.uint64) + _GOLDEN) + np.uint64(epoch))
     return _mix(start + _GOLDEN * np.arange(1, _ROUNDS + 1, dtype=np.uint64))
 
 
 def _encipher(words: _Words, bits: int, keys: _Words) -> _Words:
-    """A permutation of range(2 ** bits)."""
+    """Apply a permutation of range(2 ** bits)."""
     right_bits = np.uint64((bits + 1) // 2)
     right_mask, left_mask = np.uint64((1 << (bits + 1) // 2) - 1), np.uint64((1 << bits // 2) - 1)
     left, right = words >> right_bits, words & right_mask
@@ -80,7 +80,7 @@ def _encipher(words: _Words, bits: int, keys: _Words) -> _Words:
 
 
 def _mix(words: _Words) -> _Words:
-    """SplitMix64's finalizer: every bit of the input changes every bit of the output with probability 1/2."""
+    """Apply SplitMix64's finalizer: each bit of the input changes each bit of the output with probability 1/2."""
     words = (words ^ words >> np.uint64(30)) * _FIRST
     words = (words ^ words >> np.uint64(27)) * _SECOND
     return words ^ words >> np.uint64(31)

@@ -1,6 +1,6 @@
-"""Progress: what the agent sees of this rank, on the progress page; and the speeds that it shows.
+"""Progress shows the agent this rank's state on the progress page, with the speeds.
 
-Used by `loop.py`. Without an agent there is no page, and the speeds still go into the metrics.
+Without an agent there is no page, and the speeds still go into the metrics.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LAZY_STEPS = 3
 
 
 class Progress:
-    """Step, phase and speed of this rank."""
+    """Progress holds step, phase and speed of this rank."""
 
     def __init__(self, path: Path | None, global_batch_size: int) -> None:
         # The agent has made the file; by hand there may be none yet.
@@ -41,7 +41,7 @@ class Progress:
         self.write()
 
     def enter(self, phase: str, checkpoint_step: int = 0) -> None:
-        """Say what is going on: load, train, save, evaluate or done."""
+        """Note and show the phase: load, train, save, evaluate or done."""
         now = time.monotonic()
         if self.phase == "save":
             self.save_seconds += now - self._entered
@@ -56,14 +56,14 @@ class Progress:
             self._file.write_checkpoint(record)
 
     def start(self, step: int, checkpoint_step: int) -> None:
-        """Training goes on after `step`; the newest checkpoint may be older."""
+        """Note that training goes on after `step`; the newest checkpoint may be older."""
         self.step = self.resumed_step = step
         self.checkpoint_step = checkpoint_step
         self.enter("train")
         self._ends.append(self._last)
 
     def stepped(self, step: int, checkpoint_step: int, waited: float = 0.0, now: float | None = None) -> float:
-        """A step is done, so many seconds of it spent in waiting for peers; how long it took. `write` says so."""
+        """Note that a step is done, `waited` seconds of it spent on peers. Return its seconds. `write` shows it."""
         self.checkpoint_step = max(self.checkpoint_step, checkpoint_step)
         now = time.monotonic() if now is None else now
         seconds = max(now - self._last, 0.0)
@@ -78,33 +78,33 @@ class Progress:
         return seconds
 
     def told(self, step: int, loss: float, samples_per_second: float, step_seconds: float) -> None:
-        """Somebody else keeps count of all members' steps; this is what it said."""
+        """Take over step, loss and speeds from the process that counts all members' steps."""
         self.step, self.loss = max(self.step, step), loss
         self._told = (samples_per_second, step_seconds)
         self.write()
 
     @property
     def step_times(self) -> list[float]:
-        """Seconds of each of the last steps."""
+        """Return the seconds of each of the last steps."""
         return list(self._seconds)
 
     @property
     def step_seconds(self) -> float:
-        """The middle one of the last steps' times."""
+        """Return the median of the last steps' seconds."""
         if self._told:
             return self._told[1]
         return median(self._seconds) if self._seconds else float("nan")
 
     @property
     def samples_per_second(self) -> float:
-        """Samples of all ranks per second, over the last steps, saves included."""
+        """Return the samples of all ranks per second, over the last steps, saves included."""
         if self._told:
             return self._told[0]
         span = self._ends[-1] - self._ends[0] if len(self._ends) > 1 else 0.0
         return (len(self._ends) - 1) * self._batch_size / span if span > 0 else float("nan")
 
     def write(self) -> None:
-        """Bring the page up to date."""
+        """Update the page."""
         if self._file is None:
             return
         self._file.write(

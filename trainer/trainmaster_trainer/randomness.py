@@ -1,10 +1,8 @@
-"""Random numbers: those of a step follow from (seed, rank, step) and from nothing that was drawn before.
+"""Make a step's random numbers follow from (seed, rank, step) and from nothing that was drawn before.
 
 Three generators can be drawn from by a task: torch's (one per device), NumPy's old global one and Python's. They are
-seeded before every step, so nothing of them has to outlive a process: whoever computes a step again, after whatever
-loss, draws what was drawn there the first time.
-
-Called by `loop.py`, `data.py` and the strategies that share out their steps themselves.
+seeded before every step, so nothing of them has to outlive a process: a process that computes a step again, after
+whatever loss, draws what was drawn there the first time.
 """
 
 from __future__ import annotations
@@ -20,23 +18,23 @@ import torch
 from torch import Tensor
 
 ONE_AT_A_TIME = threading.Lock()
-"""For threads of one process that each seed and draw: whoever holds it draws what it has seeded."""
+"""A lock for threads of one process that each seed and draw: the holder draws what it has seeded."""
 
 
 def seed_alike(seed: int) -> None:
-    """Seed all ranks with the same number: for what they make alike, such as the model."""
+    """Seed all ranks with the same number, for what they make alike, such as the model."""
     if torch.cuda.is_available():
         torch.cuda.manual_seed_all(seed)
     _seed(seed)
 
 
 def seed_rank(seed: int, rank: int, step: int) -> None:
-    """Seed the generators with what belongs to this rank in this step. It takes about 15 µs."""
+    """Seed the generators with numbers of this rank in this step. It takes about 15 µs."""
     _seed(_mixed(seed, rank, step))
 
 
 def seed_samples(seed: int, step: int, index: int, of: int) -> None:
-    """Seed whoever makes part `index` of `of` of a step's batch with the same number, which nothing else has.
+    """Seed the generators for part `index` of `of` of a step's batch, alike on all ranks that make this part.
 
     What is drawn afterwards for anything else needs a seed of its own.
     """
@@ -44,7 +42,7 @@ def seed_samples(seed: int, step: int, index: int, of: int) -> None:
 
 
 def _mixed(*numbers: int) -> int:
-    """One number of 64 bits from several: (1, 2) and (2, 1) have nothing in common."""
+    """Return one number of 64 bits from several: (1, 2) and (2, 1) have nothing in common."""
     # In 2 µs: NumPy's SeedSequence takes 12.
     return int.from_bytes(hashlib.blake2b(repr(numbers).encode(), digest_size=8).digest(), "big")
 
@@ -59,7 +57,7 @@ def _seed(seed: int) -> None:
 
 @dataclass(frozen=True)
 class Generators:
-    """The generators as they were at one moment."""
+    """Generators holds the state of the generators at one moment."""
 
     torch: Tensor
     cuda: Tensor | None
@@ -68,13 +66,13 @@ class Generators:
 
     @classmethod
     def now(cls) -> Generators:
-        """Return what they are now."""
+        """Return the present states."""
         cuda = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]
         numpy = np.random.get_state()  # noqa: NPY002 (likewise)
         return cls(torch.get_rng_state(), cuda, numpy, random.getstate())
 
     def put_back(self) -> None:
-        """Let them go on from there."""
+        """Set the generators to these states."""
         torch.set_rng_state(self.torch)
         if self.cuda is not None:
             torch.cuda.set_rng_state(self.cuda)

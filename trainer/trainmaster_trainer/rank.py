@@ -1,4 +1,4 @@
-"""What one rank process runs for a task.
+"""Run one rank process for a task.
 
 The agent forks a process from its warm parent and calls `main`. The same works without an agent:
 
@@ -28,7 +28,7 @@ from trainmaster_trainer.settings import Settings
 
 
 def main() -> int:
-    """Train as the environment says; the exit code.
+    """Train as the environment says. Return the exit code.
 
     Raises:
         ConfigurationError: the caller shows its message and exits with 78.
@@ -54,7 +54,7 @@ def _start_logging(settings: Settings) -> None:
 
 
 def go_to(folder: str | None) -> None:
-    """Make the user's modules importable from where the user is."""
+    """Go to the user's folder, if there is one, and make the modules in it importable."""
     if folder:
         try:
             os.chdir(folder)

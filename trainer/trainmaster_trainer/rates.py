@@ -1,7 +1,4 @@
-"""Rates: an optimizer's learning rates over the training, as the task's `learning_rate_factor` says.
-
-Used by every strategy, where it takes its optimizer's step.
-"""
+"""Set an optimizer's learning rates over the training, as the task's `learning_rate_factor` says."""
 
 from __future__ import annotations
 
@@ -15,9 +12,9 @@ from trainmaster_trainer.task import Task
 
 
 class Rates:
-    """An optimizer's, for a task that has a factor; those of any other task are its optimizer's own business.
+    """Rates holds an optimizer's rates, if the task has a factor; else the optimizer's rates are left alone.
 
-    What they are when the factor is 1 is remembered at the start, before a checkpoint changes them.
+    The rates at factor 1 are remembered at the start, before a checkpoint changes them.
     """
 
     def __init__(self, task: Task, optimizer: Optimizer) -> None:
@@ -29,10 +26,10 @@ class Rates:
         """Which settings of a group are made anew for every step: nothing for a checkpoint, which others go on from."""
 
     def set(self, fraction_done: float) -> None:
-        """Those for the moment when this fraction of all steps is done.
+        """Set the rates for the moment when this fraction of all steps is done.
 
         Raises:
-            ConfigurationError: the task's factor is no number.
+            ConfigurationError: the task's factor is not a number.
         """
         if not self._whole:
             return
@@ -41,7 +38,7 @@ class Rates:
             group["lr"] = rate * factor
 
     def _rate(self, rate: Any) -> Any:
-        """Of one group. An optimizer may find its own, as long as nobody wants it multiplied."""
+        """Return the rate of one group. It must be a number, as the task's factor multiplies it."""
         if isinstance(rate, (int, float, Tensor)):
             return rate
         raise ConfigurationError(

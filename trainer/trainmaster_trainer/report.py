@@ -1,6 +1,6 @@
-"""Report: what the training loop tells the world after each step: progress page, losses, metrics file.
+"""Report shows the state of the training after each step: progress page, losses, metrics file.
 
-Used by `loop.py` alone, to keep bookkeeping out of it.
+It keeps the bookkeeping out of `loop.py`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class Report:
-    """A rank's bookkeeping. Rank 0 has a metrics file; so has each folder of one replica alone."""
+    """Report is a rank's bookkeeping. Rank 0 has a metrics file; so has each folder of one replica alone."""
 
     def __init__(self, settings: Settings, group: Group, progress: Progress, resumed: Resumed) -> None:
         self._progress = progress
@@ -45,11 +45,11 @@ class Report:
             self._catch_up(resumed, group)
 
     def _catch_up(self, resumed: Resumed, group: Group) -> None:
-        """A state out of memory is newer than the last line that all files have: the lines in between come with it."""
+        """Write the lines between the last one that all files have and a state out of memory, which is newer."""
         written = min(
             last for last in group.gather(self._metrics.last_step if self._metrics else None) if last is not None
         )
-        # Lines of before the checkpoint that are gone (somebody has deleted the file) stay gone.
+        # Lines of before the checkpoint that are gone (the file was deleted) stay gone.
         first = max(written, resumed.durable_step, resumed.begun) + 1
         self._losses.restore(resumed.pending, range(first, resumed.step + 1))
         if self._metrics is None:
@@ -64,7 +64,7 @@ class Report:
     def stepped(
         self, step: int, loss: Tensor | None, batch: Batch, *, checkpoint_step: int, waited: float, memory: Memory
     ) -> None:
-        """A step is done: keep its state in memory, if that is due, and only then say so.
+        """Note that a step is done: keep its state in memory, if that is due, and only then show it.
 
         `waited`: seconds of it in which this rank only waited for its peers.
         """
@@ -76,11 +76,11 @@ class Report:
 
     @property
     def due(self) -> bool:
-        """Is it time for `agree`? The same on all ranks."""
+        """Return whether `agree` is due. It is the same on all ranks."""
         return self._losses.due
 
     def agree(self, stop_asked: bool, memory: Memory | None = None, saver: Saver | None = None) -> bool:
-        """Make the losses global and write them; whether any rank was asked to stop. All ranks call it together.
+        """Make the losses global and write them. Return whether any rank was asked to stop. All ranks call it together.
 
         Raises:
             NonFiniteLossError: a loss is not finite, or a state that was to be saved. What was written of the steps
@@ -112,19 +112,19 @@ class Report:
         return agreement.stop
 
     def sync(self) -> None:
-        """Bring what was said so far to the disk: a checkpoint of this step is about to become visible."""
+        """Bring what was written so far to the disk: a checkpoint of this step is about to become visible."""
         if self._metrics:
             self._metrics.sync()
 
     def finish(self, step: int, figures: dict[str, float]) -> None:
-        """The training is over."""
+        """Write the result: the training is over."""
         if self._metrics:
             self._metrics.finish(step, figures)
         self._progress.enter("done")
 
 
 def check_finite(losses: Iterable[StepLoss]) -> None:
-    """A model that gave such a loss is poisoned, or about to be: no step more, and no checkpoint.
+    """Refuse a loss that is not finite: the model is damaged or about to be, so there is no further step or checkpoint.
 
     Raises:
         NonFiniteLossError: names the first such step.
@@ -138,7 +138,7 @@ def check_finite(losses: Iterable[StepLoss]) -> None:
 
 
 def loss_to_tell(loss: Tensor | None, strategy: Strategy) -> Tensor | None:
-    """The loss of a rank's share of a step that was just made, or None for one that is no number and harmed nothing.
+    """Return the loss of a rank's share of the last step, or None for one that is not finite and harmed nothing.
 
     That is so where the loss scale has refused the step and the model here is sound. The loss of the step is then that
     of the other shares, if there are any.
@@ -155,5 +155,5 @@ def loss_to_tell(loss: Tensor | None, strategy: Strategy) -> Tensor | None:
 
 
 def are_finite(weights: Iterable[Tensor]) -> bool:
-    """Whether all numbers of them that are here are."""
+    """Return whether all numbers of them that are on this rank are finite."""
     return all(bool(local(one.detach()).isfinite().all()) for one in weights)

@@ -1,7 +1,7 @@
-"""Settings: everything that a rank process learns from its environment, read once.
+"""Read everything that a rank process learns from its environment, once.
 
-Used by `rank.py`; all other modules get what they need as arguments. The names that are not ours are torchrun's,
-so that a rank runs the same under the agent, under bare `torchrun -m trainmaster_trainer.rank` and by hand.
+All other modules get what they need as arguments. The names that are not ours are torchrun's, so that a rank runs the
+same under the agent, under bare `torchrun -m trainmaster_trainer.rank` and by hand.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trainmaster_trainer.errors import ConfigurationError
 
 @dataclass(frozen=True)
 class Settings:
-    """Who this rank is, and what it is to train."""
+    """Settings says which rank this is, and what it is to train."""
 
     plan: TrainingPlan
     checkpoints: Path
@@ -41,11 +41,11 @@ class Settings:
 
     @property
     def run_key(self) -> str:
-        """Differs between any two tries of the group, under the agent (attempt) as under torchrun (restart)."""
+        """Return a key that differs between any two tries of the group, by attempt (agent) and restart (torchrun)."""
         return f"attempt-{self.attempt}-restart-{self.restart}"
 
     def doubts(self, attempt: int, step: int | None = None) -> bool:
-        """Whether the state of an attempt after `step` is not to be gone on from; None: a state in memory."""
+        """Return whether the attempt's state after `step` (None: a state in memory) must not be resumed from."""
         if self.resume_before is None or (self.doubted_attempt is not None and attempt > self.doubted_attempt):
             return False
         return step is None or step >= self.resume_before
@@ -111,7 +111,7 @@ def _known_number(environment: Mapping[str, str], name: str) -> int | None:
 
 
 def _switch(environment: Mapping[str, str], name: str) -> bool:
-    """On, unless it is set to "off"."""
+    """Return True, unless the variable is set to "off"."""
     text = environment.get(name) or "on"
     if text not in ("on", "off"):
         raise ConfigurationError(f"The variable {name} must be on or off, not {text!r}.")

@@ -1,9 +1,7 @@
-"""Structures: tensors in lists, tuples, mappings and dataclasses, as samples, batches and a model's outputs have them.
+"""Handle tensors in lists, tuples, mappings and dataclasses, as samples, batches and a model's outputs have them.
 
 What comes out is of the class that went in, with all that it knows besides its members, as torch's default_collate
 keeps it: a model may ask its inputs for an attribute, a loss its outputs.
-
-Used wherever a batch or outputs are cut, moved, widened or measured.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from torch import Tensor
 
 
 def members(value: Any) -> list[Any]:
-    """What is in a list, tuple, mapping or dataclass. In anything else there is nothing."""
+    """Return the members of a list, tuple, mapping or dataclass; nothing for anything else."""
     if isinstance(value, (list, tuple)):
         return list(value)
     if isinstance(value, Mapping):
@@ -29,21 +27,21 @@ def members(value: Any) -> list[Any]:
 
 
 def leaves(value: Any) -> list[Tensor]:
-    """All tensors in a structure."""
+    """Return all tensors in a structure."""
     if isinstance(value, Tensor):
         return [value]
     return [leaf for member in members(value) for leaf in leaves(member)]
 
 
 def each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """A structure with `change` applied to its tensors."""
+    """Return a structure with `change` applied to its tensors."""
     if isinstance(value, Tensor):
         return change(value)
     return each_member(value, lambda member: each_tensor(member, change))
 
 
 def each_member(value: Any, change: Callable[[Any], Any]) -> Any:
-    """It with `change` applied to its members; the same object where none of them changes."""
+    """Return a value with `change` applied to its members; the same object where none of them changes."""
     before = members(value)
     after = [change(member) for member in before]
     if all(new is old for new, old in zip(after, before, strict=True)):
@@ -59,7 +57,7 @@ def each_member(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _mapping_like(value: Any, items: dict[Any, Any]) -> Any:
-    """A plain dict only where nothing else can be made of it. By assignment, since some refuse an update."""
+    """Return such a mapping with these items; a plain dict only if it cannot be made. Some refuse an update."""
     try:
         if not isinstance(value, MutableMapping):
             return type(value)(items)
@@ -72,17 +70,17 @@ def _mapping_like(value: Any, items: dict[Any, Any]) -> Any:
 
 
 def to_device(value: Any, device: torch.device) -> Any:
-    """The tensors on the device."""
+    """Return the structure with its tensors on the device."""
     return each_tensor(value, lambda tensor: tensor.to(device, non_blocking=True))
 
 
 def part_of(value: Any, first: int, end: int) -> Any:
-    """Samples `first` to `end - 1`."""
+    """Return samples `first` to `end - 1` of a structure."""
     if isinstance(value, Tensor) or are_texts(value):
         return value[first:end]
     return each_member(value, lambda member: part_of(member, first, end))
 
 
 def are_texts(value: Any) -> bool:
-    """One for each sample, as default_collate leaves them: in a list where they come out of a dict, else in a tuple."""
+    """Return whether this is one text per sample: default_collate gives a list if they are in a dict, else a tuple."""
     return isinstance(value, (list, tuple)) and bool(value) and all(isinstance(item, (str, bytes)) for item in value)

@@ -1,4 +1,4 @@
-"""Task: what a user writes to have a model trained. The strategy is the YAML's business, not the task's.
+"""A task is what a user writes to have a model trained. The strategy is chosen in the YAML, not in the task.
 
 A complete task, `spec.training: {task: "rings:Rings", arguments: {width: 64}}` with this in `rings.py`:
 
@@ -56,22 +56,22 @@ Samples = Union[tuple[Tensor, Tensor], "Dataset[tuple[Any, Any]]"]
 
 
 class Task(ABC):
-    """A model, its data and its loss. `spec.training.arguments` arrive as keyword arguments of `__init__`.
+    """A task is a model, its data and its loss. `spec.training.arguments` are keyword arguments of `__init__`.
 
     Random numbers are seeded before `__init__`, alike on every rank and after every restart: it may split its data.
 
     What outlives a restart: the model's parameters, buffers and extra state (`get_extra_state`), and what the optimizer
     keeps. The global random numbers of torch, NumPy (`np.random.rand`) and Python (`random.random`) are seeded before
-    every step, from seed, rank and step, so whoever computes a step again draws the same ones. Nothing else outlives a
-    restart, and nobody can notice: a generator of the task's own (`np.random.default_rng()`, `torch.Generator()`)
-    begins anew, and so does an attribute of the task that `loss` changes, such as a running mean or the stage of a
-    curriculum. So draw from the global generators, and keep what changes during the training in a buffer of the model
-    (not one with persistent=False, which no state has).
+    every step, from seed, rank and step, so a rank that computes a step again draws the same ones. Nothing else
+    outlives a restart, and the trainer cannot notice: a generator of the task's own (`np.random.default_rng()`,
+    `torch.Generator()`) begins anew, and so does an attribute of the task that `loss` changes, such as a running mean
+    or the stage of a curriculum. So draw from the global generators, and keep what changes during the training in a
+    buffer of the model (not one with persistent=False, which no state has).
     """
 
     @abstractmethod
     def model(self) -> nn.Module:
-        """A fresh model on the CPU. Random numbers are seeded before the call, alike on every rank.
+        """Return a fresh model on the CPU. Random numbers are seeded before the call, alike on every rank.
 
         Its forward pass may change buffers. Parameters that it changes, as a target network's, are followed where each
         rank has all of them and changes them alike (OneDevice, AllReduce, Mirrored, LocalSGD, Gossip). A task changes
@@ -82,13 +82,13 @@ class Task(ABC):
 
     @abstractmethod
     def dataset(self) -> Samples:
-        """The training samples, in the same order on every call and every rank; the trainer shuffles.
+        """Return the training samples, in the same order on every call and every rank; the trainer shuffles.
 
         Samples of one batch are stacked (torch's default_collate), so all have one shape: a `Dataset` pads or cuts
         those of different length.
 
         A `Dataset` may draw random numbers for a sample (crops, masks, noise). All ranks that work on the same samples
-        of a step draw the same ones, and so does whoever repeats the step after a restart.
+        of a step draw the same ones, and so does a rank that repeats the step after a restart.
         """
 
     @abstractmethod
@@ -108,22 +108,22 @@ class Task(ABC):
 
     @abstractmethod
     def optimizer(self, parameters: list[nn.Parameter]) -> Optimizer:
-        """An optimizer for these parameters.
+        """Return an optimizer for these parameters.
 
-        It gets all of the model's, whatever the strategy, and then works on what a rank holds of them. So a hook of
-        it takes parameters from `optimizer.param_groups` when it is called, and no length over all of them: to shorten
-        gradients is `spec.training.maxGradientNorm`.
+        It gets all parameters of the model, whatever the strategy, and then works on what a rank holds of them. So a
+        hook of it takes parameters from `optimizer.param_groups` when it is called, and computes no norm over all of
+        them: `spec.training.maxGradientNorm` shortens gradients.
         """
 
     def learning_rate_factor(self, fraction: float) -> float:  # noqa: ARG002 (for those who override it)
-        """What the optimizer's learning rate is multiplied by when this fraction of all steps is done.
+        """Return the factor of the optimizer's learning rate when this fraction of all steps is done.
 
         It takes the place of torch's schedulers, which are refused: no checkpoint would know how far one is.
         """
         return 1.0
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:  # noqa: ARG002 (likewise)
-        """Figures of merit after the last step, such as accuracy. The model is in eval mode, without gradients.
+        """Return figures of merit after the last step, such as accuracy. The model is in eval mode, without gradients.
 
         One rank calls this, and torch.distributed's default group has only that rank meanwhile, so that metrics which
         add themselves up over all ranks may be used. Where ranks split the model, all of them call this at once and
@@ -133,18 +133,18 @@ class Task(ABC):
         return {}
 
     def model_layers(self, model: nn.Module) -> list[tuple[str, nn.Module]]:
-        """The model as a chain, for Pipeline: what comes out of each layer is what goes into the next.
+        """Return the model as a chain, for Pipeline: what comes out of each layer is what goes into the next.
 
         Layers are modules of the model, each parameter in exactly one of them. They may hand on a tensor or a tuple
         of tensors, whose first dimension is the sample. Each stage is a run of layers with about the same number of
         parameters as the others. FullySharded brings one layer's parameters together at a time. A layer that computes
         several times is in the chain as often, and all on one stage if it has parameters. A model that is an
-        `nn.Sequential` needs no word; an example of one that does:
+        `nn.Sequential` needs no method of its own; an example of one that does:
 
             return [("encoder", model.encoder), ("decoder", model.decoder)]
 
         Raises:
-            ConfigurationError: nobody has said how this model can be cut.
+            ConfigurationError: the task does not say how this model can be cut.
         """
         if isinstance(model, nn.Sequential):
             # Not named_children(), which leaves out a module that is there a second time.
@@ -156,7 +156,7 @@ class Task(ABC):
         )
 
     def tensor_plan(self, model: nn.Module) -> dict[str, ParallelStyle]:  # noqa: ARG002 (likewise)
-        """Which modules are split inside, and along what, for Tensor. Keys are names of modules, or patterns of them.
+        """Return which modules Tensor splits inside, and along what. Keys are names of modules, or patterns of them.
 
         Values are torch's styles (torch.distributed.tensor.parallel). The usual pair, after Shoeybi et al.,
         "Megatron-LM" (2019), needs one exchange for two layers:
@@ -166,7 +166,7 @@ class Task(ABC):
         Modules that no pattern names are computed on all ranks alike.
 
         Raises:
-            ConfigurationError: nobody has said how this model's layers can be split.
+            ConfigurationError: the task does not say how this model's layers can be split.
         """
         raise ConfigurationError(
             f"spec.training.task: {type(self).__name__} does not say how the layers of its model can be split. Write "
@@ -175,12 +175,12 @@ class Task(ABC):
         )
 
     def tensor_units(self) -> dict[str, int]:
-        """What Tensor must share out evenly besides the layers' own sizes, such as `{"heads": 8}`."""
+        """Return what Tensor must share out evenly besides the layers' own sizes, such as `{"heads": 8}`."""
         return {}
 
 
 def load_task(reference: str, arguments: Mapping[str, Any]) -> Task:
-    """The task that `spec.training.task` and `spec.training.arguments` name.
+    """Return the task that `spec.training.task` and `spec.training.arguments` name.
 
     Raises:
         ConfigurationError: there is no such task, or the arguments are not its own.
@@ -199,7 +199,7 @@ def load_task(reference: str, arguments: Mapping[str, Any]) -> Task:
 
 
 def _is_weather(error: Exception) -> bool:
-    """A task may read and download: what then fails is no mistake in its arguments, though some call it ValueError."""
+    """Return whether a file or download failed: the arguments may be right, even if it is a ValueError."""
     names = (kind.__name__ for kind in type(error).__mro__)
     away = any("NotFound" in name or "Connection" in name for name in names)
     return away or isinstance(error, OSError) or is_garbled(error)

@@ -1,10 +1,8 @@
-"""XLA devices (TPU), as far as the trainer must know them: the one place that imports torch_xla.
+"""Handle XLA devices (TPU). This is the one module that imports torch_xla.
 
 One process drives all XLA devices of its replica (SPMD: Xu et al., "GSPMD", 2021): it holds tensors that are spread
 over a mesh of devices, and XLA adds the communication. torch_xla is an extra of its own with a torch of its own
 (requirements/xla.lock). `PJRT_DEVICE` says which devices: TPU by default, CPU for trying without one.
-
-Used by group.py and strategies/xla_all_reduce.py.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ ACCELERATOR = "tpu"  # of spec.workers.accelerator
 
 
 def open_device() -> torch.device:
-    """The replica's XLA devices, as the one device that torch sees.
+    """Return the replica's XLA devices, as the one device that torch sees.
 
     Raises:
         ConfigurationError: torch_xla is not installed, or finds no device.
@@ -48,7 +46,7 @@ def open_device() -> torch.device:
 
 
 class Mesh:
-    """All XLA devices of this replica in a row."""
+    """Mesh holds all XLA devices of this replica in a row."""
 
     def __init__(self) -> None:
         import numpy as np
@@ -69,14 +67,14 @@ class Mesh:
 
 
 def seed_as_torch() -> None:
-    """Seed the devices' generator with what torch's was seeded with for this step."""
+    """Seed the devices' generator with the number with which torch's was seeded for this step."""
     import torch_xla
 
     torch_xla.manual_seed(torch.initial_seed() % (1 << 32))
 
 
 def finish_step() -> None:
-    """Have the step that was only recorded so far compiled (the first time) and run."""
+    """Compile (the first time) and run the step that was only recorded so far."""
     import torch_xla
 
     torch_xla.sync()

@@ -1,5 +1,5 @@
-"""What a job will do and whether it pays: the textbook's words and a written cost model. Pure; used by the CLI.
+"""Predict what a job will do and whether distributing pays, by the textbooks and a written cost model. It is pure.
 
-`facts` says what is known of a model and a machine, `textbook` what kind of thing each strategy is, `traffic` and
-`memory` what it moves and holds, `cost` how long a step takes, `explanation` puts it into sentences.
+`facts` has what is known of a model and a machine, `textbook` what kind each strategy is, `traffic` the bytes that it
+sends, `memory` the bytes that it holds, `cost` how long a step takes, and `explanation` makes sentences of it all.
 """

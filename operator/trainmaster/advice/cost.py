@@ -1,4 +1,4 @@
-"""The cost model: seconds per step and samples per second of a strategy on a machine that was measured.
+"""Predict seconds per step and samples per second of a strategy on a machine that was measured.
 
     step = compute(share) * crowding * idle + exchange(bytes)
 
@@ -12,8 +12,8 @@
   of the computation is measured layer by layer.
 - Asynchronous strategies do not wait for the slowest: their rates add up.
 
-Deliberately without overlap of communication and computation: a strategy that hides it does better than predicted.
-`bench/advise.py` holds the predictions against measurements.
+The model has no overlap of communication and computation: a strategy that overlaps them does better than predicted.
+`bench/advise.py` compares the predictions with measurements.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,19 +27,19 @@ from trainmaster.wire.measured import Exchange
 
 @dataclass(frozen=True)
 class Line:
-    """y = fixed + slope * x, neither negative."""
+    """A line is y = fixed + slope * x; neither number is negative."""
 
     fixed: float
     slope: float
 
     def at(self, x: float) -> float:
-        """The value at x."""
+        """Return the value at x."""
         return self.fixed + self.slope * x
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A strategy with its options for a group, to be predicted."""
+    """A candidate is a strategy with its options for a group, of which the cost is predicted."""
 
     strategy: str
     options: Mapping[str, Any]
@@ -48,7 +48,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Seconds of one step of the global batch, split into what they are spent on."""
+    """Hold the seconds of one step of the global batch, split into computation and exchange."""
 
     candidate: Candidate
     compute: float
@@ -56,17 +56,17 @@ class Prediction:
 
     @property
     def step_seconds(self) -> float:
-        """Of one step."""
+        """Return the seconds of one step."""
         return self.compute + self.exchange
 
     @property
     def samples_per_second(self) -> float:
-        """Of the whole group."""
+        """Return the samples per second of the whole group."""
         return self.candidate.group.batch / self.step_seconds
 
 
 def line_through(points: list[tuple[float, float]]) -> Line:
-    """The least-squares line with fixed and slope at least 0; through the origin if all x are equal."""
+    """Return the least-squares line with fixed and slope at least 0; it goes through the origin if all x are equal."""
     count = len(points)
     mean_x = sum(x for x, _ in points) / count
     mean_y = sum(y for _, y in points) / count
@@ -81,12 +81,12 @@ def line_through(points: list[tuple[float, float]]) -> Line:
 
 
 def compute_line(machine: MachineFacts) -> Line:
-    """Seconds of a step over its samples, on one device."""
+    """Return the line of a step's seconds over its samples, on one device."""
     return line_through([(timing.samples, timing.seconds) for timing in machine.compute])
 
 
 def exchange_line(machine: MachineFacts) -> Line:
-    """Seconds of an exchange over the bytes that a rank sends."""
+    """Return the line of an exchange's seconds over the bytes that a rank sends."""
     return _line(machine.exchange)
 
 
@@ -95,7 +95,7 @@ def _line(exchanges: Sequence[Exchange]) -> Line:
 
 
 def predict(candidate: Candidate, model: ModelFacts, machine: MachineFacts) -> Prediction:
-    """What the model says of one candidate."""
+    """Return what the cost model predicts for one candidate."""
     compute = _compute(candidate, compute_line(machine), machine)
     if candidate.strategy == "FullySharded" and machine.sharding:
         return Prediction(candidate, compute, _sharding(candidate, model, machine))
@@ -106,7 +106,10 @@ def predict(candidate: Candidate, model: ModelFacts, machine: MachineFacts) -> P
 
 
 def _sharding(candidate: Candidate, model: ModelFacts, machine: MachineFacts) -> float:
-    """Of N ranks each sends (N-1)/N of a layer; of the two that were measured, a half."""
+    """Return the seconds of FullySharded's exchange.
+
+    Of N ranks each sends (N-1)/N of a layer; the measured two sent 1/2.
+    """
     ranks = candidate.group.ranks
     layer = model.parameter_bytes / model.layers * 2 * (ranks - 1) / ranks
     times = candidate.group.parts(ranks) * model.layers

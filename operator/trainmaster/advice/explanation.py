@@ -1,4 +1,4 @@
-"""What a job will do, in sentences: processes, traffic, memory, failures. Used by `trainmaster explain JOB.yaml`."""
+"""Explain in sentences what a job will do: processes, traffic, memory, failures."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ _BETWEEN_LAYERS = strategies.where(lambda traits: not traits.shares_batch)
 
 
 def group_facts(job: TrainingJob) -> GroupFacts:
-    """The numbers of its spec."""
+    """Return the numbers of a job's spec that the predictions need."""
     return GroupFacts(
         workers=job.spec.workers.replicas,
         ranks_per_worker=job.spec.workers.ranks,
@@ -28,7 +28,7 @@ def group_facts(job: TrainingJob) -> GroupFacts:
 
 
 def explain(job: TrainingJob, model: ModelFacts | None) -> list[Section]:
-    """Title and lines of each section. `model` is None for a script, which nobody can look into."""
+    """Return title and lines of each section. `model` is None for a script, whose model cannot be measured."""
     return [
         ("Strategy", list(_strategy(job))),
         ("Processes", list(_processes(job))),
@@ -159,7 +159,7 @@ def _failure(job: TrainingJob, model: ModelFacts | None) -> Iterator[str]:
 
 
 def _same_model(job: TrainingJob) -> str:
-    """Return whether what is lost changes the model at the end."""
+    """Return, in a sentence, whether failures change the model at the end."""
     strategy = job.spec.strategy
     if "asynchronous" in taxonomy(strategy.type, strategy.options):
         return "The model at the end depends on who was there when: no two runs end in the same bits."

@@ -1,6 +1,6 @@
-"""What the trainer measures for us: a model's sizes (`ModelFacts`) and a machine's speeds (`MachineFacts`).
+"""Hold what the predictions start from: a model's sizes, a machine's speeds, and the numbers of a group.
 
-`trainmaster_trainer.measure` prints them as one JSON object; the control side never imports torch.
+`trainmaster_trainer.measure` prints the first two as one JSON object; the control side never imports torch.
 """
 
 import math
@@ -13,7 +13,7 @@ __all__ = ["GroupFacts", "MachineFacts", "ModelFacts"]
 
 @dataclass(frozen=True)
 class GroupFacts:
-    """Who trains: the numbers of a spec that traffic, memory and cost depend on."""
+    """Hold the numbers of a spec that traffic, memory and cost depend on."""
 
     workers: int
     ranks_per_worker: int
@@ -24,11 +24,11 @@ class GroupFacts:
 
     @property
     def ranks(self) -> int:
-        """Ranks of all workers."""
+        """Return the number of ranks of all workers."""
         return self.workers * self.ranks_per_worker
 
     def parts(self, shares: int) -> int:
-        """Into how many parts each of so many shares of a batch is cut, to have so few samples at once."""
+        """Return into how many parts each of so many shares of a batch is cut, to compute `at_once` samples at once."""
         if self.at_once is None:
             return 1
         return max(1, min(math.ceil(math.ceil(self.batch / shares) / self.at_once), self.batch // shares))

@@ -1,4 +1,4 @@
-"""How much memory each kind of process needs for the model: parameters, gradients, optimizer, activations.
+"""Compute how much memory each kind of process needs for the model: parameters, gradients, optimizer, activations.
 
 Buffers of the communication (one bucket of 25 MiB at most) and the libraries themselves come on top.
 """
@@ -13,7 +13,7 @@ from trainmaster.wire.strategies import STRATEGIES
 
 @dataclass(frozen=True)
 class Need:
-    """Bytes of one kind of process. `optimizer` and `activations` are None where they are not known."""
+    """Hold the bytes that one kind of process needs. `optimizer` and `activations` are None if they are not known."""
 
     who: str
     parameters: float
@@ -23,13 +23,13 @@ class Need:
 
     @property
     def total(self) -> float:
-        """All that is known of it."""
+        """Return the sum of the bytes that are known."""
         return self.parameters + self.gradients + (self.optimizer or 0) + (self.activations or 0)
 
 
 @dataclass(frozen=True)
 class _Division:
-    """By how much a rank's part of the model is divided, and a sample's activations; how many shares a batch has."""
+    """Hold into how many parts the model, the optimizer, the batch and a sample's activations are divided."""
 
     model: int = 1
     optimizer: int = 1
@@ -38,7 +38,7 @@ class _Division:
 
 
 def needs(strategy_type: str, options: Mapping[str, Any], model: ModelFacts, group: GroupFacts) -> tuple[Need, ...]:
-    """One line per kind of process."""
+    """Return the memory that each kind of process needs."""
     if strategy_type == "ParameterServer":
         share = 1 / max(1, group.servers)
         server = Need(

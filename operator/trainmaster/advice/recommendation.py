@@ -1,7 +1,4 @@
-"""Which strategies could train a job, what the cost model says of each, and whether distributing pays.
-
-Used by `trainmaster advise`.
-"""
+"""Recommend a strategy: predict each candidate by the cost model, and say whether distributing pays."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -15,16 +12,16 @@ from trainmaster.api.job import TrainingJob
 from trainmaster.wire import strategies
 from trainmaster.wire.measured import Exchange
 
-# A gain below this is within what the cost model gets wrong: the simpler strategy is better.
+# A smaller gain is within the errors of the cost model, and the simpler strategy is better.
 WORTH = 1.15
-# Those that compute the same numbers as one device; the fastest is recommended.
+# The strategies that compute the same numbers as one device; the fastest of them is recommended.
 _SAME_NUMBERS = strategies.where(lambda traits: traits.advised)
 _LATENCY_SECONDS = 100e-6  # of a message between machines of one data centre
 
 
 @dataclass(frozen=True)
 class Line:
-    """A prediction and what it is compared by."""
+    """Hold a prediction and the figures by which it is compared."""
 
     prediction: Prediction
     speedup: float  # samples per second over those of one device
@@ -32,14 +29,14 @@ class Line:
 
 
 def over_network(machine: MachineFacts, bytes_per_second: float, ranks: int) -> MachineFacts:
-    """The same devices, each in a machine of its own, linked by a network of this bandwidth."""
+    """Return the same devices, but each in a machine of its own, linked by a network of this bandwidth."""
     sizes = (4 << 10, 64 << 20)
     exchange = tuple(Exchange(size, _LATENCY_SECONDS + size / bytes_per_second) for size in sizes)
     return replace(machine, devices=max(ranks, machine.devices), exchange=exchange)
 
 
 def compare(job: TrainingJob, model: ModelFacts, machine: MachineFacts) -> list[Line]:
-    """All candidates: one device first, then by speed."""
+    """Return the predictions of all candidates: one device first, then the fastest first."""
     alone = cost.predict(_one_device(job), model, machine)
     others = [cost.predict(candidate, model, machine) for candidate in _candidates(job, model, machine)]
     others.sort(key=lambda prediction: prediction.samples_per_second, reverse=True)
@@ -58,7 +55,7 @@ def _one_device(job: TrainingJob) -> Candidate:
 
 
 def _candidates(job: TrainingJob, model: ModelFacts, machine: MachineFacts) -> Iterator[Candidate]:
-    """The job's own choice, and the usual ones on all devices of the machine."""
+    """Yield the job's own choice, and the usual strategies on all devices of the machine."""
     own = group_facts(job)
     chosen = job.spec.strategy
     if chosen.type != "OneDevice":
@@ -80,7 +77,7 @@ def _candidates(job: TrainingJob, model: ModelFacts, machine: MachineFacts) -> I
 
 
 def conclusion(lines: list[Line], memory_bytes: float | None) -> str:
-    """Whether distributing pays, and which strategy to take."""
+    """Return, in sentences, whether distributing pays and which strategy to take."""
     alone, rest = lines[0], lines[1:]
     fits = memory_bytes is None or alone.memory <= memory_bytes
     if not fits:

@@ -1,6 +1,6 @@
-"""Each strategy in the words of the textbooks: what is parallel, who waits for whom, who is in the middle.
+"""Describe each strategy in the words of the textbooks: what is parallel, who waits for whom, and what is central.
 
-One row per strategy type; `trainmaster explain` and docs/strategies.md are made of them.
+There is one row per strategy type; `trainmaster explain` and docs/strategies.md are made of them.
 """
 
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ CENTRALIZED, DECENTRALIZED = "centralized", "decentralized"
 
 @dataclass(frozen=True)
 class Row:
-    """What kind of thing a strategy is. `title` names the textbook's term, `source` who described it."""
+    """Describe one strategy. `title` is the textbook's term, `source` the paper that described it."""
 
     title: str
     parallel: str
@@ -27,7 +27,7 @@ class Row:
 
     @property
     def taxonomy(self) -> str:
-        """The three axes in one phrase; a single device has none."""
+        """Return what is parallel, the timing and the centre in one phrase; "not parallel" for a single device."""
         return ", ".join(axis for axis in (self.parallel, self.timing, self.centre) if axis)
 
 
@@ -181,7 +181,7 @@ TEXTBOOK: dict[str, Row] = {
 
 
 def taxonomy(strategy_type: str, options: dict[str, object]) -> str:
-    """The axes of a strategy with these options: a parameter server may be synchronous too."""
+    """Return the taxonomy of a strategy with these options: a parameter server may be synchronous too."""
     row = TEXTBOOK[strategy_type]
     if strategy_type == "ParameterServer" and options.get("update") == "Sync":
         return replace(row, timing=SYNCHRONOUS).taxonomy

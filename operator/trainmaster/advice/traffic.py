@@ -1,8 +1,8 @@
-"""How many bytes travel at every step, by the theory of each strategy.
+"""Compute how many bytes each strategy sends at every step, in theory.
 
 S is the size of a gradient, which frozen parameters have no part in, P that of all parameters, N the number of ranks. A
 ring all-reduce sends and receives 2S(N-1)/N at every rank (Patarasuk and Yuan, 2009), a driver 2(N-1)S in all;
-`tests/trainer` counts that the strategies do. What a compression saves is counted; latency is the affair of cost.py.
+`tests/trainer` counts that the strategies do. What a compression saves is counted; cost.py adds latency.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,15 +13,18 @@ from trainmaster.advice.facts import GroupFacts, ModelFacts
 
 Options = Mapping[str, Any]
 
-# Of four bytes, how much is sent. PowerSGD depends on the shapes; this is its default's order of size.
+# The share of the bytes that is sent. That of PowerSGD depends on the shapes; this is the order of its default.
 COMPRESSED = {"None": 1.0, "BF16": 0.5, "INT8": 0.25, "PowerSGD": 0.05, "TopK": 0.02}
 _TOP_K = "TopK"
-_PLACE = 2.0  # of a number that Gossip sends: 8 bytes, where the number has 4
+_PLACE = 2.0  # bytes of a number's place over those of the number, in Gossip: 8 / 4
 
 
 @dataclass(frozen=True)
 class Flow:
-    """What one kind of rank sends and receives at every step, in bytes. `through`: network, or memory of the host."""
+    """Hold the bytes that one kind of rank sends and receives at every step.
+
+    `through`: network, or memory of the host.
+    """
 
     who: str
     sends: float
@@ -34,7 +37,7 @@ Algorithm = Callable[[float, GroupFacts], tuple[Flow, ...]]
 
 
 def flows(strategy_type: str, options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Flow, ...]:
-    """The traffic of one step; empty where nobody talks."""
+    """Return the traffic of one step; empty if no rank sends anything."""
     if group.reproducible:
         return _reproducible(model, group)
     return _FLOWS[strategy_type](options, model, group)
@@ -77,7 +80,7 @@ def _by_all_to_all(size: float, group: GroupFacts) -> tuple[Flow, ...]:
 
 
 def subtrees(ranks: int) -> int:
-    """Of the whole subtrees of eight virtual ranks, how many a real rank sends (`strategies/virtual_ranks.py`)."""
+    """Return how many whole subtrees of the eight virtual ranks a real rank sends (`strategies/virtual_ranks.py`)."""
     return 2 if ranks == 3 else 1  # noqa: PLR2004 (its parts are 3, 3 and 2, of which 3 is no whole subtree)
 
 
@@ -139,7 +142,10 @@ def _servers(options: Options, model: ModelFacts, group: GroupFacts) -> tuple[Fl
 
 
 def _gossip(options: Options, model: ModelFacts, _group: GroupFacts) -> tuple[Flow, ...]:
-    """A worker asks `peers` others, and as many ask it. Of some numbers the places are said, but not in the answer."""
+    """Return the traffic of Gossip: a worker asks `peers` others, and as many ask it.
+
+    With topKPercent a request names the places of its numbers, the answer does not.
+    """
     percent = options.get("topKPercent")
     part = model.parameter_bytes * float(percent or 100) / 100
     asked = part * (1 + _PLACE if percent else 1)

@@ -1,4 +1,4 @@
-"""What users write and read: pydantic models of a TrainingJob, from which the CRD and its reference page are made.
+"""Define what users write and read: pydantic models of a TrainingJob, of which the CRD and its reference page are made.
 
-Imports nothing of ours but `wire`. Read by the core, both hands and the CLI.
+It imports nothing of ours but `wire`.
 """

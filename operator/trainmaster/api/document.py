@@ -1,7 +1,7 @@
-"""A YAML file to a TrainingJob, or to everything that is wrong with it, each with its line.
+"""Make of a YAML file a TrainingJob, or a list of all its problems, each with its line.
 
-Called by every command that takes a file. The checks are those of the API server, so that what passes here is accepted
-there; in addition all problems come at once, and names that were misspelt come with the right one. Prints nothing.
+The checks are those of the API server, so that what passes here is accepted there. In addition all problems are
+reported at once, and misspelt names with the right ones. Nothing is printed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _STAND_IN: dict[str, Any] = {
 
 
 def load_file(path: Path) -> TrainingJob | list[Problem]:
-    """The one TrainingJob in a file.
+    """Return the one TrainingJob in a file, or its problems.
 
     Raises:
         OSError: the file cannot be read.
@@ -45,7 +45,7 @@ def load_file(path: Path) -> TrainingJob | list[Problem]:
 
 
 def load(content: bytes | str) -> TrainingJob | list[Problem]:
-    """The one TrainingJob in a YAML text; documents of other kinds may stand beside it."""
+    """Return the one TrainingJob in a YAML text, or its problems. Documents of other kinds may stand beside it."""
     documents = text.read(content.encode(errors="surrogatepass") if isinstance(content, str) else content)
     chosen = _choose(documents)
     if isinstance(chosen, Problem):
@@ -55,7 +55,10 @@ def load(content: bytes | str) -> TrainingJob | list[Problem]:
 
 
 def _choose(documents: tuple[text.Document, ...]) -> text.Document | Problem:
-    """The document that is a TrainingJob. One with problems of its own goes first: nothing behind it counts."""
+    """Return the document that is a TrainingJob, else a problem.
+
+    A document that cannot be read is returned before all others.
+    """
     unreadable = [document for document in documents if document.data is None and document.problems]
     if unreadable:
         return unreadable[0]
@@ -95,7 +98,7 @@ def _start(document: text.Document) -> tuple[int, int]:
 
 
 class _Check:
-    """All the checks of one document."""
+    """Check one document."""
 
     def __init__(self, document: text.Document) -> None:
         self._data: dict[str, Any] = document.data
@@ -103,7 +106,7 @@ class _Check:
         self._unsure: set[Location] = set()  # places that rules must not be asked about
 
     def problems(self) -> list[Problem]:
-        """Head, shape and rules."""
+        """Return all problems: of the head, the shape, the rules and the labels."""
         kept = keep_valid(TrainingJob, {**self._data, "status": None})
         shape = [problem for error in kept.errors if (problem := self._shape(error)) is not None]
         told = [*self._head(), *shape, *self._rules(kept)]
@@ -114,14 +117,14 @@ class _Check:
         return [self._at(*launch)] if launch else told
 
     def _at(self, location: Location, words: Words) -> Problem:
-        """A problem on the line of the field, or of the nearest one above that is there."""
+        """Return a problem on the line of the field, or on that of the nearest field above it that is there."""
         place = location
         while place and place not in self._marks:
             place = place[:-1]
         return Problem.at(*self._marks.get(place, (1, 1)), location, words.message, words.cure)
 
     def _head(self) -> list[Problem]:
-        """What Kubernetes itself asks of every object."""
+        """Return what is wrong with the fields that Kubernetes itself requires of every object."""
         problems = []
         if "apiVersion" not in self._data:
             problems.append(
@@ -141,7 +144,7 @@ class _Check:
         return problems
 
     def _shape(self, error: ErrorDetails) -> Problem | None:
-        """One of pydantic's errors, on its line."""
+        """Return one of pydantic's errors as a problem; None if it repeats another one."""
         location, value = self._walk(error["loc"])
         if error["type"] == "extra_forbidden":
             return self._at(location, self._unknown(location))
@@ -156,7 +159,7 @@ class _Check:
         return self._at(location, words_for(error, value))
 
     def _walk(self, location: Location) -> tuple[Location, Any]:
-        """The part of a way that is there, and what is at its end."""
+        """Return the part of a location that exists in the document, and the value there."""
         value: Any = self._data
         for depth, part in enumerate(location):
             if not has_member(value, part):
@@ -188,7 +191,7 @@ class _Check:
         return [self._at(violation.location, Words(violation.message, violation.cure)) for violation in broken]
 
     def _with_stand_ins(self) -> tuple[TrainingJob | None, frozenset[Location]]:
-        """The job with the required parts that cannot be read replaced."""
+        """Return the job with its unreadable required parts replaced, and all such places; None if that fails."""
         if not isinstance(self._data.get("spec"), dict):
             return None, frozenset()
         for replaced in (["strategy"], ["training"], ["strategy", "training"]):
@@ -201,13 +204,13 @@ class _Check:
 
 
 def _touches(violation: Violation, unsure: frozenset[Location]) -> bool:
-    """Whether a rule looked at something that is not as it was written."""
+    """Return whether a rule looked at a place that differs from what the user wrote."""
     reads = [(*violation.place, *path) for path in violation.rule.reads()]
     return any(a[: len(b)] == b[: len(a)] for a in reads for b in unsure)
 
 
 def _model_at(location: Location) -> type[BaseModel]:
-    """The model whose fields stand at `location`."""
+    """Return the model whose fields stand at `location`."""
     model: type[BaseModel] = TrainingJob
     for part in location:
         if isinstance(part, int):
@@ -221,7 +224,7 @@ def _model_at(location: Location) -> type[BaseModel]:
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """The model inside of `X | None`, `tuple[X, ...]` and `Annotated[X, ...]`."""
+    """Return the model inside of `X | None`, `tuple[X, ...]` and `Annotated[X, ...]`; None if there is none."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for inner in getattr(annotation, "__args__", ()):

@@ -1,6 +1,6 @@
-"""`make generate`: writes the CRD and its reference page anew. A house test holds both files to this.
+"""Write the CRD and its reference page, for `make generate`. A house test checks that both files are up to date.
 
-Run as `python -m trainmaster.api.generate` from a checkout.
+Run it as `python -m trainmaster.api.generate` from a checkout.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def generated() -> dict[Path, str]:
-    """Every generated file of this package with what must be in it."""
+    """Return each generated file of this package with its content."""
     return {
         ROOT / "crds" / f"{names.GROUP}_{names.PLURAL}.yaml": crd_yaml(),
         ROOT / "docs" / "reference" / "trainingjob.md": reference_page(),
@@ -23,7 +23,7 @@ def generated() -> dict[Path, str]:
 
 
 def main() -> None:
-    """Write them."""
+    """Write the generated files."""
     for path, content in generated().items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)

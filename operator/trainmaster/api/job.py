@@ -1,6 +1,6 @@
-"""TrainingJob: the custom resource, as a user writes it and the operator reads it.
+"""Define TrainingJob: the custom resource, as a user writes it and the operator reads it.
 
-The parts stand in files of their own; this one puts them together and answers the core's questions about a job.
+Its parts are in files of their own; this one puts them together and answers the core's questions about a job.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ OneDevice, Mirrored and AllReduce."""
     @model_validator(mode="wrap")
     @classmethod
     def _fits(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """After all else, so that an error names the field where one field is to blame."""
+        """Check the size of the whole spec, after all fields, so that an error of one field names that field."""
         spec = handler(data)
         if isinstance(data, Mapping):
             fit_a_spec(data)
@@ -62,17 +62,17 @@ OneDevice, Mirrored and AllReduce."""
 
     @property
     def worker_ranks(self) -> int:
-        """Ranks of all workers: the world in which data is shared out."""
+        """Return the number of ranks of all workers: the data is shared among them."""
         return self.workers.replicas * self.workers.ranks
 
     @property
     def world_size(self) -> int:
-        """Ranks of all replicas of all roles."""
+        """Return the number of ranks of all replicas of all roles."""
         return self.worker_ranks + self.servers
 
     @property
     def roles(self) -> dict[str, ReplicaSpec]:
-        """The replicas of each role that this job has."""
+        """Return the replica spec of each role that this job has."""
         roles = {names.WORKER: self.workers}
         if self.parameter_servers is not None:
             roles[names.PARAMETER_SERVER] = self.parameter_servers
@@ -82,21 +82,21 @@ OneDevice, Mirrored and AllReduce."""
 
     @property
     def servers(self) -> int:
-        """How many parameter servers; each is one rank."""
+        """Return the number of parameter servers; each is one rank."""
         return self.roles[names.PARAMETER_SERVER].replicas if names.PARAMETER_SERVER in self.roles else 0
 
     @property
     def spares(self) -> int:
-        """How many workers stand by beside the group. Nobody waits for members that come and go one by one."""
+        """Return the number of spares; 0 where members restart individually: they do not wait for a lost worker."""
         return self.scheduling.spares if self.scheduling and not self.independent else 0
 
     @property
     def independent(self) -> bool:
-        """Whether members come and go one by one: no process group spans replicas."""
+        """Return whether members restart individually: no process group spans replicas."""
         return self.strategy.type in strategies.INDEPENDENT
 
     def not_yet_supported(self) -> tuple[Refusal, ...]:
-        """What this spec asks for that comes later: (field, message), empty when all of it works today."""
+        """Return the fields that this version does not support yet, with messages; empty if there are none."""
         return not_yet_supported(self)
 
 
@@ -142,7 +142,7 @@ class TrainingJob(Model):
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> TrainingJob:
-        """A job from plain YAML or JSON data.
+        """Return the job in plain YAML or JSON data.
 
         Raises:
             pydantic.ValidationError: it is none. (`api/document.py` says so with line numbers.)
@@ -151,25 +151,25 @@ class TrainingJob(Model):
 
     @property
     def name(self) -> str:
-        """The job's name."""
+        """Return the job's name."""
         return self.metadata.name
 
     @property
     def namespace(self) -> str:
-        """The job's namespace."""
+        """Return the job's namespace."""
         return self.metadata.namespace
 
     @property
     def uid(self) -> str:
-        """Which of all jobs that ever had this name."""
+        """Return the uid, which tells this job from others that had the same name."""
         return self.metadata.uid
 
     @property
     def generation(self) -> int:
-        """Rises with every change of the spec."""
+        """Return the generation, which rises with every change of the spec."""
         return self.metadata.generation
 
     @property
     def deleting(self) -> bool:
-        """Somebody deleted it; Kubernetes waits for us to let go."""
+        """Return whether the job was deleted, and Kubernetes waits for finalizers."""
         return self.metadata.deletion_timestamp is not None

@@ -1,7 +1,8 @@
-"""Labels in a job file: what Kubernetes would say of their names and values, said by the check.
+"""Check the names and values of labels in a job file by Kubernetes' rules.
 
-CEL sees neither the labels of the job itself nor may it look at each character of so many. The API server refuses a bad
-one in metadata, and in nodeSelector or a template only when a pod is made of it.
+CEL rules cannot do this: they do not see the labels of the job itself, and looking at each character costs too much.
+The API server refuses a bad label in metadata at once, but one in nodeSelector or a template only when a pod is made of
+it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _FORM = "Use at most 63 letters, digits, - _ and ., with a letter or digit first
 
 
 def bad_labels(data: dict[str, Any]) -> Iterator[tuple[Location, Words]]:
-    """Every label in the document whose name or value Kubernetes does not take."""
+    """Yield each label in the document whose name or value Kubernetes refuses, with words about it."""
     for place in _PLACES:
         labels = _at(data, place)
         for name, value in labels.items() if isinstance(labels, dict) else ():

@@ -1,8 +1,8 @@
-"""The base class and the scalar types of everything a user writes in a TrainingJob.
+"""Define the base class and the scalar types of everything that a user writes in a TrainingJob.
 
-House rules, so that `api/schema.py` can turn each model into a structural Kubernetes schema: no unions but
-`X | None` and the two types below that Kubernetes calls "int or string"; tuples in place of lists; no patterns
-(a regular expression is no help to a reader: `api/rules.py` says it in words); a limit on everything that CEL reads.
+House rules let `api/schema.py` turn each model into a structural Kubernetes schema: no unions but `X | None` and the
+two types below that Kubernetes calls "int or string"; tuples in place of lists; no patterns (a regular expression is no
+help to a reader: `api/rules` says it in words); a limit on everything that CEL reads.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from trainmaster.api.sizes import without_nul
 
 
 class Model(BaseModel):
-    """Frozen; camelCase in YAML, snake_case in Python; a name that is not known is an error."""
+    """A model is frozen, has camelCase in YAML and snake_case in Python, and refuses unknown names."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -43,20 +43,23 @@ class Model(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _null_means_unset(cls, data: Any) -> Any:
-        """`checkpoint:` with nothing after it is null in YAML; the API server treats that as absent, so do we."""
+        """Leave out fields that are null, such as `checkpoint:` with nothing after it, as the API server does."""
         if not isinstance(data, Mapping):
             return data
         known = {field.alias for field in cls.model_fields.values()} | set(cls.model_fields)
         return {key: value for key, value in data.items() if value is not None or key not in known}
 
     def to_dict(self) -> dict[str, Any]:
-        """As in the YAML, with defaults filled and without what is not set."""
+        """Return the model as in the YAML, with defaults, and without what is not set."""
         plain: dict[str, Any] = _plain(self)
         return plain
 
 
 def _plain(value: Any) -> Any:
-    """Models and tuples as dicts and lists. pydantic's `exclude_none` would also empty the user's free objects."""
+    """Return models and tuples as dicts and lists.
+
+    pydantic's `exclude_none` would also change the user's free objects.
+    """
     if isinstance(value, BaseModel):
         fields = type(value).model_fields
         named = {fields[name].alias or name: getattr(value, name) for name in fields}
@@ -70,12 +73,12 @@ def _plain(value: Any) -> Any:
 
 
 class IntOrString:
-    """Marks a type that is `x-kubernetes-int-or-string` in the CRD."""
+    """Mark a type that is `x-kubernetes-int-or-string` in the CRD."""
 
 
 @dataclass(frozen=True)
 class Keyed:
-    """Marks a list whose items are told apart by one member (`x-kubernetes-list-type: map`); none may come twice."""
+    """Mark a list whose items are told apart by one member (`x-kubernetes-list-type: map`), and refuse duplicates."""
 
     key: str
 
@@ -97,9 +100,9 @@ class Keyed:
 
 @dataclass(frozen=True)
 class Weighs:
-    """Marks a list whose items have at most so many characters together; `cel` says how many one `item` has.
+    """Mark a list whose items have at most `most` characters together; `cel` is the number of characters of one `item`.
 
-    For the CRD only: a validator beside it counts the bytes.
+    This is for the CRD only: a validator beside it counts the bytes.
     """
 
     most: int
@@ -107,7 +110,7 @@ class Weighs:
 
 
 def _whole(value: Any) -> Any:
-    """The API server stores 4.0 where no rule looks, so it is a whole number here too."""
+    """Return a float without a fraction as an int: the API server stores 4.0 where no rule looks."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -131,7 +134,7 @@ Quantity = IntOrText
 
 
 def _without_nulls(value: Any) -> Any:
-    """`kubectl apply` drops members that are null and `kubectl create` keeps them: here they are dropped always."""
+    """Return an object without members that are null: `kubectl apply` drops them, `kubectl create` keeps them."""
     if isinstance(value, dict):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     return value

@@ -1,6 +1,6 @@
-"""The parts of a pod that a TrainingJob names itself: environment, volumes, tolerations, and the template beneath.
+"""Define the parts of a pod that a TrainingJob names: environment, volumes, tolerations, and the template beneath.
 
-Used by `api/replicas.py`. What Kubernetes may extend at any time (volumes, affinity, valueFrom) is passed on untouched.
+What Kubernetes may extend at any time (volumes, affinity, valueFrom) is passed on unchanged.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Volume(Model):
 
     @model_validator(mode="after")
     def _token_is_short(self) -> Self:
-        """Refuse a token by which somebody could speak for this pod for longer than an hour."""
+        """Refuse a projected token with Trainmaster's audience that is valid for more than an hour."""
         projected = (self.model_extra or {}).get("projected")
         sources = projected.get("sources") if isinstance(projected, dict) else None
         for source in sources if isinstance(sources, list) else ():

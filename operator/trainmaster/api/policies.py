@@ -1,7 +1,4 @@
-"""The small objects of a spec that say how a job lives: elasticity, checkpoints, failures, scheduling.
-
-Read by the core's rules, one rule per policy.
-"""
+"""Define the parts of a spec about elasticity, checkpoints, failures and scheduling."""
 
 from __future__ import annotations
 
@@ -115,7 +112,7 @@ gives its node up: so many seconds after it has marked the node (unset: as the c
 
     @property
     def fixed_hang_seconds(self) -> float | None:
-        """None: the limit is learned."""
+        """Return the time in seconds after which a rank counts as hung; None if it is learned."""
         return None if self.hang_seconds == "auto" else float(self.hang_seconds)
 
 

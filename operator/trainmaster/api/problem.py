@@ -1,7 +1,4 @@
-"""Problem: one thing that is wrong with a file, where it stands, and what to change.
-
-Made by `api/text.py` and `api/document.py`; printed by the CLI. `reason` has the words for what the kernel refuses.
-"""
+"""Define Problem: one thing that is wrong with a file, where it stands, and what to change."""
 
 from __future__ import annotations
 
@@ -14,7 +11,10 @@ _LONGEST = 500
 
 
 class Problem(NamedTuple):
-    """Ordered by where it stands. `path` is as kubectl writes it: spec.workers.env[0].name."""
+    """A problem is one thing that is wrong with a file. Problems sort by line and column.
+
+    `path` is as kubectl writes it: spec.workers.env[0].name.
+    """
 
     line: int
     column: int
@@ -24,7 +24,7 @@ class Problem(NamedTuple):
 
     @classmethod
     def at(cls, line: int, column: int, location: Location, message: str, cure: str) -> Problem:
-        """A problem with the field at `location`."""
+        """Return a problem with the field at `location`."""
         return cls(line, column, *(printable(text, _LONGEST) for text in (dotted(location), message, cure)))
 
     def __str__(self) -> str:
@@ -32,11 +32,11 @@ class Problem(NamedTuple):
 
 
 def reason(error: OSError) -> str:
-    """What the kernel says, for the middle of a sentence: no such file or directory."""
+    """Return the kernel's words for an error, for the middle of a sentence: no such file or directory."""
     return (error.strerror or str(error)).lower()
 
 
 def dotted(location: Location) -> str:
-    """Write a way as kubectl does: spec.workers.env[0].name."""
+    """Return a location as kubectl writes it: spec.workers.env[0].name."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
     return text.removeprefix(".")

@@ -1,6 +1,6 @@
-"""docs/reference/trainingjob.md, made from the CRD's schema: every field with its type, default and meaning.
+"""Make docs/reference/trainingjob.md: every field with its type, default and meaning.
 
-Called by `api/generate.py`. Made from the schema and not from the models: it says what the API server does.
+It is made of the CRD's schema and not of the models, so it says what the API server does.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Checked by the API server when a job is created or changed, and with line number
 
 
 def reference_page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     root = crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     tables = [table for part in ("spec", "status") for table in _tables(part, root[part])]
     return _HEAD + "".join(tables) + _RULES_HEAD + "".join(_rule_lines())
@@ -46,7 +46,7 @@ def _rule_lines() -> Iterator[str]:
 
 
 def _tables(path: str, schema: Schema) -> Iterator[str]:
-    """One table per object, the outer ones first."""
+    """Yield the lines of one table per object, outer objects first."""
     yield f"\n## {path}\n\n{schema.get('description', '')}\n\n"
     yield "| Field | Type | Default | Meaning |\n|---|---|---|---|\n"
     for name, field in schema["properties"].items():

@@ -1,6 +1,6 @@
-"""Reading what may be partly rubbish: keep what is valid, drop the rest, and know what was dropped.
+"""Read data that may be partly invalid: keep what is valid, drop the rest, and tell what was dropped.
 
-Used for `.status` (anybody may have edited it) and by `api/document.py` (to find the other problems of a bad file).
+`.status` is read in this way (users may have edited it), and so is a bad file, to find its other problems.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ROUNDS = 24  # every round drops a level at least, and nothing of ours is neste
 
 
 class Kept(NamedTuple, Generic[M]):
-    """What could be read, what was wrong with the rest, and the places that are therefore not as they were written."""
+    """Hold the valid part of some data, the errors in the rest, and the places where something was dropped."""
 
     model: M | None  # None when nothing is left
     errors: tuple[ErrorDetails, ...]
@@ -28,7 +28,7 @@ class Kept(NamedTuple, Generic[M]):
 
 
 def keep_valid(model: type[M], data: Any) -> Kept[M]:
-    """The model of all that is valid in `data`."""
+    """Return the model of all that is valid in `data`."""
     with contextlib.suppress(ValidationError):  # as a rule nothing is wrong, and nothing need be copied to mend it
         return Kept(model.model_validate(data, by_alias=True, by_name=False), (), frozenset())
     plain = copy.deepcopy(dict(data)) if isinstance(data, Mapping) else data
@@ -48,7 +48,7 @@ def keep_valid(model: type[M], data: Any) -> Kept[M]:
 
 
 def _locations(details: list[ErrorDetails]) -> list[Location]:
-    """What to drop, the last items of lists first, so that the places of the others still hold."""
+    """Return the places to drop, the last items of lists first, so that the indices of the others stay right."""
     places = {detail["loc"][:-1] if detail["type"] == "missing" else detail["loc"] for detail in details}
     return sorted(places, key=_list_order, reverse=True)
 
@@ -58,7 +58,7 @@ def _list_order(location: Location) -> tuple[tuple[int, str], ...]:
 
 
 def _drop(plain: Any, location: Location) -> Location | None:
-    """Remove the deepest thing on this way that is really there; its place, or its list's, as the others move up."""
+    """Remove the deepest existing value on this way, and return its place, or its list's, whose other items move up."""
     holders: list[tuple[Any, int | str]] = []
     current = plain
     for part in location:
@@ -75,7 +75,7 @@ def _drop(plain: Any, location: Location) -> Location | None:
 
 
 def has_member(container: Any, part: int | str) -> bool:
-    """Whether plain data has this key or index."""
+    """Return whether plain data has this key or index."""
     if isinstance(container, dict):
         return part in container
     return isinstance(container, list) and isinstance(part, int) and part < len(container)

@@ -1,7 +1,4 @@
-"""spec.workers and spec.parameterServers: how many pods, with what in them, and where.
-
-Read by the core (how many, how many ranks) and by the cluster hand (what a pod looks like).
-"""
+"""Define spec.workers and spec.parameterServers: how many pods, what is in them, and where they run."""
 
 from __future__ import annotations
 
@@ -93,31 +90,31 @@ the program that trains, and the code of Trainmaster is added to PYTHONPATH."""
 
     @property
     def trainer(self) -> TemplateContainer | None:
-        """What the template says about the container that trains."""
+        """Return what the template says about the container that trains; None if it says nothing."""
         containers = self.template.spec.containers if self.template and self.template.spec else None
         return next((one for one in containers or () if one.name == names.MAIN_CONTAINER), None)
 
     @property
     def cores(self) -> int | str | None:
-        """The CPU cores that are asked for, here or in the template: Kubernetes takes a limit for a request, too."""
+        """Return the CPU cores that are requested, or limited, here or in the template; None if neither is set."""
         resources = self.trainer.resources if self.trainer else None
         asked = (kind.get("cpu") for kind in (resources.requests, resources.limits) if kind) if resources else ()
         return self.cpu or next((amount for amount in asked if amount), None)
 
     @property
     def claims_devices(self) -> bool:
-        """Whether its devices come by resource claims, and not by counting."""
+        """Return whether the devices come by resource claims, and not by a counted resource."""
         resources = self.trainer.resources if self.trainer else None
         return bool(resources and resources.claims) and self.gpu_resource == _GPU_RESOURCE
 
     @property
     def ranks(self) -> int:
-        """Processes of each replica: one per GPU, or one on CPUs and for all TPU chips."""
+        """Return the number of ranks of each replica: one per GPU, or one on CPUs and for all TPU chips."""
         return 1 if self.accelerator == TPU else self.gpus or 1
 
     @property
     def device_resource(self) -> str:
-        """What the GPUs, or TPU chips, are asked for by."""
+        """Return the resource by which GPUs or TPU chips are requested."""
         # The API server fills the default in, so that alone does not tell whether the user wrote it.
         own = self.gpu_resource != _GPU_RESOURCE
         return _TPU_RESOURCE if self.accelerator == TPU and not own else self.gpu_resource
@@ -135,5 +132,5 @@ class ServerSpec(ReplicaSpec):
 
     @property
     def ranks(self) -> int:
-        """One process."""
+        """Return 1: a server is one process."""
         return 1

@@ -1,8 +1,8 @@
-"""The models as Kubernetes wants them: a structural OpenAPI v3 schema, and the whole CustomResourceDefinition.
+"""Make of the models a structural OpenAPI v3 schema and the whole CustomResourceDefinition.
 
-`python -m trainmaster.api.schema` prints the CRD (`make generate` keeps `crds/` equal to it). This is the only place
-that knows Kubernetes' rules for schemas. It walks the models itself, and anything in them that it does not know is
-an error here and not a surprise on somebody's API server.
+`python -m trainmaster.api.schema` prints the CRD (`make generate` keeps `crds/` equal to it). Only this module knows
+Kubernetes' rules for schemas. It walks the models itself, and refuses anything in them that it does not know, so that
+this is found here and not by an API server.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class UnknownToKubernetesError(TypeError):
 
 
 def crd() -> Schema:
-    """The CustomResourceDefinition of TrainingJob."""
+    """Return the CustomResourceDefinition of TrainingJob."""
     words = {
         "kind": names.KIND,
         "listKind": f"{names.KIND}List",
@@ -121,7 +121,7 @@ def _root() -> Schema:
 
 
 def model_schema(model: type[BaseModel], path: str, *, defaults: bool) -> Schema:
-    """One model as an object schema. `path` is its place in the resource: where the rules are looked up."""
+    """Return one model as an object schema. `path` is its place in the resource, by which its rules are found."""
     properties: Schema = {}
     for name, field in model.model_fields.items():
         alias = field.alias or name
@@ -151,7 +151,7 @@ def _field(field: FieldInfo, path: str, *, defaults: bool) -> Schema:
 
 
 def _default(field: FieldInfo) -> Schema:
-    """Written out in full: the API server checks the rules against a default before it fills what is inside."""
+    """Return the default in full: the API server checks the rules before it fills in the defaults inside of it."""
     if field.is_required():
         return {}
     value = field.get_default(call_default_factory=True, validated_data={})
@@ -161,7 +161,7 @@ def _default(field: FieldInfo) -> Schema:
 
 
 def _typed(annotation: Any, path: str, *, defaults: bool) -> Schema:
-    """The schema of a type, without the field's own constraints."""
+    """Return the schema of a type, without the field's own constraints."""
     origin = get_origin(annotation)
     if annotation in _SCALARS:
         return dict(_SCALARS[annotation])
@@ -176,7 +176,7 @@ def _typed(annotation: Any, path: str, *, defaults: bool) -> Schema:
 
 
 def _composed(annotation: Any, path: str, *, defaults: bool) -> Schema:
-    """The schema of what holds other things."""
+    """Return the schema of a list, a mapping or a model."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is tuple and arguments[1:] == (...,):
         items = _typed(arguments[0], f"{path}[]", defaults=defaults)
@@ -189,7 +189,7 @@ def _composed(annotation: Any, path: str, *, defaults: bool) -> Schema:
 
 
 def _constrained(annotation: Any, constraints: Iterable[Any], path: str, *, defaults: bool) -> Schema:
-    """The schema of a type with its constraints."""
+    """Return the schema of a type with its constraints."""
     parts = [part for item in constraints for part in (item.metadata if isinstance(item, FieldInfo) else [item])]
     if any(isinstance(part, IntOrString) for part in parts):
         return dict(_INT_OR_STRING)
@@ -200,7 +200,7 @@ def _constrained(annotation: Any, constraints: Iterable[Any], path: str, *, defa
 
 
 def _union(annotation: Any, path: str, *, defaults: bool) -> Schema:
-    """`X | None` is X: in Kubernetes a null is an absent value."""
+    """Return the schema of X for `X | None`: in Kubernetes a null is an absent value."""
     arms = [arm for arm in get_args(annotation) if arm is not types.NoneType]
     if len(arms) != 1:
         raise UnknownToKubernetesError(f"{path}: a union of {len(arms)} types; use optional members and a rule")
@@ -214,7 +214,7 @@ def _mapping(value_type: Any, path: str, *, defaults: bool) -> Schema:
 
 
 def _constrain(schema: Schema, constraint: Any, path: str) -> None:
-    """Lay one pydantic constraint into the schema."""
+    """Add one pydantic constraint to the schema."""
     match constraint:
         case annotated_types.Ge(ge=limit):
             schema["minimum"] = limit
@@ -241,13 +241,13 @@ def _constrain(schema: Schema, constraint: Any, path: str) -> None:
 
 
 def _with_rules(schema: Schema, path: str) -> Schema:
-    """Hang the rules of this place into its schema."""
+    """Return the schema with the rules of this place."""
     validations = [validation(rule) for rule in RULES if path in rule.where]
     return {**schema, "x-kubernetes-validations": validations} if validations else schema
 
 
 def validation(rule: Rule) -> Schema:
-    """One rule in Kubernetes' words."""
+    """Return one rule as Kubernetes writes it."""
     entry: Schema = {"rule": rule.cel, "message": rule.plain_text}
     if rule.figures:
         entry["messageExpression"] = rule.cel_text
@@ -261,14 +261,14 @@ def _one_line(text: str | None) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Long texts as they are, no aliases: the file is read by people."""
+    """Write YAML for people: long texts in one piece, no aliases."""
 
     def ignore_aliases(self, _data: Any) -> bool:
         return True
 
 
 def crd_yaml() -> str:
-    """The CRD as the file in `crds/`."""
+    """Return the CRD as the text of the file in `crds/`."""
     head = "# Generated from operator/trainmaster/api by `make generate`. Do not edit.\n"
     return head + yaml.dump(crd(), Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
 

@@ -1,8 +1,8 @@
-"""What a process can be started with: Linux takes no single argument or variable of 128 KiB, nor about 2 MiB in all.
+"""Check that a process can be started with what a user writes.
 
-None has a NUL in it either, which is where it ends. The whole plan of a training travels to its processes as one
-variable (`wire/training.py`), so what a user may write freely in it has a limit. Not in the CRD: CEL sees no free
-objects and counts characters, Linux counts bytes.
+Linux accepts no single argument or variable of 128 KiB, nor about 2 MiB in all, and a NUL ends each. The whole plan of
+a training travels to its processes as one variable (`wire/training.py`), so what a user may write freely in it has a
+limit. The CRD cannot check this: CEL sees no free objects and counts characters, Linux counts bytes.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ TOKEN_LASTS = "token_lasts"
 
 
 def without_nul(value: str) -> str:
-    """A text that a process, or the kernel, can be given."""
+    """Return the text, or refuse it if it holds NUL, with which neither a process nor the kernel can be called."""
     if "\0" in value:
         raise PydanticCustomError(HAS_NUL, "holds the character NUL, which no process can be given. Remove it")
     return value
 
 
 def fit_a_plan(value: Any) -> Any:
-    """Arguments or a command that are not too large for the plan."""
+    """Return the arguments or the command, or refuse them if they are too large for the plan."""
     _check(len(codec.encode(value)), MOST_OF_A_PLAN, "as JSON", "Put what is large into a file and give its path")
     return value
 
 
 def fit_a_variable(value: str) -> str:
-    """A value that a variable can have."""
+    """Return the value, or refuse it if it is too large for a variable or holds NUL."""
     _check(len(value.encode()), MOST_OF_A_VALUE, "in UTF-8", "Put it into a file, for example from a ConfigMap")
     return without_nul(value)
 
 
 def fit_an_environment(variables: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Variables that are not too much together."""
+    """Return the variables, or refuse them if they are too large together."""
     cure = "Put what is large into a file, for example from a ConfigMap"
     size = sum(len(one.name.encode()) + len((one.value or "").encode()) + _BESIDE for one in variables)
     _check(size, MOST_OF_ALL_VARIABLES, "together", cure)
@@ -61,7 +61,7 @@ def fit_an_environment(variables: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def fit_a_spec(spec: Any) -> None:
-    """Refuse a spec that weighs so much that a tenant with many such jobs would fill the operator's memory."""
+    """Refuse a spec that is too large: many such jobs would fill the operator's memory."""
     size = len(json.dumps(spec, default=str, separators=(",", ":")))
     if size > MOST_OF_A_SPEC:
         cure = "Put what is large into ConfigMaps and name them"

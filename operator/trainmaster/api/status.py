@@ -1,7 +1,7 @@
-"""TrainingJobStatus: what Trainmaster says about a job, and its only memory.
+"""Define TrainingJobStatus: what Trainmaster says about a job, and its only memory.
 
-Written by the core as one value per decision. Read back with `read`, which never fails: people edit status by hand,
-and an operator that dies of it would be worse. Nothing here bounces a write either: texts are clipped, not refused.
+The core writes it as one value per decision. `read` reads it back and never fails: users may edit the status, and that
+must not stop the operator. Nothing makes a write fail either: long texts are clipped, not refused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MAX_TEXT = 2000
 
 
 class StatusModel(BaseModel):
-    """Frozen; camelCase outside, snake_case inside; members that are not known are ignored."""
+    """A status model is frozen, has camelCase outside and snake_case inside, and ignores unknown members."""
 
     model_config = ConfigDict(
         frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True, use_attribute_docstrings=True
@@ -37,7 +37,10 @@ def _clip(text: str) -> str:
 
 
 def _aware(time: datetime) -> datetime:
-    """Milliseconds in UTC: a restart takes less than a second. A time without a zone is taken as UTC."""
+    """Return the time in UTC, cut to milliseconds (a restart takes less than a second).
+
+    Without a zone it is taken as UTC.
+    """
     zoned = time if time.tzinfo else time.replace(tzinfo=UTC)
     try:
         zoned = zoned.astimezone(UTC)
@@ -47,13 +50,16 @@ def _aware(time: datetime) -> datetime:
 
 
 def _rfc3339(time: datetime) -> str:
-    """2026-11-21T03:14:40.325Z, or without a fraction where there is none."""
+    """Return the time as 2026-11-21T03:14:40.325Z, or without a fraction if there is none."""
     spec = "milliseconds" if time.microsecond else "seconds"
     return time.astimezone(UTC).isoformat(timespec=spec).replace("+00:00", "Z")
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no NaN. Four digits, so that a column stays narrow and an unchanged loss is no new status."""
+    """Return a float with four digits, and None for NaN and infinity, which JSON lacks.
+
+    So columns stay narrow, and an unchanged loss is no new status.
+    """
     if not isinstance(value, float):
         return value
     return float(f"{value:.4g}") if math.isfinite(value) else None
@@ -167,7 +173,7 @@ class Goodput(StatusModel):
 
     @property
     def total(self) -> float:
-        """All accounts together: the wall time."""
+        """Return the sum of all accounts in seconds: the wall time."""
         return self.waiting + self.starting + self.training + self.saving + self.recovering + self.lost_work
 
     @computed_field  # type: ignore[prop-decorator]
@@ -301,12 +307,12 @@ from it. `goodput` counts from the creation."""
 
     @property
     def finished(self) -> bool:
-        """Succeeded or failed, for ever."""
+        """Return whether the job has succeeded or failed, which is final."""
         return self.phase in TERMINAL
 
     @classmethod
     def read(cls, data: Any) -> TrainingJobStatus:
-        """The status in `data`; what does not fit is left out. Never raises."""
+        """Return the status in `data`; what does not fit is left out. This never raises."""
         if isinstance(data, cls):
             return data
         if not isinstance(data, Mapping):
@@ -314,5 +320,5 @@ from it. `goodput` counts from the creation."""
         return keep_valid(cls, data).model or cls()
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON: camelCase, without what is not known."""
+        """Return the status as JSON data: camelCase, without what is not known."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -1,7 +1,4 @@
-"""spec.strategy: which of the eleven ways to train, and the options of that one way.
-
-Read by the core (rosters, restart rules) and written into the TrainingPlan for the trainer.
-"""
+"""Define spec.strategy: which of the eleven ways to train, and the options of that one way."""
 
 from __future__ import annotations
 
@@ -100,7 +97,7 @@ class MeshOptions(Model):
 
     @property
     def size(self) -> int:
-        """Ranks that this mesh needs."""
+        """Return the number of ranks that this mesh needs."""
         return self.data * self.sharded * self.pipeline * self.tensor
 
 
@@ -133,7 +130,7 @@ the largest elements. For Mirrored, AllReduce, ParameterServer and LocalSGD."""
 
     @property
     def options(self) -> dict[str, Any]:
-        """The chosen type's options as in the YAML, defaults filled; compression is among them where it is used."""
+        """Return the options of the chosen type as in the YAML, with defaults, and the compression if there is one."""
         attribute = STRATEGIES[self.type].options
         given = getattr(self, attribute) if attribute else None
         options = (given or _DEFAULTS[attribute]).to_dict() if attribute else {}

@@ -1,6 +1,6 @@
-"""What the API already has words for, and the code not yet: one table, which shrinks as features land.
+"""List what the API has fields for and the code does not support yet.
 
-Asked by the core (a condition says why nothing starts) and by `trainmaster check` (the same sentence).
+A condition of the job and `trainmaster check` show the same sentences.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Refusal(NamedTuple):
-    """A field that asks for something that comes later."""
+    """A refusal is a field that asks for something that is not supported yet."""
 
     field: str
     message: str
@@ -34,7 +34,7 @@ _LATER = (_Later("spec.scheduling.gang", _waits_for_a_gang, "gangs and queues", 
 
 
 def not_yet_supported(spec: TrainingJobSpec) -> tuple[Refusal, ...]:
-    """Every line of the table that this spec asks for."""
+    """Return each line of the table that this spec asks for."""
     return tuple(
         Refusal(later.field, f"this version of Trainmaster does not have {later.what} yet: {later.cure}")
         for later in _LATER

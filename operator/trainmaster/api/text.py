@@ -1,8 +1,8 @@
-"""YAML text to plain data and the line of every field, read as kubectl reads it.
+"""Read YAML text as kubectl does, into plain data and the line of every field.
 
-Used by `api/document.py`. PyYAML's own reading is not kubectl's: there `lr: 1e-3` is a text and `12:30` a number, so
-the same file would train differently on a laptop and on a cluster. The tables here are those of kubectl's library.
-Hostile text is refused with a reason: too large, too deep, aliases that unfold without end, tags that make objects.
+PyYAML itself reads differently: there `lr: 1e-3` is a text and `12:30` a number, so the same file would train
+differently on a laptop and on a cluster. The tables here are those of kubectl's library. Hostile text is refused with a
+reason: too large, too deep, aliases that unfold without end, tags that make objects.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _KINDS = {f"{_TAG}int": (int,), f"{_TAG}float": (int, float), f"{_TAG}bool": (bo
 
 
 class Document(NamedTuple):
-    """One document of a file: its data, where each field stands (line and column from 1), and what is wrong with it."""
+    """A document is one part of a file: its data, line and column (from 1) of each field, and its problems."""
 
     data: Any
     marks: dict[Location, tuple[int, int]]
@@ -51,7 +51,7 @@ class Document(NamedTuple):
 
 
 class _Loader(Reader, Scanner, Parser, Composer, BaseResolver):
-    """PyYAML up to nodes; what a plain text means is decided below."""
+    """Read YAML up to nodes by PyYAML. What a plain text means is decided below."""
 
     def __init__(self, stream: bytes) -> None:
         Reader.__init__(self, stream)
@@ -74,7 +74,7 @@ class _Loader(Reader, Scanner, Parser, Composer, BaseResolver):
 
 
 def read(content: bytes) -> tuple[Document, ...]:
-    """All documents of a file. Text that is no YAML is one document with one problem."""
+    """Return all documents of a file. Text that is no YAML gives one document with one problem."""
     if len(content) > MAX_BYTES:
         message = f"the file is larger than {MAX_BYTES // 1024} KiB, which is all that kubectl apply can take"
         return (_refused(1, 1, message, "Put large data into a ConfigMap, a volume or the image"),)
@@ -118,11 +118,11 @@ def _broken(error: yaml.MarkedYAMLError) -> Document:
 
 
 class _TooMuchError(Exception):
-    """Aliases unfold to more than anyone can have meant."""
+    """Aliases unfold to more values than a job can have."""
 
 
 class _Builder:
-    """One document's nodes to data. Keeps the marks and the problems it meets."""
+    """Make data of one document's nodes, and keep its marks and problems."""
 
     def __init__(self) -> None:
         self._marks: dict[Location, tuple[int, int]] = {}
@@ -131,7 +131,7 @@ class _Builder:
         self._open: set[int] = set()  # nodes that we are inside of: one that comes again holds itself
 
     def build(self, node: yaml.Node) -> Document:
-        """The document whose root is `node`."""
+        """Return the document whose root is `node`."""
         try:
             data = self._value(node, ())
         except _TooMuchError as error:
@@ -179,7 +179,7 @@ class _Builder:
         return {**merged, **data}
 
     def _merged(self, node: yaml.Node, location: Location) -> dict[str, Any]:
-        """What `<<: *alias` brings in; with a list, the first one wins."""
+        """Return the members that `<<: *alias` adds; with a list, the first alias wins."""
         nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
         merged: dict[str, Any] = {}
         for part in nodes:
@@ -191,7 +191,7 @@ class _Builder:
         return merged
 
     def _key(self, node: yaml.Node, location: Location) -> str:
-        """A key as kubectl makes a text of it."""
+        """Return a key as the text that kubectl makes of it."""
         if not isinstance(node, yaml.ScalarNode):
             self._problem(node, location, "a key must be a word", "Use a plain word before the colon")
             return "?"
@@ -211,7 +211,7 @@ class _Builder:
         return value
 
     def _text(self, node: yaml.ScalarNode, location: Location) -> str:
-        """A text in quotes, where JSON writes an emoji as two escapes."""
+        """Return a text, with two escapes that JSON writes for one emoji joined."""
         try:
             return str(node.value).encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
@@ -225,7 +225,7 @@ class _Builder:
 
 
 def plain_value(text: str) -> Any:
-    """What a text without quotes means to kubectl."""
+    """Return the value that a text without quotes has for kubectl."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in "+-.0123456789":

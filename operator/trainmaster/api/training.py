@@ -1,7 +1,4 @@
-"""spec.training: what is trained.
-
-Read by the core, which makes the TrainingPlan of it.
-"""
+"""Define spec.training: what is trained."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""pydantic's errors in words for somebody who wrote a YAML file: what is wrong, and what to change.
+"""Turn pydantic's errors into words for the author of a YAML file: what is wrong, and what to change.
 
-Used by `api/document.py`. Every message says what was found; every cure is something one can type.
+Every message says what was found; every cure is something that the author can type.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from trainmaster.api.sizes import HAS_NUL, TOKEN_LASTS, TOO_HEAVY, TOO_LARGE
 
 
 class Words(NamedTuple):
-    """A message and its cure."""
+    """Hold a message and its cure."""
 
     message: str
     cure: str
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that `word` was probably meant to be."""
+    """Return the known word that `word` was probably meant to be; None if none is close."""
     by_lower = {name.lower(): name for name in known}
     folded = word.lower().replace("_", "").replace("-", "")
     matches = difflib.get_close_matches(folded, by_lower, n=1, cutoff=0.7)
@@ -32,7 +32,7 @@ def closest(word: str, known: Iterable[str]) -> str | None:
 
 
 def unknown_field(name: str, known: tuple[str, ...]) -> Words:
-    """A field that nobody knows."""
+    """Return the words about a field that does not exist."""
     near = closest(name, known)
     if near is not None:
         return Words(f"there is no field {name} here", f"Did you mean {near}?")
@@ -65,7 +65,7 @@ _ELSEWHERE = {
 
 
 def of_a_pod(location: Location) -> Words | None:
-    """A field of a pod or of a container, written right under a role; None: it is none."""
+    """Return the words about a field of a pod or a container that stands right under a role; None if it is none."""
     name = str(location[-1])
     if location[:-1] not in (("spec", "workers"), ("spec", "parameterServers")) or name not in _ELSEWHERE:
         return None
@@ -73,7 +73,7 @@ def of_a_pod(location: Location) -> Words | None:
 
 
 def found(value: Any) -> str:
-    """A value in the reader's words."""
+    """Return a value in the reader's words."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -86,7 +86,7 @@ def found(value: Any) -> str:
 
 
 def words_for(error: ErrorDetails, value: Any) -> Words:
-    """The words for one error about `value`."""
+    """Return the words about one error of `value`."""
     wording = _WORDINGS.get(error["type"])
     if wording is None:
         return Words(error["msg"][:1].lower() + error["msg"][1:], "Look at the reference of TrainingJob")
@@ -134,7 +134,7 @@ def _choice(context: dict[str, Any], value: Any) -> Words:
 
 
 def missing(name: str, meaning: str, choices: tuple[str, ...]) -> Words:
-    """A field that must be there; `meaning` is its description."""
+    """Return the words about a required field that is missing; `meaning` is its description."""
     if choices:
         return Words(f"{name} is missing", f"Write one of {', '.join(choices)}")
     first = meaning.partition(". ")[0].rstrip(".")

@@ -1,1 +1,1 @@
-"""The command line: one file per command, `main.py` puts them together."""
+"""Contain the command line: one file per command; `main.py` puts them together."""

@@ -1,4 +1,4 @@
-"""`trainmaster advise JOB.yaml`: runs a few steps here, and says whether distributing pays and by which strategy."""
+"""Run `trainmaster advise JOB.yaml`: measure a few steps here, and say whether distributing pays, by which strategy."""
 
 import json
 import os
@@ -20,7 +20,10 @@ _BITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 
 
 def advise(path: str, network: str | None, output: str) -> int:
-    """The command. `network` is a bandwidth as in 10Gbit, None for this machine's own exchange."""
+    """Run the command, and return its exit code.
+
+    `network` is a bandwidth as in 10Gbit; None: measure this machine's exchange.
+    """
     try:
         link = bandwidth(network) if network else None
     except ValueError as error:
@@ -52,10 +55,10 @@ def advise(path: str, network: str | None, output: str) -> int:
 
 
 def bandwidth(text: str) -> float:
-    """Bytes per second of `10Gbit`, `100Mbit`, ...
+    """Return the bytes per second of a bandwidth such as `10Gbit` or `100Mbit`.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is no bandwidth.
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)bit(?:/s)?", text.strip().lower())
     if not found or float(found[1]) <= 0:
@@ -64,7 +67,7 @@ def bandwidth(text: str) -> float:
 
 
 def _memory(machine: MachineFacts) -> float | None:
-    """Bytes that one process may use; of GPUs the trainer knows, not we."""
+    """Return the bytes of memory that one process may use; None on GPUs, whose memory is not known here."""
     if machine.device == "GPU":
         return None
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))

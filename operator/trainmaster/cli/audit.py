@@ -1,9 +1,10 @@
-"""`trainmaster audit DIR`: whether a run used every sample position exactly once, whatever restarts there were.
+"""Run `trainmaster audit DIR`: check that a run used each sample position exactly once, whatever restarts there were.
 
 Which samples a step takes is a pure function of seed, batch size and step (trainer's data.py), a permutation per epoch.
-So the proof is that the committed path has each step once and that its checkpoints agree with it on seed and batch.
+So it is enough to check that the committed path has each step once, and that its checkpoints agree with it on seed and
+batch size.
 
-Two strategies promise less, and then no more is said: ParameterServer with backupWorkers drops late shares, and each
+Two strategies promise less, and the result says so: ParameterServer with backupWorkers drops late shares, and each
 worker of Gossip goes through its own share of the samples at its own pace.
 """
 
@@ -31,18 +32,18 @@ _STEP = re.compile(r"step-([0-9]{8,15})")
 
 
 class DamagedError(Exception):
-    """A file is not as training writes it. The text begins with the line."""
+    """A file is not as training writes it. The text begins with the line number."""
 
 
 class TooManyBadError(Exception):
-    """There are more bad checkpoints than anybody should wait for."""
+    """There are too many bad checkpoints to look at all of them."""
 
 
 @dataclass
 class Way:
-    """The committed path, of which no more is kept than this: a run of weeks has millions of lines."""
+    """Summarize the committed path. The lines themselves are not kept: a run of weeks has millions."""
 
-    first: int = 1  # the step of the first line, as it should be
+    first: int = 1  # the step that the first line should have
     count: int = 0
     last: int = 0
     dropped: int = 0
@@ -51,7 +52,7 @@ class Way:
 
     @classmethod
     def of(cls, lines: Iterable[Line], begun: int = 0) -> "Way":
-        """Return what the lines of steps say together. `begun`: from which step of another job's the run may go on."""
+        """Return the summary of these lines. The run may go on from step `begun` of another job's checkpoint."""
         way = cls()
         for line in lines:
             if way.count == 0 and line.step == begun + 1:
@@ -71,7 +72,7 @@ class Way:
 
 
 def audit(folder: str) -> int:
-    """The command. Returns its exit code: 0 each once, 1 not so, 2 nothing to look at."""
+    """Run the command, and return its exit code: 0 each once, 1 not so, 2 nothing to look at."""
     try:
         home = next(path for path in (Path(folder) / "checkpoints", Path(folder)) if (path / METRICS).is_file())
         resumed = _resumed(home)
@@ -106,7 +107,7 @@ def _proof(way: Way, cursors: list[Cursor], strategies: Collection[str]) -> str:
 
 
 def _samples(way: Way, cursors: list[Cursor], strategies: Collection[str]) -> str:
-    """What that means for the samples, in a sentence."""
+    """Return in a sentence what the path means for the samples."""
     if "Gossip" in strategies:
         return (
             "as many samples as there should be. Each worker of Gossip goes through its own share of them at its own "
@@ -122,10 +123,10 @@ def _samples(way: Way, cursors: list[Cursor], strategies: Collection[str]) -> st
 
 
 def faults(way: Way, cursors: Iterable[Cursor]) -> list[str]:
-    """Return what contradicts that each position was used once, in sentences."""
+    """Return, in sentences, what contradicts that each position was used once; at most _MOST_TOLD."""
     found = list(way.breaks)
     cursors = list(cursors)
-    # 0 says that it was not known, as to a server that saves what it begins with before a worker is there.
+    # 0: it was not known, for example to a server that saves its first state before a worker has come.
     known = max((cursor.dataset for cursor in cursors), default=0)
     orders = {(cursor.seed, cursor.global_batch_size, cursor.dataset or known) for cursor in cursors}
     for cursor in cursors:
@@ -141,10 +142,10 @@ def faults(way: Way, cursors: Iterable[Cursor]) -> list[str]:
 
 
 def _manifests(home: Path) -> Iterator[Manifest]:
-    """Those of the checkpoints, as training reads them. A bad one, which it passes over, is told of and left out.
+    """Yield the manifests of the checkpoints. A bad one, which training skips, is reported and left out.
 
     Raises:
-        TooManyBadError: no more of them are looked at.
+        TooManyBadError: there are more than _MOST_BAD bad ones, or they have more than _MOST_BAD_BYTES.
     """
     bad, read = 0, 0
     for path in sorted(path for path in home.iterdir() if path.name.startswith("step-")):
@@ -154,11 +155,11 @@ def _manifests(home: Path) -> Iterator[Manifest]:
             if step is None:
                 raise CorruptCheckpointError("no step has this name")  # noqa: TRY301 (as what its reader says)
             manifest = read_manifest(path, int(step[1]))
-        except FileNotFoundError:  # the run goes on, and has just pruned it
+        except FileNotFoundError:  # the run goes on and has just deleted it
             continue
         except (OSError, CorruptCheckpointError) as error:
             bad += 1
-            read += size if size <= MAX_MANIFEST else 0  # else it was not read
+            read += size if size <= MAX_MANIFEST else 0  # a larger one was not read
             if bad > _MOST_BAD or read > _MOST_BAD_BYTES:
                 raise TooManyBadError(f"{bad} checkpoints are bad, and no more are looked at; take them away") from None
             complain(f"{path.name} is no good checkpoint, and says nothing here: {error}.")
@@ -167,7 +168,7 @@ def _manifests(home: Path) -> Iterator[Manifest]:
 
 
 def _resumed(home: Path) -> dict[int, int]:
-    """The step that each attempt went on from."""
+    """Return each attempt with the step from which it went on; empty if the lineage cannot be read."""
     try:
         return lineage.parse(read_bounded(home / lineage.LINEAGE, lineage.MOST_BYTES))[1]
     except (OSError, ValueError):
@@ -175,15 +176,15 @@ def _resumed(home: Path) -> dict[int, int]:
 
 
 def _is_given_up(manifest: Manifest, resumed: dict[int, int]) -> bool:
-    """Whether a later attempt has gone on from an older step, as after a loss that is not a number."""
+    """Return whether a later attempt went on from an older step, as after a loss that is not a number."""
     return any(later > manifest.attempt and manifest.step > begun for later, begun in resumed.items())
 
 
 def _lines(path: Path) -> Iterator[Line]:
-    """Those of steps. The last one may be half written: the run goes on.
+    """Yield the lines of steps. An unfinished last line is left out: the run may still write it.
 
     Raises:
-        DamagedError: one is not what training writes.
+        DamagedError: a line is not what training writes.
     """
     with os.fdopen(open_to_read(path), "rb") as file:
         number = 0

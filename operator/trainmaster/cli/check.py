@@ -1,6 +1,6 @@
-"""`trainmaster check`: what is wrong with job files, each problem with its line and its cure.
+"""Run `trainmaster check`: report what is wrong with job files, each problem with its line and its cure.
 
-`load_or_report` is the same for the commands that go on with the job.
+Other commands load their job by `load_or_report`.
 """
 
 import json
@@ -17,7 +17,7 @@ EXIT_BAD = 2
 
 
 def check(paths: list[str], output: str) -> int:
-    """The command. `output` is text or json. Returns its exit code."""
+    """Run the command, and return its exit code. `output` is text or json."""
     loaded = [(path, _load(Path(path))) for path in paths]
     if output == "json":
         tell(json.dumps({"files": [_as_json(path, result) for path, result in loaded]}, indent=2).split("\n"))
@@ -28,9 +28,11 @@ def check(paths: list[str], output: str) -> int:
 
 
 def load_or_report(path: Path, content: bytes | None = None) -> TrainingJob | None:
-    """The job in a file, whose `content` may have been read already; else its problems on stderr and None.
+    """Return the job in a file, or print its problems to stderr and return None.
 
-    One with a generateName is called by it: nobody makes a name of it here.
+    `content` is the file's, if it was read already.
+
+    A job with a generateName gets that as its name, without a suffix.
     """
     result = _load(path) if content is None else load(content)
     if isinstance(result, TrainingJob):
@@ -62,7 +64,7 @@ def _as_json(path: str, result: TrainingJob | list[Problem]) -> dict[str, Any]:
 
 
 def _notes(job: TrainingJob) -> list[dict[str, str]]:
-    """What is no mistake, but better known before."""
+    """Return what is no mistake, but what the user should know before the job runs."""
     notes = [{"path": field, "message": message} for field, message in job.spec.not_yet_supported()]
     if job.spec.checkpoint.storage is None:
         message = "not set: on a cluster the model is in the pods' own folders and is gone with them"

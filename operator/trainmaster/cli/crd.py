@@ -1,4 +1,4 @@
-"""`trainmaster crd`: the CustomResourceDefinition, for `trainmaster crd | kubectl apply --server-side -f -`."""
+"""Run `trainmaster crd`: print the CustomResourceDefinition for `kubectl apply --server-side -f -`."""
 
 import sys
 
@@ -6,6 +6,6 @@ from trainmaster.api.schema import crd_yaml
 
 
 def crd() -> int:
-    """The command. Returns its exit code."""
+    """Run the command, and return its exit code."""
     sys.stdout.write(crd_yaml())
     return 0

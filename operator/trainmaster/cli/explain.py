@@ -1,8 +1,8 @@
-"""`trainmaster explain WHAT`: what will happen to a job that has not run, and the story of one that has.
+"""Run `trainmaster explain WHAT`: say what a job that has not run will do, or tell what happened to one that has.
 
-A job file without a status is looked at ahead (explain_job.py). Else WHAT is the folder of a local run, a file or `-`:
-`.status`, a TrainingJob (`kubectl get tj NAME -o json`), or the output of `trainmaster run --output json`. What to make
-of a document stands in READERS: one line per kind.
+A job file without a status is explained by explain_job.py. Otherwise WHAT is the folder of a local run, or a file or
+`-` with `.status`, a TrainingJob (`kubectl get tj NAME -o json`), or the output of `trainmaster run --output json`.
+READERS has one line per kind of document.
 """
 
 import os
@@ -29,11 +29,11 @@ Document = dict[str, Any]
 
 
 class UnreadableError(Exception):
-    """There is nothing to tell. The text names what was read, why, and the cure."""
+    """The document cannot be explained. The text names what was read, why, and the cure."""
 
 
 def explain(what: str) -> int:
-    """The command. Returns its exit code."""
+    """Run the command, and return its exit code."""
     try:
         content = _content(what)
         document = _parsed(content)
@@ -48,14 +48,17 @@ def explain(what: str) -> int:
 
 
 def _lies_ahead(document: Document | None, suffix: str) -> bool:
-    """Whether it is a job that nobody has begun. So is a broken file that is called YAML: `check` knows its lines."""
+    """Return whether it is a job that has not begun.
+
+    A YAML file that cannot be parsed counts as one: `check` finds its errors.
+    """
     if document is None:
         return suffix in _JOB_SUFFIXES
     return "spec" in document and not isinstance(document.get("status"), dict)
 
 
 def explained(document: Document | None, what: str) -> tuple[str, ...]:
-    """The lines for a document.
+    """Return the lines for a document.
 
     Raises:
         UnreadableError: it is of no kind that has a story.
@@ -80,7 +83,7 @@ def _of_status(status: Document) -> tuple[str, ...]:
     return story(TrainingJobStatus.read(status))
 
 
-# Whether it is one, and what there is to tell of it. The first that fits.
+# Kinds of documents: the test for one, and its story. The first that fits is taken.
 READERS: tuple[tuple[Callable[[Document], bool], Callable[[Document], tuple[str, ...]]], ...] = (
     (lambda document: isinstance(document.get("status"), dict), _of_job),
     (lambda document: bool(_STATUS_MEMBERS & set(document)), _of_status),

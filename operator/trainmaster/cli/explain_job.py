@@ -1,4 +1,4 @@
-"""The part of `trainmaster explain` that looks ahead: what will happen when this job runs."""
+"""Run the part of `trainmaster explain` that says what will happen when a job runs."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from trainmaster.cli.terminal import complain, tell
 
 
 def explain_job(path: str, content: bytes) -> int:
-    """Print the sections for a file's content; 2 where it is no job or its task cannot be used."""
+    """Print the sections for a file, and return the exit code: 2 if it is no job or its task cannot be used."""
     job = load_or_report(Path(path), content)
     if job is None:
         return EXIT_BAD

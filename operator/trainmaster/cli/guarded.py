@@ -1,8 +1,7 @@
-"""A view whose reader may go away: the pipe into `head`, a terminal that is closed.
+"""Guard a view whose reader may go away: the pipe into `head`, a terminal that is closed.
 
-Made by cli/run.py around every view. The session must not be harmed by it: it is asked to stop, as Ctrl-C would.
-A reader that is still there may be unable to take more: a log on a full disk, a pipe that nobody empties
-(process_output.py waits for it). That costs lines, and no training.
+If the reader goes away, the session is asked to stop, as by Ctrl-C. If the reader stays, but output cannot be written
+(a full disk, a pipe that is not read: process_output.py waits for it), lines are lost and training goes on.
 """
 
 import contextlib
@@ -23,18 +22,18 @@ _GONE = (errno.EPIPE, errno.ECONNRESET, errno.EIO, errno.EBADF)
 
 
 class GuardedView:
-    """Passes everything on, until nobody listens."""
+    """Pass everything on to a view until its reader has gone."""
 
     def __init__(self, view: View, stdout: ProcessOutput, interrupts: Interrupts) -> None:
         self._view = view
         self._stdout = stdout
         self._interrupts = interrupts
-        self._broken = ""  # why nobody can read any more
+        self._broken = ""  # why the reader has gone
         self._missing = "nobody read them"  # why lines could not be written
         self._when_broken: Callable[[], None] = lambda: None
 
     def when_broken(self, call: Callable[[], None]) -> None:
-        """What to do, once, when the reader has gone."""
+        """Set what to call, once, when the reader has gone."""
         self._when_broken = call
         if self._broken:
             call()
@@ -78,10 +77,10 @@ class GuardedView:
             _tell(f"Lines of the output are missing ({self._stdout.lost_lines}): {self._missing}.")
         if self._broken:
             _tell(f"Nobody reads the output ({self._broken}){'; the run was stopped' if outcome.stopped else ''}.")
-            raise BrokenPipeError  # main.py knows what to do
+            raise BrokenPipeError  # main.py handles it
 
     def _wait_for_reader(self) -> None:
-        """A slow one gets every line, as from any program; one that does not read has us wait for a signal."""
+        """Wait until a slow reader has taken all lines, or until a signal comes."""
         try:
             with self._interrupts.raised():
                 self._stdout.drain(None)

@@ -1,11 +1,11 @@
-"""Ctrl-C, SIGTERM and a closed terminal, for `trainmaster run`: each at the time when it can be answered.
+"""Handle Ctrl-C, SIGTERM and a closed terminal for `trainmaster run`.
 
-While things are prepared they raise KeyboardInterrupt; while the job trains they are told to the session; while we
-clean up they wait, because a folder or a process that is left behind is worse than half a second. Standard library
-only, like all that cli/run.py needs before the warm parent is started.
+During preparation they raise KeyboardInterrupt; while the job trains they are passed to the session; during cleanup
+they wait, because a folder or a process that is left behind is worse than half a second. Standard library only, like
+all that cli/run.py needs before the warm parent starts.
 
-Often one wish comes as two signals: a terminal that goes sends SIGHUP by its shell and by the kernel, and `timeout`
-sends SIGTERM to its child and to the group. Only who asks again after a moment wants all to end at once.
+One wish often comes as two signals: a terminal that closes sends SIGHUP by its shell and by the kernel, and `timeout`
+sends SIGTERM to its child and to the group. So a second signal counts only after a moment.
 """
 
 import signal
@@ -16,12 +16,12 @@ from types import FrameType
 from typing import Any, Self
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# What comes sooner after the first one is the same wish.
+# A signal that comes sooner after the first one is part of the same wish.
 _AGAIN_SECONDS = 1.0
 
 
 class Interrupts:
-    """Counts wishes to end, and passes them on as the present part of the run wants."""
+    """Count the wishes to end, and answer each as the present part of the run needs."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.count = 0
@@ -33,7 +33,7 @@ class Interrupts:
     def __enter__(self) -> Self:
         for number in _SIGNALS:
             before = signal.getsignal(number)
-            if before is not signal.SIG_IGN:  # nohup, or a shell's background job: not for us then
+            if before is not signal.SIG_IGN:  # under nohup or in a shell's background job it stays ignored
                 self._before[number] = before
                 signal.signal(number, self._receive)
         return self
@@ -44,13 +44,13 @@ class Interrupts:
 
     @contextmanager
     def raised(self) -> Iterator[None]:
-        """Within this, one that comes (or came before) raises KeyboardInterrupt."""
+        """Raise KeyboardInterrupt, within this `with`, for a wish that comes or came before."""
         with self.told(_interrupt):
             yield
 
     @contextmanager
     def told(self, answer: Callable[[], None]) -> Iterator[None]:
-        """Within this, `answer` is called for each, in the main thread; also for those that came before."""
+        """Call `answer`, within this `with`, for each wish, in the main thread, also for wishes that came before."""
         self._answer = answer
         try:
             for _ in range(self.count):
@@ -60,7 +60,7 @@ class Interrupts:
             self._answer = None
 
     def hung_up(self) -> None:
-        """Nobody watches any more: the same as SIGHUP, which may come as well."""
+        """Count a wish because the reader of the output has gone, as for a SIGHUP, which may come as well."""
         self._receive(signal.SIGHUP, None)
 
     def _receive(self, number: int, _frame: FrameType | None) -> None:

@@ -1,7 +1,7 @@
-"""Of all that the processes of a run print, what the terminal shows: whole lines of the first worker.
+"""Choose which lines of a run's processes the terminal shows: whole lines of the first worker.
 
-A rank's last words are held back: what killed it is told by the restart ledger, once, and not by each of its peers.
-Everything, of all workers, stands in the log files. Used by the views.
+A traceback at the end of a rank is held back: the restart ledger tells once what killed it. The log files have all
+lines of all workers.
 """
 
 import re
@@ -12,15 +12,15 @@ from trainmaster.api.status import TrainingJobStatus
 from trainmaster.local.causes import AGENT_PREFIX
 from trainmaster.wire import names
 
-# What comes this long after the first line of a traceback shows that its process goes on.
+# A line that comes so many seconds after the first line of a traceback shows that its process goes on.
 HOLD_SECONDS = 1.0
-# With or without the `[worker/0 rank 1] ` of an agent with several ranks, and the `[rank1]: ` of torch.
+# Prefixes may stand before it: `[worker/0 rank 1] ` of an agent with several ranks, `[rank1]: ` of torch.
 _LAST_WORDS = re.compile(r"(\[[\w/ ]+\]:? )*(Traceback \(most recent call last\):|trainmaster: )")
 _LONGEST_LINE = 1 << 16
 
 
 class FirstWorkerLines:
-    """Chunks in, lines out."""
+    """Make whole lines of the chunks that the first worker's agent passes on."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -31,13 +31,13 @@ class FirstWorkerLines:
         self._first = names.replica_key(names.WORKER, 0)
 
     def follow(self, status: TrainingJobStatus) -> None:
-        """A spare may have taken the first worker's place."""
+        """Follow the spare, if one has taken the first worker's place."""
         first = names.replica_key(names.WORKER, status.substitutes.get(names.replica_key(names.WORKER, 0), 0))
         if first != self._first:
             self._first, self._rest = first, b""
 
     def of(self, name: str, chunk: bytes) -> list[str]:
-        """The lines that can be shown, now that the agent `name` passed on `chunk`."""
+        """Return the lines that can be shown now that the agent `name` has passed on `chunk`."""
         if not name.rsplit("-", 1)[0].endswith(f"-{self._first}"):
             return []
         *lines, rest = (self._rest + chunk).split(b"\n")
@@ -48,18 +48,18 @@ class FirstWorkerLines:
         return shown
 
     def ripe(self) -> list[str]:
-        """Lines that were held back for nothing."""
+        """Return lines that were held back, when their process has gone on for HOLD_SECONDS after them."""
         if not self._held or self._clock() < self._held_since + HOLD_SECONDS:
             return []
         shown, self._held = self._held, []
         return shown
 
     def rest(self, cause_known: bool) -> list[str]:
-        """At the end of all: what was held back, unless the cause is known otherwise."""
+        """Return, at the end of the run, the lines that were held back; none if the cause is known otherwise."""
         return [] if cause_known else self._last_words + self._held
 
     def _next(self, line: str) -> list[str]:
-        if line.startswith(AGENT_PREFIX):  # it says so when ranks have ended, and when it begins anew
+        if line.startswith(AGENT_PREFIX):  # the agent prints one when ranks have ended and when they start again
             self._last_words, self._held = self._held or self._last_words, []
             return []
         shown = self.ripe()
@@ -71,5 +71,5 @@ class FirstWorkerLines:
 
 
 def _without_overwritten(line: bytes) -> bytes:
-    """Progress bars write over themselves: only the last version counts."""
+    """Return what stays visible of a line: progress bars write over themselves, and the last version counts."""
     return line.rpartition(b"\r")[2]

@@ -1,4 +1,4 @@
-"""The live view of `trainmaster run` on a terminal, drawn by rich. Chosen by cli/run.py where there is a terminal."""
+"""Show `trainmaster run` on a terminal in a live view, drawn by rich."""
 
 import time
 from pathlib import Path
@@ -33,7 +33,7 @@ BAR_WIDTH = 40
 
 
 class LiveView:
-    """A bar and a row of figures that stay in place; events and output scroll by above them."""
+    """Show a bar and a row of figures that stay in place; events and output scroll by above them."""
 
     def __init__(self, job: TrainingJob, folder: Path) -> None:
         self._job = job
@@ -54,16 +54,16 @@ class LiveView:
         self._live.__exit__(None, None, None)
 
     def event(self, event: PostEvent) -> None:
-        """Above the view."""
+        """Print the event above the view."""
         text = printable(texts.event_line(event))
         self._console.print(Text(text, style="yellow" if event.type == "Warning" else "dim"))
 
     def output(self, name: str, chunk: bytes) -> None:
-        """Whole lines of the first worker, above the view, in their own colours."""
+        """Print whole lines of the first worker above the view, in their own colours."""
         self._print(self._lines.of(name, chunk))
 
     def progress(self, status: TrainingJobStatus, progress: Progress) -> None:
-        """Redraw."""
+        """Redraw the bar and the figures."""
         self._lines.follow(status)
         self._print(self._lines.ripe())
         if status.phase not in ("Pending", "Starting"):
@@ -71,11 +71,11 @@ class LiveView:
             self._live.update(Group(_bar(progress, elapsed), _figures(status, progress)))
 
     def stopping(self) -> None:
-        """Above the view."""
+        """Print above the view that the run is stopping."""
         self._console.print(Text(STOPPING, style="yellow"))
 
     def end(self, outcome: Outcome, result: dict[str, Any]) -> None:
-        """Take the view away and say how it ended."""
+        """Remove the view and print how the run ended."""
         self._live.stop()
         self._print(self._lines.rest(outcome.cause.known))
         first, *rest = map(printable, texts.closing_lines(outcome, result, self._folder))
@@ -98,7 +98,7 @@ def _bar(progress: Progress, elapsed: str) -> RenderableType:
 
 
 def _figures(status: TrainingJobStatus, progress: Progress) -> Table:
-    """One column per figure. A script does not tell its steps, and has fewer."""
+    """Return a table with one column per figure. A script does not report its steps and has fewer figures."""
     cells: dict[str, RenderableType] = {"PHASE": Text(status.phase, style=STYLES.get(status.phase, ""))}
     cells["STEP"] = progress.summary if progress.total_steps or progress.step else "-"
     cells["LOSS"] = "-" if progress.loss is None else f"{progress.loss:.4g}"

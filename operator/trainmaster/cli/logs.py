@@ -1,6 +1,6 @@
-"""Where the control side's own log goes during `trainmaster run`: a file, and its warnings also to the view.
+"""Send the control side's own log during `trainmaster run` to a file, and warnings of the loop also to the view.
 
-A traceback of ours is for the file: it helps nobody in the middle of a live view.
+Our own tracebacks go to the file only.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from trainmaster.wire.printable import OneLineFormatter
 
 @contextlib.contextmanager
 def logging_to(path: Path, audience: Audience) -> Iterator[None]:
-    """For the length of a `with`."""
+    """Log to the file and the view for the time of a `with`."""
     root, loop = logging.getLogger(), logging.getLogger("trainmaster.loop")
     file, told = _File(path, delay=True), _Told(audience, path)
     file.setFormatter(OneLineFormatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
@@ -33,18 +33,18 @@ def logging_to(path: Path, audience: Audience) -> Iterator[None]:
 
 
 class _File(logging.FileHandler):
-    """On a full disk, or where it may not be written, the log is what can be done without."""
+    """Write the log file. If it cannot be written (a full disk), its lines are dropped."""
 
     def _open(self) -> TextIOWrapper:
         return TextIOWrapper(os.fdopen(open_to_write(Path(self.baseFilename)), "ab"), self.encoding, self.errors)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Opens the file, the first time."""
+        """Write a record; the first one opens the file."""
         with contextlib.suppress(OSError):
             super().emit(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 logging's own name
-        """Nothing."""
+        """Ignore the error."""
 
 
 class _Told(logging.Handler):
@@ -54,6 +54,6 @@ class _Told(logging.Handler):
         self._path = path
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One line."""
+        """Show the record as an event of one line."""
         where = f" (see {self._path})" if record.exc_info else ""
         self._audience.event(PostEvent("Warning", "Trouble", f"{record.getMessage()}{where}"))

@@ -1,7 +1,7 @@
-"""`trainmaster`: the commands, and the few lines that must run before anything heavy is imported.
+"""Define the commands of `trainmaster`, with what must run before anything heavy is imported.
 
-Each command imports what it needs when it is called: `trainmaster run` starts to import torch in a process of its
-own before this one has even read the YAML.
+Each command imports what it needs when it is called: `trainmaster run` starts a process that imports torch before it
+has even read the YAML.
 """
 
 import argparse
@@ -22,7 +22,7 @@ EPILOG = "Exit codes: 0 good, 1 the job failed, 2 not a valid job, folder or com
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Parse, and hand over to the command."""
+    """Parse the command line, run the command, and return its exit code."""
     streams.prepare()
     parser = _parser()
     options = parser.parse_args(arguments)
@@ -30,11 +30,11 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         code = command(options)
         sys.stdout.flush()
-    except BrokenPipeError:  # somebody piped us into `head`
+    except BrokenPipeError:  # for example by a pipe into `head`
         streams.drop_output()
         return 1
     except OSError as error:
-        if error.errno is None:  # not the kernel's, but a mistake of ours
+        if error.errno is None:  # not an error of the kernel, but a bug
             raise
         return _refused(error)
     except KeyboardInterrupt:
@@ -43,18 +43,21 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Repeats what it does not understand, such as the name of a file that begins with a dash."""
+    """Report command lines that cannot be parsed, with control characters escaped."""
 
     def error(self, message: str) -> NoReturn:
-        """Print it, and end."""
+        """Print the message, and exit."""
         super().error(printable(message))
 
 
 def _refused(error: OSError) -> int:
-    """Only what is printed has no name."""
+    """Print an error of the kernel, and return the exit code.
+
+    A full disk without a file name is that of standard output.
+    """
     unwritten = error.filename is None and error.errno in _FULL
     where = "standard output" if unwritten else error.filename
-    with contextlib.suppress(OSError):  # both may go to that disk
+    with contextlib.suppress(OSError):  # stderr may be on the same full disk
         complain(f"trainmaster: {f'{where}: ' if where else ''}{reason(error)}")
     streams.drop_output()
     return 1 if unwritten else 2
@@ -104,7 +107,7 @@ CRD = "Print the CustomResourceDefinition of TrainingJob, for kubectl apply -f -
 OPERATOR = """Serve the TrainingJobs of a cluster: inside it by its service account, outside by KUBECONFIG. The chart
 in charts/trainmaster starts this with what it needs."""
 
-_Commands = Any  # argparse keeps the type of add_subparsers() to itself
+_Commands = Any  # argparse has no public type for add_subparsers()
 
 
 def _command(commands: _Commands, name: str, short: str, description: str) -> argparse.ArgumentParser:

@@ -1,7 +1,4 @@
-"""Has the trainer look at a job's task, in a process of its own: the control side never imports torch.
-
-Used by `trainmaster explain` and `trainmaster advise`.
-"""
+"""Have the trainer look at a job's task in a process of its own, because the control side never imports torch."""
 
 import dataclasses
 import os
@@ -20,11 +17,11 @@ from trainmaster.wire.measured import Measured
 
 
 class MeasureError(Exception):
-    """The task cannot be looked at; the message says why."""
+    """The task cannot be measured. The text says why."""
 
 
 def measure(job: TrainingJob, folder: Path, machine: bool) -> Measured:
-    """Sizes of the job's model; with `machine` the speeds as well, which takes some seconds.
+    """Return the sizes of the job's model; with `machine` the speeds as well, which takes some seconds.
 
     Raises:
         MeasureError: the task cannot be used, or there is no trainer in this environment.
@@ -39,7 +36,7 @@ def measure(job: TrainingJob, folder: Path, machine: bool) -> Measured:
         names.ENV_TRAINING: codec.encode(plan).decode(),
         names.ENV_CHECKPOINTS: os.devnull,
     }
-    with tempfile.TemporaryFile() as answer:  # what a task prints is its own affair
+    with tempfile.TemporaryFile() as answer:  # not stdout, where the task may print
         try:
             done = subprocess.run(
                 [*command, "--answer", str(answer.fileno())],

@@ -1,4 +1,4 @@
-"""`trainmaster operator`: run the operator, in a cluster or beside one (KUBECONFIG).
+"""Run `trainmaster operator`, in a cluster or beside one (KUBECONFIG).
 
 What agents call and which image they run comes from the environment, because Kubernetes knows it best:
 
@@ -29,7 +29,7 @@ DEFAULT_TRAINER_IMAGE = "trainmaster/trainer:dev"
 
 
 def run(options: argparse.Namespace) -> int:
-    """Until it is told to stop."""
+    """Run the operator until it is told to stop, and return the exit code."""
     try:
         _log(os.environ.get("TRAINMASTER_LOG_LEVEL") or "INFO")
         listen, probes = Address.parse(options.listen), Address.parse(options.probes)
@@ -51,11 +51,15 @@ def _log(level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLineFormatter(form))
     logging.basicConfig(level=known[level.upper()], handlers=[handler])
-    logging.getLogger("aiohttp.server").addFilter(SeldomFilter())  # what is no HTTP needs no token either
+    logging.getLogger("aiohttp.server").addFilter(SeldomFilter())  # anyone can send it bad HTTP, without a token
 
 
 def _lease(text: str) -> Key | None:
-    """`namespace/name`; empty: none."""
+    """Return the lease that `namespace/name` names; None for an empty text.
+
+    Raises:
+        ValueError: the text is not NAMESPACE/NAME.
+    """
     if not text:
         return None
     namespace, slash, name = text.partition("/")
@@ -65,7 +69,7 @@ def _lease(text: str) -> Key | None:
 
 
 def pod_settings(environment: Mapping[str, str], listen: Address) -> PodSettings:
-    """What all pods share, from the environment."""
+    """Return from the environment what is the same for all pods."""
     return PodSettings(
         operator_url=_url(environment, listen),
         trainer_image=environment.get("TRAINMASTER_TRAINER_IMAGE") or DEFAULT_TRAINER_IMAGE,
@@ -74,7 +78,7 @@ def pod_settings(environment: Mapping[str, str], listen: Address) -> PodSettings
 
 
 def _url(environment: Mapping[str, str], listen: Address) -> str:
-    """The Service's address, so that agents need no DNS; on a developer's machine, where we listen ourselves."""
+    """Return the URL for agents: TRAINMASTER_URL, else the Service's address (without DNS), else `listen`."""
     if environment.get("TRAINMASTER_URL"):
         return environment["TRAINMASTER_URL"]
     host = environment.get("TRAINMASTER_SERVICE_HOST") or listen.host

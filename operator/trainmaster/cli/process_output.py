@@ -1,8 +1,8 @@
-"""Standard output and standard error of `trainmaster run`, each written by a thread of its own.
+"""Write standard output and standard error of `trainmaster run`, each in a thread of its own.
 
-A pipe that nobody empties, or a terminal that is held (Ctrl-S), must not hold up the loop that restarts workers and
-answers Ctrl-C. So lines wait in memory for who reads slowly; where there is no room left for some seconds they are
-dropped and counted. Made by cli/run.py; guarded.py says what is missing. Standard library only, as it comes first.
+A pipe that is not read, or a terminal that is held (Ctrl-S), must not block the loop that restarts workers and answers
+Ctrl-C. So lines wait in memory for a slow reader. If there has been no room for some seconds, lines are dropped and
+counted. Standard library only, because this is imported first.
 """
 
 import contextlib
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 _ROOM = 16 << 20  # bytes that may wait
 _PATIENCE_SECONDS = 5.0  # until lines without room are dropped
-_LAST_SECONDS = 10.0  # for lines that still wait when somebody wants an end, without a page that is read
+_LAST_SECONDS = 10.0  # at the end of the run, for waiting lines of which none is read
 _AT_ONCE = select.PIPE_BUF
 
 
 class ProcessOutput(io.BufferedIOBase):
-    """The way to one file. What comes between two flushes is kept as a whole, or dropped as a whole."""
+    """Write to one file in a thread. What was written between two flushes is kept as a whole, or dropped as a whole."""
 
     def __init__(self, descriptor: int, room: int = _ROOM, patience_seconds: float = _PATIENCE_SECONDS) -> None:
         self._descriptor = descriptor
@@ -32,7 +32,7 @@ class ProcessOutput(io.BufferedIOBase):
         self._patience = patience_seconds
         self._gathered = bytearray()
         self._waiting = bytearray()
-        self._piece = b""  # is being written
+        self._piece = b""  # what the thread is writing
         self._stalled = False
         self._error: OSError | None = None
         self._changed = threading.Condition()
@@ -40,40 +40,40 @@ class ProcessOutput(io.BufferedIOBase):
         self.lost_lines = 0
         self._thread = threading.Thread(
             target=self._run, name="process_output", daemon=True
-        )  # it may be stuck for ever
+        )  # a daemon, because it may be stuck for ever
         try:
             self._thread.start()
-        except RuntimeError:  # Python's word for it
+        except RuntimeError:  # Python raises it if no thread can be started
             raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
 
     @property
     def name(self) -> int:
-        """As the streams that Python opens at its start have it."""
+        """Return the file descriptor as the name, as Python's own standard streams do."""
         return self._descriptor
 
     def writable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def fileno(self) -> int:
-        """Of the file itself."""
+        """Return the file descriptor."""
         return self._descriptor
 
     def isatty(self) -> bool:
-        """Whether the file is a terminal."""
+        """Return whether the file is a terminal."""
         return os.isatty(self._descriptor)
 
     def write(self, data: "ReadableBuffer", /) -> int:
-        """Gather it for the next flush."""
+        """Keep the data for the next flush."""
         with self._changed:
             self._gathered += data
         return memoryview(data).nbytes
 
     def flush(self) -> None:
-        """Have it written soon.
+        """Hand the data over to the thread, or drop it if there is no room.
 
         Raises:
-            OSError: something could not be written since the last time.
+            OSError: data since the last flush could not be written.
         """
         with self._changed:
             if self._has_room():
@@ -88,7 +88,7 @@ class ProcessOutput(io.BufferedIOBase):
             raise error
 
     def drain(self, seconds: float | None = _LAST_SECONDS) -> None:
-        """Wait until all is written, and drop what is left when nobody has read for so long (None: never).
+        """Wait until all is written. If nothing was read for so many seconds (None: no limit), drop the rest.
 
         Raises:
             OSError: something could not be written.
@@ -102,10 +102,10 @@ class ProcessOutput(io.BufferedIOBase):
         self.flush()
 
     def end(self) -> None:
-        """Let the thread go; for after `drain`.
+        """End the thread. To be called after `drain`.
 
-        A thread that Python stops in its tracks as it exits has a library opened for it (libgcc_s, by pthread_exit),
-        and where no file can be opened the whole process is aborted.
+        If Python exits while the thread runs, pthread_exit loads a library (libgcc_s), and where no file can be opened
+        the whole process is aborted.
         """
         with self._changed:
             self._is_over = True
@@ -158,7 +158,10 @@ def _put(descriptor: int, piece: bytes) -> OSError | None:
 
 
 class ProcessOutputs:
-    """Both streams of the command, within a `with`. Where they go to one place, one object keeps their order."""
+    """Replace both standard streams for the time of a `with`.
+
+    If both are one file, they share one object, which keeps the order.
+    """
 
     def __init__(self) -> None:
         self._before: tuple[TextIO, TextIO] = sys.stdout, sys.stderr

@@ -1,6 +1,6 @@
-"""`trainmaster render JOB.yaml`: the service and the pods that a cluster would get, as YAML.
+"""Run `trainmaster render JOB.yaml`: print the service and the pods that a cluster would get, as YAML.
 
-Nothing is asked of a cluster. What only a cluster knows (uid, the operator's address) stands as a placeholder.
+No cluster is asked. What only a cluster knows (uid, the operator's address) is a placeholder.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ SETTINGS = PodSettings(operator_url="http://OPERATOR:8080", trainer_image="train
 
 
 def render(path: str) -> int:
-    """Print them; 2 where the file is no job."""
+    """Print the objects, and return the exit code: 2 if the file is no job."""
     job = load_or_report(Path(path))
     if job is None:
         return EXIT_BAD
@@ -33,7 +33,7 @@ def render(path: str) -> int:
 
 
 def objects(job: TrainingJob) -> list[manifests.Document]:
-    """The service, then the pods in rank order; spares after the workers."""
+    """Return the service, then the pods in rank order; spares come after the workers."""
     metadata = job.metadata.model_copy(update={"uid": job.uid or UID})
     named = job.model_copy(update={"metadata": metadata})
     pods = [

@@ -1,7 +1,6 @@
-"""`trainmaster run JOB.yaml`: train on this machine, show how it goes, say how it ended.
+"""Run `trainmaster run JOB.yaml`: train on this machine, show the progress, and tell how it ended.
 
-The warm parent has the longest way to go (it imports torch), so it starts first, and everything that takes a
-moment is imported after it.
+The warm parent needs the longest time (it imports torch), so it starts first, and other slow imports come after it.
 """
 
 import asyncio
@@ -35,7 +34,7 @@ DEFAULT_FOLDER = Path(".trainmaster")
 
 
 def run(job_file: str, workdir: str | None, output: str, faults: list[str]) -> int:
-    """The command. Returns its exit code."""
+    """Run the command, and return its exit code."""
     path = Path(job_file)
     try:
         path.stat()
@@ -51,8 +50,8 @@ def run(job_file: str, workdir: str | None, output: str, faults: list[str]) -> i
             WarmParent(scratch) as warm,
         ):
             return Run(path, workdir, output, faults, interrupts, process_outputs, scratch, warm).run()
-    except OSError as error:  # no process, no file more, no room for the scratch folder
-        if error.errno is None:  # guarded.py's word for a reader that has gone
+    except OSError as error:  # no more processes or files, or no room for the scratch folder
+        if error.errno is None:  # guarded.py raises it for a reader that has gone
             raise
         return _refuse(f"trainmaster run: {f'{error.filename}: ' if error.filename else ''}{reason(error)}")
     except KeyboardInterrupt:
@@ -67,7 +66,7 @@ def _refuse(message: str) -> int:
 
 @dataclass(frozen=True)
 class Run:
-    """One call of the command, with what was started for it."""
+    """Hold one call of the command, with what was started for it."""
 
     path: Path
     workdir: str | None
@@ -79,12 +78,12 @@ class Run:
     warm: WarmParent
 
     def run(self) -> int:
-        """Check the file, then train."""
+        """Check the file, then train, and return the exit code."""
         with self.interrupts.raised():
             from trainmaster.cli.check import load_or_report
             from trainmaster.local.workdir import Workdir, WorkdirError, new_folder
 
-            job = load_or_report(self.path)  # the same words as `trainmaster check`
+            job = load_or_report(self.path)  # prints the same messages as `trainmaster check`
             if job is None:
                 return EXIT_INVALID
             later = [f"{self.path}: {field}: {why}" for field, why in job.spec.not_yet_supported()]
@@ -97,7 +96,7 @@ class Run:
             except FaultError as error:
                 return _refuse(f"trainmaster run: {error}")
             storage = job.spec.checkpoint.storage
-            # From the YAML's folder, where it is relative.
+            # A relative path starts at the YAML's folder.
             kept = self.path.absolute().parent / storage.path if storage and storage.path else None
         try:
             folder = Path(self.workdir) if self.workdir else new_folder(job.name, DEFAULT_FOLDER)
@@ -121,11 +120,14 @@ class Run:
         return self._exit_code(outcome, place)
 
     async def _until_end(self, session: "Session", view: "GuardedView") -> "Outcome":
-        """The first Ctrl-C lets the ranks save, the second ends them. A reader that went away is like a hang-up."""
+        """Train until the end.
+
+        The first Ctrl-C, or a reader that has gone, lets the ranks save; the second Ctrl-C ends them.
+        """
         loop = asyncio.get_running_loop()
 
         def stop() -> None:
-            if not session.stopping:  # else it is known, and the ranks are ended at once
+            if not session.stopping:  # the second time nothing is shown, and the ranks are ended at once
                 view.stopping()
             session.stop()
 
@@ -162,7 +164,7 @@ class Run:
     def _exit_code(self, outcome: "Outcome", place: "Workdir") -> int:
         if outcome.stopped:
             again = shlex.join(["trainmaster", "run", str(self.path), "--workdir", str(place.shown)])
-            with contextlib.suppress(OSError):  # the exit code says it too
+            with contextlib.suppress(OSError):  # without the line, the exit code tells it
                 complain(f"Go on with: {again}")
             return EXIT_INTERRUPTED
         return EXIT_SUCCEEDED if outcome.status.phase == "Succeeded" else EXIT_FAILED

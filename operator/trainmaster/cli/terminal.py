@@ -1,6 +1,6 @@
-"""What the commands print: every line goes through here, so that no foreign text reaches a terminal as it is.
+"""Print what the commands print: every line is made printable, so that no control characters reach a terminal.
 
-The live view draws by rich and uses `printable` itself; a lint rule keeps all others of `print`.
+The live view draws by rich and uses `printable` itself; a lint rule forbids print() elsewhere.
 """
 
 import sys

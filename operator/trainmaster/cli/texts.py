@@ -1,4 +1,4 @@
-"""The sentences of `trainmaster run`, the same on a terminal and in a pipe. Used by the views."""
+"""Make the sentences of `trainmaster run`, the same on a terminal and in a pipe."""
 
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ _MOST_RESTARTS_TOLD = 10
 
 
 def headline(job: TrainingJob) -> str:
-    """What is going to happen."""
+    """Return what the run is going to do."""
     training, workers = job.spec.training, job.spec.workers
     what = training.task or " ".join(training.command or ())
     devices = f" with {workers.ranks} ranks each" if workers.ranks > 1 else ""
@@ -22,12 +22,12 @@ def headline(job: TrainingJob) -> str:
 
 
 def event_line(event: PostEvent) -> str:
-    """An event in one line; a warning stands out."""
+    """Return an event in one line; a warning begins with an exclamation mark."""
     return f"{'! ' if event.type == 'Warning' else ''}{event.reason}: {event.message}"
 
 
 def progress_line(status: TrainingJobStatus, progress: Progress) -> str:
-    """Phase, step, loss, speed and what is left, in one line."""
+    """Return phase, step, loss, speed and remaining time in one line."""
     parts = [status.phase.lower(), f"step {progress.summary}"]
     if progress.loss is not None:
         parts.append(f"loss {progress.loss:.4g}")
@@ -43,7 +43,7 @@ def progress_line(status: TrainingJobStatus, progress: Progress) -> str:
 
 
 def closing_lines(outcome: Outcome, result: dict[str, Any], folder: Path) -> list[str]:
-    """The end, for people: the first line says how it ended, the others what there is."""
+    """Return the last lines for people: first how the run ended, then its figures, restarts, faults and folder."""
     status = outcome.status
     ledger: list[str] = []
     lines = [f"{'Stopped' if outcome.stopped else status.phase}: {status.message or ''}"]
@@ -60,7 +60,7 @@ def closing_lines(outcome: Outcome, result: dict[str, Any], folder: Path) -> lis
 
 
 def trained(status: TrainingJobStatus) -> dict[str, str]:
-    """Steps, loss and time, as far as they are known. Beyond its steps a job had nothing to train."""
+    """Return the steps, loss and time that are known. A job that began beyond its last step has trained none."""
     figures: dict[str, str] = {}
     if status.progress and 0 < status.progress.step <= (status.progress.total_steps or status.progress.step):
         loss = "" if status.progress.loss is None else f", loss {status.progress.loss:.4g}"
@@ -71,7 +71,7 @@ def trained(status: TrainingJobStatus) -> dict[str, str]:
 
 
 def restart_line(record: RestartRecord) -> str:
-    """When, what, and what it cost."""
+    """Return when a failure happened, what failed, and what it cost."""
     cost = []
     if record.steps_lost:
         cost.append(f"{count(record.steps_lost, 'step')} to train again")
@@ -82,12 +82,12 @@ def restart_line(record: RestartRecord) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """1 worker, 2 workers."""
+    """Return a number with its noun: 1 worker, 2 workers."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _metrics(status: TrainingJobStatus, result: dict[str, Any]) -> dict[str, str]:
-    """The evaluation's figures; those of a run that did not succeed are not its own."""
+    """Return the evaluation's figures; empty if the run did not succeed."""
     metrics = result.get("metrics", {}) if status.phase == "Succeeded" else {}
     return {name: f"{value:.4f}" for name, value in metrics.items() if isinstance(value, (int, float))}
 

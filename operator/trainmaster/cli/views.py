@@ -1,7 +1,8 @@
-"""What `trainmaster run` shows: plain lines in a pipe, JSON lines for programs. The terminal's view is live.py.
+"""Show `trainmaster run` without a terminal: plain lines in a pipe, JSON lines for programs.
+
+live.py has the terminal's view.
 
 A view is told of events, output and progress while the job runs (it is the session's Audience), and of the end.
-cli/run.py chooses one, and does not know which it has.
 """
 
 import json
@@ -18,26 +19,26 @@ from trainmaster.core.actions import PostEvent
 from trainmaster.local.session import Audience, Outcome
 from trainmaster.wire.printable import printable_without_colour
 
-# Plain lines come this often: enough to see life, few enough to read.
+# Seconds between two plain lines of progress.
 PLAIN_SECONDS = 2.0
 STOPPING = "Stopping: the ranks save and end. Press Ctrl-C again to end them at once."
 
 
 class View(Audience, Protocol):
-    """One way to show a run."""
+    """A view is one way to show a run."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *error: object) -> None: ...
 
     def stopping(self) -> None:
-        """Somebody wants the run to stop, and it takes a moment."""
+        """Show that the run was asked to stop, which takes a moment."""
 
     def end(self, outcome: Outcome, result: dict[str, Any]) -> None:
-        """The last word."""
+        """Show how the run ended."""
 
 
 class JsonView:
-    """One JSON object per line; the last one is the job's `.status`."""
+    """Print one JSON object per line; the last one is the job's `.status`."""
 
     def __init__(self) -> None:
         self._last: dict[str, Any] = {}
@@ -48,14 +49,14 @@ class JsonView:
     def __exit__(self, *error: object) -> None: ...
 
     def event(self, event: PostEvent) -> None:
-        """`{"event": {...}}`."""
+        """Print `{"event": {...}}`."""
         self._print({"event": {"type": event.type, "reason": event.reason, "message": event.message}})
 
     def output(self, name: str, chunk: bytes) -> None:
-        """Output stays in the log files: standard output is for programs here."""
+        """Do nothing: output stays in the log files, because standard output is for programs here."""
 
     def progress(self, status: TrainingJobStatus, progress: Progress) -> None:
-        """`{"progress": {...}}`, whenever it differs from the last one."""
+        """Print `{"progress": {...}}` whenever it differs from the last one."""
         figures = progress.model_copy(update={"time": None}).model_dump(mode="json", by_alias=True, exclude_none=True)
         plain = {"phase": status.phase, "attempt": status.attempt, **figures}
         if plain != self._last:
@@ -63,11 +64,11 @@ class JsonView:
             self._print({"progress": plain})
 
     def stopping(self) -> None:
-        """To people only."""
+        """Print to standard error, for people only."""
         complain(STOPPING)
 
     def end(self, outcome: Outcome, result: dict[str, Any]) -> None:
-        """The result of the evaluation, if any, and then `.status`."""
+        """Print the result of the evaluation and the faults, if any, and then `.status`."""
         if result:
             self._print({"result": result})
         if outcome.faults:
@@ -79,7 +80,7 @@ class JsonView:
 
 
 class PlainView:
-    """Lines for logs and pipes."""
+    """Print lines for logs and pipes."""
 
     def __init__(self, job: TrainingJob, folder: Path) -> None:
         self._job = job
@@ -95,15 +96,15 @@ class PlainView:
     def __exit__(self, *error: object) -> None: ...
 
     def event(self, event: PostEvent) -> None:
-        """In one line."""
+        """Print the event in one line."""
         tell([texts.event_line(event)])
 
     def output(self, name: str, chunk: bytes) -> None:
-        """What the first worker prints, line by line."""
+        """Print the first worker's output, line by line."""
         self._output(self._lines.of(name, chunk))
 
     def progress(self, status: TrainingJobStatus, progress: Progress) -> None:
-        """At most every PLAIN_SECONDS, and only what is new."""
+        """Print the progress if it has changed, at most every PLAIN_SECONDS."""
         self._lines.follow(status)
         self._output(self._lines.ripe())
         text = texts.progress_line(status, progress)
@@ -113,11 +114,11 @@ class PlainView:
         tell([text])
 
     def stopping(self) -> None:
-        """One line."""
+        """Print that the run is stopping."""
         tell([STOPPING])
 
     def end(self, outcome: Outcome, result: dict[str, Any]) -> None:
-        """How it ended, what came out, and where it is."""
+        """Print how the run ended, its results, and its folder."""
         self._output(self._lines.rest(outcome.cause.known))
         tell(texts.closing_lines(outcome, result, self._folder))
 

@@ -1,4 +1,4 @@
-"""A warm parent for all agents of one local run: torch is imported once, while the YAML is still being read.
+"""Start a warm parent for all agents of one local run, so that torch is imported once, while the YAML is being read.
 
 Standard library only: this runs before anything else is imported.
 """
@@ -15,9 +15,9 @@ from trainmaster.wire import names
 
 
 class WarmParent:
-    """Starts it at once; ends it at the end of the `with`.
+    """Start the warm parent when created, and end it at the end of a `with`.
 
-    Where the environment names the socket of one that runs already, that one is used, and left alone.
+    If the environment names the socket of a warm parent that runs already, that one is used, and not ended.
     """
 
     def __init__(self, scratch: Scratch) -> None:
@@ -30,12 +30,12 @@ class WarmParent:
 
     def __exit__(self, *_: object) -> None:
         if self._process:
-            self._process.send_signal(signal.SIGKILL)  # it holds nothing: its ranks have ended, or end with it
+            self._process.send_signal(signal.SIGKILL)  # it has nothing to save; its ranks have ended, or end with it
             self._process.wait()
 
 
 def _start(socket: Path, log: Path) -> "subprocess.Popen[bytes]":
-    """Start it, its output in `log`: it may not write to our stdout.
+    """Start the warm parent. Its output goes to `log`, because it may not write to our stdout.
 
     Raises:
         OSError: there can be no new process; it names the program.
@@ -47,7 +47,7 @@ def _start(socket: Path, log: Path) -> "subprocess.Popen[bytes]":
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,  # Ctrl-C in the terminal is not for it
+                start_new_session=True,  # the terminal's Ctrl-C must not reach it
                 env={**names.WARM_ENVIRONMENT, **os.environ, names.ENV_PARENT_PID: str(os.getpid())},
             )
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The Kubernetes hand: the loop's `Platform` on a real cluster.
+"""Contain the Kubernetes hand: the loop's `Platform` on a real cluster.
 
     operator    the kopf shell: login, startup, cleanup, signals
     hand        puts the parts below together and runs them
@@ -7,11 +7,11 @@
     informer    list and watch: keeps a cache fresh
     pods        a pod's JSON to core.observed.Replica
     manifests   a job and a replica to a pod and a service; `overlay` merges the user's template
-    client      requests to the API server; `connection` who and where, `throttle` how many at once
+    client      requests to the API server; `connection` its address and credentials, `throttle` how many
     lease       which of several operators may write
     refusals    what the API server refused, and when to ask again
     reporting   Kubernetes events for people
-    tokens      who may speak for a replica
+    tokens      which pod sent a heartbeat
 
-Called by cli/operator.py and cli/render.py. The only package that imports kopf, kubernetes and jwt.
+It is the only package that imports kopf, kubernetes and jwt.
 """

@@ -1,7 +1,8 @@
-"""Node affinity that keeps a pod away from nodes, beside whatever affinity the user wrote: pure. Called by `manifests`.
+"""Add node affinity that keeps a pod away from nodes to the affinity that the user wrote.
 
-Nodes are named by `matchFields: metadata.name`, as DaemonSets do it: the label kubernetes.io/hostname is another word
-than the node's name on some clouds. Terms are alternatives, so each of the user's gets the requirement.
+It is pure. Nodes are named by `matchFields: metadata.name`, as DaemonSets do it, because on some clouds the label
+kubernetes.io/hostname differs from the node's name. Terms are alternatives, so each of the user's terms gets the
+requirement.
 """
 
 import re
@@ -14,7 +15,10 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 def keeping_away(spec: Document, nodes: list[str]) -> Document:
-    """`spec` of a pod, with every way to be scheduled barred from these nodes. What is no node's name is left out."""
+    """Return the pod spec `spec` with affinity that excludes these nodes.
+
+    Strings that are no node names are left out.
+    """
     names = [node for node in nodes if _NAME.fullmatch(node)]
     affinity = spec.get("affinity") or {}
     if not names or not isinstance(affinity, dict):
@@ -29,6 +33,6 @@ def keeping_away(spec: Document, nodes: list[str]) -> Document:
 
 
 def _barred(term: Document, names: list[str]) -> Document:
-    """Each requirement of this kind may name one node only."""
+    """Return `term` with one requirement per node, because a requirement of this kind may name one node only."""
     away = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in names]
     return {**term, "matchFields": [*(term.get("matchFields") or []), *away]}

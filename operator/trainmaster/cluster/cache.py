@@ -1,8 +1,8 @@
-"""What the API server said last about one kind of object: the memory between `informer` and `platform`.
+"""Keep what the API server said last about one kind of object.
 
 An object is kept as whatever its `read` function makes of it (slim and frozen). Versions are compared as numbers:
-resourceVersion is etcd's revision, and since Kubernetes 1.35 its order is part of the API. So an answer to a write
-of our own, which is put in at once, is never replaced by an older event that is still on its way.
+resourceVersion is etcd's revision, and since Kubernetes 1.35 its order is part of the API. So the answer to a write of
+our own, which is stored at once, is never replaced by an older event that arrives later.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -16,7 +16,7 @@ Name = tuple[str, str]  # namespace, name
 
 @dataclass(frozen=True)
 class Entry(Generic[T]):
-    """One object."""
+    """Hold one object with its uid and version."""
 
     uid: str
     version: int
@@ -24,7 +24,7 @@ class Entry(Generic[T]):
 
 
 class Cache(Generic[T]):
-    """All objects of one kind. `on_change(old, new)` is told of every change that somebody else made."""
+    """Keep all objects of one kind. `on_change(old, new)` is called for each change that did not come from `learn`."""
 
     def __init__(
         self,
@@ -37,17 +37,17 @@ class Cache(Generic[T]):
         self._on_change = on_change
         self._entries: dict[Name, Entry[T]] = {}
         self._groups: dict[Hashable, dict[Name, None]] = {}
-        self._seen: dict[str, int] = {}  # how far each watch is, by namespace ("" is all)
-        self._ahead: set[Name] = set()  # written by ourselves while a list is being read
+        self._seen: dict[str, int] = {}  # the newest version of each watch, by namespace ("" is all)
+        self._ahead: set[Name] = set()  # names that `learn` stored while a list is being read
         self._listed: dict[str, dict[Name, Entry[T]]] = {}  # lists that are being read, by namespace
 
     def get(self, namespace: str, name: str) -> T | None:
-        """The object of this name."""
+        """Return the object of this name; None if there is none."""
         entry = self._entries.get((namespace, name))
         return entry.value if entry else None
 
     def group(self, key: Hashable) -> list[T]:
-        """All objects that belong together, in the order of their names."""
+        """Return all objects of the group `key`, in the order of their names."""
         return [self._entries[name].value for name in sorted(self._groups.get(key, ()))]
 
     def __iter__(self) -> Iterator[T]:
@@ -57,17 +57,20 @@ class Cache(Generic[T]):
         return len(self._entries)
 
     def begin_list(self, scope: str) -> None:
-        """From now on, what we write ourselves may be newer than the list that is being read."""
+        """Begin to read a list. From now on, objects that `learn` stores may be newer than that list."""
         self._forget_ahead(scope)
         self._listed[scope] = {}
 
     def page(self, scope: str, documents: Iterable[Document]) -> None:
-        """A part of a new list, which counts when all of it is there. Only what we keep of an object stays here."""
+        """Add a part of a new list. It takes effect in `replace`. Only what `read` makes of an object is kept."""
         listed = self._listed.setdefault(scope, {})
         listed.update((_name(document), self._entry(document)) for document in documents)
 
     def replace(self, scope: str, documents: Iterable[Document], version: int) -> None:
-        """The last part of a new list. What is not in the list has gone, whether or not anybody told us."""
+        """Add the last part of a new list and put the list in force.
+
+        Objects that are not in it are taken for deleted.
+        """
         self.page(scope, documents)
         listed = self._listed.pop(scope)
         gone = [name for name in self._entries if name not in listed and scope in ("", name[0])]
@@ -82,7 +85,7 @@ class Cache(Generic[T]):
         self._seen[scope] = version
 
     def apply(self, scope: str, kind: str, document: Document) -> None:
-        """One event of a watch: ADDED, MODIFIED or DELETED."""
+        """Apply one event of a watch: ADDED, MODIFIED or DELETED."""
         version = version_of(document)
         self._seen[scope] = max(self._seen.get(scope, 0), version)
         old = self._entries.get(_name(document))
@@ -94,7 +97,7 @@ class Cache(Generic[T]):
             self._tell(*self._put(_name(document), self._entry(document)))
 
     def learn(self, document: Document) -> None:
-        """The answer to a request of our own. Where the watch is past it already, the watch knows better."""
+        """Store the answer to a request of our own, unless the watch has already passed its version."""
         version = version_of(document)
         name = _name(document)
         if version <= max(self._seen.get(name[0], 0), self._seen.get("", 0)):
@@ -105,10 +108,10 @@ class Cache(Generic[T]):
                 self._ahead.add(name)
             before, after = self._put(name, self._entry(document))
             if before and before.uid != after.uid:
-                self._tell(before, None)  # its end is older than our answer, so the watch's word for it will not count
+                self._tell(before, None)  # the watch's event for it is older than our answer and will be ignored
 
     def unlearn(self, namespace: str, name: str, uid: str) -> None:
-        """A request of our own was answered with "not found"."""
+        """Remove an object with this uid, because a request of our own was answered with "not found"."""
         entry = self._entries.get((namespace, name))
         if entry and entry.uid == uid:
             self._tell(self._remove((namespace, name)), None)
@@ -120,7 +123,7 @@ class Cache(Generic[T]):
         return Entry(document["metadata"]["uid"], version_of(document), self._read(document))
 
     def _put(self, name: Name, new: Entry[T]) -> tuple[Entry[T] | None, Entry[T]]:
-        """What was there before, and what is there now."""
+        """Return what was there before, and what is there now."""
         old = self._remove(name)
         self._entries[name] = new
         self._groups.setdefault(self._group(new.value), {})[name] = None
@@ -145,7 +148,7 @@ class Cache(Generic[T]):
 
 
 def version_of(document: Document) -> int:
-    """The resourceVersion as a number; 0 where a server counts in another way."""
+    """Return the resourceVersion as a number; 0 where it is no number."""
     version = document["metadata"].get("resourceVersion", "")
     return int(version) if version.isdecimal() else 0
 

@@ -1,7 +1,6 @@
-"""Requests to the API server: plain JSON over one aiohttp session, many in flight, with typed errors.
+"""Send requests to the API server: JSON over one aiohttp session, many at once, with typed errors.
 
-Called by `informer`, `platform`, `reporting` and `tokens`. Knows HTTP and Kubernetes' own error bodies, and nothing
-of TrainingJobs.
+It knows HTTP and Kubernetes' error bodies, and nothing of TrainingJobs.
 """
 
 import json
@@ -28,21 +27,21 @@ JSON = "application/json"
 ACCEPT = f"{JSON}, */*"  # the key set has a media type of its own
 JSON_PATCH = "application/json-patch+json"
 REQUEST_SECONDS = 30.0
-# Short: on the way to a server that is just coming back, a packet may get lost, and the next try succeeds at once.
+# Short, because a packet to a server that is just starting may get lost, and the next try succeeds at once.
 CONNECT_SECONDS = 5.0
 TRIES_WHEN_BUSY = 5
 LONGEST_PAUSE_SECONDS = 30.0
-# A watch is told something (a bookmark, if nothing else) every minute or two. Silence for longer is a dead server.
+# A watch gets at least a bookmark every minute or two. If it is silent for longer, the server is dead.
 SILENCE_SECONDS = 150.0
-# A dead line is found sooner, by TCP itself: after this time without a sign of the other end.
+# TCP itself finds a dead connection sooner: after this time without a packet from the other end.
 _KEEPALIVE = {socket.TCP_KEEPIDLE: 10, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 4, socket.TCP_USER_TIMEOUT: 30_000}
-MOST_CAUSES = 50  # so many fields that are wrong are looked at
+MOST_CAUSES = 50  # so many wrong fields of an answer are kept
 NOT_LEADING = "another operator may lead by now"
 _NOT_NOW = (HTTPStatus.UNAUTHORIZED, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
 
 
 class Cause(NamedTuple):
-    """One field of an object that the API server does not take, and why."""
+    """Hold one field of an object that the API server does not accept, and why."""
 
     field: str
     reason: str
@@ -61,7 +60,7 @@ class AnswerError(Exception):
 
 
 class TooLargeError(Exception):
-    """The answer has more bytes than were asked for at most."""
+    """The answer has more bytes than the caller allowed."""
 
 
 class RefusalError(AnswerError):
@@ -69,13 +68,15 @@ class RefusalError(AnswerError):
 
 
 class BrokenError(AnswerError, UnavailableError):
-    """The API server itself says what is broken, in it or behind it (5xx), for example a webhook that nobody serves."""
+    """The API server, or something behind it, is broken (5xx), for example a webhook that does not answer."""
 
 
 class Client:
-    """One API server. `open` before use, `close` after it. Nothing is written while `may_write` says no.
+    """Send requests to one API server.
 
-    A server that is busy is left alone for as long as it asks, but no longer than `longest_pause` seconds.
+    Call `open` before use and `close` after it. Nothing is written while `may_write()` is false.
+
+    A server that says 429 is left alone for as long as it asks, but for at most about `longest_pause` seconds.
     """
 
     def __init__(
@@ -93,19 +94,19 @@ class Client:
         self.throttle = Throttle()
 
     async def open(self) -> None:
-        """Make the session; connects to nothing yet."""
+        """Create the session. This does not connect yet."""
         connector = aiohttp.TCPConnector(
             limit=0, ssl=self._connection.ssl_context(), keepalive_timeout=60, socket_factory=_socket
         )
         self._session = aiohttp.ClientSession(connector=connector, headers={"User-Agent": self._agent})
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         if self._session:
             await self._session.close()
 
     async def get(self, path: str, params: Mapping[str, str] | None = None, most: int | None = None) -> Document:
-        """Read one object or a list, of at most so many bytes.
+        """Read one object or a list; `most` is the largest answer in bytes, None is no limit.
 
         Raises:
             TooLargeError: it has more.
@@ -117,7 +118,7 @@ class Client:
         return await self.request("POST", path, body, {"fieldManager": "trainmaster"})
 
     async def json_patch(self, path: str, operations: list[Document]) -> Document:
-        """Change an object by RFC 6902."""
+        """Change an object by a JSON patch (RFC 6902)."""
         return await self.request("PATCH", path, operations, {"fieldManager": "trainmaster"}, JSON_PATCH)
 
     async def delete(self, path: str, uid: str, **options: Any) -> Document:
@@ -135,7 +136,7 @@ class Client:
         *,
         most: int | None = None,
     ) -> Document:
-        """One request and its answer.
+        """Send a request and return its answer.
 
         Raises:
             RefusalError: the server said no.
@@ -156,7 +157,7 @@ class Client:
         raise UnavailableError(f"{method} {path}: {_message(answer) or status}")
 
     async def watch(self, path: str, params: Mapping[str, str]) -> AsyncIterator[Document]:
-        """The events of a watch until the server ends it.
+        """Yield the events of a watch until the server ends it.
 
         Raises:
             RefusalError: the server said no, for example 410 for a version that is too old.
@@ -213,9 +214,10 @@ class Client:
 
 
 class _FencedBody(aiohttp.BytesPayload):
-    """A body that looks once more before it leaves: a connection takes time, and so may a process that was stopped.
+    """A request body that checks once more that this operator may write, just before it is sent.
 
-    Without its body, the API server does nothing with a request.
+    Connecting takes time, and the process may have been stopped meanwhile. Without the body, the API server does
+    nothing with a request.
     """
 
     def __init__(self, data: bytes, may_write: Callable[[], bool]) -> None:
@@ -223,14 +225,14 @@ class _FencedBody(aiohttp.BytesPayload):
         self._may_write = may_write
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        """As aiohttp calls it, at every try."""
+        """Write the body, or raise UnavailableError if this operator may not write. aiohttp calls this at each try."""
         if not self._may_write():
             raise UnavailableError(NOT_LEADING)
         await super().write_with_length(writer, content_length)
 
 
 def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """One that notices when the other end is gone, though nobody said goodbye: a lost node, a firewall."""
+    """Return a socket with TCP keepalive, which notices a peer that is gone without a FIN: a lost node, a firewall."""
     family, kind, protocol, _, _ = address
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -251,7 +253,7 @@ async def _content(response: aiohttp.ClientResponse, most: int | None) -> bytes:
 
 
 async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Lines of any length: aiohttp's own reading by lines has a limit, and pods can be large."""
+    """Yield lines of any length. aiohttp's own reading by lines has a limit, and pods can be large."""
     rest = b""
     async for chunk in stream.iter_any():
         *lines, rest = (rest + chunk).split(b"\n")
@@ -272,7 +274,7 @@ def _result(status: int, answer: Document, what: str) -> Document:
 
 
 def _parse(content: bytes) -> Document:
-    """Every answer of an API server is an object; what is none came from something between."""
+    """Return the answer as an object. Text that is no JSON object comes from a proxy and becomes its `message`."""
     try:
         plain = nesting.parse(content)
     except ValueError:
@@ -281,7 +283,7 @@ def _parse(content: bytes) -> Document:
 
 
 def _causes(answer: Document) -> tuple[Cause, ...]:
-    """Return the fields that the answer names, as far as it is shaped as Kubernetes shapes it."""
+    """Return the fields that the answer names; parts of another shape than Kubernetes' own are left out."""
     details = answer.get("details")
     listed = details.get("causes") if isinstance(details, dict) else None
     told = [one for one in listed[:MOST_CAUSES] if isinstance(one, dict)] if isinstance(listed, list) else []
@@ -293,6 +295,6 @@ def _message(answer: Document) -> str:
 
 
 def _pause(retry_after: str | None, longest: float) -> float:
-    """Seconds, never the same for two requests, so that they do not come back together."""
+    """Return the seconds to pause, varied at random by 20 %, so that requests do not all come back together."""
     seconds = float(retry_after) if retry_after and retry_after.isdecimal() else 1.0
     return min(longest, seconds) * random.uniform(0.8, 1.2)  # noqa: S311  not for secrets

@@ -1,7 +1,6 @@
-"""Where the API server is and who we are there: from the pod's service account, or from a kubeconfig.
+"""Find the API server and our credentials: from the pod's service account, or from a kubeconfig.
 
-Called by the kopf shell (its login) and by `client`. Reading a kubeconfig is kopf's work; only where it names a
-program to log in with (exec), the official client runs that.
+kopf reads the kubeconfig; where that names a program to log in with (exec), the official client runs it.
 """
 
 import logging
@@ -22,7 +21,7 @@ TOKEN_SECONDS = 60.0
 
 
 def login() -> kopf.ConnectionInfo:
-    """Credentials as kopf wants them.
+    """Return the address of the API server and our credentials, as kopf wants them.
 
     Raises:
         kopf.LoginError: neither in a pod, nor is there a usable kubeconfig.
@@ -42,7 +41,7 @@ def login() -> kopf.ConnectionInfo:
 
 
 def _from_service_account() -> kopf.ConnectionInfo:
-    """By address: no DNS is needed to reach the API server."""
+    """Return the service account's credentials with the API server's IP address, so that no DNS is needed."""
     host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     return kopf.ConnectionInfo(
         server=f"https://{bracketed(host)}:{port}",
@@ -52,12 +51,12 @@ def _from_service_account() -> kopf.ConnectionInfo:
 
 
 def bracketed(host: str) -> str:
-    """An IPv6 address as it stands in a URL."""
+    """Return a host as it stands in a URL: an IPv6 address gets brackets."""
     return f"[{host}]" if ":" in host else host
 
 
 class Connection:
-    """Credentials that stay fresh."""
+    """Keep the credentials, and read them again when they are older than TOKEN_SECONDS."""
 
     def __init__(self, load: Callable[[], kopf.ConnectionInfo] = login) -> None:
         self._load = load
@@ -66,15 +65,15 @@ class Connection:
 
     @property
     def server(self) -> str:
-        """The URL before the path."""
+        """Return the URL of the API server, without a path."""
         return self._info.server.rstrip("/")
 
     def ssl_context(self) -> ssl.SSLContext | bool:
-        """For https; plain http (a proxy on this machine) needs none."""
+        """Return the SSL context for https; False for plain http (a proxy on this machine)."""
         return self._info.as_ssl_context() if self.server.startswith("https") else False
 
     def headers(self) -> dict[str, str]:
-        """The authorization of this moment."""
+        """Return the current authorization headers."""
         if time.monotonic() - self._read > TOKEN_SECONDS:
             self.refresh()
         return self._info.as_http_headers()

@@ -1,7 +1,7 @@
-"""The container that trains, what is mounted into it, and how the agent gets into a user's own image: pure.
+"""Build the container that trains, its mounts, and the init container for a user's own image. It is pure.
 
-Called by `manifests`. The trainer image has everything in it. An image of the user's own needs only Python (and torch,
-to train): an init container brings the rest.
+The trainer image has everything in it. An image of the user's own needs only Python (and torch, to train): an init
+container copies the rest into it.
 """
 
 import posixpath
@@ -20,28 +20,28 @@ Document = dict[str, Any]
 # Where the trainer image has Python, and `trainmaster` and `trainmaster_trainer` (images/trainer/Dockerfile).
 PYTHON_IN_IMAGE = "/opt/venv/bin/python3"
 CODE_IN_IMAGE = "/opt/trainmaster/lib"
-# Where a user's own image finds them.
+# Where `trainmaster` and `trainmaster_trainer` are in a user's own image.
 CODE_FOLDER = "/trainmaster"
 TOKEN_FOLDER = "/var/run/secrets/trainmaster"
 CHECKPOINT_FOLDER = "/checkpoints"
 SHARED_MEMORY = "/dev/shm"  # noqa: S108  a mount of the pod's own
 TEMPORARY = "/tmp"  # noqa: S108  likewise
-# Of the agent alone, whatever a user mounts at /tmp.
+# The agent's own folder. The user may mount anything at /tmp.
 SCRATCH_FOLDER = "/run/trainmaster"
 
-# -I: neither variables nor the user's folder, where the container starts and a `random.py` may lie, change the agent.
+# -I: neither variables nor modules in the working directory (a `random.py` of the user) can change the agent.
 _START = "trainmaster_trainer/agent/start.py"
-# Without modes and owners: the emptyDir's own folder belongs to root, and only files below it to us.
+# Modes and owners are not copied: the emptyDir's top folder belongs to root, and setting them would fail.
 _INSTALL = f"cp -R {CODE_IN_IMAGE}/. {CODE_FOLDER}"
 
 
-# What every container may ask for; devices are the trainer's alone.
+# The resources that any container may request. Only the trainer requests devices.
 _OF_ANY_CONTAINER = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
 @dataclass(frozen=True)
 class PodSettings:
-    """What all pods of an operator share."""
+    """Hold what is the same for all pods of an operator."""
 
     operator_url: str
     trainer_image: str
@@ -50,7 +50,7 @@ class PodSettings:
 
 @dataclass(frozen=True)
 class Place:
-    """Which replica of which job."""
+    """A place is one replica of one job: role, index and incarnation."""
 
     job: TrainingJob
     role: str
@@ -59,34 +59,34 @@ class Place:
 
     @property
     def spec(self) -> ReplicaSpec:
-        """What the job says about all replicas of this role."""
+        """Return what the job says about all replicas of this role."""
         return self.job.spec.roles[self.role]
 
     @property
     def name(self) -> str:
-        """The pod's name."""
+        """Return the pod's name."""
         return names.replica_name(self.job.name, self.role, self.index, self.incarnation)
 
     @cached_property
     def template(self) -> Document:
-        """The template's pod spec."""
+        """Return the template's pod spec; empty if there is none."""
         template = self.spec.template.to_dict() if self.spec.template else {}
         return template.get("spec") or {}
 
     @cached_property
     def trainer_template(self) -> Document:
-        """What the template says about the container that trains."""
+        """Return what the template says about the container that trains."""
         containers = self.template.get("containers") or []
         return next((one for one in containers if one["name"] == names.MAIN_CONTAINER), {})
 
     @property
     def own_image(self) -> str | None:
-        """The user's image, if it is not ours."""
+        """Return the user's image; None if the pod uses the operator's trainer image."""
         return self.spec.image or self.trainer_template.get("image")
 
 
 def folder(job: TrainingJob) -> str:
-    """Where the pods find this job's checkpoints. On a claim each job has a folder of its own."""
+    """Return the folder of this job's checkpoints inside the pods. On a claim each job has a folder of its own."""
     storage = job.spec.checkpoint.storage
     if storage and storage.path:
         return storage.path
@@ -96,7 +96,7 @@ def folder(job: TrainingJob) -> str:
 
 
 def trainer(place: Place, settings: PodSettings) -> Document:
-    """The container that trains: what the spec names, and what the agent cannot do without."""
+    """Return the container that trains: what the spec names, and what the agent needs."""
     named = place.spec.to_dict()
     ours = {
         **agent_environment(place.job, place.role, place.index, place.incarnation),
@@ -110,7 +110,7 @@ def trainer(place: Place, settings: PodSettings) -> Document:
         "name": names.MAIN_CONTAINER,
         "image": place.own_image or settings.trainer_image,
         "command": agent_command(place.own_image),
-        # Ours first: the user's may refer to them as $(TRAINMASTER_INDEX).
+        # Ours come first, so that the user's can refer to them, as in $(TRAINMASTER_INDEX).
         "env": [*_downward(), *variables(ours), *(item for item in named.get("env", []) if item["name"] not in ours)],
         "resources": resources(place.spec),
         "volumeMounts": _mounts(place, named.get("volumeMounts", [])),
@@ -124,13 +124,13 @@ def trainer(place: Place, settings: PodSettings) -> Document:
 
 
 def agent_command(own_image: str | None) -> list[str]:
-    """The command line of the agent. Only the image itself knows where a user's own one has Python."""
+    """Return the agent's command line. In a user's own image, Python is found by PATH."""
     python, code = ("python3", CODE_FOLDER) if own_image else (PYTHON_IN_IMAGE, CODE_IN_IMAGE)
     return [python, "-I", f"{code}/{_START}"]
 
 
 def installer(settings: PodSettings) -> Document:
-    """The init container that brings the agent and the trainer into a user's image."""
+    """Return the init container that copies the agent and the trainer into the user's image."""
     container: Document = {
         "name": names.INSTALLER_CONTAINER,
         "image": settings.trainer_image,
@@ -161,7 +161,7 @@ def modest(named: Any) -> Document:
 
 
 def volumes(place: Place) -> list[Document]:
-    """What the container mounts."""
+    """Return the volumes that Trainmaster adds to the pod."""
     storage = place.job.spec.checkpoint.storage
     token = {"audience": names.TOKEN_AUDIENCE, "expirationSeconds": names.TOKEN_SECONDS, "path": "token"}
     made: list[Document] = [
@@ -182,12 +182,15 @@ def volumes(place: Place) -> list[Document]:
 
 
 def resources(replica: ReplicaSpec) -> Document:
-    """Memory is a hard limit. CPU is a share only: a limit would stall a rank for the rest of every 100 ms."""
+    """Return requests and limits.
+
+    Memory has a limit. CPU has none: a limit would stop a rank for the rest of each 100 ms.
+    """
     return dict(_amounts(replica))
 
 
 def variables(values: dict[str, str]) -> list[Document]:
-    """As a container's `env`."""
+    """Return these variables as a container's `env`."""
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
@@ -205,13 +208,16 @@ def _amounts(replica: ReplicaSpec) -> list[tuple[str, dict[str, str]]]:
 
 
 def _downward() -> list[Document]:
-    """What only Kubernetes knows, and only once the pod is there."""
+    """Return the variables that only Kubernetes knows, once the pod exists: its uid and its address."""
     paths = {names.ENV_POD_UID: "metadata.uid", names.ENV_ADDRESS: "status.podIP"}
     return [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in paths.items()]
 
 
 def _mounts(place: Place, given: list[Document]) -> list[Document]:
-    """The user's, and ours where the user has none: a large volume on /tmp, say, is for the user to choose."""
+    """Return the user's mounts and ours.
+
+    Ours at /dev/shm, /tmp and the checkpoints are left out where the user mounts something.
+    """
     usual = {"trainmaster-shm": SHARED_MEMORY, "trainmaster-tmp": TEMPORARY}
     if _has_checkpoint_volume(place):
         usual["trainmaster-checkpoints"] = CHECKPOINT_FOLDER
@@ -226,7 +232,7 @@ def _mounts(place: Place, given: list[Document]) -> list[Document]:
 
 
 def mount_path(mount: Any) -> str:
-    """The one way to write the path of a mount; empty where it has none."""
+    """Return the normalized path of a mount; empty where it has none."""
     path = mount.get("mountPath") if isinstance(mount, dict) else None
     return posixpath.normpath("/" + path.lstrip("/")) if isinstance(path, str) and path else ""
 

@@ -1,7 +1,7 @@
-"""What a namespace adds to pods that then may not be: fields that the author of the job never set.
+"""Find out whether a refused object is wrong only in fields that the namespace added to it.
 
-A LimitRange or somebody's webhook fills in what an object leaves open, and only then the API server judges all of it.
-Such a refusal says nothing against the job, and mends itself when the namespace is changed. Called by `platform`.
+A LimitRange or a webhook fills in fields that an object leaves open, and only then the API server validates all of it.
+Such a refusal is not the fault of the job's author, and ends when the namespace is changed.
 """
 
 import re
@@ -29,7 +29,7 @@ def _was_added(cause: Cause, sent: dict[str, Any]) -> bool:
 
 
 def _at(sent: Any, field: str) -> Any:
-    """Return what stands at a field such as spec.containers[0].resources.limits[cpu]; None where nothing does."""
+    """Return the value at a field such as spec.containers[0].resources.limits[cpu]; None where there is none."""
     for name, key in _PART.findall(field):
         if isinstance(sent, dict):
             sent = sent.get(name or key)

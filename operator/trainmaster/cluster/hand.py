@@ -1,7 +1,7 @@
-"""The parts of the Kubernetes hand, put together and run: caches, intake, loop, probes.
+"""Put the parts of the Kubernetes hand together and run them: caches, intake, loop, probes.
 
-Started and stopped by the kopf shell (`operator`). Nothing is decided before everything has been read once; agents
-are listened to from then on, also while the API server is away.
+The loop starts after everything has been read once. From then on heartbeats are accepted, also while the API server
+cannot be reached.
 """
 
 import asyncio
@@ -39,23 +39,27 @@ from trainmaster.wire import names
 
 log = logging.getLogger("trainmaster.hand")
 
-# Every job is looked at this often, whether or not anything happened: a safety net, not a mechanism.
+# The loop looks at every job this often, even if nothing happened, in case an event was lost.
 SWEEP_SECONDS = 300.0
-# A loop that has work and has not finished any of it for so long is stuck.
+# If the loop has work and has looked at no job for so long, it is stuck.
 STUCK_SECONDS = 120.0
 GOODBYE_SECONDS = 0.3
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where to listen."""
+    """Hold the host and the port to listen on."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: str) -> "Address":
-        """`host:port`; an IPv6 host stands in brackets."""
+        """Return the address of the text `host:port`; an IPv6 host stands in brackets.
+
+        Raises:
+            ValueError: the text is not HOST:PORT.
+        """
         host, colon, port = text.rpartition(":")
         if not colon or not port.isdecimal():
             raise ValueError(f"{text!r} is not HOST:PORT")
@@ -64,18 +68,18 @@ class Address:
 
 @dataclass(frozen=True)
 class Options:
-    """How an operator is set up."""
+    """Hold how an operator is set up."""
 
     pods: PodSettings
-    namespaces: tuple[str, ...] = ()  # none is all
-    lease: Key | None = None  # without one, nobody else may run
-    pod: Key | None = None  # that this process runs in
+    namespaces: tuple[str, ...] = ()  # empty: all namespaces
+    lease: Key | None = None  # None: this is the only operator
+    pod: Key | None = None  # the pod that this process runs in
     listen: Address = field(default_factory=lambda: Address("127.0.0.1", 8080))
     probes: Address = field(default_factory=lambda: Address("127.0.0.1", 8081))
 
 
 class Hand:
-    """One operator. `failed` is done when something in it has ended that should not."""
+    """Run one operator. `failed` is done when a part of it has ended that should not end."""
 
     def __init__(self, options: Options, connection: Connection) -> None:
         self._options = options
@@ -114,7 +118,7 @@ class Hand:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def start(self) -> None:
-        """Begin; returns at once, while everything is being read."""
+        """Start all parts. This returns at once, while everything is being read."""
         await self._client.open()
         await self._listen(self._probe_application(), self._options.probes)
         for informer in self._informers:
@@ -127,7 +131,7 @@ class Hand:
         self._run(self._serve())
 
     async def stop(self) -> None:
-        """End, without a word to agents: they go on training."""
+        """End all parts without orders to the agents: they go on training."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -140,7 +144,7 @@ class Hand:
         await self._client.close()
 
     def trouble(self) -> str:
-        """Why this process should be replaced; empty while all is well."""
+        """Return why this process should be replaced; empty while all is well."""
         if self.failed.done():
             return "a part of the operator has ended"
         if any(informer.hung for informer in self._informers):
@@ -151,7 +155,10 @@ class Hand:
 
     @property
     def ready(self) -> bool:
-        """Whether everything has been read and agents are listened to. A standby is as ready as the leader."""
+        """Return whether everything has been read and heartbeats are accepted.
+
+        A standby becomes ready like the leader.
+        """
         return self._listens
 
     async def _serve(self) -> None:
@@ -164,17 +171,17 @@ class Hand:
         self._listens = True
         if self._lease:
             await self._lease.leading.wait()
-            # What a predecessor wrote at the last moment may not have been told yet.
+            # The watches may not have delivered yet what the former leader wrote last.
             await asyncio.gather(*(informer.list_anew() for informer in self._informers))
         log.info("read %d jobs and %d pods; at work", len(self._caches.jobs), len(self._caches.pods))
         self._at_work = True
-        for record in sorted(self._caches.jobs, key=lambda record: record.finished):  # what trains comes first
+        for record in sorted(self._caches.jobs, key=lambda record: record.finished):  # finished jobs come last
             self._queue.add(record.key)
         self._run(self._sweep())
         await loop.run(loop.Reconciler(self._platform, lambda: datetime.now(UTC)), self._queue)
 
     def _wake(self, key: Key) -> None:
-        """Have a job looked at. Before our turn has come that is not our affair: then all are looked at."""
+        """Have the loop look at a job. Before the loop runs this does nothing: it begins with all jobs anyway."""
         if self._at_work:
             self._queue.add(key)
 
@@ -189,7 +196,10 @@ class Hand:
 
     @web.middleware
     async def _only_the_leader(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Elsewhere an agent learns nothing. The line is closed: the next one may lead to the leader."""
+        """Answer 421 and close the connection if this operator does not lead.
+
+        The agent's next connection may reach the leader.
+        """
         if self._leads():
             return await handler(request)
         response = web.Response(status=HTTPStatus.MISDIRECTED_REQUEST, text="another operator leads, or soon will")
@@ -203,7 +213,7 @@ class Hand:
                 self._queue.add(record.key)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        """In the background, and never ending: an end is a failure of the whole."""
+        """Run `work` in the background. If it ends, the whole operator has failed."""
         task = asyncio.create_task(work)
         task.add_done_callback(self._ended)
         self._tasks.append(task)
@@ -238,7 +248,7 @@ class Hand:
         return web.Response(status=200 if self.ready else 503, text="ok" if self.ready else "reading")
 
     def _watch_all(self) -> Iterator[Informer]:
-        """One watch per kind, and per namespace where the operator is bound to some."""
+        """Yield one informer per kind, and per namespace where the operator serves only some namespaces."""
         for scope in self._options.namespaces or ("",):
             below = f"/namespaces/{scope}" if scope else ""
             yield Informer(self._client, f"/apis/{names.API_VERSION}{below}/{names.PLURAL}", self._caches.jobs, scope)

@@ -1,8 +1,7 @@
-"""List, then watch, for ever: keeps a `cache` equal to what the API server has.
+"""List and then watch one kind of object, for ever, and so keep a `cache` equal to the API server.
 
-Started by `hand`, one per kind (and namespace). Nothing here gives up: whatever goes wrong, it tries again after a
-jittered pause, from where it was; when the server no longer knows that version (410), it lists anew, and what
-vanished meanwhile is told as deleted.
+It never gives up. After any error it pauses for a random time and goes on from where it was. When the server no longer
+knows that version (410), it lists again, and objects that have vanished meanwhile are reported as deleted.
 """
 
 import asyncio
@@ -18,30 +17,30 @@ from trainmaster.loop import UnavailableError
 
 log = logging.getLogger("trainmaster.informer")
 
-# A list comes in pages of so many objects, fewer where a page has more bytes than that: anybody may make large objects,
-# and a page is in memory several times while it is read. One object always fits.
+# A list comes in pages of so many objects, fewer if a page has more bytes than that: users may create large objects,
+# and a page is in memory several times while it is read. A page of one object always fits.
 PAGE = 256
 MOST_PAGE_BYTES = 8 << 20
 WATCH_SECONDS = 290
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 8.0
-# A watch that the server ends at once, again and again, must not become a storm.
+# A server may end each watch at once: then pause, so that it does not get a storm of requests.
 SHORTEST_WATCH_SECONDS = 1.0
-# A bookmark comes every minute or so. A watch that told nothing at all for longer may wait for versions that never come
-# (etcd was restored from a backup), or something between keeps its events.
+# A bookmark comes about every minute. A watch without any event for longer may wait for versions that never come
+# (etcd was restored from a backup), or a proxy holds its events back.
 QUIET_SECONDS = 120.0
-# Longer than the longest silence of a watch and the longest pause together: then its task itself hangs.
+# This is longer than the longest silence of a watch and the longest pause together: then its task itself hangs.
 HUNG_SECONDS = 240.0
-# Of one namespace among several: it has gone, or its Role has.
+# For one of several namespaces, these mean that it is deleted, or its Role is.
 _NOT_OURS = (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
 
 
 class GoneError(Exception):
-    """The version to go on from is too old (410)."""
+    """The API server no longer knows the version to go on from (410)."""
 
 
 class Informer:
-    """One kind of object in one namespace, or in all (scope "")."""
+    """Watch one kind of object in one namespace, or in all (scope "")."""
 
     def __init__(self, client: Client, path: str, cache: Cache[Any], scope: str = "", selector: str = "") -> None:
         self._client = client
@@ -53,16 +52,16 @@ class Informer:
         self._failures = 0
         self._pulse = time.monotonic()
         self._turning: asyncio.Future[None] | None = None
-        self.synced = asyncio.Event()  # all that there is has been read
-        self.answered = asyncio.Event()  # or we have heard that there is nothing here for us
+        self.synced = asyncio.Event()  # set when everything has been read
+        self.answered = asyncio.Event()  # set then, and when we may not read this namespace
 
     @property
     def hung(self) -> bool:
-        """Whether its task has not come round for too long, be it with good news or bad."""
+        """Return whether its task has neither succeeded nor failed at anything for HUNG_SECONDS."""
         return time.monotonic() - self._pulse > HUNG_SECONDS
 
     def covers(self, namespace: str) -> bool:
-        """Whether it watches this namespace."""
+        """Return whether it watches this namespace."""
         return self._scope in ("", namespace)
 
     async def run(self) -> None:
@@ -80,13 +79,13 @@ class Informer:
                 self._version = ""
             except (UnavailableError, RefusalError) as error:
                 await self._recover(error)
-            except Exception:  # an object that nobody foresaw must not blind us to all the others for ever
+            except Exception:  # an unexpected object must not end the watch of all others
                 log.exception("%s: listing anew", self._path)
                 self._version = ""
                 await self._pause()
 
     async def list_anew(self) -> None:
-        """Leave the watch, and return when all that was written until now has been read, or is not for us to read."""
+        """List again, and return when all that was written until now has been read, or may not be read by us."""
         self._version = ""
         self.synced.clear()
         self.answered.clear()
@@ -159,20 +158,20 @@ class Informer:
             self._version = ""
             if error.status == HTTPStatus.GONE:
                 return
-            if self._scope and error.status in _NOT_OURS:  # the other namespaces are served all the same
+            if self._scope and error.status in _NOT_OURS:  # the operator still serves the other namespaces
                 self.answered.set()
         if self._failures == 0:
             log.warning("%s; trying again", error)
         await self._pause()
 
     async def _pause(self) -> None:
-        """Longer each time, never the same for two."""
+        """Sleep for a random time that grows with each failure, at most LONGEST_PAUSE_SECONDS."""
         self._failures += 1
         longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(self._failures, 10))
         await asyncio.sleep(longest * random.uniform(0.5, 1.0))  # noqa: S311  not for secrets
 
 
 def _is_being_cancelled() -> bool:
-    """Whether this task itself is to end, and not only what it waits for."""
+    """Return whether this task itself is being cancelled, and not only what it waits for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

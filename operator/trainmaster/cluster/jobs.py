@@ -1,7 +1,7 @@
-"""A TrainingJob as the API server tells it: parsed once per version, and a status for what cannot be parsed.
+"""Hold TrainingJobs as the API server sent them, and report those that cannot be parsed.
 
-The CRD keeps most nonsense out; what gets past it (a CRD that is older or newer than this operator, an edit by hand)
-must cost nobody but its author anything. Called by `hand` and `platform`.
+The CRD refuses most invalid jobs. One that gets past it (the CRD is older or newer than this operator, or was edited)
+must harm no other job.
 """
 
 import json
@@ -29,28 +29,28 @@ MOST = 16 << 20  # more than an API server stores
 
 @dataclass(frozen=True)
 class JobRecord:
-    """One TrainingJob at one version. A job is kept as text: of those that are over there may be thousands.
+    """Hold one TrainingJob at one version, as text: there may be thousands of finished jobs.
 
-    One that is large is not kept at all: it is read from the API server when it is looked at. Whoever may create jobs
-    would else fill the operator's memory with them.
+    The text of a large job is not kept: it is read from the API server when the loop looks at the job. Otherwise a user
+    could fill the operator's memory with large jobs.
     """
 
     key: Key
     uid: str
     finished: bool
     text: str
-    too_deep: bool = False  # its spec was, and is left out
+    too_deep: bool = False  # the spec was nested too deeply, and is left out
     large: int = 0  # the hash of a text that is not kept, so that a change is noticed
 
     @property
     def document(self) -> Document:
-        """As the API server told it."""
+        """Return the job as the API server sent it."""
         document: Document = json.loads(self.text)
         return document
 
     @property
     def parsed(self) -> TrainingJob | ValidationError:
-        """The job, or what is wrong with it. Nobody asks often for one that is over."""
+        """Return the job, or what is wrong with it. The result is kept only for a job that is not finished."""
         return self._parse() if self.finished else self._parsed
 
     @cached_property
@@ -67,7 +67,7 @@ class JobRecord:
 
     @cached_property
     def stand_in(self) -> TrainingJob:
-        """For a job that cannot be parsed: its metadata and status, and a spec that means nothing."""
+        """Return a replacement for a job that cannot be parsed: its metadata and status, and a dummy spec."""
         kept = {key: value for key, value in self.document.items() if key in ("metadata", "status")}
         return TrainingJob.parse(
             {**kept, "spec": {"strategy": {"type": "OneDevice"}, "training": {"task": "none:None"}}}
@@ -75,7 +75,7 @@ class JobRecord:
 
 
 def read(document: Document, keep: int = KEPT) -> JobRecord:
-    """Without what only the API server needs; and without its text, where that has more than `keep` characters."""
+    """Return the record of a job, without managedFields. Its text is left out if it has more than `keep` characters."""
     metadata = {key: value for key, value in document["metadata"].items() if key != "managedFields"}
     status = document.get("status")
     finished = isinstance(status, dict) and str(status.get("phase")) in TERMINAL
@@ -95,9 +95,9 @@ def _too_deep() -> ValidationError:
 
 
 def invalid(record: JobRecord, error: ValidationError) -> tuple[TrainingJobStatus, PostEvent] | None:
-    """What to say about a job that cannot be parsed; None if it has been said of this generation.
+    """Return the status and the event for a job that cannot be parsed; None if this generation has them already.
 
-    Nothing else changes: where the job trains already, it trains on.
+    Nothing else changes: if the job is training, it goes on.
     """
     job = record.stand_in
     said = (c for c in job.status.conditions if c.type == INVALID_SPEC)

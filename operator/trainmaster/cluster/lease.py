@@ -1,9 +1,8 @@
-"""One leader among several operators: a coordination.k8s.io/v1 Lease that one of them holds and the others watch.
+"""Elect one leader among several operators by a coordination.k8s.io/v1 Lease.
 
-Run by `hand`; asked by everything that writes. Clocks are never compared: a candidate takes the lease when it has not
-seen it change for LEASE_SECONDS by its own clock, and a leader stops HOLD_SECONDS after it began the last renewal that
-was answered, by its own clock. The difference is what a request may take that was sent just before
-(docs/decisions/0080).
+Clocks of different machines are never compared. A candidate takes the lease when it has not seen it change for
+LEASE_SECONDS by its own clock. A leader stops writing HOLD_SECONDS after it began the last renewal that was answered,
+by its own clock. The difference is the time that a request may take that was sent just before (docs/decisions/0080).
 """
 
 import asyncio
@@ -26,72 +25,75 @@ LEASE_SECONDS = 3.0
 HOLD_SECONDS = 2.0
 RENEW_SECONDS = 1.0
 LOOK_SECONDS = 0.5
-# A request that is not answered by then is given up, and the next one asked.
+# A request without an answer after so many seconds is given up, and sent again.
 ANSWER_SECONDS = 1.5
 
 Document = dict[str, Any]
 
 
 class LostError(Exception):
-    """Another operator leads now. Whoever led before starts anew, with an empty memory."""
+    """Another operator leads now. The former leader starts again with an empty memory."""
 
 
 class Store(Protocol):
-    """Where the lease is kept. Both raise RefusalError and UnavailableError as `Client` does."""
+    """A store is where the lease is kept. Both methods raise RefusalError and UnavailableError as `Client` does."""
 
     async def get(self) -> Document:
-        """The lease as it is now."""
+        """Return the lease as it is now."""
 
     async def put(self, lease: Document) -> Document:
-        """Replace it, if it still has this resourceVersion."""
+        """Replace the lease if it still has this resourceVersion."""
 
 
 class ClusterStore:
-    """On the API server, in namespace/name. The chart makes the object; we may read and replace this one only."""
+    """Keep the lease on the API server, as namespace/name.
+
+    The chart creates it; the operator may only read and replace it.
+    """
 
     def __init__(self, client: Client, namespace: str, name: str) -> None:
         self._client = client
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"
 
     async def get(self) -> Document:
-        """As it is in etcd, not in a cache of the API server."""
+        """Return the lease as it is in etcd, not in a cache of the API server."""
         return await self._client.get(self._path)
 
     async def put(self, lease: Document) -> Document:
-        """A conflict is a RefusalError with status 409."""
+        """Replace the lease. A conflict is a RefusalError with status 409."""
         return await self._client.request("PUT", self._path, lease, {"fieldManager": "trainmaster"})
 
 
 def clock() -> float:
-    """Seconds that go on while this process, or the whole machine, is stopped."""
+    """Return a monotonic time in seconds, which goes on while the process or the machine is suspended."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def an_identity() -> str:
-    """Another one for every process: one that was killed and its successor are two."""
+    """Return a name that is different for each process, so that a killed operator and its successor are told apart."""
     return f"{socket.gethostname()}_{secrets.token_hex(4)}"
 
 
 @dataclass
 class Tenure:
-    """What one candidate knows of the lease, by its own clock. Pure: `now` is given."""
+    """Hold what one candidate knows of the lease, by its own clock. It is pure: the time is passed in as `now`."""
 
     identity: str
     led: bool = False
-    led_since: float = 0.0  # without a break
+    led_since: float = 0.0  # since when it has led without a break
     _seen: tuple[object, ...] = ()
     _seen_at: float = 0.0
     _until: float = float("-inf")
 
     def leads(self, now: float) -> bool:
-        """Whether it may write: nobody else can have the lease yet."""
+        """Return whether this candidate may write: no other one can have the lease yet."""
         return now < self._until
 
     def saw(self, lease: Document, now: float) -> None:
-        """The lease was read.
+        """Note that the lease was read.
 
         Raises:
-            LostError: it is somebody else's, and was ours.
+            LostError: this candidate led, and another one holds the lease now.
         """
         spec = lease.get("spec") or {}
         seen = (spec.get("holderIdentity"), spec.get("renewTime"), spec.get("leaseTransitions"))
@@ -103,15 +105,15 @@ class Tenure:
 
     @property
     def holder(self) -> str:
-        """Whose it was when it was last read; empty: nobody's."""
+        """Return the holder that was read last; empty if there is none."""
         return str(self._seen[0] or "") if self._seen else ""
 
     def may_take(self, now: float) -> bool:
-        """Whether it is ours, or free, or was not renewed for so long that its holder has stopped writing."""
+        """Return whether the lease is ours, or free, or unrenewed for so long that its holder writes no more."""
         return self.holder in ("", self.identity) or now - self._seen_at >= LEASE_SECONDS
 
     def took(self, lease: Document, began: float, now: float) -> None:
-        """Our write of the lease, begun at `began`, was answered with `lease`."""
+        """Note that our write of the lease, which began at `began`, was answered with `lease`."""
         self.led = True
         self.saw(lease, now)
         if not self.leads(now):
@@ -119,13 +121,13 @@ class Tenure:
         self._until = began + HOLD_SECONDS
 
     def resign(self) -> None:
-        """Write nothing more."""
+        """Stop leading: nothing may be written any more."""
         self._until = float("-inf")
         self.led = False
 
 
 class Lease:
-    """Keeps trying to lead. `leading` is set when it leads for the first time."""
+    """Try for ever to lead. `leading` is set when this operator leads for the first time."""
 
     def __init__(self, store: Store, identity: str, now: Callable[[], float] = clock) -> None:
         self._store = store
@@ -137,16 +139,19 @@ class Lease:
 
     @property
     def leads(self) -> bool:
-        """Whether this operator may write at this moment."""
+        """Return whether this operator may write at this moment."""
         return self.tenure.leads(self._now())
 
     @property
     def led_seconds(self) -> float:
-        """How long this operator has led without a break, as far as it leads."""
+        """Return for how many seconds this operator has led without a break.
+
+        This has no meaning while it does not lead.
+        """
         return max(0.0, self._now() - self.tenure.led_since)
 
     async def run(self) -> None:
-        """Take the lease when it is free, and keep it.
+        """Take the lease when it is free, and renew it.
 
         Raises:
             LostError: another operator leads now.
@@ -165,7 +170,7 @@ class Lease:
             await asyncio.sleep(max(0.0, began + pause - self._now()))
 
     async def release(self) -> None:
-        """Give it up, so that the next one leads at once. Whoever calls writes nothing afterwards."""
+        """Give the lease up, so that another operator leads at once. The caller writes nothing afterwards."""
         held = self.tenure.led
         self.tenure.resign()
         if held and self._lease:
@@ -188,7 +193,7 @@ class Lease:
                 self.leading.set()
 
     def _claim(self, lease: Document) -> Document:
-        """Ours from now on, or still ours. The times are for people: nobody decides by them."""
+        """Return `lease` with us as its holder. Its times are for people: no operator decides by them."""
         spec, now = lease.get("spec") or {}, _timestamp()
         claim = {"holderIdentity": self.tenure.identity, "renewTime": now, "leaseDurationSeconds": int(LEASE_SECONDS)}
         if spec.get("holderIdentity") != self.tenure.identity:
@@ -197,14 +202,14 @@ class Lease:
         return _with(lease, **claim)
 
     def _refused(self, error: RefusalError) -> None:
-        self._lease = None  # read it anew: somebody was faster, or a reply of ours was lost
+        self._lease = None  # read it again: another candidate was faster, or an answer was lost
         if error.status == HTTPStatus.NOT_FOUND:
             self._tell("the lease is gone: nobody may lead without it; install the chart again")
         elif error.status != HTTPStatus.CONFLICT:
             self._tell(f"the lease is refused: {error}")
 
     def _tell(self, trouble: str) -> None:
-        """Once, and once that it is over."""
+        """Log a trouble once, and log once that it is over (empty)."""
         if trouble != self._told:
             self._told = trouble
             log.warning("%s", trouble or "the lease can be reached again")

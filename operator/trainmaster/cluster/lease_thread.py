@@ -1,8 +1,7 @@
-"""The lease is renewed by a thread with an event loop of its own: whatever blocks the operator's, it stays the leader.
+"""Renew the lease in a thread of its own, so that a blocked event loop does not lose it.
 
-Writes stay the affair of the operator's own event loop, which asks `leads` before each. An event loop that does not
-come round for STUCK_LOOKS seconds writes nothing more and answers nobody: then the lease is given up, so that another
-operator leads.
+Writes stay in the operator's event loop, which asks `leads` before each of them. If that event loop does not turn for
+STUCK_LOOKS seconds, the lease is given up, so that another operator leads.
 """
 
 import asyncio
@@ -13,36 +12,41 @@ from trainmaster.cluster.client import Client
 from trainmaster.cluster.lease import Lease, LostError
 
 LOOK_SECONDS = 1.0
-# Looks, not seconds by a clock: a process that was stopped and goes on has not been stuck.
+# This counts looks, not seconds, because a process that was stopped for a while is not stuck.
 STUCK_LOOKS = 60
 
 
 class LeaseThread:
-    """Holds a `Lease`. Everything but its own thread is called in the operator's event loop."""
+    """Hold a `Lease` in a thread of its own. All public methods are called in the operator's event loop."""
 
     def __init__(self, lease: Lease, client: Client, stuck_looks: int = STUCK_LOOKS) -> None:
-        """`client` is used by nobody else: it is opened and closed in the thread."""
+        """Take a `client` that no other part uses: the thread opens and closes it."""
         self._lease = lease
         self._client = client
         self._stuck_looks = stuck_looks
-        self._rounds = 0  # that the operator's event loop has come round
+        self._rounds = 0  # how often the operator's event loop has turned
         self._thread: threading.Thread | None = None
         self._loop = asyncio.new_event_loop()  # the thread's
-        self._over = asyncio.Event()  # of that loop
+        self._over = asyncio.Event()  # belongs to that loop; set to end the thread
         self.leading = asyncio.Event()
 
     @property
     def leads(self) -> bool:
-        """Whether this operator may write at this moment."""
+        """Return whether this operator may write at this moment."""
         return self._lease.leads
 
     @property
     def led_seconds(self) -> float:
-        """How long this operator has led without a break, as far as it leads."""
+        """Return for how many seconds this operator has led without a break.
+
+        This has no meaning while it does not lead.
+        """
         return self._lease.led_seconds
 
     async def run(self) -> None:
-        """Take the lease when it is free, and keep it. When this is cancelled it is still kept, until `release`.
+        """Take the lease when it is free, and renew it.
+
+        If this is cancelled, the lease is still renewed until `release`.
 
         Raises:
             LostError: another operator leads now, or is to lead.
@@ -57,7 +61,7 @@ class LeaseThread:
         await ended
 
     async def release(self) -> None:
-        """Give it up, so that the next one leads at once. Whoever calls writes nothing afterwards."""
+        """Give the lease up, so that another operator leads at once. The caller writes nothing afterwards."""
         if self._thread:
             with contextlib.suppress(RuntimeError):  # the thread has ended by itself
                 self._loop.call_soon_threadsafe(self._over.set)
@@ -97,7 +101,11 @@ class LeaseThread:
         loop.call_soon_threadsafe(self.leading.set)
 
     async def _watch(self) -> None:
-        """Raises: LostError, when the operator's event loop is stuck."""
+        """Wait until the operator's event loop is stuck.
+
+        Raises:
+            LostError: it is.
+        """
         seen, still = self._rounds, 0
         while still < self._stuck_looks:
             await asyncio.sleep(LOOK_SECONDS)

@@ -1,7 +1,7 @@
-"""A job and one of its replicas to a Pod, and the job's headless Service: pure, and the same at every call.
+"""Make a Pod of a job and one of its replicas, and the job's headless Service.
 
-Called by `platform` and by cli/render.py. Three layers: our defaults, the user's template over them, and on top what
-the job's spec names and what the agent needs to work at all.
+It is pure: the same input gives the same output. There are three layers: our defaults, the user's template over them,
+and on top what the job's spec names and what the agent needs.
 """
 
 from typing import Any
@@ -34,17 +34,17 @@ class TemplateError(Exception):
 
 
 def labels(job: TrainingJob) -> dict[str, str]:
-    """What all objects of a job carry."""
+    """Return the labels that all objects of a job carry."""
     return {"app.kubernetes.io/managed-by": "trainmaster", names.LABEL_JOB: job.name}
 
 
 def _own_labels(job: TrainingJob) -> dict[str, str]:
-    """Those that the job's author gave it: costs and network policies go by them. Ours are nobody else's."""
+    """Return the labels that the user gave the job, without those of Trainmaster's own group."""
     return {key: value for key, value in job.metadata.labels.items() if f"{names.GROUP}/" not in key}
 
 
 def service(job: TrainingJob) -> Document:
-    """The headless Service: a DNS name per replica, also before it is ready, for frameworks that want names."""
+    """Return the headless Service. It gives each replica a DNS name, also before the replica is ready."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -63,7 +63,7 @@ def service(job: TrainingJob) -> Document:
 
 
 def pod(job: TrainingJob, role: str, index: int, incarnation: int, settings: PodSettings) -> Document:
-    """The pod of one replica.
+    """Return the pod of one replica.
 
     Raises:
         TemplateError: what the role says is of a shape that no pod has, and that the CRD does not see.
@@ -87,7 +87,7 @@ def _pod(place: Place, settings: PodSettings) -> Document:
             spec[kind] = [_finished(one, amounts) for one in spec[kind]]
     identity = {names.LABEL_ROLE: role, names.LABEL_INDEX: str(place.index)}
     identity[names.LABEL_INCARNATION] = str(place.incarnation)
-    # No label of a user's may put a pod behind the Service of the operator, which selects its component.
+    # The operator's Service selects pods by their component: a label of the user must not add a pod to it.
     identity["app.kubernetes.io/component"] = names.ROLE_IN_NAMES[role]
     metadata = {
         "name": place.name,
@@ -108,7 +108,11 @@ def _is_trainer(one: Any) -> bool:
 
 
 def _finished(one: Any, amounts: Document) -> Any:
-    """A container whose log tells how it ended, an agent that is safe from its user's variables, a modest installer."""
+    """Return a container with what is added last to each.
+
+    Its log tells how it ended. The installer gets `amounts` as resources. In the trainer, the user's variables cannot
+    change how the agent starts.
+    """
     if not isinstance(one, dict):
         return one  # a typing error in a template: the API server says what is wrong with it
     told = {"terminationMessagePolicy": "FallbackToLogsOnError", **one}
@@ -118,7 +122,7 @@ def _finished(one: Any, amounts: Document) -> Any:
 
 
 def _owner(job: TrainingJob) -> Document:
-    """`blockOwnerDeletion` would ask for a right on finalizers, and nobody needs to wait for pods."""
+    """Return the owner reference. It does not block the owner's deletion, which would need a right on finalizers."""
     return {
         "apiVersion": names.API_VERSION,
         "kind": names.KIND,
@@ -130,16 +134,16 @@ def _owner(job: TrainingJob) -> Document:
 
 
 def _defaults(place: Place) -> Document:
-    """Good manners, which a template may overrule. They fit Kubernetes' "restricted" Pod Security level."""
+    """Return the defaults, which a template may overrule. They fit Kubernetes' "restricted" Pod Security level."""
     hardening: Document = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     if place.own_image is None:
-        hardening["readOnlyRootFilesystem"] = True  # ours needs no more; of a user's image we do not know
+        hardening["readOnlyRootFilesystem"] = True  # the trainer image works with it; a user's image may not
     return {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": grace_seconds(place.job),
-        # torch asks for its peers' names at every start, only to log them: a cluster whose DNS is ill must not cost
-        # ten seconds each time.
+        # torch looks up its peers' names at every start, only to log them. With a broken DNS that must not take ten
+        # seconds each time.
         "dnsConfig": {"options": [{"name": "timeout", "value": "1"}, {"name": "attempts", "value": "2"}]},
         "securityContext": {
             "runAsNonRoot": True,
@@ -154,7 +158,7 @@ def _defaults(place: Place) -> Document:
 
 
 def _spec(place: Place, settings: PodSettings) -> Document:
-    """What the job's spec names, and what the agent cannot do without."""
+    """Return the part of the pod spec that the job names, and what the agent needs."""
     named = place.spec.to_dict()
     given = named.get("tolerations", [])
     more = {
@@ -174,13 +178,13 @@ def _spec(place: Place, settings: PodSettings) -> Document:
 
 
 def _gpu_model(replica: ReplicaSpec) -> dict[str, str]:
-    """The label that NVIDIA's feature discovery puts on nodes; TPU nodes are found by their resource."""
+    """Return the node label of NVIDIA's feature discovery for the wanted GPU; empty for a TPU or no wish."""
     wanted = replica.accelerator
     return {_GPU_MODEL: wanted} if wanted and wanted != TPU else {}
 
 
 def _patience(job: TrainingJob, given: list[Document]) -> list[Document]:
-    """How long a pod may stay on a node that does not answer (`failurePolicy.nodeLostSeconds`)."""
+    """Return tolerations: a pod may stay `failurePolicy.nodeLostSeconds` on a node that does not answer."""
     limit = job.spec.failure_policy.node_lost_seconds
     named = {toleration.get("key") for toleration in given}
     return [

@@ -1,7 +1,7 @@
-"""JSON that is nested more deeply than Python's parser goes: what lies too deep is cut, and all else is read.
+"""Parse JSON that is nested more deeply than Python's parser can: what is too deep becomes null.
 
-Anybody may write such an object, and the API server takes it. It stands in lists beside everybody else's, so it must
-not keep them from being read. Called by `client`; `jobs` says of a spec that is so deep that it cannot be read.
+A user may create such an object, and the API server accepts it. It stands in lists beside the objects of others, so it
+must not keep these from being read.
 """
 
 import json
@@ -9,12 +9,12 @@ import re
 from typing import Any
 
 MOST_LEVELS = 100  # of a spec; the deepest pod has about fifteen
-_KEPT_LEVELS = 2 * MOST_LEVELS  # around it are those of a list or an event: what is cut is too deep for `jobs` anyway
+_KEPT_LEVELS = 2 * MOST_LEVELS  # lists and events add levels; what is cut is too deep for `jobs` anyway
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]')
 
 
 def parse(content: bytes) -> Any:
-    """What the text says, with null in the place of what is nested too deeply.
+    """Return the parsed text, with null in the place of what is nested too deeply.
 
     Raises:
         ValueError: it is no JSON.
@@ -26,7 +26,7 @@ def parse(content: bytes) -> Any:
 
 
 def is_deeper(value: Any, levels: int = MOST_LEVELS) -> bool:
-    """Whether it has more levels than these. Looks no further than it has to."""
+    """Return whether `value` has more levels than `levels`. It descends no further than needed."""
     if not isinstance(value, dict | list):
         return False
     items = value.values() if isinstance(value, dict) else value

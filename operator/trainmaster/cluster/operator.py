@@ -1,7 +1,7 @@
-"""The kopf shell around the Kubernetes hand: login, startup, cleanup, signals.
+"""Run the Kubernetes hand inside of kopf: login, startup, cleanup, signals.
 
-Called by cli/operator.py. kopf's own watching is not used (docs/decisions/0004): one informer serves jobs, pods and
-services alike, and survives what would end kopf's.
+kopf's own watching is not used (docs/decisions/0004): one informer serves jobs, pods and services alike, and survives
+errors that would end kopf's.
 """
 
 import asyncio
@@ -16,15 +16,15 @@ from trainmaster.cluster.hand import Hand, Options
 
 log = logging.getLogger("trainmaster.operator")
 
-# Away for this long at the start: the process ends, and Kubernetes starts it again.
+# If the API server cannot be reached for this long at the start, the process ends, and Kubernetes restarts it.
 PATIENCE = (1, 1, 2, 3, 5, *[8] * 100)
 EXIT_SECONDS = 10.0
 
 
 def run(options: Options) -> int:
-    """Until a signal comes, or a part of it fails. The answer is the exit code."""
+    """Run until a signal comes or a part fails, and return the exit code."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # an agent has two connections; 1,024 are few
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each agent has two connections; 1,024 are too few
     try:
         connection = Connection()
     except kopf.LoginError as error:
@@ -37,7 +37,7 @@ async def _run(options: Options, connection: Connection) -> int:
     shell = _Shell(options, connection)
     registry = kopf.OperatorRegistry()
     kopf.on.login(registry=registry)(shell.login)
-    # What cannot start will not start in a minute either: end, and be started again.
+    # Do not retry a failed start: end the process, and Kubernetes restarts it.
     kopf.on.startup(registry=registry, errors=kopf.ErrorsMode.PERMANENT)(shell.startup)
     kopf.on.cleanup(registry=registry, errors=kopf.ErrorsMode.PERMANENT)(shell.cleanup)
     await kopf.operator(
@@ -52,7 +52,7 @@ async def _run(options: Options, connection: Connection) -> int:
 
 
 def _settings() -> kopf.OperatorSettings:
-    """Nothing of kopf's that writes, and nothing that needs a right."""
+    """Return settings under which kopf writes nothing and needs no rights."""
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.peering.standalone = True
@@ -63,7 +63,7 @@ def _settings() -> kopf.OperatorSettings:
 
 
 class _Shell:
-    """kopf's handlers."""
+    """Hold kopf's handlers."""
 
     def __init__(self, options: Options, connection: Connection) -> None:
         self._options = options
@@ -83,7 +83,7 @@ class _Shell:
     async def cleanup(self, **_: Any) -> None:
         if self._hand:
             await self._hand.stop()
-        self.stop.set()  # kopf waits 5 s for whoever still waits for this
+        self.stop.set()  # if this is not set, kopf waits 5 s for the task that waits for it
 
     def _fail(self, _: object) -> None:
         self.failed = True

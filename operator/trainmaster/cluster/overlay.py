@@ -1,15 +1,14 @@
-"""One piece of a pod laid over another: pure.
+"""Lay one piece of a pod over another. It is pure.
 
-Like Kubernetes' strategic merge: objects are merged member by member; lists whose items have a name are merged by
-it; other lists are replaced. What stands above wins. Called by `manifests`, with our defaults at the bottom, the
-user's template over them, and what the job's spec names on top.
+It works like Kubernetes' strategic merge: objects are merged member by member; lists whose items have a name are merged
+by it; other lists are replaced. The piece above wins.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-# Lists that are merged: by which member items are told apart, and whether two of one name are merged themselves.
-# (A volume or a variable has one source only: half of one and half of another would be none.)
+# The lists that are merged: by which member items are told apart, and whether two of one name are merged themselves.
+# (Two volumes or variables of one name are not, because each has one source only.)
 _MERGED = {
     "containers": ("name", True),
     "initContainers": ("name", True),
@@ -28,7 +27,7 @@ _APPENDED = frozenset({"tolerations", "envFrom", "schedulingGates"})
 
 
 def lay(below: Any, above: Any, name: str = "") -> Any:
-    """`above` over `below`; neither is changed."""
+    """Return `above` laid over `below`. Neither is changed."""
     if isinstance(below, Mapping) and isinstance(above, Mapping):
         return {key: _member(below, above, key) for key in [*below, *(key for key in above if key not in below)]}
     if isinstance(below, list) and isinstance(above, list):
@@ -62,6 +61,6 @@ def _added(below: list[Any], above: list[Any]) -> list[Any]:
 
 
 def _name(item: Any, key: str) -> str | int | None:
-    """None where an item has none, or nothing that could be one: the API server will say what is wrong with it."""
+    """Return the member that tells an item apart; None where it is missing or neither text nor number."""
     name = item.get(key) if isinstance(item, Mapping) else None
     return name if isinstance(name, str | int) else None

@@ -1,6 +1,6 @@
-"""ClusterPlatform: the loop's `Platform` on Kubernetes. Sees through caches, acts through the client.
+"""Implement the loop's `Platform` on Kubernetes: observe through caches, act through the client.
 
-Called by the loop only; built by `hand`. Decides nothing: what should be done comes from the core.
+It decides nothing: the core decides what should be done.
 """
 
 import asyncio
@@ -34,13 +34,13 @@ from trainmaster.wire.messages import Orders
 
 log = logging.getLogger("trainmaster.platform")
 
-_CREATE = "create"  # with what these wishes begin
+_CREATE = "create"  # wishes to create something begin with this
 WAIT_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
 class ServiceRecord:
-    """A headless Service, and whose it is."""
+    """Hold a headless Service's job."""
 
     job: Key
     job_uid: str
@@ -48,7 +48,7 @@ class ServiceRecord:
 
 @dataclass(frozen=True)
 class Caches:
-    """What the platform sees through."""
+    """Hold the caches that the platform observes through."""
 
     jobs: Cache[JobRecord]
     pods: Cache[PodRecord]
@@ -60,7 +60,7 @@ AnyCache = Cache[PodRecord] | Cache[ServiceRecord]
 
 
 class ClusterPlatform:
-    """`wake(key)` has the loop look at a job."""
+    """Observe and act for the loop on a cluster. `wake(key)` has the loop look at a job."""
 
     def __init__(
         self,
@@ -84,15 +84,17 @@ class ClusterPlatform:
         self._led_seconds = led_seconds
         self._refusals = Refusals()
         self._sightings = Sightings()
-        self._unsure: dict[Key, TrainingJob] = {}  # whose last status was not answered
+        self._unsure: dict[Key, TrainingJob] = {}  # jobs whose last status write was not answered
         self.turned = time.monotonic()  # when the loop looked last
-        self._began = 0.0  # when it looked first: agents call nobody but who is at work
+        self._began = 0.0  # when it looked first, in seconds since the epoch
 
     async def observe(self, key: Key) -> tuple[TrainingJob, Observed] | None:
-        """The job and what exists of it, from memory; what became of an unanswered write is asked for first.
+        """Return the job and what exists of it, from memory; None if it is gone or cannot be parsed.
+
+        After a status write that was not answered, the job is read from the API server first.
 
         Raises:
-            UnavailableError: not everything has been read yet, or that cannot be asked now.
+            UnavailableError: not everything has been read yet, or the API server cannot be asked now.
         """
         await self._until_leading()
         if not self._caches.synced(key.namespace):
@@ -119,12 +121,17 @@ class ClusterPlatform:
         return None
 
     async def write_status(self, job: TrainingJob, status: TrainingJobStatus) -> None:
-        """Replace the whole status, if the job is still at the version that was observed."""
+        """Replace the whole status, if the job still has the version that was observed.
+
+        Raises:
+            ConflictError: it has another version, or is gone.
+            UnavailableError: the status cannot be written now.
+        """
         if self._refusals.rests(job.uid, STATUS):
             raise UnavailableError("the API server refused the last status; waiting before the next try")
         operations: list[Document] = [
             {"op": "replace", "path": "/metadata/resourceVersion", "value": job.metadata.resource_version},
-            # Read back first: texts are clipped on the way in, and what we compare with later is what was stored.
+            # Reading it back clips long texts: later decisions compare with what was stored.
             {"op": "add", "path": "/status", "value": TrainingJobStatus.read(status.to_dict()).to_dict()},
         ]
         try:
@@ -157,14 +164,14 @@ class ClusterPlatform:
                 await self._delete_job(job)
 
     async def _until_leading(self) -> None:
-        """A leader that cannot renew its lease waits, and goes on where it was if nobody else has led meanwhile."""
+        """Wait while this operator does not lead. The loop then goes on where it was."""
         self.turned = time.monotonic()
         while not self._leads():
             await asyncio.sleep(WAIT_SECONDS)
             self.turned = time.monotonic()
 
     def forget(self, job_uid: str) -> None:
-        """The job has gone."""
+        """Forget what is remembered of a job that is deleted."""
         self._refusals.forget(job_uid)
         self._sightings.forget(job_uid)
 
@@ -176,11 +183,14 @@ class ClusterPlatform:
 
     @property
     def _heard_since(self) -> float:
-        """Since when no agent has been turned away: nobody is to blame for what we did not want to hear."""
+        """Return since when, in seconds since the epoch, agents can reach us. Earlier silence is not their fault."""
         return max(self._began, time.time() - self._led_seconds())
 
     def _seen(self, record: PodRecord) -> Replica:
-        """With what its agent said. If that is nothing, and nothing else is known to be in its way, this is."""
+        """Return a replica with its last heartbeat.
+
+        If it runs without one and has no other obstacle, its obstacle is AGENT_SILENT.
+        """
         replica = self._intake.heard(record.replica)
         if replica.heartbeat or replica.obstacle or not record.started:
             return replica
@@ -189,7 +199,10 @@ class ClusterPlatform:
         return dataclasses.replace(replica, obstacle=silent)
 
     async def _read(self, large: JobRecord) -> JobRecord | None:
-        """Return the job as it is now, of which nothing is kept. What is kept may be older: nothing is lost by it."""
+        """Return a large job, of which no text is kept, as it is now; None if it is gone.
+
+        It may be newer than the cache.
+        """
         try:
             document = await self._client.get(job_path(large.key))
         except RefusalError as error:
@@ -200,7 +213,7 @@ class ClusterPlatform:
         return jobs.read(document, jobs.MOST)
 
     async def _find_out(self, job: TrainingJob) -> None:
-        """What the API server has by now."""
+        """Bring the cache up to date with the job as the API server has it now."""
         try:
             self._caches.jobs.learn(await self._client.get(job_path(job)))
         except RefusalError as error:
@@ -209,7 +222,11 @@ class ClusterPlatform:
             self._caches.jobs.unlearn(job.namespace, job.name, job.uid)
 
     async def _status_refused(self, job: TrainingJob, error: RefusalError) -> None:
-        """Bring the cache up to date, so that the next look is at what is really there."""
+        """Bring the cache up to date after a refused status, so that the loop next observes what is really there.
+
+        Raises:
+            UnavailableError: the refusal has another cause than a changed or deleted job.
+        """
         if error.status == HTTPStatus.CONFLICT:
             try:
                 self._caches.jobs.learn(await self._client.get(job_path(job)))
@@ -225,7 +242,7 @@ class ClusterPlatform:
         raise UnavailableError(f"the status cannot be written: {error}") from error
 
     def _give_orders(self, job: TrainingJob, orders: tuple[tuple[str, Orders], ...]) -> None:
-        """To whoever is still there: a pod may have gone since it was observed."""
+        """Give orders to replicas whose pods still exist: a pod may have gone since it was observed."""
         there = {record.replica.uid for record in self._caches.pods.group(Key(job.namespace, job.name))}
         for uid, order in orders:
             if uid in there:
@@ -249,7 +266,7 @@ class ClusterPlatform:
         try:
             cache.learn(await self._client.post(path, body))
         except RefusalError as error:
-            if error.reason == "Conflict":  # two writes met at a quota
+            if error.reason == "Conflict":  # another write changed the quota at the same time
                 raise UnavailableError(str(error)) from error
             obstacle = await self._why_refused(job, f"{path}/{name}", cache, error)
             if obstacle and obstacle.reason == INVALID and defaults.are_to_blame(error.causes, body):
@@ -263,7 +280,7 @@ class ClusterPlatform:
         self._refusals.granted(job.uid, wish)
 
     async def _why_refused(self, job: TrainingJob, path: str, cache: AnyCache, error: RefusalError) -> Obstacle | None:
-        """None if it is there already, and ours."""
+        """Return the obstacle behind a refused creation; None if the object exists already and belongs to the job."""
         if error.reason != "AlreadyExists":
             return obstacle_of(error)
         try:
@@ -272,7 +289,7 @@ class ClusterPlatform:
             raise UnavailableError(f"it came and went: {gone}") from gone
         if owner_uid(existing) != job.uid:
             return Obstacle(NAME_TAKEN, f"{error.message}, and it does not belong to this job")
-        if (existing["metadata"].get("labels") or {}).get(names.LABEL_JOB) != job.name:  # no watch of ours tells of it
+        if (existing["metadata"].get("labels") or {}).get(names.LABEL_JOB) != job.name:  # our watches select by it
             return Obstacle(NAME_TAKEN, f"{error.message}, and its label {names.LABEL_JOB} was edited")
         cache.learn(existing)
         return None
@@ -286,7 +303,7 @@ class ClusterPlatform:
         except RefusalError as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 self._caches.pods.unlearn(job.namespace, name, uid)
-            elif error.status != HTTPStatus.CONFLICT:  # another pod has that name by now: ours has gone
+            elif error.status != HTTPStatus.CONFLICT:  # another pod has that name now, so ours is gone
                 self._remember(job, wish, Obstacle(DELETION_REFUSED, error.message))
                 return
         except BrokenError as error:
@@ -307,7 +324,7 @@ class ClusterPlatform:
                 raise UnavailableError(f"the job cannot be deleted: {error}") from error
 
     def _remember(self, job: TrainingJob, wish: str, obstacle: Obstacle, *, hiccup: bool = False) -> None:
-        """And ask again later: nothing else may ever wake us for it. A job that has gone meanwhile wishes nothing."""
+        """Remember a refusal, and wake the loop when its pause is over. This does nothing if the job is gone."""
         record = self._caches.jobs.get(job.namespace, job.name)
         if record is None or record.uid != job.uid:
             return
@@ -320,5 +337,5 @@ def _creation(kind: str, name: str) -> str:
 
 
 def job_path(job: TrainingJob | Key) -> str:
-    """Where the API server has this job."""
+    """Return the job's path on the API server."""
     return f"/apis/{names.API_VERSION}/namespaces/{job.namespace}/{names.PLURAL}/{job.name}"

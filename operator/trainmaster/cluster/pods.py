@@ -1,6 +1,6 @@
-"""A pod as the API server tells it, to what the core wants to know of it: pure.
+"""Read from a pod's JSON what the core wants to know of the pod. It is pure.
 
-Called by `hand` for every pod that is listed or watched, so only what is needed is kept.
+Every pod that is listed or watched goes through it, so it keeps only what is needed.
 """
 
 import dataclasses
@@ -16,24 +16,24 @@ from trainmaster.wire import names
 
 Document = dict[str, Any]
 
-# What every pod goes through, and no obstacle.
+# Every pod goes through these; they are no obstacles.
 _ON_ITS_WAY = frozenset({"", "ContainerCreating", "PodInitializing"})
-# The kubelet tells these two in turns, of one and the same thing.
+# The kubelet reports these two in turns for the same error.
 _ALIASES = {"ErrImagePull": "ImagePullBackOff"}
 _DISRUPTIONS = frozenset({"Evicted", "Preempting", "Preempted", "NodeLost", "NodeShutdown", "Shutdown", "Terminated"})
-# The node refused a pod that the scheduler had sent it: the two did not agree on what is free. Try elsewhere.
+# The node refused a pod, because it has less free than the scheduler thought. Try another node.
 _NODE_WAS_FULL = re.compile(r"OutOf[A-Za-z0-9][-A-Za-z0-9./_]*$")
 _VOLUME_MISSING = re.compile(r"persistentvolumeclaim .* (not found|bound to non-existent|is being deleted)|\blost\b")
-# The scheduler's words where another pod has a claim that is for one pod at a time.
+# The scheduler says this if another pod uses a claim that is for one pod at a time.
 _ONE_POD_ONLY = re.compile(r"ReadWriteOncePod access mode")
 _NUMBER = re.compile(rf"\d{{1,{len(str(names.MAX_INCARNATION))}}}")
 
 
 @dataclass(frozen=True)
 class PodRecord:
-    """One pod of ours, and whose it is. `job_uid` is empty where no TrainingJob owns it.
+    """Hold one pod and its job. `job_uid` is empty where no TrainingJob owns the pod.
 
-    `started` is since when the training container runs, in seconds since the epoch; 0 where it does not.
+    `started` is when the training container started, in seconds since the epoch; 0 if it does not run.
     """
 
     job: Key
@@ -43,12 +43,12 @@ class PodRecord:
 
 
 def read(pod: Document) -> PodRecord:
-    """What a pod says about itself. Never raises: labels can be edited by anybody."""
+    """Return what a pod says about itself. This never raises: users can edit labels."""
     metadata, labels = pod["metadata"], pod["metadata"].get("labels") or {}
     replica = _replica(pod, labels)
     job = Key(metadata.get("namespace", ""), labels.get(names.LABEL_JOB, ""))
     if replica.name != _expected_name(job.name, replica):
-        # Forged or edited: it takes nobody's place, and is deleted as what nobody wants where it claims to be ours.
+        # Its labels were forged or edited: it counts as no replica, and is deleted if it claims to belong to the job.
         replica = dataclasses.replace(replica, role="", index=-1, incarnation=-1)
     running = _main_container(pod.get("status") or {}).get("running") or {}
     return PodRecord(job, owner_uid(pod), replica, seconds(running.get("startedAt")))
@@ -61,7 +61,7 @@ def _expected_name(job: str, replica: Replica) -> str:
 
 
 def owner_uid(document: Document) -> str:
-    """The uid of the TrainingJob that controls this object."""
+    """Return the uid of the TrainingJob that controls this object; empty if there is none."""
     for owner in document["metadata"].get("ownerReferences") or ():
         if owner.get("controller") and owner.get("kind") == names.KIND:
             return str(owner["uid"])
@@ -93,7 +93,7 @@ def _replica(pod: Document, labels: dict[str, str]) -> Replica:
 
 
 def seconds(timestamp: str | None) -> float:
-    """Seconds since the epoch of Kubernetes' own way to write a time."""
+    """Return a Kubernetes timestamp in seconds since the epoch; 0 if there is none."""
     return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0
 
 
@@ -102,7 +102,7 @@ def _number(label: str | None) -> int:
 
 
 def _main_container(status: Document) -> Document:
-    """The state of the training container. Read by itself: a sidecar may keep the pod running."""
+    """Return the state of the training container. The pod's phase is not enough: a sidecar may keep the pod running."""
     for container in status.get("containerStatuses") or ():
         if container.get("name") == names.MAIN_CONTAINER:
             return container.get("state") or {}
@@ -117,10 +117,10 @@ def _phase(status: Document, terminated: Document | None) -> str:
 
 
 def _lingers(pod: Document, terminated: Document | None) -> bool:
-    """A sidecar keeps the pod, and with it the GPUs, though the trainer has ended.
+    """Return whether a sidecar keeps the pod, and so its GPUs, after the trainer has ended.
 
-    Ended containers alone do not count: the kubelet tells of them a moment before it tells that the pod has ended.
-    Nor do native sidecars (init containers with restartPolicy Always): the kubelet ends them itself.
+    Ended containers alone do not count: the kubelet reports them a moment before it reports that the pod has ended. Nor
+    do native sidecars (init containers with restartPolicy Always): the kubelet ends them itself.
     """
     containers = (pod.get("status") or {}).get("containerStatuses") or ()
     others_run = any("running" in (container.get("state") or {}) for container in containers)
@@ -128,9 +128,10 @@ def _lingers(pod: Document, terminated: Document | None) -> bool:
 
 
 def _node_is_silent(status: Document) -> bool:
-    """The controller of nodes takes back Ready, and that alone, from the pods of a node that does not answer.
+    """Return whether the pod's node does not answer.
 
-    Only whoever may read nodes could ask these: a namespaced installation may not.
+    The node controller then sets Ready to False, and that condition alone, on the pods of the node. Nodes are not
+    asked: a namespaced installation may not read them.
     """
     ready, containers = _condition(status, "Ready"), _condition(status, "ContainersReady")
     return (ready.get("status"), containers.get("status")) == ("False", "True")
@@ -146,7 +147,7 @@ def _ending(status: Document, terminated: Document | None) -> Ending | None:
 
 
 def _failed_before(status: Document) -> Ending | None:
-    """An init container failed, and the training container was never started."""
+    """Return the ending of a failed init container; None if none failed. The training container never starts then."""
     for container in status.get("initContainerStatuses") or ():
         ended = (container.get("state") or {}).get("terminated") or {}
         if ended.get("exitCode"):
@@ -156,7 +157,7 @@ def _failed_before(status: Document) -> Ending | None:
 
 
 def _disruption(status: Document) -> str:
-    """Why somebody other than the job ended it; empty: nobody did."""
+    """Return why the pod was ended from outside the job; empty if it was not."""
     condition = _condition(status, "DisruptionTarget")
     if condition.get("status") == "True":
         return condition.get("reason") or "DisruptionTarget"
@@ -165,9 +166,9 @@ def _disruption(status: Document) -> str:
 
 
 def _obstacle(status: Document) -> Obstacle | None:
-    """What keeps the pod from starting, in the words of whoever stops it.
+    """Return what keeps the pod from starting, in the words of the scheduler or the kubelet; None if nothing does.
 
-    Since when is told of a pod without a place, but not for which reason it first was without.
+    For a pod without a node, Kubernetes tells since when it has none, but not since when for this reason.
     """
     scheduled = _condition(status, "PodScheduled")
     if scheduled.get("status") == "False" and scheduled.get("reason"):
@@ -181,9 +182,9 @@ def _obstacle(status: Document) -> Obstacle | None:
 
 
 def _waiting_container(status: Document) -> Obstacle | None:
-    """Return what the first container that does not start waits for.
+    """Return what the first container that does not start waits for; None if none waits.
 
-    In a pod that runs, the training container has started; what another one waits for then is in nobody's way.
+    In a pod that runs, the training container has started, so another container that waits is no obstacle.
     """
     if status.get("phase") == observed.RUNNING:
         return None
@@ -198,9 +199,9 @@ def _waiting_container(status: Document) -> Obstacle | None:
 
 
 def _unready_sandbox(status: Document, scheduled: Document) -> Obstacle | None:
-    """Volumes or network are not there yet. Every pod passes through this; the core minds it only if it lasts.
+    """Return an obstacle if volumes or network are not ready yet, else None. The core ignores it for a short time.
 
-    The kubelet tells which volume is missing in an event only, and we have no right to read those.
+    The kubelet tells which volume is missing in an event only, and the operator may not read events.
     """
     ready = _condition(status, "PodReadyToStartContainers")
     if status.get("phase") != observed.PENDING or scheduled.get("status") != "True" or ready.get("status") != "False":

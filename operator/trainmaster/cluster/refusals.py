@@ -1,10 +1,10 @@
-"""What the API server refused, per job and wish, until it is granted: so that people see why, and nobody is pestered.
+"""Remember what the API server refused, per job and wish, until the wish is granted.
 
-So is a wish at which something breaks in the API server or behind it, but nobody hears of it at the first time.
+So users see why, and the API server is not asked too often. Errors in the API server or behind it (5xx) are remembered
+too, but shown only if they come again. A wish that is not made any more (fewer workers, another incarnation) is
+forgotten STALE_SECONDS after its pause.
 
-A wish that nobody makes any more (fewer workers, another incarnation) is forgotten soon after it could be made again.
-
-Kept in memory by `platform`: after a restart the wish is simply tried again.
+All is kept in memory: after a restart of the operator the wish is simply tried again.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from trainmaster.core.rules.obstacles import AMOUNTS_MISSING, BROKEN
 
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
-# A wish that still stands is made again when its pause is over, if the API server answers at all.
+# A wish that was not repeated for so long after its pause is not made any more.
 STALE_SECONDS = 60.0
 
 INVALID, DENIED_BY_POLICY = "Invalid", "DeniedByPolicy"
@@ -28,11 +28,11 @@ DELETION_REFUSED = "DeletionRefused"
 # 403: Pod Security, a limit, or a right that we lack. 422 and 400: the object itself is wrong.
 _REASONS = {400: INVALID, 403: "Forbidden", 422: INVALID}
 
-# The wish to write the status. Its refusal keeps no replica away, and nobody could read of it but in the status.
+# The wish to write the status. Its refusal is no obstacle of a replica, and could be shown in the status only.
 STATUS = "the status"
 
-# What the API server tells in words only, whatever the status. First what somebody else's admission control said, for
-# that may be anything; a webhook that says nothing at all is a part of the API server that is broken, and no policy.
+# Refusals that only the message tells apart, not the HTTP status. Admission control comes first, because its messages
+# may hold any text. A webhook that does not answer at all counts as a broken API server, not as a policy.
 _WORDS = (
     (re.compile(r"admission webhook |.*\bValidatingAdmissionPolicy '"), DENIED_BY_POLICY),
     (re.compile(r".*\bexceeded quota\b"), QUOTA_EXCEEDED),
@@ -51,13 +51,13 @@ class _Refusal:
 
 
 class Refusals:
-    """All refusals that stand."""
+    """Keep all refusals that stand."""
 
     def __init__(self) -> None:
         self._by_job: dict[str, dict[str, _Refusal]] = {}
 
     def of(self, job_uid: str) -> tuple[Obstacle, ...]:
-        """What stands in the way of a job, each thing once for each replica that it is about."""
+        """Return the obstacles of a job, each message once per replica that it is about."""
         self._forget_stale(job_uid)
         wishes = self._by_job.get(job_uid, {})
         all_of_it = (refusal.obstacle for wish, refusal in wishes.items() if refusal.told and wish != STATUS)
@@ -66,9 +66,9 @@ class Refusals:
     def remember(
         self, job_uid: str, wish: str, obstacle: Obstacle, *, revision: str = "", hiccup: bool = False
     ) -> float:
-        """Note it; the answer is in how many seconds to ask again. A mere hiccup is told only if it comes again.
+        """Note a refusal, and return in how many seconds to ask again. A `hiccup` is shown only if it comes again.
 
-        `revision` is that of the spec which the wish was made of.
+        `revision` is the revision of the spec that the wish was made of.
         """
         wishes = self._by_job.setdefault(job_uid, {})
         before = wishes.get(wish)
@@ -80,18 +80,18 @@ class Refusals:
         return pause
 
     def rests(self, job_uid: str, wish: str) -> bool:
-        """Whether it is too early to ask again."""
+        """Return whether it is too early to ask again."""
         refusal = self._by_job.get(job_uid, {}).get(wish)
         return refusal is not None and time.monotonic() < refusal.until
 
     def granted(self, job_uid: str, wish: str) -> None:
-        """It went well this time."""
+        """Forget the refusal of a wish that succeeded."""
         wishes = self._by_job.get(job_uid)
         if wishes and wishes.pop(wish, None) and not wishes:
             del self._by_job[job_uid]
 
     def withdraw(self, job_uid: str, prefix: str) -> None:
-        """These wishes are not made any more; should one be made again, it is a new one."""
+        """Forget the refusals of all wishes with this prefix. If such a wish is made again, it counts as a new one."""
         wishes = self._by_job.get(job_uid, {})
         self._keep(job_uid, {wish: one for wish, one in wishes.items() if not wish.startswith(prefix)})
 
@@ -100,13 +100,13 @@ class Refusals:
         return job_uid in self._by_job
 
     def withdraw_older(self, job_uid: str, prefix: str, revision: str) -> None:
-        """Forget the wishes with this prefix that were made of another spec: what is made now is something else."""
+        """Forget the refusals of wishes with this prefix that were made of another revision of the spec."""
         wishes = self._by_job.get(job_uid, {})
         stays = {wish: one for wish, one in wishes.items() if one.revision == revision or not wish.startswith(prefix)}
         self._keep(job_uid, stays)
 
     def forget(self, job_uid: str) -> None:
-        """The job has gone."""
+        """Forget all refusals of a job that is deleted."""
         self._by_job.pop(job_uid, None)
 
     def _forget_stale(self, job_uid: str) -> None:
@@ -121,7 +121,7 @@ class Refusals:
 
 
 def obstacle_of(error: AnswerError) -> Obstacle:
-    """The API server's words as the core wants them. What a policy refuses today it may allow tomorrow."""
+    """Return an answer of the API server as an obstacle. A policy's refusal is no final one: it may change."""
     told = next((reason for words, reason in _WORDS if words.match(error.message)), None)
     usual = BROKEN if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR else error.reason or "Refused"
     return Obstacle(told or _REASONS.get(error.status, usual), error.message)

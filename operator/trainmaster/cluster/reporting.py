@@ -1,7 +1,7 @@
-"""Kubernetes events: what `kubectl describe` and `kubectl events` tell people about a job.
+"""Post Kubernetes events, which `kubectl describe` and `kubectl events` show.
 
-Best effort, in the background: no turn of the loop waits for an event, and none fails because of one. What was told a
-short while ago is not told again.
+Events are best effort and posted in the background: the loop never waits for an event and never fails because of one.
+An event is not repeated within AGAIN_SECONDS.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _Told = tuple[str, str, str]
 
 
 class Reporter:
-    """Posts events, one after the other."""
+    """Post events, one after the other."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -38,7 +38,7 @@ class Reporter:
         self._told: dict[_Told, float] = {}
 
     def post(self, job: TrainingJob, event: PostEvent) -> None:
-        """Have it posted soon, unless the same was told a short while ago."""
+        """Queue an event, unless the same one was queued less than AGAIN_SECONDS ago."""
         if self._known((job.uid, event.reason, event.message)):
             return
         try:
@@ -47,7 +47,7 @@ class Reporter:
             log.warning("too many events are waiting; not told: %s %s", event.reason, event.message)
 
     async def run(self) -> None:
-        """Post what is waiting, for ever."""
+        """Post the queued events, for ever."""
         while True:
             event = await self._waiting.get()
             for attempt in range(TRIES):
@@ -72,7 +72,7 @@ class Reporter:
 
 
 def document(job: TrainingJob, event: PostEvent) -> Document:
-    """An events.k8s.io/v1 Event about a job."""
+    """Return an events.k8s.io/v1 Event about a job."""
     note = event.message if len(event.message.encode()) <= LONGEST_NOTE else _clipped(event.message)
     return {
         "apiVersion": "events.k8s.io/v1",
@@ -96,7 +96,7 @@ def document(job: TrainingJob, event: PostEvent) -> Document:
 
 
 def _clipped(text: str) -> str:
-    """At most LONGEST_NOTE bytes of UTF-8."""
+    """Return the text cut to at most LONGEST_NOTE bytes of UTF-8."""
     return text.encode()[: LONGEST_NOTE - 3].decode(errors="ignore") + "..."
 
 

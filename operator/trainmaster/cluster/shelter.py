@@ -1,8 +1,8 @@
-"""Variables of the user's that would change how the agent itself starts, handed over under other names: pure.
+"""Rename the user's variables that would change how the agent itself starts. It is pure.
 
-Called by `manifests` with the finished list of a container's variables. PATH chooses the interpreter, the dynamic
-loader obeys LD_PRELOAD and LD_LIBRARY_PATH, Python PYTHONHOME and PYTHONPATH. They are for the user's program, so the
-agent gives them their names back when it has started (`agent/start.py` in the trainer).
+PATH chooses the interpreter, the dynamic loader obeys LD_PRELOAD and LD_LIBRARY_PATH, Python PYTHONHOME and PYTHONPATH.
+They are for the user's program, so the agent gives them their names back after it has started (`agent/start.py` in the
+trainer).
 """
 
 import re
@@ -18,12 +18,12 @@ _REFERENCE = re.compile(r"\$\$|\$\(([^)]*)\)")
 
 
 def is_sheltered(name: object) -> bool:
-    """Whether a process reads the variable of this name as it starts."""
+    """Return whether a process reads the variable of this name when it starts."""
     return isinstance(name, str) and _AT_THE_START.fullmatch(name) is not None
 
 
 def sheltered(variables: list[Any]) -> list[Any]:
-    """The list with other names for such variables, and for references to them. Each keeps its place."""
+    """Return the list with such variables, and references to them, renamed. The order stays."""
     renamed: set[str] = set()
     return [_one(variable, renamed) for variable in variables]
 

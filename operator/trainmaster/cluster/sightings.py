@@ -1,7 +1,8 @@
-"""Since when pods have an obstacle of which the API server tells no time, as that of a container that cannot start.
+"""Remember since when pods have an obstacle for which the API server gives no time.
 
-Not since the pod was made: it may have waited for a place, or for a long pull, and must not be given up at the first
-hiccup after that. Kept in memory by `platform`: an operator that starts anew counts from its first look.
+One such obstacle is a container that cannot start. The pod's creation is not that time: the pod may have waited long
+for a node or an image, and must not be given up at the first short error after that. All is kept in memory: an operator
+that starts again counts from its first look.
 """
 
 import dataclasses
@@ -12,15 +13,16 @@ from trainmaster.core.observed import Obstacle, Replica
 
 
 class Sightings:
-    """Of all jobs, by the uid of the pod."""
+    """Keep the first sightings of all jobs, by the pod's uid."""
 
     def __init__(self) -> None:
         self._by_job: dict[str, dict[str, float]] = {}
 
     def dated(self, job_uid: str, replicas: Iterable[Replica]) -> tuple[Replica, ...]:
-        """All replicas of a job as they are seen now, each obstacle with its time.
+        """Return all replicas of a job as they are seen now, each obstacle with its time.
 
-        Another reason is no new beginning: a kubelet has several words for one trouble. A look without any is.
+        Another reason does not restart the time, because a kubelet has several reasons for one trouble. A look without
+        an obstacle does.
         """
         seen, now, before = tuple(replicas), time.time(), self._by_job.pop(job_uid, {})
         since = {replica.uid: before.get(replica.uid, now) for replica in seen if _timeless(replica.obstacle)}
@@ -29,7 +31,7 @@ class Sightings:
         return tuple(_dated(replica, since.get(replica.uid)) for replica in seen)
 
     def forget(self, job_uid: str) -> None:
-        """The job has gone."""
+        """Forget a job that is deleted."""
         self._by_job.pop(job_uid, None)
 
 

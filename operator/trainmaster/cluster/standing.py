@@ -1,8 +1,7 @@
-"""Whether agents can still reach this operator: a leader that they cannot reach leaves the lead to a standby.
+"""Check whether agents can still reach this operator. If they cannot, the leader makes way for a standby.
 
-Kubernetes takes a pod out of its Service when the kubelet of its node does not answer, and when it is deleted. The
-process may live on, and renew its lease, for as long as nobody can end it: then whoever calls in anew is led to a
-standby, which has no orders to give. Run by `hand`.
+Kubernetes takes a pod out of its Service when the pod is deleted, or when the kubelet of its node does not answer. The
+process may live on and renew its lease. Then new connections of agents reach a standby, which has no orders to give.
 """
 
 import asyncio
@@ -16,11 +15,11 @@ from trainmaster.loop import UnavailableError
 from trainmaster.queueing import Key
 
 LOOK_SECONDS = 2.0
-FORBIDDEN_SECONDS = 600.0  # to the next try, where there is no right to read pods in our own namespace
+FORBIDDEN_SECONDS = 600.0  # until the next try, if we may not read pods in our own namespace
 
 
 class Standing:
-    """Looks at the operator's own pod now and then."""
+    """Look at the operator's own pod every LOOK_SECONDS."""
 
     def __init__(self, client: Client, pod: Key, leads: Callable[[], bool]) -> None:
         self._client = client
@@ -28,13 +27,13 @@ class Standing:
         self._leads = leads
 
     async def run(self) -> None:
-        """Until the pod is deleted, or leaves its Service, while this operator leads.
+        """Watch until the pod is deleted, or leaves its Service, while this operator leads.
 
-        Who was out of the Service before it led stays: where all are, as when the API server loses sight of every
-        node, somebody has to lead all the same.
+        An operator that was out of the Service before it led goes on leading: if all are out, as when the API server
+        loses contact with every node, one must still lead.
 
         Raises:
-            LostError: it has.
+            LostError: the pod is deleted or has left the Service.
         """
         was_reached = False
         while True:

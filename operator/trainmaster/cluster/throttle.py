@@ -1,7 +1,7 @@
-"""How many requests may be under way: no fixed rate, but what the API server bears.
+"""Limit how many requests are under way at once, to what the API server can take.
 
-Additive increase, multiplicative decrease, as TCP does it (Chiu and Jain, "Analysis of the Increase and Decrease
-Algorithms for Congestion Avoidance", 1989). Used by `client` for everything but watches.
+The limit follows additive increase, multiplicative decrease, as in TCP (Chiu and Jain, "Analysis of the Increase and
+Decrease Algorithms for Congestion Avoidance", 1989). Watches are not limited.
 """
 
 import asyncio
@@ -14,13 +14,16 @@ from trainmaster.queueing import WORKED_ON, Key, RoundRobin
 FIRST_WINDOW = 32.0
 LEAST_WINDOW = 1.0
 LARGEST_WINDOW = 256.0
-# After one decrease, the other answers of the same burst say nothing new.
+# After one decrease, other answers of the same burst must not decrease the limit again.
 DECREASE_SECONDS = 1.0
 _NO_JOB = Key("", "")
 
 
 class Throttle:
-    """For one event loop. Jobs and namespaces take turns; what is for no job has a turn as another namespace has."""
+    """Limit the requests of one event loop.
+
+    Jobs and namespaces take turns; requests for no job take turns like a namespace.
+    """
 
     def __init__(self) -> None:
         self.window = FIRST_WINDOW
@@ -31,7 +34,7 @@ class Throttle:
 
     @contextlib.asynccontextmanager
     async def slot(self) -> AsyncIterator[None]:
-        """Wait for room, and for the end of a pause that the server asked for."""
+        """Wait until a request may be sent, and until a pause that the server asked for is over."""
         await self._enter()
         try:
             await self._pause()
@@ -41,11 +44,11 @@ class Throttle:
             self._let_in()
 
     def went_well(self) -> None:
-        """One request more per window of requests that went well."""
+        """Raise the limit: by one request after as many successes as the limit is."""
         self.window = min(LARGEST_WINDOW, self.window + 1 / self.window)
 
     def too_many(self, pause_seconds: float) -> None:
-        """The server said 429: half as many from now on, and none for a while."""
+        """Halve the limit and pause all requests for these seconds: the server answered 429."""
         now = time.monotonic()
         self._resume = max(self._resume, now + pause_seconds)
         if now - self._decreased > DECREASE_SECONDS:
@@ -59,7 +62,7 @@ class Throttle:
             try:
                 await turn
             except asyncio.CancelledError:
-                if turn.done() and not turn.cancelled():  # let in and cancelled at once: the place is somebody else's
+                if turn.done() and not turn.cancelled():  # it got its place and was cancelled: give the place back
                     self._under_way -= 1
                     self._let_in()
                 raise
@@ -80,4 +83,4 @@ class Throttle:
         left = self._resume - time.monotonic()
         if left > 0:
             await asyncio.sleep(left)
-            await self._pause()  # somebody else may have been told to wait longer
+            await self._pause()  # another answer may have asked for a longer pause

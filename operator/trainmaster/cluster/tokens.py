@@ -1,8 +1,8 @@
-"""Who may speak for a replica: whoever holds the token that Kubernetes put into that very pod.
+"""Check which pod sent a heartbeat, by the token that Kubernetes put into that pod.
 
-A projected service-account token is a JWT that the API server signs and binds to a pod. We check it ourselves against
-the cluster's public keys, which every service account may read: no right to ask for reviews, no request per agent.
-Called by the intake for every heartbeat; the cryptography is PyJWT's.
+A projected service-account token is a JWT that the API server signs and binds to a pod. It is checked here against the
+cluster's public keys, which each service account may read. So no right for token reviews and no request per agent is
+needed. The cryptography is PyJWT's.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ from trainmaster.wire.messages import Heartbeat
 
 log = logging.getLogger("trainmaster.tokens")
 
-# What API servers sign with; nothing symmetric, and not "none".
+# The algorithms of API servers. Symmetric ones and "none" must not be among them.
 ALGORITHMS = ["RS256", "RS384", "RS512", "ES256", "ES384", "ES512"]
 KEYS_PATH = "/openid/v1/jwks"
 ISSUER_PATH = "/.well-known/openid-configuration"
-# Keys are read again now and then, so that one that was withdrawn is trusted no longer; at an unknown key id too,
-# but not for every bad token that somebody sends.
+# Keys are read again now and then, so that a withdrawn key is trusted no longer. They are also read at an unknown
+# key id, but not for every bad token.
 KEYS_SECONDS = 3600.0
 LEAST_SECONDS_BETWEEN = 5.0
 LEEWAY_SECONDS = 30.0
@@ -41,7 +41,7 @@ Claims = dict[str, Any]
 
 
 class Keys:
-    """The cluster's issuer and public keys."""
+    """Keep the cluster's issuer and public keys."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -51,14 +51,14 @@ class Keys:
         self.issuer = ""
 
     async def key(self, key_id: str) -> jwt.PyJWK:
-        """The key of this id.
+        """Return the key of this id.
 
         Raises:
             RefusedError: there is none.
             UnavailableError: no key could be read yet.
         """
-        if key_id not in self._keys or self._age > KEYS_SECONDS:  # nobody with a known key waits for a stranger's
-            async with self._reading:  # whoever comes while they are read waits for them
+        if key_id not in self._keys or self._age > KEYS_SECONDS:  # a known key does not wait for an unknown one
+            async with self._reading:  # calls that come meanwhile wait for the same answer
                 if self._age > KEYS_SECONDS or (key_id not in self._keys and self._age > LEAST_SECONDS_BETWEEN):
                     await self._refresh()
         if not self._keys:
@@ -72,7 +72,7 @@ class Keys:
         return time.monotonic() - self._read
 
     async def _refresh(self) -> None:
-        """Old keys stay in use while the API server is away: training must not wait for it."""
+        """Read the keys again. If the API server cannot be reached, the old keys stay in use."""
         self._read = time.monotonic()
         try:
             issuer = (await self._client.get(ISSUER_PATH))["issuer"]
@@ -84,7 +84,7 @@ class Keys:
 
 
 class Verifier:
-    """`verify` is the intake's guard."""
+    """Verify tokens for the intake."""
 
     def __init__(self, keys: Keys, pods: Cache[PodRecord], jobs: Cache[JobRecord]) -> None:
         self._keys = keys
@@ -109,7 +109,10 @@ class Verifier:
         return Speaker(uid, partial(_check, record))
 
     async def _claims(self, token: str) -> Claims:
-        """What the token says. A signature is checked once: agents send the same token for an hour."""
+        """Return the token's claims.
+
+        A signature is checked once, because agents send the same token for up to an hour.
+        """
         digest = hashlib.sha256(token.encode(errors="replace")).digest()
         known = self._known.get(digest)
         if known and time.time() < known["exp"]:
@@ -141,7 +144,11 @@ class Verifier:
 
 
 def _check(record: PodRecord, heartbeat: Heartbeat) -> None:
-    """Raises: RefusedError, where the heartbeat is not that of this pod."""
+    """Check that the heartbeat is that of this pod.
+
+    Raises:
+        RefusedError: it is not.
+    """
     replica = record.replica
     truth = {
         "job": str(record.job),
@@ -164,7 +171,11 @@ def _key_id(token: str) -> str:
 
 
 def _bound_to(claims: Claims) -> tuple[str, str, str]:
-    """Namespace, name and uid of the pod that the token was made for."""
+    """Return namespace, name and uid of the pod that the token is bound to.
+
+    Raises:
+        RefusedError: it is bound to none.
+    """
     bound = claims.get("kubernetes.io")
     pod = bound.get("pod") if isinstance(bound, dict) else None
     if not isinstance(bound, dict) or not isinstance(pod, dict):

@@ -1,4 +1,4 @@
-"""Pure decisions: frozen values in, frozen values out. No I/O, clock, randomness, logging or threads.
+"""Decide purely: frozen values in, frozen values out. No I/O, clock, randomness, logging or threads.
 
-`decide.decide(job, observed, now)` is the only door; loop.py calls it.
+`decide.decide(job, observed, now)` is the only entry point; loop.py calls it.
 """

@@ -1,4 +1,7 @@
-"""What `decide` may ask of a platform. Few, idempotent, with deterministic names: "already exists" is success."""
+"""Define what `decide` may ask of a platform: few, idempotent actions.
+
+Names are deterministic, so "already exists" is success.
+"""
 
 from dataclasses import dataclass
 
@@ -7,7 +10,7 @@ from trainmaster.wire import messages
 
 @dataclass(frozen=True)
 class CreateService:
-    """The headless Service of a job, for frameworks that want names."""
+    """Create the headless Service of a job, for frameworks that need DNS names."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class DeleteJob:
 
 @dataclass(frozen=True)
 class PostEvent:
-    """Tell people, once. `type` is Normal or Warning."""
+    """Post an event once. `type` is Normal or Warning."""
 
     type: str
     reason: str
@@ -43,7 +46,7 @@ class PostEvent:
 
 @dataclass(frozen=True)
 class GiveOrders:
-    """The standing orders of every agent of the job, by replica uid. Kept in memory, never written."""
+    """Hold the standing orders of every agent of the job, by replica uid. They stay in memory and are never written."""
 
     orders: tuple[tuple[str, messages.Orders], ...]
 

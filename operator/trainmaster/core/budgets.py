@@ -1,8 +1,8 @@
-"""Whether to go on after a failure: the table of classes against what stands in the ledger. Called by `ledger`.
+"""Decide whether a job goes on after a failure: the table of classes is compared with the restart ledger.
 
-The budgets are read off the ledger, so nothing is counted that is not also told. "Without progress" means that the
-job has not gone REFILL_INTERVALS checkpoint intervals past the failure since. A script tells no steps: that it has run
-for REFILL_SECONDS since is progress.
+The budgets are computed from the ledger, so every failure that counts is also shown. "Without progress" means that the
+job has not gone REFILL_INTERVALS checkpoint intervals past the failure since. A script reports no steps: for it,
+running for REFILL_SECONDS since the failure is progress.
 """
 
 from collections.abc import Sequence
@@ -16,22 +16,22 @@ from trainmaster.core.failures import Failure
 
 # Progress of this many checkpoint intervals past a failure shows that it did no lasting harm: it leaves the budget.
 REFILL_INTERVALS = 10
-# So does this time of running where nobody tells steps. Long: a script that keeps no checkpoints comes back to the same
-# error after the same time, and must not do so for ever.
+# So does this time of running where no steps are reported. It is long, because a script without checkpoints comes back
+# to the same error after the same time, and must not do so for ever.
 REFILL_SECONDS = 86_400
 EXHAUSTED = "RestartsExhausted"
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Why a restart would be no use: a CamelCase reason, and a sentence."""
+    """Hold why a restart would not help: a CamelCase reason, and a sentence."""
 
     reason: str
     why: str
 
 
 def reason_to_stop(job: TrainingJob, before: Sequence[RestartRecord], failure: Failure, now: datetime) -> Stop | None:
-    """Why not to restart after `failure` at `now`; None: restart."""
+    """Return why not to restart after `failure` at `now`; None: restart."""
     kind = classes.of(failure.failure_class)
     before = _not_outrun(job, before, now)
     if kind.free:
@@ -53,19 +53,19 @@ def _general_budget(job: TrainingJob, before: Sequence[RestartRecord], step: int
 
 
 def budget_used(job: TrainingJob, before: Sequence[RestartRecord], step: int) -> int:
-    """Restarts that count: failures that cost, since the job last went REFILL_INTERVALS checkpoints past one."""
+    """Return the number of restarts that count: failures that cost and are not REFILL_INTERVALS checkpoints back."""
     return sum(1 for line in _recent(job, before, step) if classes.of(line.failure_class).costs)
 
 
 def own_budget_used(job: TrainingJob, before: Sequence[RestartRecord], failure: Failure) -> int:
-    """Restarts of this class without progress."""
+    """Return the number of restarts of this class without progress."""
     return sum(1 for line in _recent(job, before, failure.step) if line.failure_class == failure.failure_class)
 
 
 def times_the_same(before: Sequence[RestartRecord], failure: Failure) -> int:
-    """How often the ledger has this failure at this step or later, with nothing further reached in between.
+    """Return how often the ledger has this failure at this step or later, with nothing further reached in between.
 
-    What came from outside in between (an eviction) neither repeats nor proves anything.
+    Failures of classes that are free (an eviction) are skipped: they neither count as a repetition nor end the search.
     """
     found = 0
     for line in reversed(before):
@@ -74,12 +74,12 @@ def times_the_same(before: Sequence[RestartRecord], failure: Failure) -> int:
         if line.fingerprint == failure.fingerprint and failure.step <= line.step:
             found += 1
         elif line.fingerprint == failure.fingerprint or line.step > failure.step:
-            break  # it had come further
+            break  # the job had come further
     return found
 
 
 def restart_at(job: TrainingJob, lines: Sequence[RestartRecord]) -> datetime | None:
-    """When the attempt after the newest line may begin; None: at once."""
+    """Return when the attempt after the newest line may begin; None: at once."""
     if not lines or lines[-1].seconds_lost is not None:
         return None
     last = lines[-1]
@@ -98,7 +98,7 @@ def _recent(job: TrainingJob, before: Sequence[RestartRecord], step: int) -> lis
 
 
 def _not_outrun(job: TrainingJob, before: Sequence[RestartRecord], now: datetime) -> Sequence[RestartRecord]:
-    """The lines that still count: of a script those since which it has run for less than REFILL_SECONDS."""
+    """Return the lines that still count: for a script, those since which it has run for less than REFILL_SECONDS."""
     if not job.spec.training.command:
         return before
     resumed = job.status.start_time or before[0].time if before else now
@@ -106,7 +106,7 @@ def _not_outrun(job: TrainingJob, before: Sequence[RestartRecord], now: datetime
 
 
 def _seconds_run(lines: Sequence[RestartRecord], resumed: datetime, now: datetime) -> float:
-    """Since the first of these lines, or the last suspension, without the time that failures cost since."""
+    """Return the seconds since the first of these lines or the last suspension, less what failures cost since."""
     since = max(lines[0].time, resumed)
     return (now - since).total_seconds() - sum(line.seconds_lost or 0.0 for line in lines if line.time >= since)
 

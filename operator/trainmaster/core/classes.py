@@ -1,9 +1,8 @@
-"""The classes of failures: what each means, what is decided, and its budget. One visible table.
+"""Define the failure classes: what each means, what is decided, and its budget, in one visible table.
 
-Read by `budgets` (whether to go on), `ledger`, the rules, and docs/generate.py, which draws docs/failures.md from it.
-Which failure is of which class: `failures.py` and `signatures.py`.
+docs/generate.py draws docs/failures.md from it. Which failure is of which class: `failures.py` and `signatures.py`.
 
-Doctrine (NVRx, HyperPod and Kubernetes' podFailurePolicy, read 2026): restart unless it is proven that the unchanged
+Principle (NVRx, HyperPod and Kubernetes' podFailurePolicy, read 2026): restart unless it is proven that the unchanged
 job cannot get past this, or a budget is used up without progress; what the job did not cause costs it nothing.
 """
 
@@ -41,11 +40,11 @@ _MERELY_SLOW = "If that was no hang, raise spec.failurePolicy.hangSeconds."
 
 @dataclass(frozen=True)
 class FailureClass:
-    """One line of the table.
+    """Hold one row of the table.
 
-    `costs`: a restart takes one of spec.failurePolicy.maxRestarts. `repeats`: so many times with one fingerprint at
-    the same step, without progress between, and the job stops. `limit`: restarts of this class without progress,
-    then the job stops. `pauses`: seconds before the first, second, ... restart; the last one stays.
+    `costs`: a restart takes one of spec.failurePolicy.maxRestarts. `repeats`: so many times with one fingerprint at the
+    same step, without progress between, and the job stops. `limit`: restarts of this class without progress, then the
+    job stops. `pauses`: seconds before the first, second, ... restart; the last one stays.
     """
 
     name: str
@@ -57,18 +56,18 @@ class FailureClass:
     pauses: tuple[int, ...] = ()
     blames_node: bool = False
     older: bool = False  # the newest checkpoint is not trusted: the next attempt goes on from the one before
-    symptom: bool = False  # the cause is somebody else's end, and may still be told
+    symptom: bool = False  # the cause is the end of another replica, which may still be reported
     cure: str = ""  # said when the job stops for it
     hint: str = ""  # said when it goes on
 
     @property
     def free(self) -> bool:
-        """It takes from no budget at all."""
+        """Return whether the class takes from no budget at all."""
         return not self.costs and self.limit is None
 
     @property
     def decision(self) -> str:
-        """In a sentence, for docs."""
+        """Return the decision in a sentence, for docs."""
         if self.limit == 0:
             return "stop"
         ends = [f"{self.repeats} times the same at one step: stop"] if self.repeats else []
@@ -281,5 +280,5 @@ SYMPTOMS = frozenset(one.name for one in CLASSES if one.symptom)
 
 
 def of(name: str) -> FailureClass:
-    """The line of this name. One that an edited or older status holds counts as a failure without a known cause."""
+    """Return the row of this name; for an unknown one (from an edited or older status) the row of an unknown cause."""
     return BY_NAME.get(name) or BY_NAME[PROCESS_EXIT]

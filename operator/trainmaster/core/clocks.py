@@ -1,6 +1,6 @@
-"""No time that is written is to come: a clock that was put back, or a hand that edits, must not stop what waits for it.
+"""Replace times that lie in the future: a clock set back, or an edited status, must not stop what waits for it.
 
-Such a time is taken for the present one, and written so. Called by `facts`; what platforms tell is bounded with `past`.
+Such a time is replaced by the present one, and written so. Times that platforms report are bounded with `past`.
 """
 
 from datetime import datetime
@@ -8,20 +8,20 @@ from datetime import datetime
 from trainmaster.api.status import Condition, TrainingJobStatus
 from trainmaster.core.figures import later
 
-AHEAD_SECONDS = 60  # that clocks of one cluster may differ by
+AHEAD_SECONDS = 60  # clocks of one cluster may differ by so much
 _TIMES = ("start_time", "running_time", "completion_time")
 _TIMED = ("progress", "goodput")
 
 
 def past(time: datetime | None, now: datetime) -> datetime | None:
-    """`time`, unless it is to come. What another clock tells that goes a little before ours has just happened."""
+    """Return `time`, at most `now`; None where it is None or more than AHEAD_SECONDS in the future."""
     if time is None or time > later(now, AHEAD_SECONDS):
         return None
     return min(time, now)
 
 
 def until(status: TrainingJobStatus, now: datetime) -> TrainingJobStatus:
-    """The status with no time after `now` in it. The ledger is history: whoever reads it looks at the time."""
+    """Return the status with no time after `now` in it. The ledger is left as it is: its readers check the times."""
     update: dict[str, object] = {name: now for name in _TIMES if _is_to_come(getattr(status, name), now)}
     for name in _TIMED:
         account = getattr(status, name)

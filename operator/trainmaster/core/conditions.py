@@ -1,4 +1,4 @@
-"""Conditions: what holds of a job now, each with its reason and a sentence, as Kubernetes people expect them."""
+"""State the conditions of a job: what holds now, each with its reason and a sentence, as Kubernetes does."""
 
 from trainmaster.api.status import Condition, TrainingJobStatus
 from trainmaster.core import edits, membership, parting, phases, saving, stragglers
@@ -16,11 +16,11 @@ LOADING = "Loading"
 
 WAITING = "WaitingForReplicas"
 
-_NAMED = 4  # so many of those that are missing are named
+_NAMED = 4  # at most so many missing replicas are named
 
 
 def of(facts: Facts, status: TrainingJobStatus, phase: str) -> tuple[Condition, ...]:
-    """All conditions; those whose status did not change keep their time."""
+    """Return all conditions; those whose status did not change keep their time."""
     stated = [_replicas_ready(facts, phase), _training(facts, status, phase)]
     if facts.spares and phase not in phases.TERMINAL:
         stated.append(_spares_ready(facts))
@@ -38,21 +38,21 @@ def of(facts: Facts, status: TrainingJobStatus, phase: str) -> tuple[Condition, 
         stated.append((phase, True, status.reason or phase, status.message or ""))
     later = facts.job.spec.not_yet_supported()
     if later:
-        refused = status.reason == NOT_YET_SUPPORTED  # else the field was added to a job that had begun without it
+        refused = status.reason == NOT_YET_SUPPORTED  # else the field was added after the job had begun
         reason = NOT_YET_SUPPORTED if refused else "FieldsIgnored"
         stated.append((NOT_YET_SUPPORTED, True, reason, " ".join(f"{f}: {why}." for f, why in later)))
     return tuple(_condition(facts, *statement) for statement in stated)
 
 
 def quiet(status: TrainingJobStatus) -> bool:
-    """Whether they tell nothing but that replicas are waited for, as at every beginning."""
+    """Return whether the conditions say only that replicas are waited for, as at every beginning."""
     always = (SPARES_READY, parting.CHECKPOINT_STORAGE)
     told = {condition.type: condition.reason for condition in status.conditions if condition.type not in always}
     return told == {REPLICAS_READY: WAITING, TRAINING: phases.PENDING}
 
 
 def waiting_for(facts: Facts) -> str:
-    """Why the group is not complete, in a sentence; empty when it is."""
+    """Return why the group is not complete, in a sentence; empty when it is."""
     found = obstacles.obstacles(facts)
     if found:
         return obstacles.sentence(found[0][0])
@@ -72,7 +72,7 @@ def _replicas_ready(facts: Facts, phase: str) -> tuple[str, bool, str, str]:
 
 
 def _spares_ready(facts: Facts) -> tuple[str, bool, str, str]:
-    """Said for people: nothing waits for spares."""
+    """Return the condition of the spares. It only informs: nothing waits for spares."""
     missing = [slot for slot in facts.spares if not slot.ready]
     if not missing:
         return SPARES_READY, True, "AllSparesReady", "All spares stand by."
@@ -83,7 +83,7 @@ def _spares_ready(facts: Facts) -> tuple[str, bool, str, str]:
 
 
 def trains(status: TrainingJobStatus) -> bool:
-    """Return whether steps are made, as far as was written: members that begin one by one load in phase Running."""
+    """Return whether steps are made, by the written status: members that begin one by one load in phase Running."""
     stated = next((condition.status for condition in status.conditions if condition.type == TRAINING), "True")
     return status.phase == phases.RUNNING and stated == "True"
 

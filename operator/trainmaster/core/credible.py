@@ -1,7 +1,7 @@
-"""Whether a heartbeat can be true at all: numbers that no agent has, texts that no agent sends.
+"""Check whether a heartbeat can be true at all: it may hold numbers or texts that no agent sends.
 
 A message of the right types may still be forged or garbled. It is refused with a reason that names the member, before
-anything is made of it; what is merely wrong (a step beyond the last) is bounded where it is used. Called by `intake`.
+it is used; what is merely wrong (a step beyond the last) is bounded where it is used.
 """
 
 import dataclasses
@@ -17,12 +17,12 @@ _PORTS = 65535
 
 
 def doubt(beat: Heartbeat) -> str:
-    """What cannot be, in a sentence; empty where all of it can."""
+    """Return what in the heartbeat is impossible, in a sentence; empty where all of it is possible."""
     return next(_doubts(beat), "")
 
 
 def believed(beat: Heartbeat) -> Heartbeat:
-    """Return the heartbeat without the progress of ranks that belong to another attempt or start than it speaks of.
+    """Return the heartbeat without the progress of ranks that belong to another attempt or start than it names.
 
     An agent that begins an attempt still has the pages of the last one, whose steps are no steps of the new one.
     """

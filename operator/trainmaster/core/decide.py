@@ -1,7 +1,7 @@
-"""The decision: the visible order of the rules, and nothing else.
+"""Decide what happens to a job: the visible order of the rules, and nothing else.
 
-Level-triggered: after any event, crash or restart the same facts give the same answer. The loop calls `decide`,
-writes the status, and acts; a change of memory is written before anything acts on it.
+Level-triggered: after any event, crash or restart the same facts give the same answer. The loop calls `decide`, writes
+the status, and acts; a change of memory is written before anything acts on it.
 """
 
 from dataclasses import dataclass
@@ -35,13 +35,13 @@ from trainmaster.core.rules import (
     suspension,
 )
 
-# The first rule that changes the memory ends the turn; a final one too. The others add up.
+# The first rule that changes the memory ends the turn; a final one too. Actions of the others add up.
 RULES = (
-    finished.finish,  # terminal is terminal: only goodbyes and the TTL are left
-    acceptance.accept,  # or refused, before anything is made
-    rewound.wind_on,  # before all that goes by attempt and incarnations
+    finished.finish,  # terminal is terminal: only exit orders and the TTL are left
+    acceptance.accept,  # before any replica is made, as the job may be refused
+    rewound.wind_on,  # before all rules that use attempt and incarnations
     suspension.suspend,
-    completion.complete,  # before the deadline: who finished in time has finished
+    completion.complete,  # before the deadline: a job that finished in time has succeeded
     deadline.expire,
     resizing.resize,  # before losses: a worker that is not there yet is not lost
     members.look_after,  # where members come and go one by one, instead of the next four
@@ -49,12 +49,12 @@ RULES = (
     causes.name_the_cause,
     restarts.restart_ranks,
     restarts.restart_drifted,
-    revised.take_spec,  # after all that asks why the last attempt ended: who is made anew tells nothing any more
+    revised.take_spec,  # after the rules that ask why the last attempt ended: a new replica cannot tell
     avoidance.keep_away,
     standby.look_after,  # before elasticity: a spare is better than a smaller group
     elasticity.fit,  # after losses: a worker that is lost has its minute to come back
     replicas.take_other_names,
-    elsewhere.leave_node,  # before the job is given up: it may be the node alone
+    elsewhere.leave_node,  # before the job is given up: only the node may be the cause
     obstacles.give_up,
     replicas.create_and_delete,
     orders.give,
@@ -66,7 +66,7 @@ _TICK = timedelta(milliseconds=1)
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do now. `status` is to be written if it differs from the job's; then `events`, then `actions`."""
+    """Hold what to do now. `status` is written if it differs from the job's; then `events`, then `actions` follow."""
 
     status: TrainingJobStatus
     actions: tuple[Action, ...] = ()
@@ -76,9 +76,9 @@ class Decision:
 
 
 def decide(job: TrainingJob, observed: Observed, now: datetime) -> Decision:
-    """What should happen to `job`, given what exists and the time."""
-    facts = Facts(job, observed, now.replace(microsecond=now.microsecond // 1000 * 1000))  # as a status keeps it
-    soonest = facts.now + _TICK  # what is due within the present millisecond is not due yet, as facts see the time
+    """Return what should happen to `job`, given what exists and the time."""
+    facts = Facts(job, observed, now.replace(microsecond=now.microsecond // 1000 * 1000))  # as precise as in a status
+    soonest = facts.now + _TICK  # facts round the time down, so what is due within this millisecond is not due yet
     actions: list[Action] = []
     wakes: list[datetime] = []
     for rule in RULES:

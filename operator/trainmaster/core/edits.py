@@ -1,6 +1,6 @@
-"""The condition SpecChanged: a change of the spec that pods which train have not taken yet, and when they will.
+"""State the condition SpecChanged: a change of the spec that training pods have not taken yet, and when they will.
 
-Used by `conditions`; the rule that has pods made anew is rules/revised.py.
+The rule that recreates pods is rules/revised.py.
 """
 
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ from trainmaster.core.facts import Facts, Slot
 SPEC_CHANGED = "SpecChanged"
 NEXT_ATTEMPT, TAKEN, JOB_ENDED = "NextAttempt", "Taken", "JobEnded"
 
-_NAMED = 4  # so many fields or replicas are named in a sentence
+_NAMED = 4  # at most so many fields or replicas are named in a sentence
 
 Statement = tuple[str, bool, str, str]
 
 
 def statement(facts: Facts, phase: str) -> Statement | None:
-    """Return what holds now; None of a job whose pods never were of an older spec while they trained."""
+    """Return what holds now; None where no pod was ever of an older spec while it trained."""
     before = next((one for one in facts.status.conditions if one.type == SPEC_CHANGED), None)
     if phase in phases.TERMINAL:
         return _at_the_end(before)
@@ -43,7 +43,7 @@ def listed(words: Sequence[str]) -> str:
 
 
 def _at_the_end(before: Condition | None) -> Statement | None:
-    """A change that came too late says so for ever."""
+    """Return the condition after the end: a change that came too late stays stated. None where there was none."""
     if before is None:
         return None
     if before.status == "True":
@@ -64,7 +64,7 @@ def _when(facts: Facts, stale: list[Slot], begun: bool) -> str:
 
 
 def _price(facts: Facts) -> str:
-    """New pods have none of what the old ones kept inside."""
+    """Return the warning that new pods lose the checkpoints inside the old ones; empty where they do not."""
     if facts.job.spec.checkpoint.storage or facts.job.spec.training.command:
         return ""
     return (

@@ -1,4 +1,4 @@
-"""How a job ends: the one place where a status becomes terminal. Used by several rules."""
+"""End a job: the one place where a status becomes terminal."""
 
 from datetime import datetime
 
@@ -7,12 +7,12 @@ from trainmaster.core import phases
 
 
 def succeeded(status: TrainingJobStatus, message: str, now: datetime) -> TrainingJobStatus:
-    """The end that everybody wants."""
+    """Return the status of a job that succeeded."""
     return _ended(status, phases.SUCCEEDED, "AllWorkersFinished", message, now)
 
 
 def failed(status: TrainingJobStatus, reason: str, message: str, now: datetime) -> TrainingJobStatus:
-    """The end for a reason: CamelCase `reason`, and a sentence that names cause and cure."""
+    """Return the status of a job that failed: CamelCase `reason`, and a sentence that names cause and cure."""
     return _ended(status, phases.FAILED, reason, message, now)
 
 

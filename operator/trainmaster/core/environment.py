@@ -1,6 +1,6 @@
-"""The variables of a replica's agent, and the plan for its trainer: the same on a laptop and on a cluster.
+"""Build the variables of a replica's agent, and the plan for its trainer: the same on a laptop and on a cluster.
 
-Called by both hands when they create a replica; they add what only they know (address, token, operator's URL).
+Both platforms use them when they create a replica; each adds what only it knows (address, token, operator's URL).
 """
 
 import re
@@ -12,7 +12,7 @@ from trainmaster.wire.training import TrainingPlan
 
 
 def training_plan(job: TrainingJob) -> TrainingPlan:
-    """What the trainer needs to know of the spec."""
+    """Return what the trainer needs to know of the spec."""
     training, checkpoint = job.spec.training, job.spec.checkpoint
     objects = checkpoint.storage.object_store if checkpoint.storage else None
     resume = checkpoint.resume_from
@@ -45,7 +45,7 @@ def training_plan(job: TrainingJob) -> TrainingPlan:
 
 
 def agent_environment(job: TrainingJob, role: str, index: int, incarnation: int) -> dict[str, str]:
-    """The variables that both hands set alike."""
+    """Return the variables that both platforms set alike."""
     ranks = job.spec.workers.ranks if role == names.WORKER else 1
     return {
         names.ENV_JOB: f"{job.namespace}/{job.name}",
@@ -60,9 +60,9 @@ def agent_environment(job: TrainingJob, role: str, index: int, incarnation: int)
 
 
 def _threads(job: TrainingJob, role: str, ranks: int) -> int:
-    """A rank's share of the cores that the spec asks for (decision 0011).
+    """Return a rank's share of the cores that the spec asks for (decision 0011).
 
-    Never what the node happens to have: sums of another number of threads have other bits.
+    The node's own number of cores is never used: sums over another number of threads differ in their last bits.
     """
     if job.spec.reproducible:
         return 1  # whatever the world size: the bits must not depend on it

@@ -1,6 +1,7 @@
-"""What people are told when a status is written: the difference between the old one and the new one, in events.
+"""Derive the events of a status that is written: each tells a difference between the old status and the new one.
 
-Posted after the write, so nobody hears of what did not happen; a crash between the two loses an event, not a fact.
+They are posted after the write, so no event tells of what did not happen; a crash between the two loses an event, not a
+fact.
 """
 
 from trainmaster.api.job import TrainingJob
@@ -13,7 +14,7 @@ _QUIET_REASONS = frozenset({conditions.WAITING, "JobEnded", "AllReplicasReady"})
 
 
 def between(job: TrainingJob, new: TrainingJobStatus) -> tuple[PostEvent, ...]:
-    """The events of this step, oldest first."""
+    """Return the events of this step, oldest first."""
     old = job.status
     told = [_unsupported(old, new), _rewound(old, new), _obstacle(old, new)]
     told += [_replaced(job, new), _alone(old, new), _phase(old, new)]
@@ -35,7 +36,7 @@ def _phase(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
 
 
 def _goes_on(new: TrainingJobStatus) -> bool:
-    """The first start is what everybody expects: the phase and a condition tell it, and no event."""
+    """Return whether training goes on after attempt 1. The first start is expected: phase and condition show it."""
     return new.phase == phases.RUNNING and new.attempt > 1
 
 
@@ -53,9 +54,9 @@ def _rewound(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None
 
 
 def _replaced(job: TrainingJob, new: TrainingJobStatus) -> PostEvent | None:
-    """Return the event of a new incarnation, unless the restart that it means is told of.
+    """Return the event of a new incarnation; None where there is none, or the event of a restart covers it.
 
-    No replica is made for a job that is over, for a worker that is through, or for a member that is not wanted.
+    No replica is made for a job that has ended, for a worker that is done, or for a member that is not wanted.
     """
     old = job.status
     changed = [key for key, number in new.incarnations.items() if old.incarnations.get(key, 0) != number]
@@ -76,14 +77,14 @@ def _is_wanted(job: TrainingJob, key: str) -> bool:
 
 
 def _stepped_in(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
-    """A spare took the place of a worker that has not come. That of a lost one is told with its replacement."""
+    """Return the event of a spare that took the place of a worker that has not come (for a lost one: `_replaced`)."""
     if old.substitutes == new.substitutes or old.incarnations != new.incarnations or new.phase == phases.SUSPENDED:
         return None
     return None if _restarts(old, new) else PostEvent("Normal", "SpareSteppedIn", new.message or "")
 
 
 def _alone(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
-    """A member starts again, or joins, while the others train on. That its pod was replaced is told otherwise."""
+    """Return the event of a member that starts again or joins while others train. `_replaced` tells of a new pod."""
     if old.phase != phases.RUNNING or new.phase != phases.RUNNING or old.starts == new.starts:
         return None
     if old.incarnations != new.incarnations:
@@ -115,7 +116,7 @@ def _straggling(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | N
 
 
 def _unsaved(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
-    """When saves begin to fail."""
+    """Return the event for saves that begin to fail."""
 
     def failing(status: TrainingJobStatus) -> str:
         found = (c for c in status.conditions if c.type == saving.CHECKPOINT_SAVING and c.status == "False")

@@ -1,7 +1,7 @@
-"""The facts that rules look at, gathered once per decision.
+"""Gather the facts that rules look at, once per decision.
 
-A slot is a place in the group that the spec asks for; at most one living replica fills it, that of the
-incarnation in `.status`.
+A slot is a place in the group that the spec asks for; at most one living replica fills it, that of the incarnation in
+`.status`.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Slot:
-    """One member of the group to be, and the replica that fills it now (if any, of the right incarnation).
+    """A slot is one member of the wanted group, with the replica that fills it now (of the right incarnation; or None).
 
     `Facts` makes each slot once, so two slots are equal only where they are the same object. To compare all members
     would cost as much as the group is large, for each search among the slots; a search goes by `key`.
@@ -32,22 +32,22 @@ class Slot:
     incarnation: int
     ranks: int
     replica: Replica | None
-    may_train: bool = False  # as far as the status knows: then silence means nothing, training goes on without us
+    may_train: bool = False  # by the status: then silence means nothing, as ranks train without the operator
     stale: bool = False  # its replica was made of an older spec; a new attempt is not begun with it
 
     @cached_property
     def key(self) -> str:
-        """Its name over all incarnations."""
+        """Return its name, which is the same for all incarnations."""
         return names.replica_key(self.role, self.index)
 
     @property
     def heartbeat(self) -> messages.Heartbeat | None:
-        """What its agent said last, if it is up."""
+        """Return its agent's last heartbeat; None where the replica does not run or has sent none."""
         return self.replica.reporting if self.replica else None
 
     @property
     def ready(self) -> bool:
-        """Whether its agent takes orders, and its peers can reach it."""
+        """Return whether its agent takes orders, and its peers can reach it."""
         beat, replica = self.heartbeat, self.replica
         if beat is None or replica is None or beat.state == messages.LEAVING or not replica.address:
             return False
@@ -55,14 +55,14 @@ class Slot:
 
     @property
     def past_loading(self) -> bool:
-        """Whether all its ranks have said that they train: an agent says that it runs before its ranks say anything."""
+        """Return whether all its ranks have reported that they train. A running agent alone does not show it."""
         ranks = self.heartbeat.ranks if self.heartbeat else ()
         return len(ranks) >= self.ranks and all(rank.phase != "load" for rank in ranks)
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything a rule may look at."""
+    """Hold everything a rule may look at."""
 
     job: TrainingJob
     observed: Observed
@@ -71,7 +71,7 @@ class Facts:
 
     @cached_property
     def status(self) -> TrainingJobStatus:
-        """The only memory. That of a new job is the same for all, so it need not be written to be known."""
+        """Return the job's status, its only memory. A new job's is derived, so that it need not be written first."""
         written = self.job.status
         if written.attempt or written.finished:
             return clocks.until(written, self.now)
@@ -80,78 +80,78 @@ class Facts:
 
     @cached_property
     def created(self) -> datetime:
-        """By the clock of who stores jobs, but never in our future."""
+        """Return when the job was created, by the API server's clock, but at most the present time."""
         return min(figures.rfc3339(self.job.metadata.creation_timestamp) or self.now, self.now)
 
     @cached_property
     def wanted(self) -> tuple[Slot, ...]:
-        """The group that the spec asks for, in rank order: workers by place, then parameter servers."""
+        """Return the group that the spec asks for, in rank order: workers by place, then parameter servers."""
         workers = [self._slot(names.WORKER, index) for index in self.seats]
         servers = [self._slot(names.PARAMETER_SERVER, index) for index in range(self.job.spec.servers)]
         return (*workers, *servers)
 
     @cached_property
     def seats(self) -> tuple[int, ...]:
-        """The index of the worker at each place of the group."""
+        """Return the index of the worker at each place of the group."""
         substitutes = {} if self.job.spec.independent else self.status.substitutes
         return places.seated(self.job.spec.workers.replicas, substitutes)
 
     @cached_property
     def spares(self) -> tuple[Slot, ...]:
-        """The workers beside the group that stand by, outside of the roster."""
+        """Return the workers beside the group that stand by, outside of the roster."""
         beside = places.standing_by(self.seats, self.job.spec.spares)
         return tuple(self._slot(names.WORKER, index, spare=True) for index in beside)
 
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
-        """The group of the present attempt: those of `wanted` that it does not do without. Somebody has to train."""
-        alone = self.job.spec.independent and self.status.phase == phases.RUNNING  # whoever comes takes part
+        """Return the group of the present attempt: `wanted` without absent slots, or all if no worker would be left."""
+        alone = self.job.spec.independent and self.status.phase == phases.RUNNING  # each member that comes takes part
         absent = self.absent if self.job.spec.elasticity and not alone else frozenset()
         present = tuple(slot for slot in self.wanted if slot.key not in absent)
         return present if any(slot.role == names.WORKER for slot in present) else self.wanted
 
     @cached_property
     def left_out(self) -> tuple[Slot, ...]:
-        """Those of `wanted` that the group of the present attempt does without."""
+        """Return those of `wanted` that the group of the present attempt does without."""
         return tuple(slot for slot in self.wanted if slot.key not in self.taking_part)
 
     @cached_property
     def taking_part(self) -> frozenset[str]:
-        """The keys of `slots`."""
+        """Return the keys of `slots`."""
         return frozenset(slot.key for slot in self.slots)
 
     @cached_property
     def absent(self) -> frozenset[str]:
-        """The keys in `status.absent`."""
+        """Return the keys in `status.absent`."""
         return frozenset(self.status.absent)
 
     @cached_property
     def written_done(self) -> frozenset[str]:
-        """The keys in `status.done`."""
+        """Return the keys in `status.done`."""
         return frozenset(self.status.done)
 
     @cached_property
     def revisions(self) -> dict[str, str]:
-        """What replicas of each role are made of now."""
+        """Return what replicas of each role are made of now."""
         return {role: revision.of(self.job, role) for role in self.job.spec.roles}
 
     def replacing(self, slots: Iterable[Slot]) -> dict[str, int]:
-        """`status.incarnations` when each of these gets another replica."""
+        """Return `status.incarnations` as it is when each of these slots gets another replica."""
         return {**self.status.incarnations, **{slot.key: slot.incarnation + 1 for slot in slots}}
 
     @cached_property
     def complete(self) -> bool:
-        """Whether every slot's agent is up and talks to us."""
+        """Return whether every slot's agent is up and reports to this operator."""
         return not self.missing
 
     @cached_property
     def missing(self) -> tuple[Slot, ...]:
-        """The slots that the group still waits for."""
+        """Return the slots that the group still waits for."""
         return tuple(slot for slot in self.slots if not slot.ready)
 
     @cached_property
     def step(self) -> int:
-        """The last step that all ranks that speak have ended; as it was written, while none does."""
+        """Return the last step that all reporting ranks have ended; the written step while none reports."""
         speaking = self.at_attempt(messages.RUNNING) + self.at_attempt(messages.FINISHED)
         words = [slot.heartbeat.ranks for slot in speaking if slot.heartbeat and slot.role == names.WORKER]
         ranks = [rank for said in words for rank in said if rank.phase != "load"]
@@ -161,30 +161,30 @@ class Facts:
 
     @cached_property
     def resumed_step(self) -> int | None:
-        """From which step the ranks of the present attempt went on; None before they say so."""
+        """Return from which step the ranks of the present attempt went on; None before they report it."""
         told = [rank.resumed_step for rank in self.ranks if rank.resumed_step is not None]
         return figures.count(min(told)) if told else None
 
     @cached_property
     def save_seconds(self) -> float:
-        """How long the ranks of the present attempt have stood still to save; the slowest counts."""
+        """Return how many seconds the ranks of the present attempt have stood still to save; the slowest counts."""
         return max((figures.seconds(rank.save_seconds or 0.0) for rank in self.ranks), default=0.0)
 
     @cached_property
     def overdue_seconds(self) -> float:
-        """How long a step has been overdue on all ranks, in the words of those whose agents still speak."""
+        """Return for how many seconds a step has been overdue on all ranks, as agents that are not silent report."""
         speaking = [slot.heartbeat for slot in self.slots if slot.replica and not slot.replica.silent]
         return unreachable.overdue_seconds([beat for beat in speaking if beat], self.status.attempt)
 
     @cached_property
     def ranks(self) -> tuple[messages.RankProgress, ...]:
-        """All that is told of ranks of the present attempt, dead ones included."""
+        """Return all reported progress of ranks of the present attempt, dead ones included."""
         beats = (beat for beat in self.heartbeats() if began(beat, self.status.attempt))
         return tuple(rank for beat in beats for rank in beat.ranks)
 
     @cached_property
     def checkpoint(self) -> CheckpointStatus | None:
-        """The newest complete checkpoint that anybody told of, and that is still there."""
+        """Return the newest complete checkpoint that was reported and is still there; None where there is none."""
         written = self.status.checkpoint if self._is_still_there else None
         told = [beat.checkpoint for beat in self.heartbeats() if beat.checkpoint and self._may_be(beat.checkpoint)]
         newest = max(told, key=lambda record: record.step, default=None)
@@ -199,9 +199,10 @@ class Facts:
 
     @property
     def _is_still_there(self) -> bool:
-        """Whether the checkpoint that was written down may still be there: on storage, or in the folder of who has it.
+        """Return whether the checkpoint in the status may still be there: on storage, or in the folder of a replica.
 
-        Who has it is not written. So it is kept while a replica runs that has not told this operator what it has.
+        The status does not say which replica has it. So it is kept while a replica runs that has not reported to this
+        operator.
         """
         written = self.status.checkpoint
         if written is None or not self.observed.private_checkpoints or self.status.finished:
@@ -212,12 +213,12 @@ class Facts:
         return unheard or any(record and record.step >= written.step for record in records)
 
     def _may_be(self, record: messages.CheckpointRecord) -> bool:
-        """A checkpoint beyond the last step is no checkpoint of this job."""
+        """Return whether the step is possible: a checkpoint beyond the last step is no checkpoint of this job."""
         return 0 <= record.step <= (self.job.spec.training.steps or record.step)
 
     @cached_property
     def incomplete_since(self) -> datetime:
-        """Since when somebody has been missing, as far as it was written down. While suspended, nobody is."""
+        """Return since when the group has been incomplete, by the status. While suspended, it is not incomplete."""
         ready = next((c for c in self.status.conditions if c.type == phases.REPLICAS_READY), None)
         if not ready or ready.status != "False":
             return self.now
@@ -225,9 +226,9 @@ class Facts:
 
     @cached_property
     def done(self) -> frozenset[str]:
-        """The workers whose ranks have all ended well in this attempt, as it was written or as their agents said last.
+        """Return the workers whose ranks have all ended well in this attempt, by the status or by heartbeats.
 
-        Whatever became of the replica since: its last words stand.
+        The last heartbeat counts, even if the replica was lost since.
         """
         told = (slot for slot in self.slots if slot.role == names.WORKER and slot.replica)
         ended = {slot.key for slot in told if slot.replica and self._is_through(slot.replica.heartbeat)}
@@ -237,11 +238,11 @@ class Facts:
         return beat is not None and (beat.state, beat.attempt) == (messages.FINISHED, self.status.attempt)
 
     def heartbeats(self) -> tuple[messages.Heartbeat, ...]:
-        """Those of all slots that talk to us."""
+        """Return the heartbeats of all slots that have one."""
         return tuple(slot.heartbeat for slot in self.slots if slot.heartbeat is not None)
 
     def at_attempt(self, state: str) -> tuple[Slot, ...]:
-        """The slots whose agent reports `state` of the present attempt."""
+        """Return the slots whose agent reports `state` of the present attempt."""
         return tuple(
             slot
             for slot in self.slots
@@ -260,7 +261,7 @@ class Facts:
 
     @cached_property
     def ended(self) -> dict[str, list[Replica]]:
-        """The replicas of each slot that have ended and nobody deleted, oldest first."""
+        """Return the replicas of each slot that have ended and are not being deleted, oldest first."""
         found: dict[str, list[Replica]] = {}
         for replica in sorted(self.observed.replicas, key=lambda replica: replica.incarnation):
             if not replica.alive and not replica.deleting:
@@ -285,5 +286,5 @@ def once(function: Callable[[Facts], T]) -> Callable[[Facts], T]:
 
 
 def began(heartbeat: messages.Heartbeat, attempt: int) -> bool:
-    """Whether this agent started ranks of `attempt`. One that waits names the attempt that it waits for."""
+    """Return whether this agent started ranks of `attempt`. One that waits names the attempt that it waits for."""
     return heartbeat.attempt == attempt and heartbeat.state != messages.WAITING

@@ -1,7 +1,6 @@
-"""From what an agent or a platform reports to a named failure: its class, its evidence, its fingerprint.
+"""Turn what an agent or a platform reports into a named failure: its class, its evidence, its fingerprint.
 
 What follows from a class stands in `classes`; what an exception says in `signatures`; how a container ended, here.
-Used by the rules about failures.
 """
 
 import re
@@ -17,10 +16,10 @@ from trainmaster.wire.messages import ExitReport
 _MOST_EVIDENCE = 1000
 _MOST_STACKS = 1500
 
-# Who asked for the last byte, and where it stood still, is chance.
+# Which code asked for the last byte, and where a rank stood still, is chance.
 _ALWAYS_THE_SAME = frozenset({classes.OUT_OF_MEMORY, classes.DEVICE_OUT_OF_MEMORY, classes.HANG, classes.STALLED})
 
-# Signals and what stands for them where a shell or a container is between (128 + number, as bash says it).
+# Signals, and the exit codes that a shell or a container makes of them (128 + number, as in bash).
 _ASKED_TO_END = frozenset({"SIGTERM", "SIGINT", "SIGHUP"})
 _CRASHES = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS", "SIGTRAP"})
 _CODES = {
@@ -39,8 +38,8 @@ _CODES = {
 
 _SHELL = {126: "a command cannot be executed (its mode, or its format)", 127: "a command was not found"}
 
-# Reasons of a pod or a container (kubelet, containerd, docker) -> class. Node trouble that the cluster moves pods for
-# is told apart by the platform already (`Replica.disruption`).
+# Reasons of a pod or a container (kubelet, containerd, docker) -> class. The platform already recognizes failures of
+# nodes for which the cluster moves pods (`Replica.disruption`).
 _REASONS = {
     "OOMKilled": classes.OUT_OF_MEMORY,
     "NodeLost": classes.DISRUPTION,
@@ -67,13 +66,13 @@ _CANNOT_START = re.compile(
     r"executable file (\S+ )?not found|exec: .*(no such file|permission denied)|exec format error"
     r"|argument list too long|chdir to cwd|unable to find (user|group)"
 )
-_MOST_OWN_ERROR = 127  # above it a shell, or a runtime, says that a signal ended the program
+_MOST_OWN_ERROR = 127  # larger codes of a shell or a runtime mean that a signal ended the program
 _UNHEALTHY_DEVICE = re.compile(r"unhealthy devices|no healthy devices|nvidia-container-cli|failed to initialize NVML")
 
 
 @dataclass(frozen=True)
 class Failure:
-    """One thing that went wrong, said so that a person understands it."""
+    """A failure is one thing that went wrong, described so that a person understands it."""
 
     failure_class: str
     replica: str
@@ -83,12 +82,12 @@ class Failure:
     step: int
     fingerprint: str = ""
     stacks: str = ""
-    seconds_to_detect: float = 0.0  # without a step, as the agent says that noticed it
-    resume_before: int | None = None  # what the rank knows of the storage: go on from a checkpoint before this step
+    seconds_to_detect: float = 0.0  # without a step, as the agent reports that noticed it
+    resume_before: int | None = None  # as the rank says: go on from a checkpoint before this step
 
 
 def of_agent(slot: Slot, attempt: int) -> Failure:
-    """The failure of an agent whose ranks of `attempt` died."""
+    """Return the failure of an agent whose ranks of `attempt` died."""
     report = slot.heartbeat.exit if slot.heartbeat else None
     if report and report.attempt == attempt:
         return of_rank(slot, report)
@@ -97,7 +96,7 @@ def of_agent(slot: Slot, attempt: int) -> Failure:
 
 
 def of_rank(slot: Slot, report: ExitReport) -> Failure:
-    """The failure that an agent reports of one of its ranks."""
+    """Return the failure that an agent reports of one of its ranks."""
     kind, told = class_of(report), report.error.resume_before if report.error else None
     return Failure(
         failure_class=kind,
@@ -114,7 +113,7 @@ def of_rank(slot: Slot, report: ExitReport) -> Failure:
 
 
 def of_replica(replica: Replica, step: int) -> Failure:
-    """The failure of a whole replica: deleted, evicted, or its agent ended."""
+    """Return the failure of a whole replica: deleted, evicted, or its agent ended."""
     kind = class_of_replica(replica)
     ending = replica.ending
     code = f"exit code {ending.exit_code}" if ending and ending.exit_code is not None else "no exit code"
@@ -133,25 +132,25 @@ def of_replica(replica: Replica, step: int) -> Failure:
 
 
 def _what_repeats(replica: Replica, kind: str) -> str:
-    """Of a log only the last line: what stands before it may be the end of anything."""
+    """Return the text for the fingerprint: of a log only the last line, as the lines before it vary."""
     said = replica.ending.message if kind == classes.AGENT_FAILED and replica.ending else _said(replica)
     return fingerprint.of_text(last_lines.last_line(said) if kind == classes.AGENT_FAILED else said)
 
 
 def of_lost(lost: Sequence[Slot], step: int) -> Failure:
-    """One failure for all that were lost at once, told by the first that the job itself caused, if any."""
+    """Return one failure for all replicas lost at once: the first that the job itself caused, else the first."""
     found = [of_replica(slot.replica, step) if slot.replica else vanished(slot, step) for slot in lost]
     return min(found, key=lambda failure: failure.failure_class in classes.FREE)
 
 
 def vanished(slot: Slot, step: int) -> Failure:
-    """The failure of a replica that is simply no longer there."""
+    """Return the failure of a replica that no longer exists."""
     evidence = f"{slot.key} (incarnation {slot.incarnation}) is gone"
     return Failure(classes.REPLICA_DELETED, slot.key, "", "deleted", evidence, step)
 
 
 def class_of(report: ExitReport) -> str:
-    """The class of a rank's end. What the agent knows for certain goes before what the error's words say."""
+    """Return the class of a rank's end. What the agent knows for certain goes before the text of the error."""
     if report.exit_code == names.EXIT_BAD_CONFIGURATION:
         return classes.CONFIGURATION
     if report.hung:
@@ -163,10 +162,10 @@ def class_of(report: ExitReport) -> str:
 
 
 def class_of_replica(replica: Replica) -> str:
-    """The class of a replica's end: whose doing it was, then how."""
+    """Return the class of a replica's end: by what caused it, then by how it ended."""
     ending = replica.ending or Ending()
     if _OWN_STORAGE.search(f"{ending.message} {replica.disruption_message}"):
-        return classes.OUT_OF_STORAGE  # an eviction too, but for its own excess
+        return classes.OUT_OF_STORAGE  # an eviction too, but caused by the job itself
     if replica.disruption:
         return classes.DISRUPTION
     if replica.deleting and ending.reason != "OOMKilled":
@@ -188,7 +187,7 @@ def _class_of_ending(ending: Ending) -> str:
 
 
 def clipped(stacks: str) -> str:
-    """Fit for a status: the first stacks, which are those of the rank that hung; the rest is in the agent's log."""
+    """Return stacks short enough for a status: the first, of the rank that hung; the rest is in the agent's log."""
     text = stacks[: 2 * _MOST_STACKS].strip()
     if len(text) <= _MOST_STACKS:
         return text
@@ -219,13 +218,13 @@ def _evidence(report: ExitReport) -> str:
         return _hung(report) if report.hung else f"{ended}: {said}"[:_MOST_EVIDENCE] if said else ended
     where = f" ({report.error.frame})" if report.error.frame else ""
     first_line = fingerprint.first_line(report.error.message)
-    if report.exit_code == names.EXIT_BAD_CONFIGURATION:  # it names field and cure; where we noticed helps nobody
+    if report.exit_code == names.EXIT_BAD_CONFIGURATION:  # it names field and cure; our own frame does not help
         return first_line[:_MOST_EVIDENCE].rstrip(".")
     return f"{report.error.type}: {first_line}{where}"[:_MOST_EVIDENCE]
 
 
 def _of_shell(report: ExitReport) -> str:
-    """What a shell means by its exit code."""
+    """Return what a shell means by its exit code; empty where it means nothing special."""
     what = _SHELL.get(report.exit_code or 0)
     return f": {what}; correct spec.training.command, or add it to the image" if what else ""
 
@@ -246,7 +245,7 @@ def _fingerprint(kind: str, report: ExitReport) -> str:
 
 
 def _how_it_ended(ending: Ending, code: str) -> str:
-    """With the lines of its log that may tell why; what a log has of a run that goes well explains no end."""
+    """Return how it ended, with the lines of its log that may tell why, but not those that say that all goes well."""
     signal = _KILLED.get(ending.exit_code or 0)
     how = f"its agent was ended by {signal} ({code})" if signal else " ".join(filter(None, (ending.reason, code)))
     said = last_lines.told(ending.message)

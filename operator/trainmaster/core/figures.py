@@ -1,4 +1,4 @@
-"""Numbers and texts from outside, made fit to be written down: no agent's word, no edited status stops a decision."""
+"""Make numbers and texts from outside fit to be stored, so that no agent and no edited status stops a decision."""
 
 import math
 import re
@@ -11,22 +11,22 @@ _DURATION = re.compile(r"(?:(\d{1,9})h)?(?:(\d{1,2})m)?(?:(\d{1,2})s)?")
 
 
 def count(value: int) -> int:
-    """A step or a number of things: never negative, never larger than JSON can say."""
+    """Return a step or a number of things, bounded: never negative, never larger than JSON can hold exactly."""
     return min(max(value, 0), _LARGEST)
 
 
 def seconds(value: float) -> float:
-    """A length of time: neither negative nor absurd."""
+    """Return a length of time, bounded: neither negative nor absurd; 0 where it is not finite."""
     return min(max(value, 0.0), _LONGEST_SECONDS) if math.isfinite(value) else 0.0
 
 
 def bounded(value: int) -> int:
-    """A number of either sign, never so long that it could not be written down."""
+    """Return a number of either sign, bounded to what JSON can hold exactly."""
     return min(max(value, -_LARGEST), _LARGEST)
 
 
 def moment(seconds: float) -> datetime | None:
-    """A time from seconds since the epoch; None where there is no such time."""
+    """Return the time of these seconds since the epoch; None where there is no such time."""
     try:
         return datetime.fromtimestamp(seconds, UTC)
     except (OverflowError, OSError, ValueError):
@@ -34,7 +34,7 @@ def moment(seconds: float) -> datetime | None:
 
 
 def rfc3339(text: str | None) -> datetime | None:
-    """A time as Kubernetes writes it; None where it is none."""
+    """Return a time as Kubernetes writes it; None where the text is no time."""
     try:
         time = datetime.fromisoformat(text or "")
     except ValueError:
@@ -43,7 +43,7 @@ def rfc3339(text: str | None) -> datetime | None:
 
 
 def later(time: datetime, seconds: float) -> datetime:
-    """So many seconds after `time`; the end of all time where that is nearer."""
+    """Return the time so many seconds after `time`; the latest possible time where that is nearer."""
     try:
         return time + timedelta(seconds=seconds)
     except OverflowError:
@@ -51,7 +51,7 @@ def later(time: datetime, seconds: float) -> datetime:
 
 
 def duration(seconds: float) -> str:
-    """1h20m, 3m05s or 12s: two units are enough. Empty for what is no length of time."""
+    """Return seconds as 1h20m, 3m05s or 12s: two units are enough. Empty where they are not finite."""
     if not math.isfinite(seconds):
         return ""
     whole = max(0, round(seconds))
@@ -62,7 +62,7 @@ def duration(seconds: float) -> str:
 
 
 def length(text: str | None) -> float | None:
-    """Seconds of what `duration` wrote, None where it is none of its."""
+    """Return the seconds of a text that `duration` wrote; None for any other text."""
     found = _DURATION.fullmatch(text or "")
     if not text or not found:
         return None
@@ -71,10 +71,10 @@ def length(text: str | None) -> float | None:
 
 
 def legible(text: str) -> str:
-    """`text` as it comes back once it is stored. Python's own stand-ins for undecodable bytes cannot be stored."""
+    """Return `text` as it comes back once it is stored: Python's stand-ins for undecodable bytes are replaced."""
     return text.encode(errors="replace").decode()
 
 
 def sentence(text: str) -> str:
-    """`text` with a full stop, unless it ends itself."""
+    """Return `text` with a full stop, unless it ends with a mark of its own."""
     return text if text.endswith((".", "!", "?")) else f"{text}."

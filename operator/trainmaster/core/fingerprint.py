@@ -1,7 +1,7 @@
-"""Fingerprints: equal for two failures of one kind, whatever varies between them. Called by `failures`.
+"""Compute fingerprints, which are equal for two failures of one kind, although their texts vary.
 
-Type, the message's first line without numbers, addresses and names made up at run time, and the top frame of the
-user's code without its line number.
+A fingerprint has the type, the message's first line without numbers, addresses and names made up at run time, and the
+top frame of the user's code without its line number.
 """
 
 import re
@@ -10,7 +10,7 @@ from trainmaster.core import figures
 from trainmaster.wire.messages import ErrorReport
 
 _MOST = 300
-# In this order: what is longer and more telling first. Bounded, because messages come from outside.
+# The order matters: longer and more specific patterns first. Bounded, because messages come from outside.
 _VARYING = (
     (re.compile(r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b"), "<id>"),
     (re.compile(r"(?:/tmp|/var/tmp|/dev/shm|/run|/proc)/[^\s'\",:;)\]]*"), "<path>"),
@@ -23,12 +23,12 @@ _VARYING = (
 
 
 def of_error(failure_class: str, error: ErrorReport) -> str:
-    """The fingerprint of a rank's Python error."""
+    """Return the fingerprint of a rank's Python error."""
     return of_text(f"{failure_class}|{error.type}|{first_line(error.message)}|{error.frame}")
 
 
 def of_text(text: str) -> str:
-    """`text` without what varies."""
+    """Return `text` without what varies."""
     text = text[: 8 * _MOST]
     for pattern, stand_in in _VARYING:
         text = pattern.sub(stand_in, text)
@@ -36,5 +36,5 @@ def of_text(text: str) -> str:
 
 
 def first_line(text: str) -> str:
-    """The first line that says something."""
+    """Return the first line that is not blank; empty where there is none."""
     return text.strip().split("\n", 1)[0].strip()

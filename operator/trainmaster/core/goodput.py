@@ -1,14 +1,14 @@
-"""Where the time went: six accounts in `.status.goodput` that add up to the wall time. Called by `report`.
+"""Account for a job's time: the six accounts in `.status.goodput` add up to the wall time.
 
 Level-triggered: whenever a status is written, the time since the last one is booked on the account of the phase that
 was written then. So nothing is counted twice or left out, however often operators die in between, and a job costs no
 write for it. Clocks that jump back book nothing. The accounts begin with the job and go on over suspensions, although
 `start_time` begins anew with each (the deadline counts from it).
 
-Lost work: when training goes on from an earlier step than it had reached, be it in a new attempt or after servers were
-lost with their copies, the time of the steps in between moves there from the account of training, at the speed of the
-try that had trained them. While a server is away nobody trains: that is recovering. And the time in which a group
-stood still before anybody could say so (a hang, a lost node) moves to that of recovering.
+Lost work: when training goes on from an earlier step than it had reached, in a new attempt or after servers were lost
+with their copies, the time of the steps in between moves there from the account of training, at the speed of the try
+that had trained them. While a server is away no worker trains: that is recovering. The time in which a group stood
+still before it was noticed (a hang, a lost node) also moves to recovering.
 """
 
 from datetime import datetime
@@ -31,7 +31,7 @@ _ACCOUNTS = {
 
 
 def of(facts: Facts, status: TrainingJobStatus) -> Goodput:
-    """The accounts as they stand when `status` is written now."""
+    """Return the accounts as they stand when `status` is written now."""
     booked = _stood_still(facts, status, _booked(facts, _before(facts)))
     if not conditions.trains(status):
         return booked
@@ -51,7 +51,7 @@ def _before(facts: Facts) -> Goodput:
 
 
 def _booked(facts: Facts, before: Goodput) -> Goodput:
-    """With the time since the last write."""
+    """Return the accounts with the time since the last write added."""
     seconds = _between(before.time or facts.now, facts.now)
     account = _ACCOUNTS.get(facts.status.phase)
     if account is None:
@@ -68,7 +68,7 @@ def _booked(facts: Facts, before: Goodput) -> Goodput:
 
 
 def _stood_still(facts: Facts, status: TrainingJobStatus, booked: Goodput) -> Goodput:
-    """What a failure cost before it was seen was no training."""
+    """Move what a failure cost before it was seen from training to recovering."""
     failed = facts.status.phase == phases.RUNNING != status.phase and status.restarts != facts.status.restarts
     if not failed or not status.restarts:
         return booked
@@ -77,26 +77,26 @@ def _stood_still(facts: Facts, status: TrainingJobStatus, booked: Goodput) -> Go
 
 
 def _trained(facts: Facts, before: Goodput, seconds: float) -> Goodput:
-    """What ranks say of their saves is split off. It cannot be more than the time that there was."""
+    """Add this time to the accounts, split into training and saving, as ranks report their saves."""
     saving = round(min(max(facts.save_seconds - before.try_saving, 0.0), seconds), 3)
     training = seconds - saving
     return _add(before, facts.now, training=training, saving=saving, try_training=training, try_saving=saving)
 
 
 def _went_on(facts: Facts, booked: Goodput, reached: int, resumed: int) -> Goodput:
-    """A try begins. What the last one trained beyond its first step was lost."""
+    """Return the accounts at the beginning of a try. What the last one trained beyond its first step was lost."""
     lost = _seconds_lost(booked, reached, resumed)
     moved = _add(booked, facts.now, training=-lost, lost_work=lost)
     return moved.model_copy(update={"try_from": resumed, "try_training": 0.0})
 
 
 def _seconds_lost(booked: Goodput, reached: int, resumed: int) -> float:
-    """The time of steps `resumed + 1` to `reached`."""
+    """Return the seconds that steps `resumed + 1` to `reached` took."""
     if reached <= resumed:
         return 0.0
     begun = booked.try_from
     seconds = booked.try_training * min(1.0, (reached - resumed) / (reached - begun)) if reached > begun else 0.0
-    if resumed < begun:  # the checkpoint that the try had begun from was no good any more
+    if resumed < begun:  # the checkpoint that the try had begun from was not usable any more
         seconds += (booked.training - booked.try_training) * (begun - resumed) / begun
     return round(min(max(seconds, 0.0), booked.training), 3)
 

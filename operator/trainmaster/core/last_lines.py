@@ -1,7 +1,7 @@
-"""What a container said before it ended: the last line in a sentence, and those before it as far as there is room.
+"""Extract what a container said before it ended: its last line, and the lines before it as far as there is room.
 
-Called by `failures` with the end of a log, which may begin in the middle of a line. The error stands last in a
-traceback, and what leads to it is of less use: so it is the beginning that is cut off.
+The input is the end of a log, which may begin in the middle of a line. The error stands last in a traceback, so the
+beginning is cut off.
 """
 
 import re
@@ -9,7 +9,7 @@ import re
 _MOST_BEFORE = 600
 _MOST_OF_ONE = 400
 _MISSING_PYTHON = re.compile(r"executable file\W+python3\W+not found|\"python3\": executable file not found")
-# As the trainer's log has it (rank.py), maybe cut at the front; and what an agent says of its own state.
+# Lines of the trainer's log (rank.py), maybe cut at the front, and an agent's lines about its own state.
 _ALL_WELL = re.compile(
     r"(^|[\d,.: ])rank \d+ (INFO|DEBUG) |^(INFO|DEBUG)\b"
     r"|^(trainmaster agent: )?\S+: (Waiting|Running|Finished), attempt \d+"
@@ -18,13 +18,13 @@ _FOREIGN = re.compile(r"exec format error")
 
 
 def last_line(text: str) -> str:
-    """The last line that says something, its end where it is long."""
+    """Return the last line that may tell why, or its end where it is long; empty where there is none."""
     lines = _lines(text)
     return lines[-1][-_MOST_OF_ONE:] if lines else ""
 
 
 def told(text: str) -> str:
-    """The last line, and in brackets those before it, oldest first."""
+    """Return the last line, and in brackets those before it, oldest first."""
     before: list[str] = []
     for line in reversed(_lines(text)[:-1]):
         if sum(map(len, before)) + len(line) > _MOST_BEFORE:
@@ -34,7 +34,7 @@ def told(text: str) -> str:
 
 
 def why_it_cannot_start(text: str) -> str:
-    """The runtime's words on a container that cannot be started, with what they mean in front."""
+    """Return the runtime's message on a container that cannot be started, after its meaning where that is known."""
     if _MISSING_PYTHON.search(text):
         return f"The image has no python3 in its PATH, and the agent needs Python 3.9 or newer in every image: {text}"
     if _FOREIGN.search(text):
@@ -43,6 +43,6 @@ def why_it_cannot_start(text: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """The lines that may tell why: not those in which ranks and agent say that all goes well."""
+    """Return the lines that may tell why, without those in which ranks and agent report that all is well."""
     lines = (line.strip() for line in text.splitlines())
     return [line for line in lines if line and not _ALL_WELL.search(line)]

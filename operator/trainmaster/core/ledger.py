@@ -1,6 +1,6 @@
-"""The restart ledger: what a failure means after all that happened before, and its line in `status.restarts`.
+"""Keep the restart ledger: judge a failure by all that happened before, and write its line in `status.restarts`.
 
-The budget is read off the ledger, so nothing is counted that is not also told. Used by the rules about failures.
+The budget is computed from the ledger, so every failure that counts is also shown.
 """
 
 import dataclasses
@@ -21,14 +21,14 @@ More = Mapping[str, object]  # further fields of the status to update
 RESTART, STOP, WAIT = "Restart", "Stop", "Wait"
 _HEARING = "Waiting to hear whether another replica was the cause; else: "
 
-# Members that end of one class of failure within so long of the first one, or before it may start again, and before
-# training has gone on, ended of one failure: a node, a service or a storage had a bad moment.
+# Members that fail with one class within this time of the first one, or before it may start again, and before training
+# has gone on, count as one failure: a node, a service or a storage was down for a moment.
 TOGETHER_SECONDS = 60
-_NAMED = 4  # so many members are named in a sentence
+_NAMED = 4  # at most so many members are named in a sentence
 
 
 def after_failure(facts: Facts, failure: Failure, **more: object) -> TrainingJobStatus:
-    """The status after `failure`: the next attempt, or the end. `more` are further fields to update with it."""
+    """Return the status after `failure`: the next attempt, or the end. `more` are further fields to update with it."""
     status = judged(facts, failure, more)
     if status.phase in phases.TERMINAL:
         return status
@@ -36,16 +36,17 @@ def after_failure(facts: Facts, failure: Failure, **more: object) -> TrainingJob
 
 
 def after_lonely_failure(facts: Facts, failure: Failure, members: Sequence[str], **more: object) -> TrainingJobStatus:
-    """The status after the failure of members that start again alone: the attempt goes on. Or the end.
+    """Return the status after members failed that start again alone: the attempt goes on, or the job ends.
 
-    Who ends of the same while others have not got over it joins their line, as one failure ends a group but once.
+    A member that ends of the same while others are not back yet joins their line, as one failure ends a group only
+    once.
     """
     place = _line_to_join(facts, failure, members)
     status = judged(facts, failure, more, alone=True) if place is None else facts.status.model_copy(update=more)
     if status.phase in phases.TERMINAL:
         return status
     lines = [_without(line, members) for line in status.restarts]
-    place = len(lines) - 1 if place is None else place  # of its own, the newest
+    place = len(lines) - 1 if place is None else place  # its own line is the newest
     everybody = (*(lines[place].members or ()), *members)
     why = f"Starting {_they(everybody)} again alone; the others train on.{_remark(failure)}"
     lines[place] = lines[place].model_copy(update={"members": everybody, "why": why, "steps_lost": 0})
@@ -54,32 +55,32 @@ def after_lonely_failure(facts: Facts, failure: Failure, members: Sequence[str],
 
 
 def _line_to_join(facts: Facts, failure: Failure, members: Sequence[str]) -> int | None:
-    """The line of the same trouble that is not over yet, where it is the first time for each of `members`."""
+    """Return the place of the open line of the same trouble; None where there is none or one of `members` had it."""
     lines = facts.status.restarts
     alike = [place for place, line in enumerate(lines) if line.failure_class == failure.failure_class]
     place = next((place for place in reversed(alike) if lines[place].seconds_lost is None), None)
     if place is None or lines[place].members is None:
         return None
     began = lines[place].time
-    # Of a trouble that goes on, each round has a line: whom the one before names may be in this one as well.
+    # A trouble that goes on has a line for each round: members of the one before may join this one as well.
     others = [lines[n] for n in alike if n < place and _over(facts, n) <= began and _was_open(lines[n], began)]
     again = any(set(members) & set(line.members or ()) for line in (*others, *lines[place:]))
     return place if began <= facts.now < _over(facts, place) and not again else None
 
 
 def _was_open(line: RestartRecord, then: datetime) -> bool:
-    """Whether its members had not got over it at that time."""
+    """Return whether its members were not back yet at that time."""
     return line.seconds_lost is None or figures.later(line.time, line.seconds_lost) >= then
 
 
 def _over(facts: Facts, place: int) -> datetime:
-    """Until when members may join a line."""
+    """Return until when members may join a line."""
     lines = facts.status.restarts[: place + 1]
     return figures.later(budgets.restart_at(facts.job, lines) or lines[place].time, TOGETHER_SECONDS)
 
 
 def _without(line: RestartRecord, members: Sequence[str]) -> RestartRecord:
-    """All lists together are no longer than the group."""
+    """Return the line without these members: a member is named in one line only."""
     if not line.members or not set(members) & set(line.members):
         return line
     return line.model_copy(update={"members": tuple(key for key in line.members if key not in members)})
@@ -93,9 +94,9 @@ def _they(members: Sequence[str]) -> str:
 
 
 def judged(facts: Facts, failure: Failure, more: More | None = None, alone: bool = False) -> TrainingJobStatus:
-    """The status with `failure` in its ledger, once: the cause takes the line that its first symptom opened.
+    """Return the status with `failure` in its ledger, once: the cause takes the line that its first symptom opened.
 
-    Of members that start again `alone` others may still be away; their lines stay open until all train.
+    Where members start again `alone`, others may still be away; their lines stay open until all train.
     """
     failure = _placed(facts, failure)
     symptom = explained_by(facts, failure)
@@ -116,7 +117,7 @@ def judged(facts: Facts, failure: Failure, more: More | None = None, alone: bool
 
 
 def noted(status: TrainingJobStatus, sentence: str) -> TrainingJobStatus:
-    """With a sentence more about what is done after the newest failure, where the job goes on."""
+    """Return the status with one more sentence on what follows the newest failure; unchanged if the job has ended."""
     if not sentence or status.phase in phases.TERMINAL:
         return status
     line = status.restarts[-1]
@@ -126,7 +127,7 @@ def noted(status: TrainingJobStatus, sentence: str) -> TrainingJobStatus:
 
 
 def stop_undecided(facts: Facts) -> TrainingJobStatus:
-    """No cause came to light: the survivor's error stands, and it is one too many."""
+    """Return the ended status: no cause was reported, so the survivor's error stands, and it exceeds the budget."""
     symptom = facts.status.restarts[-1]
     line = symptom.model_copy(update={"decision": STOP, "why": symptom.why.removeprefix(_HEARING)})
     status = facts.status.model_copy(update={"restarts": (*facts.status.restarts[:-1], line)})
@@ -134,9 +135,9 @@ def stop_undecided(facts: Facts) -> TrainingJobStatus:
 
 
 def overtaken(status: TrainingJobStatus, by: str) -> dict[str, object]:
-    """What changes in the status when the job is `by` (resized, suspended) before the cause of a symptom was heard.
+    """Return what changes in the status when the job is `by` (resized, suspended) before a symptom's cause is known.
 
-    It may not be heard any more, so nobody is blamed: the line costs no budget.
+    The cause may never be reported then, so no replica is blamed: the line costs no budget.
     """
     symptom = unexplained(status)
     if symptom is None:
@@ -148,28 +149,28 @@ def overtaken(status: TrainingJobStatus, by: str) -> dict[str, object]:
 
 
 def undecided(status: TrainingJobStatus) -> RestartRecord | None:
-    """The newest line, while nobody may start because its cause decides whether to go on at all."""
+    """Return the newest line while no rank may start, because its cause decides whether to go on; else None."""
     symptom = unexplained(status)
     return symptom if symptom and symptom.decision == WAIT else None
 
 
 def unexplained(status: TrainingJobStatus) -> RestartRecord | None:
-    """The newest line, while it knows but a survivor's error and training has not gone on since."""
+    """Return the newest line while it has only a survivor's error and training has not gone on since; else None."""
     if status.phase == phases.RUNNING:
-        return None  # training has gone on, but for a member that starts again alone
+        return None  # training has gone on, except for a member that starts again alone
     last = status.restarts[-1] if status.restarts else None
     return last if last and last.failure_class in classes.SYMPTOMS and last.seconds_lost is None else None
 
 
 def explained_by(facts: Facts, failure: Failure) -> RestartRecord | None:
-    """The newest line, where `failure` is its cause."""
+    """Return the newest line where `failure` is its cause; else None."""
     return unexplained(facts.status) or _first_sign(facts, failure)
 
 
 def _first_sign(facts: Facts, failure: Failure) -> RestartRecord | None:
-    """The newest line, where it tells of a rank that was killed just before its whole replica was lost.
+    """Return the newest line where it is of a rank that was killed just before its whole replica was lost; else None.
 
-    Whatever ends a pod or a node kills one process after another, and an agent may be quick to tell of the first.
+    What ends a pod or a node kills one process after another, and an agent may report the first at once.
     """
     last = facts.status.restarts[-1] if is_open(facts.status) else None
     if last is None or last.failure_class != classes.SIGNAL or facts.status.phase == phases.RUNNING:
@@ -179,13 +180,13 @@ def _first_sign(facts: Facts, failure: Failure) -> RestartRecord | None:
 
 
 def is_open(status: TrainingJobStatus) -> bool:
-    """Whether training has not gone on yet after the newest failure."""
+    """Return whether training has not gone on yet after the newest failure."""
     last = status.restarts[-1] if status.restarts else None
     return last is not None and last.seconds_lost is None
 
 
 def resumed(facts: Facts, lines: Lines) -> Lines:
-    """The lines when a group goes on: the newest learns what it cost, and all since the last try what was lost."""
+    """Return the lines when a group goes on: the newest gets its cost, and all since the last try what was lost."""
     if all(line.seconds_lost is not None for line in lines):
         return lines
     since, step = facts.status.running_time, facts.resumed_step
@@ -194,9 +195,9 @@ def resumed(facts: Facts, lines: Lines) -> Lines:
 
 
 def left_behind(status: TrainingJobStatus) -> Lines:
-    """The lines for another run that goes on from `status`: what is open cost the time until that was written last.
+    """Return the lines for another run that goes on from `status`: open lines end at the time of its last write.
 
-    Nobody trained since; that is no failure's cost, and the next run has nothing to wait for.
+    No rank trained since; that is no failure's cost, and the next run has nothing to wait for.
     """
     accounts = (status.goodput, status.progress, *status.restarts)
     written = [account.time for account in accounts if account and account.time]
@@ -204,21 +205,21 @@ def left_behind(status: TrainingJobStatus) -> Lines:
 
 
 def resumed_at(facts: Facts) -> int:
-    """The step that training goes on from: as the ranks say (their memory may be newer), else the checkpoint's."""
+    """Return the step that training goes on from: as ranks report (memory may be newer), else the checkpoint's."""
     if facts.resumed_step is not None:
         return facts.resumed_step
     return facts.checkpoint.step if facts.checkpoint else 0
 
 
 def reached(facts: Facts) -> int:
-    """The furthest step that was trained before training goes on."""
+    """Return the furthest step that was trained before training goes on."""
     since = facts.status.running_time
     steps = [line.step for line in facts.status.restarts if since is None or line.time >= since]
     return max([*steps, facts.status.progress.step if facts.status.progress else 0])
 
 
 def resume_before(facts: Facts, status: TrainingJobStatus) -> int | None:
-    """Older than which step the checkpoint has to be that `status`' attempt goes on from."""
+    """Return the step that the checkpoint of `status`' attempt has to be older than; None: any checkpoint will do."""
     failed = status.restarts[-1] if status.restarts and status.restarts != facts.status.restarts else None
     if failed and failed.attempt < status.attempt:
         return failed.resume_before  # of the failure that this attempt follows, as it is known now
@@ -226,7 +227,7 @@ def resume_before(facts: Facts, status: TrainingJobStatus) -> int | None:
 
 
 def still_before(facts: Facts) -> int | None:
-    """What holds for an attempt holds for the next one too, until all have trained past it, and save it anew."""
+    """Return `resume_before` while it holds: an attempt inherits it until all have trained past it and saved again."""
     before = facts.status.resume_before
     if before is None or facts.status.phase != phases.RUNNING:
         return before
@@ -235,15 +236,15 @@ def still_before(facts: Facts) -> int | None:
 
 
 def doubted_attempt(status: TrainingJobStatus) -> int | None:
-    """The attempt whose failure `status.resume_before` follows: what later ones save is not in doubt."""
+    """Return the attempt whose failure `status.resume_before` follows (later checkpoints are trusted); or None."""
     doubted = [line.attempt for line in status.restarts if classes.of(line.failure_class).older]
     return doubted[-1] if doubted and status.resume_before is not None else None
 
 
 def _before(facts: Facts, failure: Failure) -> int | None:
-    """Older than which step the next checkpoint has to be.
+    """Return the step that the next checkpoint has to be older than; None where any will do.
 
-    The rank that failed knows what it has saved; what is heard of the storage may be late.
+    The rank that failed knows what it has saved; what agents report of the storage may be late.
     """
     if not classes.of(failure.failure_class).older:
         return still_before(facts)
@@ -252,7 +253,7 @@ def _before(facts: Facts, failure: Failure) -> int | None:
 
 
 def corrected(line: RestartRecord, resumed_step: int | None) -> RestartRecord:
-    """Return the line with what was lost in truth, as ranks say from where they went on."""
+    """Return the line with the steps that were really lost, as ranks report from where they went on."""
     if resumed_step is None:
         return line
     lost = max(0, line.step - resumed_step)
@@ -262,14 +263,14 @@ def corrected(line: RestartRecord, resumed_step: int | None) -> RestartRecord:
 
 
 def _placed(facts: Facts, failure: Failure) -> Failure:
-    """Who dies while it loads says step 0. It stands at the checkpoint, or no budget would see what was trained."""
+    """Return the failure at the checkpoint's step where it says step 0: a rank that loads has not counted yet."""
     if failure.step > 0 or not facts.checkpoint:
         return failure
     return dataclasses.replace(failure, step=facts.checkpoint.step)
 
 
 def _seconds_to_detect(facts: Facts, failure: Failure, symptom: RestartRecord | None) -> float | None:
-    """What a standstill cost before anybody could know of it. Members that live alone stand still alone."""
+    """Return the seconds of standstill before a failure was noticed; None: none. Independent members stop alone."""
     told = [failure.seconds_to_detect, (symptom.seconds_to_detect or 0.0) if symptom else 0.0]
     if symptom is None and facts.status.phase == phases.RUNNING and not facts.job.spec.independent:
         told.append(facts.overdue_seconds)
@@ -290,7 +291,7 @@ def _line(
         why = f"Restarting from an older checkpoint than that of step {older}, which may hold what went wrong."
         why += _remark(failure)
     if stop:
-        # Where members live alone, no other's end is a cause.
+        # Where members live alone, the end of another member is no cause.
         echo = failure.failure_class in classes.SYMPTOMS and not facts.job.spec.independent
         decision, why = (WAIT, _HEARING + stop.why) if echo else (STOP, stop.why)
     return RestartRecord(
@@ -313,17 +314,17 @@ def _line(
 
 
 def _remark(failure: Failure) -> str:
-    """On a failure after which the job goes on."""
+    """Return what to add about a failure after which the job goes on."""
     kind = classes.of(failure.failure_class)
     remarks = (["It costs no restart budget."] if kind.free else []) + ([kind.hint] if kind.hint else [])
     return "".join(f" {remark}" for remark in remarks)
 
 
 def _remembers(facts: Facts, replaced: object) -> bool:
-    """Whether memory may have a newer state. Where replicas are `replaced`, one that is left has to have all of it."""
+    """Return whether memory may have a newer state. Where replicas are `replaced`, one that is left needs all of it."""
     spec = facts.job.spec
     off = spec.checkpoint.memory_every_steps == 0 or spec.independent or spec.workers.accelerator == TPU
-    if spec.training.task is None or off or any(slot.stale for slot in facts.slots):  # those are made anew
+    if spec.training.task is None or off or any(slot.stale for slot in facts.slots):  # these replicas are made anew
         return False
     if not isinstance(replaced, dict):
         return True
@@ -337,7 +338,7 @@ def _stopped(facts: Facts, status: TrainingJobStatus, line: RestartRecord, stop:
 
 
 def _closed(lines: Lines, now: datetime) -> Lines:
-    """The time without training of lines that are open ends now: the newest, or those of members that were away."""
+    """Return the lines with the open ones closed at `now`: the newest, or those of members that were away."""
     return tuple(closed(line, now) if line.seconds_lost is None else line for line in lines)
 
 
@@ -348,9 +349,9 @@ def closed(line: RestartRecord, now: datetime) -> RestartRecord:
 
 
 def _kept(lines: Lines) -> Lines:
-    """At most MAX_RESTARTS_KEPT lines. Those that count against the budget are the last to be forgotten.
+    """Return at most MAX_RESTARTS_KEPT lines. Those that count against the budget are dropped last.
 
-    Stacks are long: only the newest that there are stay.
+    Stacks are long: only the newest ones are kept.
     """
     hung = [index for index, line in enumerate(lines) if line.stacks]
     without = {"stacks": None}

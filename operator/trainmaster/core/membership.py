@@ -1,8 +1,8 @@
-"""Who takes part, where members come and go one by one (ParameterServer, Gossip).
+"""Decide which members take part, where members come and go one by one (ParameterServer, Gossip).
 
-An attempt begins as a group: everybody is there, and nobody is lost without a new attempt, until every agent has said
-that it began. From then on (phase Running) each member lives alone. Who takes part is written in `status.starts`
-before anybody is told. Used by the roster, the rules and the report.
+An attempt begins as a group: all replicas are there, and a loss means a new attempt, until every agent has reported
+that it began. From then on (phase Running) each member lives alone. The members are written in `status.starts` before
+any agent is told.
 """
 
 import dataclasses
@@ -15,17 +15,17 @@ from trainmaster.core.facts import Facts, Slot, began
 from trainmaster.wire import messages, names
 from trainmaster.wire.messages import Rendezvous
 
-# A member whose agent does not speak to a new operator is left out of the roster after this.
+# A member whose agent does not report to a new operator is left out of the roster after this.
 SILENCE_SECONDS = 30
 
 
 def alone(facts: Facts) -> bool:
-    """Whether a loss concerns the lost member only."""
+    """Return whether a loss concerns the lost member only."""
     return facts.job.spec.independent and facts.status.phase == phases.RUNNING
 
 
 def members(facts: Facts) -> tuple[Slot, ...]:
-    """The slots that were told to take part in this attempt."""
+    """Return the slots that were told to take part in this attempt."""
     return tuple(slot for slot in facts.slots if slot.key in facts.status.starts)
 
 
@@ -37,12 +37,12 @@ def would_mix(facts: Facts) -> bool:
 
 
 def start_of(facts: Facts, slot: Slot) -> int:
-    """Which of its starts within the attempt this member is at."""
+    """Return the number of this member's start within the attempt."""
     return facts.status.starts.get(slot.key, 0)
 
 
 def is_at(facts: Facts, slot: Slot, *states: str) -> bool:
-    """Whether its agent reports one of `states` of the present attempt and start."""
+    """Return whether its agent reports one of `states` of the present attempt and start."""
     beat = slot.heartbeat
     if beat is None or beat.state not in states or beat.attempt != facts.status.attempt:
         return False
@@ -50,14 +50,14 @@ def is_at(facts: Facts, slot: Slot, *states: str) -> bool:
 
 
 def trains(facts: Facts, slot: Slot) -> bool:
-    """Whether its ranks run, or have ended well."""
+    """Return whether its ranks run, or have ended well."""
     return is_at(facts, slot, messages.RUNNING, messages.FINISHED)
 
 
 def can_go_on(facts: Facts, without: Collection[str]) -> bool:
-    """Whether somebody who knows the state of training is left: a server, or without servers any member.
+    """Return whether a member that has the model is left: a server, or without servers any member.
 
-    Whose agent has not spoken to us since we started may be training as well as any.
+    A member whose agent has not reported to this operator yet counts as training.
     """
     left = [slot for slot in members(facts) if slot.key not in without and slot.replica and slot.replica.alive]
     knowing = [slot for slot in left if slot.heartbeat is None or trains(facts, slot)]
@@ -65,7 +65,7 @@ def can_go_on(facts: Facts, without: Collection[str]) -> bool:
 
 
 def meeting(facts: Facts) -> Rendezvous | None:
-    """Port and key of the attempt, from anybody who began it: its first worker may be younger than the attempt."""
+    """Return port and key of the attempt from a member that began it, as the first worker may be newer; or None."""
     beats = (slot.heartbeat for slot in members(facts))
     found = (beat.rendezvous for beat in beats if beat and beat.rendezvous and began(beat, facts.status.attempt))
     place = next(found, None)
@@ -73,7 +73,7 @@ def meeting(facts: Facts) -> Rendezvous | None:
 
 
 def silent_until(facts: Facts) -> datetime | None:
-    """Until when members that an operator has not heard yet are waited for, so that nobody is told they have gone."""
+    """Return until when to wait for members that have not reported to this operator, before they are left out."""
     waiting = any(slot.heartbeat is None and slot.replica and slot.replica.alive for slot in members(facts))
     began = clocks.past(figures.moment(facts.observed.began), facts.now)
     end = figures.later(began, SILENCE_SECONDS) if began else None
@@ -81,7 +81,7 @@ def silent_until(facts: Facts) -> datetime | None:
 
 
 def held(facts: Facts) -> dict[str, datetime]:
-    """Whose next start is put off after a failure that needs time to pass, and until when."""
+    """Return the members whose next start is put off after a failure that needs time to pass, and until when."""
     found: dict[str, datetime] = {}
     lines = facts.status.restarts
     for number, line in enumerate(lines, start=1):
@@ -92,30 +92,30 @@ def held(facts: Facts) -> dict[str, datetime]:
 
 
 def is_back(facts: Facts, slot: Slot) -> bool:
-    """Whether its ranks take part in steps: they run and are past loading, or are through. A script says nothing."""
+    """Return whether its ranks run and are past loading, or have ended well. A script does not report that it loads."""
     if facts.job.spec.training.command or is_at(facts, slot, messages.FINISHED):
         return trains(facts, slot)
     return trains(facts, slot) and slot.past_loading
 
 
 def all_began(facts: Facts) -> bool:
-    """Every agent runs the attempt, or is through: from now on each member lives alone."""
+    """Return whether every agent runs the attempt or has finished: from now on each member lives alone."""
     return bool(facts.slots) and all(trains(facts, slot) for slot in facts.slots)
 
 
 def somebody_trains(facts: Facts) -> bool:
-    """Whether a worker trains: it has been given something to do, which takes all servers."""
+    """Return whether a worker trains: it has been given work, which takes all servers."""
     return any(is_back(facts, slot) for slot in facts.slots if slot.role == names.WORKER)
 
 
 def memory(facts: Facts, status: TrainingJobStatus, phase: str) -> dict[str, object]:
-    """What is written of the members when a phase begins."""
+    """Return what is written of the members when a phase begins."""
     if phase in phases.GATHERING or phase == phases.SUSPENDED:
         return {"starts": {}, "founders": None}
     if phase != phases.STARTING or status.starts or not facts.job.spec.independent:
         return {}
     founders = Founders(workers=facts.job.spec.workers.replicas, parameter_servers=facts.job.spec.servers)
-    # Nobody has begun yet, unless the status was lost meanwhile.
+    # No member has begun yet, unless the status was lost meanwhile.
     begun = {slot.key: slot.heartbeat.start or 0 for slot in facts.slots if slot.heartbeat and _has_begun(facts, slot)}
     return {"starts": {slot.key: begun.get(slot.key, 0) for slot in facts.slots}, "founders": founders}
 
@@ -125,7 +125,7 @@ def _has_begun(facts: Facts, slot: Slot) -> bool:
 
 
 def first_ranks(facts: Facts) -> dict[str, int]:
-    """Slot to its first rank: founding workers, founding servers, then workers that were added while training."""
+    """Return each slot's first rank: founding workers, founding servers, then workers added while training."""
     each = facts.job.spec.workers.ranks
     founders = facts.status.founders
     workers = founders.workers if founders else facts.job.spec.workers.replicas

@@ -1,7 +1,4 @@
-"""What a platform saw at one moment: the input of `decide` beside the job itself.
-
-Built by the hands (cluster/, local/, the simulated platform of the tests); read by the rules.
-"""
+"""Define what a platform saw at one moment: the input of `decide` beside the job itself."""
 
 from dataclasses import dataclass
 
@@ -13,14 +10,14 @@ RUNNING = "Running"
 SUCCEEDED = "Succeeded"
 FAILED = "Failed"
 
-# An agent speaks every 2 seconds, those of the largest jobs every 7 (intake.py). One that has been silent for longer
-# than this, in seconds, is not counted on where somebody is waited for anyway; `unreachable` says when it is lost.
+# An agent reports every 2 seconds, those of the largest jobs every 7 (intake.py). One that has been silent for longer
+# than this, in seconds, does not count as ready while the group gathers; `unreachable` says when it is lost.
 SILENT_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Why a replica does not start, or why a wish of ours was refused: a CamelCase reason and a sentence.
+    """Hold why a replica does not start, or why an action was refused: a CamelCase reason and a sentence.
 
     `since` is in seconds since the epoch: since when, where the platform can tell. `name` is that of the replica that
     could not be created, where it is about one. `container` is the container that waits, where it is one.
@@ -35,7 +32,7 @@ class Obstacle:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a replica (not a rank) ended: its container's exit code, and the platform's reason and message.
+    """Hold how a replica (not a rank) ended: its container's exit code, and the platform's reason and message.
 
     `container` is the one that ended, where it is not the one that trains: an init container, which runs before it.
     """
@@ -48,7 +45,7 @@ class Ending:
 
 @dataclass(frozen=True)
 class Replica:
-    """One pod, or one agent process. Times are seconds since the epoch."""
+    """A replica is one pod, or one agent process. Times are seconds since the epoch."""
 
     role: str
     index: int
@@ -65,33 +62,33 @@ class Replica:
     ending: Ending | None = None
     obstacle: Obstacle | None = None
     heartbeat: messages.Heartbeat | None = None
-    silent_seconds: float = 0.0  # since its agent's last word
+    silent_seconds: float = 0.0  # since its agent's last heartbeat
     node_silent: bool = False  # the platform says that its node does not answer any more
-    revision: str = ""  # what the spec said of it when it was made (revision.py); empty: it does not say
-    lingering: bool = False  # it has ended as far as training goes, but something beside it still holds its place
+    revision: str = ""  # of the spec that it was made of (revision.py); empty: not known
+    lingering: bool = False  # its training has ended, but a container beside it still runs
 
     @property
     def alive(self) -> bool:
-        """Whether it still may train: neither ended nor on its way out."""
+        """Return whether it may still train: neither ended nor being deleted."""
         return self.phase in (PENDING, RUNNING) and not self.deleting
 
     @property
     def reporting(self) -> messages.Heartbeat | None:
-        """The last heartbeat, if the replica is up."""
+        """Return the last heartbeat where the replica runs; else None."""
         return self.heartbeat if self.alive and self.phase == RUNNING else None
 
     @property
     def silent(self) -> bool:
-        """Whether its node may have gone, though nobody has said so."""
+        """Return whether its agent has been silent for more than SILENT_SECONDS: its node may be lost."""
         return self.silent_seconds > SILENT_SECONDS
 
 
 @dataclass(frozen=True)
 class Observed:
-    """All that exists of one job. `refused` is what the platform answered to our last wishes, newest last.
+    """Hold all that exists of one job. `refused` is what the platform answered to the last actions, newest last.
 
-    `began` is since when agents are heard, in seconds since the epoch; 0 where that has always been so. With
-    `private_checkpoints` each replica has those that it saved, and nobody has them when it is gone.
+    `began` is since when this operator has heard agents, in seconds since the epoch; 0: always. With
+    `private_checkpoints` each replica has only those that it saved, and they are lost with it.
     """
 
     replicas: tuple[Replica, ...] = ()

@@ -1,7 +1,4 @@
-"""What goes with the pods, said while it can still be helped: a model that nothing keeps, and logs beside sidecars.
-
-Called by `conditions` and by the rule that ends a job.
-"""
+"""Warn of what is lost with the pods while it can still be helped: an unsaved model, and logs beside sidecars."""
 
 from trainmaster.core.facts import Facts
 from trainmaster.wire import names
@@ -24,7 +21,7 @@ def statement(facts: Facts) -> Statement | None:
 
 
 def at_the_end(facts: Facts) -> str:
-    """Return sentences, each after a blank, about what cannot be had any more, or not for long."""
+    """Return sentences, each after a blank, about what is lost already, or will be soon; empty where nothing is."""
     model = " The model was not kept, as spec.checkpoint.storage is not set." if statement(facts) else ""
     sidecars = ", ".join(_sidecars(facts))
     if not sidecars:
@@ -36,7 +33,7 @@ def at_the_end(facts: Facts) -> str:
 
 
 def _sidecars(facts: Facts) -> list[str]:
-    """The containers of pod templates beside the one that trains."""
+    """Return the names of containers in pod templates beside the one that trains."""
     templates = (spec.template.to_dict() if spec.template else {} for spec in facts.job.spec.roles.values())
     containers = [one for template in templates for one in (template.get("spec") or {}).get("containers") or ()]
     return sorted({str(one.get("name")) for one in containers} - {names.MAIN_CONTAINER})

@@ -1,4 +1,4 @@
-"""The phases of a job and the legal steps between them: one table, from which the diagram in docs is drawn."""
+"""Define the phases of a job and the legal steps between them: one table, from which the diagram in docs is drawn."""
 
 PENDING = "Pending"
 SUSPENDED = "Suspended"
@@ -13,11 +13,11 @@ TERMINAL = frozenset({SUCCEEDED, FAILED})
 
 REPLICAS_READY = "ReplicasReady"  # the condition that says whether the group is complete, and since when
 
-# While the group gathers, nobody has been told to run the present attempt. Starting is written before the first
-# order to run is given, so an operator that was killed in between knows that somebody may train.
+# While the group gathers, no agent has been told to run the present attempt. Starting is written before the first
+# order to run is given, so an operator that was killed in between knows that ranks may train.
 GATHERING = frozenset({PENDING, RESTARTING, RESIZING})
 
-# phase -> (next phase, why). Whatever is not terminal may also fail (but while suspended) or be suspended.
+# phase -> (next phase, why). Any phase but Suspended and the terminal ones may also become Failed or Suspended.
 STEPS: dict[str, tuple[tuple[str, str], ...]] = {
     PENDING: ((STARTING, "all replicas are there"), (RESTARTING, "an agent ended")),
     STARTING: ((RUNNING, "every rank took its first step, or its agent began (scripts, ParameterServer, Gossip)"),),
@@ -38,7 +38,7 @@ _WITH_RANKS = (
 
 
 def next_phases(phase: str) -> tuple[tuple[str, str], ...]:
-    """All phases that may follow, each with its reason."""
+    """Return all phases that may follow, each with its reason."""
     if phase in TERMINAL:
         return ()
     ranks = _WITH_RANKS if phase in (STARTING, RUNNING) else ()

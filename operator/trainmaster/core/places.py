@@ -1,7 +1,7 @@
-"""Which worker fills which place of the group, and who stands by as a spare: pure arithmetic on indexes.
+"""Compute which worker fills which place of the group, and which workers are spares: pure arithmetic on indexes.
 
 A place is a worker's part in the group: its ranks. Worker 1 fills place 1, unless a spare has taken that place over
-(`status.substitutes`); whoever fills no place is a spare. Used by `facts` and `spares`.
+(`status.substitutes`); a worker that fills no place is a spare.
 """
 
 import itertools
@@ -11,9 +11,9 @@ from trainmaster.wire import names
 
 
 def seated(workers: int, substitutes: Mapping[str, int]) -> tuple[int, ...]:
-    """The index of the worker at each of so many places. A worker fills one place, whatever `substitutes` says.
+    """Return the index of the worker at each of so many places. A worker fills one place, whatever `substitutes` says.
 
-    Places that were added later go to whoever is free: first to the worker of that number.
+    Places that were added later go to free workers: first to the worker of that number.
     """
     if not substitutes:
         return tuple(range(workers))
@@ -30,16 +30,16 @@ def seated(workers: int, substitutes: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def standing_by(seats: tuple[int, ...], spares: int) -> tuple[int, ...]:
-    """The indexes of so many workers that fill no place, the smallest that there are."""
+    """Return the indexes of so many workers that fill no place, the smallest that there are."""
     taken = set(seats)
     return tuple(itertools.islice((index for index in itertools.count() if index not in taken), spares))
 
 
 def written(seats: tuple[int, ...]) -> dict[str, int]:
-    """Seats as `status.substitutes` tells them: those that are filled by another worker than that of their number."""
+    """Return seats as `status.substitutes` holds them: only places that a worker of another number fills."""
     return {name_of(place): index for place, index in enumerate(seats) if place != index}
 
 
 def name_of(place: int) -> str:
-    """A place is called as the worker that fills it at first."""
+    """Return the name of a place: that of the worker that fills it at first."""
     return names.replica_key(names.WORKER, place)

@@ -1,8 +1,8 @@
-"""The status that people see: phase, conditions, progress, newest checkpoint, what a restart cost.
+"""Build the status that users see: phase, conditions, progress, newest checkpoint, what a restart cost.
 
-A report on what was last observed. What changes at every step or with every agent that calls in (progress, counts,
-who is waited for) is refreshed every few seconds, so that a thousand jobs do not keep the API server busy; what matters
-is written at once. After the end nothing is reported any more.
+It reports what was last observed. What changes at every step or with every agent that reports (progress, counts,
+missing replicas) is refreshed every few seconds, so that a thousand jobs do not keep the API server busy; what matters
+is written at once. After the end nothing changes any more.
 """
 
 from datetime import datetime
@@ -18,7 +18,7 @@ TRAINING_REFRESH_SECONDS = 10  # often enough for `kubectl get -w`, seldom enoug
 
 
 def describe(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
-    """`status` with everything in it that follows from the facts, as it will be read back."""
+    """Return `status` with everything in it that follows from the facts, as it will be read back."""
     told = _told(facts, status)
     if told == facts.status or facts.status.finished:
         return told
@@ -54,21 +54,21 @@ def _told(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
 
 
 def _same_try(facts: Facts, status: TrainingJobStatus, phase: str) -> bool:
-    """Whether who was through with its work still is."""
+    """Return whether the workers that had finished still count: in the same attempt, while it runs."""
     return status.attempt == facts.status.attempt and phase in (phases.STARTING, phases.RUNNING)
 
 
 def holds_back(facts: Facts, status: TrainingJobStatus) -> bool:
-    """Whether a new job's first status can wait: a group that gathers as it should is there in a moment.
+    """Return whether a new job's first status can wait: a group that gathers as it should is there in a moment.
 
-    Until then people see the CRD's default, Pending.
+    Until then users see the CRD's default, Pending.
     """
     until = _held_back_until(facts)
     return until is not None and facts.now < until and status.phase == phases.PENDING and conditions.quiet(status)
 
 
 def _held_back_until(facts: Facts) -> datetime | None:
-    """None where something has been written, or the time of creation cannot be trusted."""
+    """Return until when the first status may wait; None where one was written, or the creation time is implausible."""
     created = figures.rfc3339(facts.job.metadata.creation_timestamp)
     if created is None or created > facts.now or facts.job.status != TrainingJobStatus():
         return None
@@ -76,7 +76,7 @@ def _held_back_until(facts: Facts) -> datetime | None:
 
 
 def next_refresh(facts: Facts, status: TrainingJobStatus) -> datetime | None:
-    """When to look again for what agents tell without ringing: their steps, and what was held back."""
+    """Return when to look again for what agents report without waking the loop: steps, and what was held back."""
     if not status.attempt:
         return _held_back_until(facts)
     due = None if status.finished else _refresh_time(status)
@@ -87,12 +87,12 @@ def next_refresh(facts: Facts, status: TrainingJobStatus) -> datetime | None:
 
 
 def _stored(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
-    """As it comes back once it is written: clipped and rounded, so that what is unchanged is equal."""
+    """Return the status as it is read back once written: clipped and rounded, so that what is unchanged is equal."""
     return status if status == facts.status else TrainingJobStatus.read(status.to_dict())
 
 
 def _phase(facts: Facts, status: TrainingJobStatus) -> str:
-    """The forward steps, one at a time; the others are the rules' affair."""
+    """Return the phase after at most one forward step; rules take all other steps."""
     if status.phase != facts.status.phase or status.attempt != facts.status.attempt:
         return status.phase
     if (status.incarnations, status.absent) != (facts.status.incarnations, facts.status.absent):
@@ -108,18 +108,18 @@ def _running(facts: Facts, phase: str) -> str:
 
 
 def _restarts(facts: Facts, status: TrainingJobStatus, phase: str) -> ledger.Lines:
-    """The ledger, whose lines learn what they cost when training goes on: of a group when all train."""
+    """Return the ledger: its open lines get their cost when training goes on; in a group, when all train."""
     if not facts.job.spec.independent:
         return ledger.resumed(facts, status.restarts) if phase == phases.RUNNING else status.restarts
-    if phase not in (phases.RUNNING, phases.SUCCEEDED):  # who comes back may be through before anybody looks
+    if phase not in (phases.RUNNING, phases.SUCCEEDED):  # a member that comes back may have finished already
         return status.restarts
-    # Else somebody was told to start again just now, and what its agent said is of before.
+    # Else a member was told to start again just now, and its heartbeat is from before that.
     unchanged = status.starts == facts.status.starts and status.incarnations == facts.status.incarnations
     return returning.closed(facts, status.restarts) if unchanged else status.restarts
 
 
 def _all_train(facts: Facts) -> bool:
-    """Every agent trains the present attempt, or is through, and no rank still loads. A script does not tell."""
+    """Return whether all agents train the present attempt or have finished, and no rank loads (scripts cannot say)."""
     running = facts.at_attempt(messages.RUNNING)
     if not running or len(running) + len(facts.at_attempt(messages.FINISHED)) < len(facts.slots):
         return False
@@ -131,7 +131,7 @@ def _ranks(slot: Slot) -> tuple[messages.RankProgress, ...]:
 
 
 def _start(facts: Facts, status: TrainingJobStatus) -> dict[str, object]:
-    """What is said once, when training begins or goes on. After a restart its reason stands until then."""
+    """Return what is said once, when training begins or goes on. Until then the reason of a restart stays."""
     if status.phase == phases.STARTING and facts.status.phase == phases.PENDING:
         return {"message": f"Attempt {status.attempt} starts on {len(facts.slots)} replicas; no step yet."}
     if not conditions.trains(status) or conditions.trains(facts.status):
@@ -141,12 +141,12 @@ def _start(facts: Facts, status: TrainingJobStatus) -> dict[str, object]:
 
 def _waiting(facts: Facts, status: TrainingJobStatus) -> str:
     waits = status.phase == phases.PENDING and facts.status.phase == phases.PENDING
-    waits = waits and status.incarnations == facts.status.incarnations  # else why a replica was replaced is said first
+    waits = waits and status.incarnations == facts.status.incarnations  # else the reason of a replacement is said first
     return conditions.waiting_for(facts) if waits else ""
 
 
 def progress(facts: Facts, status: TrainingJobStatus) -> Progress:
-    """How far the workers are now. Also asked by the live view of `trainmaster run`."""
+    """Return how far the workers are now."""
     total = facts.job.spec.training.steps
     ranks = sorted(
         (rank for slot in _speaking(facts) for rank in _ranks(slot) if slot.role == names.WORKER),
@@ -157,7 +157,7 @@ def progress(facts: Facts, status: TrainingJobStatus) -> Progress:
     before = facts.status.progress or Progress()
     if not ranks or ranks[0].phase == "load":
         return before.model_copy(update={"total_steps": total, "eta": None, "time": facts.now})
-    told = figures.count(ranks[0].step)  # as loss and speed: the others' words may be a request older
+    told = figures.count(ranks[0].step)  # the same rank as for loss and speed: others may have reported earlier
     step = told if total is None else min(told, max(total, facts.resumed_step or 0))  # steps may have been lowered
     return Progress(
         step=step,
@@ -189,15 +189,15 @@ def _replicas(facts: Facts, status: TrainingJobStatus, role: str) -> ReplicaStat
 
 
 def _due(facts: Facts) -> bool:
-    """Whether it is time to refresh the slow part. With any other change it is written anyway."""
+    """Return whether it is time to refresh the slow part. With any other change it is written anyway."""
     due = _refresh_time(facts.status)
     return due is None or facts.now >= due
 
 
 def _refresh_time(status: TrainingJobStatus) -> datetime | None:
-    """When what was written of the slow part is too old; None where nothing was.
+    """Return when what was written of the slow part is too old; None where nothing was written.
 
-    Where the end is due until a little later, that will tell it: one write instead of two.
+    Where the end is expected shortly after, its write replaces this one.
     """
     written = status.progress.time if status.progress else None
     due = written and figures.later(written, _refresh_seconds(status))

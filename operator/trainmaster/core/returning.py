@@ -1,9 +1,9 @@
-"""What the failure of a member cost that starts again alone: when its line in the ledger is over. Called by `report`.
+"""Compute what the failure of a member cost that starts again alone, and when its line in the ledger is over.
 
 A line is over when the members that it names train again, whatever becomes of others meanwhile. After a failure of all,
 and where no member is named any more, it is over when all workers train. A worker costs the others no step. A server
-may: where it is lost together with its copy, all are set back to a checkpoint, and the servers say from which step they
-went on.
+may: where it is lost together with its copy, all are set back to a checkpoint, and the servers report from which step
+they went on.
 """
 
 from trainmaster.api.status import RestartRecord, TrainingJobStatus
@@ -14,7 +14,7 @@ from trainmaster.wire import names
 
 
 def closed(facts: Facts, lines: Lines) -> Lines:
-    """Return the lines, of which those that are over now say what they cost."""
+    """Return the lines, with the cost in those that are over now."""
     return tuple(
         _closed(facts, line) if line.seconds_lost is None and _is_over(facts, line) else line for line in lines
     )
@@ -28,7 +28,7 @@ def newly_closed(before: Lines, after: Lines) -> Lines:
 
 
 def stands_still(status: TrainingJobStatus) -> bool:
-    """Whether no step can end: a server is away, and each step needs all of them."""
+    """Return whether no step can end: a server is away, and each step needs all of them."""
     missed = (key for line in status.restarts if line.seconds_lost is None for key in line.members or ())
     return any(key.startswith(names.PARAMETER_SERVER) for key in missed)
 
@@ -39,7 +39,7 @@ def _is_over(facts: Facts, line: RestartRecord) -> bool:
 
 
 def _named(facts: Facts, line: RestartRecord) -> list[Slot]:
-    """The members that the line names, but for those who are not wanted any more."""
+    """Return the members that the line names, without those that are not wanted any more."""
     return [slot for slot in facts.slots if slot.key in (line.members or ())]
 
 
@@ -48,7 +48,7 @@ def _closed(facts: Facts, line: RestartRecord) -> RestartRecord:
 
 
 def _resumed_step(facts: Facts, line: RestartRecord) -> int | None:
-    """From which step training went on after this failure; None where no step can have been lost, or nobody says."""
+    """Return from which step training went on after this failure; None where no step was lost, or none is reported."""
     if line.members is None:
         return facts.resumed_step if line.attempt < facts.status.attempt else None
     servers = [slot.heartbeat for slot in _named(facts, line) if slot.role == names.PARAMETER_SERVER]

@@ -1,8 +1,8 @@
-"""The revision of a replica: all that the spec says of its pod, as one short text that is kept with the replica.
+"""Compute the revision of a replica: all that the spec says of its pod, as one short text kept with the replica.
 
-Both hands write it where they create a replica, and tell it with what they observe. Two texts are equal where nothing
-that a pod is made of was changed; else `changed` names the fields. What the operator adds by itself (its own image,
-nodes to keep away from, a measured grace period) is not in it: an edit is what a user does.
+Both platforms write it where they create a replica, and return it with what they observe. Two texts are equal where
+nothing that a pod is made of was changed; else `changed` names the fields. What the operator adds by itself (its own
+image, nodes to keep away from, a measured grace period) is not in it: an edit is what a user does.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from trainmaster.api.job import TrainingJob
 from trainmaster.api.model import Model
 
 _LENGTH = 10
-# Of the fields that are not about one role: those that stand in a pod or in the plan of its trainer.
+# Fields of the whole job that a pod, or the plan of its trainer, is made of.
 _OF_THE_JOB = {
     "": ("strategy", "training", "reproducible"),
     "checkpoint": ("everySteps", "memoryEverySteps", "keep", "storage", "resumeFrom"),

@@ -1,7 +1,7 @@
-"""From the group to its roster: ranks, world size and where the attempt meets.
+"""Compute the roster of a group: ranks, world size and where the attempt meets.
 
-The roster of an attempt is a pure function of the replicas and of what the first worker's agent says, so an
-operator that was killed in mid-start derives the same one again.
+The roster of an attempt is a pure function of the replicas and of what the first worker's agent reports, so an operator
+that was killed in mid-start derives the same one again.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from trainmaster.wire.messages import Heartbeat, Member, Rendezvous, Roster
 
 @once
 def roster(facts: Facts) -> Roster | None:
-    """The roster of the present attempt, or None while somebody is missing."""
+    """Return the roster of the present attempt; None while a replica that it needs is missing."""
     if facts.job.spec.independent:
         return _of_members(facts)
     if not facts.complete:
@@ -32,7 +32,7 @@ def roster(facts: Facts) -> Roster | None:
 
 
 def _of_members(facts: Facts) -> Roster | None:
-    """Where members come and go: all at the start; then whoever is there, and takes part."""
+    """Return the roster where members come and go: all at the start, later those that take part; None: not yet."""
     alone = membership.alone(facts)
     if membership.silent_until(facts) if alone else not facts.complete:
         return None
@@ -49,7 +49,7 @@ def _of_members(facts: Facts) -> Roster | None:
 
 
 def _lines(facts: Facts, present: Collection[str]) -> tuple[Member, ...]:
-    """A server that is away keeps its line, without an address: whose is which part of the model goes by all."""
+    """Return the members. A server that is away stays in, without an address: the model is split over all servers."""
     ranks = membership.first_ranks(facts)
     listed = [slot for slot in facts.slots if slot.key in present or slot.role == names.PARAMETER_SERVER]
     return tuple(
@@ -73,7 +73,7 @@ def _line(facts: Facts, slot: Slot, first_rank: int) -> Member:
 
 
 def _door(facts: Facts, slot: Slot) -> Rendezvous | None:
-    """What is in use where it trains at this start, else what its agent offers for the next one."""
+    """Return the address in use where it trains at this start, else the one its agent offers for the next; or None."""
     attempt, beat = facts.status.attempt, slot.heartbeat
     if beat is None:
         return None
@@ -91,7 +91,7 @@ def _address(slot: Slot) -> str:
 
 
 def _rendezvous(facts: Facts) -> Rendezvous | None:
-    """Where the attempt meets: at the first worker, and the ports are the affair of each line.
+    """Return where the attempt meets: at the first worker, without ports, as each member has its own. None: no offer.
 
     It may have finished before the others: its offer is for the attempt after this one.
     """
@@ -100,8 +100,9 @@ def _rendezvous(facts: Facts) -> Rendezvous | None:
 
 
 def _is_at_hand(heartbeat: Heartbeat, attempt: int) -> bool:
-    """Whether the offer is good for `attempt`. An attempt that this heartbeat is too old to know may have taken it.
+    """Return whether the offer is good for `attempt`: an attempt that this heartbeat does not know may have taken it.
 
-    Then the agent is told to wait, and says by that what it offers now. Before the first attempt all offers are new.
+    Then the agent is told to wait, and reports with that what it offers now. Before the first attempt all offers are
+    new.
     """
     return heartbeat.attempt == attempt or began(heartbeat, attempt - 1) or heartbeat.attempt == attempt - 1 == 0

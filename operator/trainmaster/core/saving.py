@@ -1,8 +1,8 @@
-"""Whether checkpoints can be written: the condition `CheckpointSaving`. Called by `conditions`.
+"""State the condition `CheckpointSaving`: whether checkpoints can be written.
 
-A save that fails costs no training, so nobody would hear of it until the day on which the checkpoint is needed. It is
-said once, with the newest good checkpoint and a cure, and taken back by the next good save. A job whose saves have
-never failed has no such condition.
+A save that fails costs no training, so it could go unnoticed until the checkpoint is needed. It is stated once, with
+the newest good checkpoint and a cure, and taken back by the next good save. A job whose saves have never failed has no
+such condition.
 """
 
 from trainmaster.api.status import Condition
@@ -19,7 +19,7 @@ Statement = tuple[str, bool, str, str]
 
 
 def statement(facts: Facts) -> Statement | None:
-    """The condition's type, whether it holds, reason and message; None: no save has ever failed."""
+    """Return the condition's type, whether it holds, reason and message; None: no save has ever failed."""
     unsaved = _unsaved(facts)
     if unsaved:
         reason = _class_of(unsaved) or SAVE_FAILED
@@ -34,19 +34,19 @@ def statement(facts: Facts) -> Statement | None:
 
 
 def _unsaved(facts: Facts) -> UnsavedCheckpoint | None:
-    """A save that failed, and none was good since."""
+    """Return the earliest failed save that no good one has followed, over all ranks; None where there is none."""
     told = [rank.unsaved for rank in facts.ranks if rank.unsaved]
     return min(told, key=lambda unsaved: unsaved.step, default=None)
 
 
 def _class_of(unsaved: UnsavedCheckpoint) -> str:
-    """What kind of trouble it is, by the words; empty where they say nothing."""
+    """Return the failure class that the message names; empty where it names none."""
     found = signatures.class_of(ErrorReport("OSError", unsaved.problem))
     return "" if found == classes.PYTHON_ERROR else found
 
 
 def _saved_since(facts: Facts) -> bool:
-    """A checkpoint that is newer than the one of which the condition spoke."""
+    """Return whether there is a checkpoint that is newer than the one in the status."""
     old, new = facts.status.checkpoint, facts.checkpoint
     return new is not None and (old is None or new.step > old.step)
 

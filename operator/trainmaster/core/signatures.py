@@ -1,8 +1,8 @@
-"""What a rank's first error says about its class: a table of exception types and words, read from top to bottom.
+"""Map a rank's first error to its class: a table of exception types and words, read from top to bottom.
 
 The type comes first, so that a user's `ValueError("no gloo for you")` stays a PythonError: torch, the transports and
 the operating system raise their own types. The words are those of torch 2.x, gloo, NCCL 2.x, CUDA 12, CPython 3.11 and
-the clients of object stores, hubs and HTTP, taken from bug reports. Called by `failures`.
+the clients of object stores, hubs and HTTP, taken from bug reports.
 """
 
 import re
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from trainmaster.core import classes
 from trainmaster.wire.messages import ErrorReport
 
-# Who speaks. `Error` is what torch's own error file says of a text without a type.
+# Types by origin. `Error` is the type in torch's own error file for a text without a type.
 _TORCH = (
     "RuntimeError|AcceleratorError|DistError|DistBackendError|DistNetworkError|DistStoreError|QueueEmptyError|Error"
 )
-# `SaveFailedError` is the trainer's: the last checkpoint could not be written, in the words of whatever was the cause.
+# `SaveFailedError` is the trainer's: the last checkpoint could not be written; its text is that of the cause.
 _SYSTEM = r"OSError|IOError|EnvironmentError|BlockingIOError|ChildProcessError|StartFailed|SaveFailedError"
 _STREAMS = r"Connection(Reset|Aborted|Refused)Error|BrokenPipeError"
 _SOCKETS = r"Connection\w*Error|BrokenPipeError|TimeoutError|timeout|PeerLostError|RefusedError|BadFrameError"
@@ -33,13 +33,13 @@ _CLIENTS = (
 _ANSWERS = (
     r"ClientError|HTTPError|HfHubHTTPError|HTTPStatusError|S3Error|ServerError|ClientResponseError|Http(Response)?Error"
 )
-# Who of our own waits for peers; torch's `record` around a user's main is no sign of that.
+# Code that waits for peers; torch's `record` around a user's main is no sign of that.
 _COLLECTIVES = r"torch/distributed/(?!elastic/)|trainmaster_trainer/(transport|collectives)/"
 
 
 @dataclass(frozen=True)
 class Signature:
-    """An error of one of these types, whose message has these words and whose traceback these, is of this class."""
+    """A signature maps errors of these types, with these words in message and traceback, to a failure class."""
 
     failure_class: str
     types: str
@@ -47,7 +47,7 @@ class Signature:
     trace: str = ""
 
     def fits(self, error: ErrorReport) -> bool:
-        """Whether this line speaks of that error."""
+        """Return whether this row matches the error."""
         if not re.fullmatch(self.types, error.type[:200]):
             return False
         if self.words and not re.search(self.words, error.message[:4000], re.IGNORECASE):
@@ -60,7 +60,7 @@ SIGNATURES = (
     Signature(classes.NON_FINITE_LOSS, "NonFiniteLossError"),
     Signature(classes.CORRUPT_CHECKPOINT, "CorruptCheckpointError"),
     Signature(classes.CONFIGURATION, "ConfigurationError"),
-    # What is not there, or is no Python, is so at the next attempt too.
+    # A missing module and invalid Python are the same at the next attempt.
     Signature(classes.CONFIGURATION, "ModuleNotFoundError|SyntaxError|IndentationError|TabError"),
     Signature(classes.SIGNAL, "WarmParentLost"),
     # Memory.
@@ -79,7 +79,7 @@ SIGNATURES = (
         r"|unable to (open|allocate) shared memory|unable to mmap .*Cannot allocate memory",
     ),
     Signature(classes.OUT_OF_MEMORY, _SYSTEM, r"Cannot allocate memory|\[Errno 12\]"),
-    # A full /dev/shm: what is in it is memory.
+    # A full /dev/shm: its content is memory.
     Signature(
         classes.OUT_OF_MEMORY,
         f"{_TORCH}|{_SYSTEM}",
@@ -104,21 +104,21 @@ SIGNATURES = (
         r"|Unable to determine the device handle|Found no NVIDIA driver",
     ),
     Signature(classes.DEVICE_FAULT, r"NVMLError\w*", ""),
-    # Misuse of a collective is the program's own error, whoever says it.
+    # Misuse of a collective is the program's own error, whichever library reports it.
     Signature(classes.PYTHON_ERROR, _TORCH, r"ncclInvalid(Usage|Argument)|op\.preamble\.length|Duplicate GPU detected"),
-    # What no restart mends, in words of clients and of gloo.
+    # Errors of clients and of gloo that a restart does not mend.
     Signature(classes.CONFIGURATION, _TORCH, r"Unable to find (address for|interface)"),
     Signature(
         classes.PYTHON_ERROR, f"{_CLIENTS}|URLError", r"CERTIFICATE_VERIFY_FAILED|outgoing traffic has been disabled"
     ),
-    # The node's ports, threads and descriptors, before peers: the same types say them.
+    # The node's ports, threads and descriptors; before peers, as the types are the same.
     Signature(
         classes.INFRASTRUCTURE,
         f"{_TORCH}|{_SYSTEM}|{_SOCKETS}",
         r"EADDRINUSE|Address already in use|failed to listen on any local network|can't start new thread"
         r"|Too many open files|received 0 items of ancdata|\[Errno 108\]",
     ),
-    # Names, and data that does not come, before peers too.
+    # Name resolution, and data that does not come; before peers, too.
     Signature(
         classes.SERVICE_UNAVAILABLE,
         f"{_TORCH}|{_CLIENTS}|{_SYSTEM}|{_SOCKETS}",
@@ -181,5 +181,5 @@ SIGNATURES = (
 
 
 def class_of(error: ErrorReport) -> str:
-    """The class that the first line of the table gives that fits; a PythonError where none does."""
+    """Return the class of the first row of the table that matches; PythonError where none does."""
     return next((one.failure_class for one in SIGNATURES if one.fits(error)), classes.PYTHON_ERROR)

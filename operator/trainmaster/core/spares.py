@@ -1,7 +1,7 @@
-"""Spares: workers beside the group that are warm and wait; one of them takes the place of a worker that is lost.
+"""Let spares step in: a spare is a warm worker beside the group that takes the place of a lost worker.
 
-Who fills which place is written in `status.substitutes` (see `places`) before anybody is told. The worker that left the
-place keeps its index and becomes a spare, as soon as it is there. Used by the rules on losses, nodes and spares.
+Which worker fills which place is written in `status.substitutes` (see `places`) before any agent is told. The worker
+that left the place keeps its index and becomes a spare, as soon as it is there.
 """
 
 from collections.abc import Collection, Sequence
@@ -14,14 +14,14 @@ from trainmaster.wire import names
 
 @dataclass(frozen=True)
 class Exchange:
-    """Spares that take over places: what is to be written, and a sentence for people; both empty where none does."""
+    """Hold what to write when spares take over places, and a sentence for users; both empty where none does."""
 
     update: dict[str, object] = field(default_factory=dict)
     sentence: str = ""
 
 
 def step_in(facts: Facts, leaving: Sequence[Slot], barred: Collection[str] = ()) -> Exchange:
-    """The best spares take the places of these workers, the first ones first. Not those on `barred` nodes."""
+    """Return the exchange: the best spares take these workers' places in order, except spares on `barred` nodes."""
     workers = [slot for slot in leaving if slot.role == names.WORKER]
     found = _best_first(facts, {slot.replica.node for slot in leaving if slot.replica}, barred)
     pairs = dict(zip((slot.key for slot in workers), found, strict=False))
@@ -35,12 +35,12 @@ def step_in(facts: Facts, leaving: Sequence[Slot], barred: Collection[str] = ())
 
 
 def ready(facts: Facts) -> bool:
-    """Whether a spare could take a place now."""
+    """Return whether a spare could take a place now."""
     return any(slot.ready for slot in facts.spares)
 
 
 def _best_first(facts: Facts, nodes: Collection[str], barred: Collection[str]) -> list[Slot]:
-    """Elsewhere than those that leave: what took them may take the whole node. And warm, so that a start is short."""
+    """Return the spares, best first: on other nodes than those that leave, as the whole node may be lost, and warm."""
     avoided = {node.node for node in facts.status.avoided_nodes}
 
     def worse(slot: Slot) -> tuple[bool, bool, bool, int]:

@@ -1,6 +1,6 @@
-"""The story of a job in plain sentences: what died, where, the evidence, what it cost, what was decided and why.
+"""Tell the story of a job in plain sentences: what died, where, the evidence, what it cost, what was decided and why.
 
-Made of `.status` alone, so it is the same on a laptop, from a cluster, and a year later. Called by `cli/explain.py`.
+It is made of `.status` alone, so it is the same on a laptop, from a cluster, and a year later.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _ACCOUNTS = (
 
 
 def story(status: TrainingJobStatus, name: str = "") -> tuple[str, ...]:
-    """One sentence or more per line, oldest first; indented lines belong to the one above."""
+    """Return one sentence or more per line, oldest first; indented lines belong to the one above."""
     return tuple(_lines(status, name or "The job"))
 
 

@@ -1,9 +1,9 @@
-"""Whether a rank is so slow that the others wait for it: the condition `Straggling`. Called by `conditions`.
+"""State the condition `Straggling`: a rank is so slow that the others wait for it.
 
-Each rank tells the median time per step that it works itself (`RankProgress.busy_seconds`), waiting for peers left out:
-in a synchronous group all steps take equally long, and only this tells who is to blame. A rank is named when it works
-SLOW times as long as the median rank, and until it is below WELL times: two bounds and a least length of time for each
-statement, so that nothing flaps. The rank stands in the condition's reason, which is the only memory.
+Each rank reports the median time per step that it works itself (`RankProgress.busy_seconds`), without waiting for
+peers: in a synchronous group all steps take equally long, and only this tells which rank is slow. A rank is named when
+it works SLOW times as long as the median rank, and until it is below WELL times: two bounds and a least length of time
+for each statement, so that nothing flaps. The rank stands in the condition's reason, which is the only memory.
 """
 
 import math
@@ -19,8 +19,8 @@ from trainmaster.core.facts import Facts
 STRAGGLING = "Straggling"
 SLOW, WELL = 1.5, 1.2
 LEAST_SECONDS = 0.005  # per step; below that it is noise, whatever the ratio
-LEAST_STEPS = 20  # of a try: caches are cold and kernels are chosen
-DWELL_SECONDS = 60  # that a statement stands
+LEAST_STEPS = 20  # steps of a try before it is judged: caches are cold and kernels are chosen
+DWELL_SECONDS = 60  # a statement is kept at least for so long
 _REASON = re.compile(r"Rank(\d{1,9})IsSlow")
 
 Statement = tuple[str, bool, str, str]
@@ -28,7 +28,7 @@ Statement = tuple[str, bool, str, str]
 
 @dataclass(frozen=True)
 class Pace:
-    """How long one rank works for a step."""
+    """Hold how many seconds one rank works for a step."""
 
     rank: int
     replica: str
@@ -37,7 +37,7 @@ class Pace:
 
 
 def statement(facts: Facts, phase: str) -> Statement | None:
-    """The condition's type, whether it holds, reason and message; None: nothing to say, and nothing said before."""
+    """Return the condition's type, whether it holds, reason and message; None: no rank is slow, and none was before."""
     before = next((c for c in facts.status.conditions if c.type == STRAGGLING), None)
     found = _slow(facts, before) if phase == phases.RUNNING else None
     if found:
@@ -51,7 +51,7 @@ def statement(facts: Facts, phase: str) -> Statement | None:
 
 
 def _slow(facts: Facts, before: Condition | None) -> tuple[Pace, float] | None:
-    """The rank to name, and how long the median rank works."""
+    """Return the rank to name, and the seconds that the median rank works; None where no rank is slow."""
     paces = _paces(facts)
     if len(paces) < 2:  # noqa: PLR2004  somebody to wait for it
         return None
@@ -71,7 +71,7 @@ def _is(pace: Pace, usual: float, times: float) -> bool:
 
 
 def _paces(facts: Facts) -> list[Pace]:
-    """Those of all ranks that have trained long enough to tell."""
+    """Return the pace of each rank that has trained long enough to be judged."""
     return [
         Pace(figures.count(rank.rank), slot.key, slot.replica.node if slot.replica else "", rank.busy_seconds)
         for slot in facts.slots

@@ -1,10 +1,10 @@
-"""Replicas that are lost though nobody has said so: silent, and more speaks against them than their silence.
+"""Find replicas that are lost though the platform has not said so: silent, with a second sign against them.
 
-A node that loses its power or its network tells nothing, and Kubernetes gives its pods up after five minutes. So a
-replica whose agent has been silent for some time is taken for one that the cluster took away (a disruption, which
-costs nothing), as soon as Kubernetes says that its node does not answer, or a step has been overdue for as long on
-all who still speak. An agent that still speaks on a node that is marked, or is silent while the others train, is left
-alone: only the operator's or the kubelet's line is cut. Called by `facts`, so that all rules see the same.
+A node that loses its power or its network reports nothing, and Kubernetes gives its pods up after five minutes. So a
+replica whose agent has been silent for some time is taken for one that the cluster took away (a disruption, which costs
+nothing), as soon as Kubernetes says that its node does not answer, or a step has been overdue for as long on all ranks
+that still report. An agent that still reports on a node that is marked, or is silent while the others train, is left
+alone: only the operator's or the kubelet's connection is cut.
 """
 
 import dataclasses
@@ -19,15 +19,15 @@ from trainmaster.wire import messages
 
 NODE_SILENT, AGENT_CUT_OFF = "NodeSilent", "AgentCutOff"  # reasons, as of a DisruptionTarget condition
 LOST_SECONDS = 20.0  # where `failurePolicy.nodeLostSeconds` is not set
-_LOOK_SECONDS = 2.0  # as often as agents speak
+_LOOK_SECONDS = 2.0  # as often as agents report
 
 
 def marked(job: TrainingJob, observed: Observed, now: datetime) -> tuple[Replica, ...]:
-    """All replicas, those that are lost as if they were being deleted, with what speaks against them."""
+    """Return all replicas; those that are lost are marked as being deleted, with the reason."""
     limit = _limit_seconds(job)
     silent = {one.uid: seconds for one in observed.replicas if (seconds := _silence(observed, one, now)) >= limit}
     heard = [one.reporting for one in observed.replicas if one.reporting and not one.silent and one.uid not in silent]
-    # Nobody is heard, not even from a node that answers: more likely no agent reaches this operator.
+    # No agent is heard, not even from a node that answers: more likely no agent reaches this operator.
     is_deaf = not heard and any(one.uid in silent and not one.node_silent for one in observed.replicas)
     if not silent or is_deaf:
         return observed.replicas
@@ -36,13 +36,13 @@ def marked(job: TrainingJob, observed: Observed, now: datetime) -> tuple[Replica
 
 
 def _limit_seconds(job: TrainingJob) -> float:
-    """For how long a replica may be silent."""
+    """Return for how many seconds a replica may be silent."""
     asked = job.spec.failure_policy.node_lost_seconds
     return LOST_SECONDS if asked is None else max(SILENT_SECONDS, asked)
 
 
 def due(job: TrainingJob, observed: Observed, now: datetime) -> datetime | None:
-    """When to look again at who is silent: as soon as it may be lost, and for a while until the others' word is in."""
+    """Return when to check silent replicas again: when one may be lost, and for a while after; None: not at all."""
     limit = _limit_seconds(job)
     silences = [_silence(observed, one, now) for one in observed.replicas]
     doubtful = [seconds for seconds in silences if SILENT_SECONDS / 2 < seconds < limit + SILENT_SECONDS]
@@ -51,17 +51,17 @@ def due(job: TrainingJob, observed: Observed, now: datetime) -> datetime | None:
 
 
 def overdue_seconds(beats: Iterable[messages.Heartbeat], attempt: int) -> float:
-    """How long a step has been overdue on all ranks of these agents; 0 where none of them trains."""
+    """Return how long a step has been overdue on all ranks of these agents; 0 where none of them trains."""
     training = [beat for beat in beats if beat.state == messages.RUNNING and beat.attempt == attempt]
     told = [rank.overdue_seconds for beat in training for rank in beat.ranks if rank.phase != "done"]
     return min((figures.seconds(seconds or 0.0) for seconds in told), default=0.0)
 
 
 def _silence(observed: Observed, replica: Replica, now: datetime) -> float:
-    """Seconds since its agent's last word, as far as one would have been heard; 0 where none is due.
+    """Return the seconds since its agent's last heartbeat that this operator could have heard; 0 where none is due.
 
-    A new operator has heard nobody yet, and one that could not renew its lease, as while the API server was away, has
-    turned everybody away.
+    A new operator has heard no agent yet, and one that could not renew its lease, as while the API server was away, has
+    turned all agents away.
     """
     if not replica.alive or replica.phase != RUNNING:
         return 0.0
@@ -72,7 +72,7 @@ def _silence(observed: Observed, replica: Replica, now: datetime) -> float:
 
 
 def _wait(job: TrainingJob, heard: list[messages.Heartbeat], limit: float) -> bool:
-    """Only where all step together: elsewhere nobody waits for a member, so it is in nobody's way."""
+    """Return whether all others wait for a step. Always False where members step alone: no other waits for one."""
     if job.spec.independent or job.status.phase not in (phases.STARTING, phases.RUNNING):
         return False
     return overdue_seconds(heard, job.status.attempt) >= limit

@@ -1,7 +1,7 @@
-"""What a rule answers: what it found, what should be done, when to look again, and why.
+"""Define the answer of a rule: a changed status, actions, when to look again.
 
-A verdict with a `status` changes the job's memory. Then nothing else happens in this turn: the status is written
-first, and the next turn acts on what is written (write ahead), so a crash between the two loses nothing.
+A verdict with a `status` changes the job's memory. Then nothing else happens in this turn: the status is written first,
+and the next turn acts on what is written (write ahead), so a crash between the two loses nothing.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from trainmaster.core.actions import Action
 
 @dataclass(frozen=True)
 class Verdict:
-    """`final` ends the turn without a change of memory: later rules have nothing to say."""
+    """A verdict is a rule's answer. `final` ends the turn without a change of memory: later rules are skipped."""
 
     status: TrainingJobStatus | None = None
     actions: tuple[Action, ...] = ()

@@ -1,1 +1,1 @@
-"""Serving strangers: `Listener` in `listener`, its bounds in `limits`, one of its connections in `connection`."""
+"""Serve untrusted clients: `Listener` in `listener`, its bounds in `limits`, one connection in `connection`."""

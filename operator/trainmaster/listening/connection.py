@@ -1,7 +1,7 @@
-"""One connection of a listener: it frames requests, keeps the times, and hands everything else to aiohttp.
+"""Handle one connection of a listener: frame requests, apply time limits, and pass everything else to aiohttp.
 
-aiohttp sees a connection only when the head of a request is complete, one request at a time, and the body only when
-the handler asks for it (`take_body`).
+aiohttp sees a connection only when the head of a request is complete, one request at a time, and the body only when the
+handler asks for it (`take_body`).
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class _State(StrEnum):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One connection: frames requests, keeps the times, and hands everything else to aiohttp's own protocol."""
+    """A connection frames requests, applies time limits, and passes everything else to aiohttp's own protocol."""
 
     def __init__(self, connections: Connections, serve: Callable[[], asyncio.Protocol]) -> None:
         self._connections = connections
@@ -41,18 +41,18 @@ class Connection(asyncio.BufferedProtocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
         self.address = ""
-        self.speaker: str | None = None  # of nobody yet; empty where many share one token
+        self.speaker: str | None = None  # None: not proven yet; empty where many share one token
 
     # --- for the handler ---
 
     def prove(self, speaker: str) -> None:
-        """Say whose connection it is: a good token was shown. Empty where many share one token."""
+        """Set the speaker of the connection: a valid token was sent. Empty where many share one token."""
         if speaker != self.speaker and self._transport and not self._transport.is_closing():
             self._connections.proven(self, speaker)
             self.speaker = speaker
 
     def take_body(self, length: int) -> bool:
-        """Let the body in. False: others' large bodies take all the room at this moment."""
+        """Let the body in; return False where large bodies of others take all the room at this moment."""
         if self._state is not _State.JUDGED:
             return True
         large = length if length > CHUNK else 0
@@ -67,7 +67,7 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def answered(self, keep: bool) -> None:
-        """Await the next request, or read a little of what is left of a refused one, and close."""
+        """Await the next request; or close, after reading a little of what is left of a refused one."""
         self._release()
         if keep and self._state is _State.ANSWERED:
             self._state = _State.HEAD
@@ -81,11 +81,11 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def unread_bytes(self) -> int:
-        """How much of an answer its peer has not read."""
+        """Return how many bytes of answers its peer has not read."""
         return self._transport.get_write_buffer_size() if self._transport else 0
 
     def abort(self) -> None:
-        """Close it now, whatever is under way."""
+        """Close it now, even during a request."""
         self._connections.closed(self)
         if self._transport:
             self._transport.abort()
@@ -130,32 +130,32 @@ class Connection(asyncio.BufferedProtocol):
             case _State.DRAINED if self._drained < self._limits.drained_bytes:
                 self._drained += nbytes
             case _:
-                self.abort()  # it sends a second request before it has the answer to the first, or does not stop
+                self.abort()  # a second request before the answer to the first, or it does not stop sending
 
     def eof_received(self) -> bool:
-        """Close: whoever sends no more does not wait for orders."""
+        """Close: a peer that sends no more does not wait for orders."""
         return False
 
     def pause_writing(self) -> None:
-        """Give the peer some time to read."""
+        """Start the time that the peer has to read."""
         self._unread = asyncio.get_running_loop().call_later(self._limits.unread_seconds, self.abort)
         if self._inner:
             self._inner.pause_writing()
         self._connections.unread(self)
 
     def resume_writing(self) -> None:
-        """The peer has read."""
+        """Stop that time: the peer has read."""
         if self._unread:
             self._unread.cancel()
         self._connections.read(self)
         if self._inner:
             self._inner.resume_writing()
 
-    # --- how ---
+    # --- internals ---
 
     def _take_of_head(self, data: bytes) -> None:
         if not self._held and self._inner:
-            self._expire_in(self._limits.head_seconds)  # it was idle, and speaks again
+            self._expire_in(self._limits.head_seconds)  # it was idle, and sends again
         self._held += data
         end = self._held.find(_HEAD_ENDS)
         length = end + len(_HEAD_ENDS) if end >= 0 else len(self._held)

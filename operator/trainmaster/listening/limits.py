@@ -1,8 +1,8 @@
-"""How many connections a listener of ours has, whose they are, and which one is closed for the next.
+"""Bound how many connections a listener has, in all and of one peer, and choose which one is closed for the next.
 
-Until a request has shown a good token, its connection is a stranger's: of those there are only so many, in all and of
-one address, and the oldest is closed for the next one. So idle connections and slow senders keep nobody out who speaks
-at once.
+Until a request has shown a valid token, its connection is a stranger's: their number is bounded, in all and per
+address, and the oldest is closed for the next one. So idle connections and slow senders keep out no client that sends
+its request at once.
 """
 
 import resource
@@ -15,42 +15,42 @@ _SPARE_FILES = 256  # descriptors that are left for everything but these connect
 
 @dataclass(frozen=True)
 class Limits:
-    """The bounds of one listener. Times are in seconds."""
+    """Hold the bounds of one listener. Times are in seconds."""
 
-    strangers: int = 1024  # connections without a good token yet. More than twice what the kernel hands over at once
+    strangers: int = 1024  # connections without a valid token yet. More than twice the kernel's backlog
     strangers_of_address: int = 512
-    of_speaker: int = 4  # connections of whoever has shown a good token; an agent has two
+    of_speaker: int = 4  # connections of one speaker with a valid token; an agent has two
     head_bytes: int = 8 << 10
     head_seconds: float = 5.0
     idle_seconds: float = 60.0  # between the answer to one request and the head of the next
     body_seconds: float = 10.0
     bodies_bytes: int = 32 << 20  # of large bodies that are being received, in all
-    unread_seconds: float = 10.0  # that a peer may leave an answer unread
-    unread_bytes: int = 64 << 20  # of answers that nobody reads, in all
-    drained_bytes: int = 64 << 10  # that are read of a refused body, so that its sender sees the refusal
+    unread_seconds: float = 10.0  # a peer may leave an answer unread for so long
+    unread_bytes: int = 64 << 20  # of answers that peers do not read, in all
+    drained_bytes: int = 64 << 10  # read of a refused body, so that its sender sees the refusal
     drain_seconds: float = 1.0
 
 
 class Counted(Protocol):
-    """A connection as it is counted."""
+    """A connection as `Connections` counts it has these members."""
 
     address: str
     speaker: str | None
 
     @property
     def unread_bytes(self) -> int:
-        """How much of an answer its peer has not read."""
+        """Return how many bytes of answers its peer has not read."""
 
     def abort(self) -> None:
-        """Close it now, whatever is under way."""
+        """Close it now, even during a request."""
 
 
 class Connections:
-    """All connections of one listener, and who has how many."""
+    """Hold all connections of one listener, and count them by peer."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.scratch = memoryview(bytearray(CHUNK))  # bytes are taken out of it before anybody else reads
+        self.scratch = memoryview(bytearray(CHUNK))  # bytes are copied out of it before another connection reads
         self.bodies_bytes = 0
         self._strangers: dict[Counted, None] = {}  # oldest first
         self._of_address: dict[str, dict[Counted, None]] = {}
@@ -74,7 +74,7 @@ class Connections:
             next(iter(self._strangers)).abort()
 
     def proven(self, connection: Counted, speaker: str) -> None:
-        """Count it as this speaker's; close the speaker's oldest where it has too many."""
+        """Count the connection as this speaker's; close the speaker's oldest where it has too many."""
         self.closed(connection)
         self._open.add(connection)
         if speaker:
@@ -84,17 +84,17 @@ class Connections:
                 next(iter(same)).abort()
 
     def unread(self, connection: Counted) -> None:
-        """Its peer does not read an answer; close those that have waited longest where that holds too much memory."""
+        """Note that its peer does not read; close those that wait longest where unread answers hold too much memory."""
         self._unread[connection] = None
         while self._unread and sum(one.unread_bytes for one in self._unread) > self.limits.unread_bytes:
             next(iter(self._unread)).abort()
 
     def read(self, connection: Counted) -> None:
-        """Its peer has read."""
+        """Note that its peer has read."""
         self._unread.pop(connection, None)
 
     def closed(self, connection: Counted) -> None:
-        """Count it no more."""
+        """Count the connection no more."""
         self._open.discard(connection)
         self._forget_stranger(connection)
         self._unread.pop(connection, None)
@@ -102,7 +102,7 @@ class Connections:
             _drop(self._of_speaker, connection.speaker, connection)
 
     def close_all(self) -> None:
-        """Close them at once."""
+        """Close all connections at once."""
         for connection in [*self._open]:
             connection.abort()
 

@@ -1,4 +1,4 @@
-"""An aiohttp application that is served behind limits, on a TCP port or at a unix socket."""
+"""Serve an aiohttp application behind limits, on a TCP port or at a unix socket."""
 
 import asyncio
 import socket
@@ -13,7 +13,7 @@ from trainmaster.listening.limits import Connections, Limits
 
 
 class Listener:
-    """An application that is served behind limits. `start` or `start_at`, then `stop`."""
+    """A listener serves an application behind limits. Call `start` or `start_at`, then `stop`."""
 
     def __init__(
         self, application: web.Application, limits: Limits | None = None, goodbye_seconds: float = 0.3
@@ -24,7 +24,7 @@ class Listener:
             application,
             access_log=None,
             shutdown_timeout=goodbye_seconds,
-            keepalive_timeout=2 * limits.idle_seconds,  # never: the times are kept here
+            keepalive_timeout=2 * limits.idle_seconds,  # never reached: Connection has the time limits
             lingering_time=limits.drain_seconds,
             auto_decompress=False,
             handler_cancellation=True,
@@ -51,7 +51,7 @@ class Listener:
             raise
 
     async def stop(self) -> None:
-        """Listen no more, and let go of everybody."""
+        """Stop listening, and close all connections."""
         if self._server:
             self._server.close()
         await self._runner.cleanup()
@@ -65,7 +65,7 @@ class Listener:
 
 @web.middleware
 async def _framed(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Say when a request is answered. After a refusal the connection is closed: the rest of the body is not read."""
+    """Report when a request is answered. After a refusal the connection is closed: the rest of the body is not read."""
     connection, keep = connection_of(request), False
     try:
         response = await handler(request)

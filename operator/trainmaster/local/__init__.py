@@ -1,1 +1,1 @@
-"""The one-machine hand: the same YAML as processes on this machine. `cli/run.py` is its only caller."""
+"""Run a job of the same YAML as processes on one machine."""

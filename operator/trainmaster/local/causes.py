@@ -1,6 +1,6 @@
-"""What a person must see of a job that failed: the traceback of the rank that erred first, or its last lines.
+"""Find what to show of a failed job: the traceback of the rank that failed first, or its last lines.
 
-Called by session.py when all is over. The evidence line of the ledger stands in the status already; this is the rest.
+The evidence line of the restart ledger is in the status already; this is the rest.
 """
 
 import os
@@ -16,13 +16,16 @@ from trainmaster.wire.messages import Heartbeat
 
 LAST_LINES = 15
 _TAIL_BYTES = 16384
-_OURS = "/trainmaster_trainer/"  # a full disk, for example: the message says it all, and our code helps nobody
+_OURS = "/trainmaster_trainer/"  # our own code in a traceback is of no use: the message (a full disk, say) is enough
 AGENT_PREFIX = "trainmaster agent:"  # the agent's own lines among those of its ranks
 
 
 @dataclass(frozen=True)
 class Cause:
-    """`known`: the status or `lines` say it all, so that what ranks printed at their end need not be repeated."""
+    """Hold what to show.
+
+    `known`: the status or `lines` explain the end, so the last output of the ranks is not repeated.
+    """
 
     title: str = ""
     lines: tuple[str, ...] = ()
@@ -30,14 +33,14 @@ class Cause:
 
 
 def cause_of(status: TrainingJobStatus, heartbeats: Sequence[Heartbeat], logs: Path) -> Cause:
-    """The cause of a failed job; empty for any other."""
+    """Return the cause of a failed job; empty where there is nothing to show."""
     last = status.restarts[-1] if status.restarts else None
     if status.phase == phases.SUCCEEDED and last is not None:
-        return Cause(known=True)  # the ledger tells of each death, and the echoes of the survivors help nobody
+        return Cause(known=True)  # the ledger has each failure; what other ranks print about it adds nothing
     if status.phase != phases.FAILED or last is None or last.decision != "Stop":
         return Cause()
     if last.failure_class == classes.CONFIGURATION:
-        return Cause(known=True)  # the message names field and cure; where it was noticed helps nobody
+        return Cause(known=True)  # the message names field and cure; a traceback adds nothing
     beat = next((beat for beat in heartbeats if _is_of(beat, last)), None)
     error = beat.exit.error if beat and beat.exit else None
     if error and error.traceback:
@@ -50,7 +53,7 @@ def cause_of(status: TrainingJobStatus, heartbeats: Sequence[Heartbeat], logs: P
 
 
 def tail(log: Path) -> tuple[str, ...]:
-    """The last lines that ranks wrote."""
+    """Return the last lines that ranks wrote, without the agent's own; empty if the log cannot be read."""
     try:
         with os.fdopen(open_to_read(log), "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))

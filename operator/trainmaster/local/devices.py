@@ -1,7 +1,7 @@
-"""Which of this machine's GPUs a local replica may use.
+"""Choose the GPUs of this machine that a local replica may use.
 
-A replica with g devices runs g ranks; each takes the device of its LOCAL_RANK. So that two replicas on one machine
-do not share, each is shown its own devices only. Without enough GPUs all ranks train on the CPU.
+A replica with g devices runs g ranks; each takes the device of its LOCAL_RANK. Each replica sees its own devices only,
+so that two replicas on one machine do not share any. If there are too few GPUs, all ranks train on the CPU.
 """
 
 from pathlib import Path
@@ -10,7 +10,7 @@ from trainmaster.api.replicas import ReplicaSpec
 
 
 def device_environment(spec: ReplicaSpec, index: int, spares: int = 0) -> dict[str, str]:
-    """CUDA_VISIBLE_DEVICES of replica `index`; nothing where there is no GPU at all. A spare holds its devices too."""
+    """Return CUDA_VISIBLE_DEVICES of replica `index`; empty where there is no GPU. A spare holds devices too."""
     present = len(list(Path("/dev").glob("nvidia[0-9]*")))
     if not present:
         return {}

@@ -1,6 +1,6 @@
-"""`trainmaster run --fault kill:worker/1@step=50`: understood, armed for the ranks, and told when they have come.
+"""Parse `trainmaster run --fault kill:worker/1@step=50`, hand faults to the ranks, and report those that came.
 
-Called by cli/run.py (parse) and session.py. The rank concerned carries a fault out itself, see `wire.faults`.
+The rank concerned carries out a fault itself, see `wire.faults`.
 """
 
 import re
@@ -16,7 +16,7 @@ from trainmaster.wire.faults import Fault
 
 FORM = "KIND:ROLE/INDEX@step=N, as in kill:worker/1@step=50, or corrupt-checkpoint@step=N"
 _FAULT = re.compile(r"(?P<kind>[^:@]*)(:(?P<role>[^/@]*)(/(?P<index>[^@]*))?)?@step=(?P<step>.*)")
-# The rank notes the time of a fault just before it comes; the ledger's clock is the same.
+# The rank notes the time of a fault just before it comes, by the same clock as the ledger's.
 _SLACK = timedelta(seconds=1)
 _ENDING = (faults.KILL, faults.STOP, faults.OOM)
 _WORDS = {
@@ -30,11 +30,11 @@ _NO_CHECKPOINT = "there was no checkpoint to change"
 
 
 class FaultError(Exception):
-    """A --fault that cannot be. The text says what is wrong and what may be."""
+    """A --fault is not possible. The text says what is wrong and what is possible."""
 
 
 def parse(texts: list[str], job: TrainingJob) -> tuple[Fault, ...]:
-    """The faults that `texts` ask for.
+    """Return the faults that `texts` ask for.
 
     Raises:
         FaultError: one of them is not understood, or not possible in this job.
@@ -83,37 +83,37 @@ def _replica(text: str, role: str | None, index: str | None, job: TrainingJob) -
 
 @dataclass(frozen=True)
 class Armed:
-    """The faults of a run, and the folder through which ranks learn of them."""
+    """Hold the faults of a run, and the folder in which ranks find them."""
 
     faults: tuple[Fault, ...] = ()
     folder: Path | None = None
 
     @classmethod
     def of(cls, wanted: tuple[Fault, ...], folder: Path) -> "Armed":
-        """Put them where the ranks look."""
+        """Create the folder with a file per fault, where the ranks look for them."""
         folder.mkdir()
         for fault in wanted:
             fault.path(folder).touch()
         return cls(wanted, folder)
 
     def came(self, fault: Fault) -> datetime | None:
-        """When it came; None if it has not."""
+        """Return when the fault came; None if it has not come."""
         try:
             return datetime.fromtimestamp(fault.done(self.folder or Path()).stat().st_mtime, UTC)
         except OSError:
             return None
 
     def result(self, fault: Fault) -> str:
-        """What came of one that came."""
+        """Return the result that the rank noted of a fault; empty if there is none."""
         return fault.result(self.folder or Path())
 
     def variables(self) -> dict[str, str]:
-        """For the agents, which hand them on to the ranks."""
+        """Return the variables for the agents, which pass them on to the ranks; empty without faults."""
         return {names.ENV_FAULTS: str(self.folder)} if self.faults else {}
 
 
 def event(armed: Armed, fault: Fault) -> PostEvent:
-    """What the view shows when it has come."""
+    """Return the event that the view shows when the fault has come."""
     result = armed.result(fault)
     what = _WORDS[fault.kind].format(who=f"{fault.role}/{fault.index}", result=result)
     if fault.kind == faults.CORRUPT_CHECKPOINT and not result:
@@ -122,7 +122,7 @@ def event(armed: Armed, fault: Fault) -> PostEvent:
 
 
 def costs(armed: Armed, status: TrainingJobStatus) -> tuple[tuple[str, str], ...]:
-    """Each fault with what it cost in the end, by the restart ledger."""
+    """Return each fault with what it cost, by the restart ledger, in the order in which they came."""
     lines = [*status.restarts]
     return tuple((str(fault), _cost(armed, fault, lines)) for fault in _in_time(armed))
 
@@ -133,7 +133,7 @@ def _in_time(armed: Armed) -> list[Fault]:
 
 
 def _cost(armed: Armed, fault: Fault, lines: list[RestartRecord]) -> str:
-    """Its line is the first one after it that no earlier fault has taken."""
+    """Return what a fault cost. Its ledger entry is the first one after it that no earlier fault has taken."""
     came = armed.came(fault)
     if came is None:
         return "did not come: the run was not at that step"

@@ -1,7 +1,4 @@
-"""LocalPlatform: the loop's world on one machine. A replica is an agent process, a node is this machine.
-
-Made by session.py for one job.
-"""
+"""Implement the loop's `Platform` on one machine: a replica is an agent process, the node is this machine."""
 
 import asyncio
 import contextlib
@@ -31,14 +28,14 @@ from trainmaster.queueing import Key
 from trainmaster.wire import names
 from trainmaster.wire.messages import Heartbeat
 
-# From the end of the ranks' grace time to that of their agent.
+# Seconds from the end of the ranks' grace time to the end of their agent's.
 _SLACK_SECONDS = 5.0
 _AWAY = ".away"
 
 
 @dataclasses.dataclass
 class _Place:
-    """One replica: what it is, and its process."""
+    """Hold one replica and its process."""
 
     replica: observed.Replica
     agent: processes.Agent
@@ -47,7 +44,7 @@ class _Place:
 
 @dataclasses.dataclass(frozen=True)
 class Listeners:
-    """Who is told what. `on_change`: something happened that the loop should look at."""
+    """Hold whom to call. `on_change` is called when something happened that the loop should look at."""
 
     on_change: Callable[[], None]
     on_output: processes.OnOutput
@@ -55,7 +52,7 @@ class Listeners:
 
 
 class LocalPlatform:
-    """Holds one job, its processes, and what they said."""
+    """Hold one job, its processes, and their heartbeats."""
 
     def __init__(self, job: TrainingJob, workdir: Workdir, site: Site, token: str, listeners: Listeners) -> None:
         self.job = job
@@ -66,22 +63,22 @@ class LocalPlatform:
         self._token = token
         self._listeners = listeners
         self._places: dict[str, _Place] = {}
-        self._refused: dict[str, observed.Obstacle] = {}  # what can never be started, by its name
-        self._past: list[Heartbeat] = []  # the last words of replicas that are gone
+        self._refused: dict[str, observed.Obstacle] = {}  # replicas that can never be started, by name
+        self._past: list[Heartbeat] = []  # the last heartbeats of replicas that have ended
         self._ending: set[asyncio.Task[None]] = set()
         self._status_kept = True
 
     # --- what the loop asks for ---
 
     async def observe(self, key: Key) -> tuple[TrainingJob, observed.Observed] | None:
-        """The job and its processes as they are now."""
+        """Return the job and its processes as they are now; None for another job."""
         if key != self.key:
             return None
         replicas = tuple(self._look(place) for place in self._places.values())
         return self.job, observed.Observed(replicas, service=True, refused=tuple(self._refused.values()))
 
     async def write_status(self, job: TrainingJob, status: TrainingJobStatus) -> None:  # noqa: ARG002 there is one job
-        """Keep it, and write status.json. Training goes on without the file: a disk may be full for a while."""
+        """Keep the status, and write status.json. If the file cannot be written (a full disk), training goes on."""
         self.job = self.job.model_copy(update={"status": status})
         self._keep_status()
         self._listeners.on_change()
@@ -99,39 +96,39 @@ class LocalPlatform:
             case actions.PostEvent():
                 self._listeners.on_event(action)
             case actions.CreateService() | actions.DeleteJob():
-                pass  # no names to serve on one machine; the user's file is the user's
+                pass  # one machine needs no service, and the user's file is not deleted
 
     # --- what the session asks for ---
 
     def suspend(self) -> None:
-        """As if somebody had set `spec.suspend`: ranks save and end, and their agents go."""
+        """Suspend the job as `spec.suspend` does: ranks save and end, and their agents exit."""
         spec = self.job.spec.model_copy(update={"suspend": True})
         self.job = self.job.model_copy(update={"spec": spec})
         self._listeners.on_change()
 
     def kill(self) -> None:
-        """End all agents at once; the warm parent kills the ranks of an agent that has gone."""
+        """Kill all agents at once. The warm parent then kills their ranks."""
         for place in self._places.values():
             place.agent.signal(signal.SIGKILL)
 
     @property
     def empty(self) -> bool:
-        """Whether no process is left."""
+        """Return whether no process is left."""
         return not self._places
 
     def heartbeats(self) -> list[Heartbeat]:
-        """What every agent of this run said last."""
+        """Return the last heartbeat of every agent of this run, also of those that have ended."""
         told = (self.intake.heartbeat(place.replica.uid) for place in self._places.values())
         return [*self._past, *(heartbeat for heartbeat in told if heartbeat)]
 
     async def agents_gone(self, seconds: float = _SLACK_SECONDS) -> None:
-        """Wait until the agents have followed their order to leave."""
+        """Wait until the agents have exited, as ordered, but at most so many seconds."""
         outputs = [place.agent.output for place in self._places.values()]
         if outputs:
             await asyncio.wait(outputs, timeout=seconds)
 
     async def close(self) -> None:
-        """End all agents that are still there."""
+        """End all agents that still run."""
         for name, place in [*self._places.items()]:
             self._delete(name, place.replica.uid)
         await asyncio.gather(*self._ending, return_exceptions=True)
@@ -207,7 +204,11 @@ class LocalPlatform:
             self._status_kept = False
 
     async def _verify(self, token: str) -> Speaker:
-        """Accept the token of this run, and any replica that we started."""
+        """Accept the token of this run, for any replica that it started.
+
+        Raises:
+            RefusedError: it is another token.
+        """
         if not secrets.compare_digest(token, self._token):
             raise RefusedError("the token is not that of this run", HTTPStatus.UNAUTHORIZED)
         return Speaker("", self._check)
@@ -223,10 +224,13 @@ class LocalPlatform:
 
 
 def _clear(scratch: Path) -> None:
-    """That of an agent that was killed holds the snapshots of its ranks, which may live some ms longer."""
+    """Remove the scratch folder of an ended agent.
+
+    It is renamed first: ranks of a killed agent may live some ms longer.
+    """
     away = scratch.with_suffix(_AWAY)
     with contextlib.suppress(OSError):
-        scratch.rename(away)  # nobody makes a file there any more
+        scratch.rename(away)  # from now on no rank can create a file in it
     shutil.rmtree(away, ignore_errors=True)
 
 

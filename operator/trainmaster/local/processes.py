@@ -1,4 +1,4 @@
-"""Agents as child processes: started by command line, watched, ended. Used by local/platform.py.
+"""Start, watch and end agents as child processes.
 
 An agent's output goes to a log file of its own, and to a listener (the terminal shows that of the first worker).
 """
@@ -25,7 +25,7 @@ OnOutput = Callable[[str, bytes], None]
 
 @dataclass
 class Agent:
-    """One agent process. `output` ends when the process has ended and its last line was passed on."""
+    """Hold one agent process. The task `output` ends when the process has ended and its last line was passed on."""
 
     name: str
     process: asyncio.subprocess.Process
@@ -33,11 +33,11 @@ class Agent:
 
     @property
     def ended(self) -> bool:
-        """Whether the process is no more."""
+        """Return whether the process has ended."""
         return self.process.returncode is not None
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal, if it is still there."""
+        """Send the process a signal, if it still runs."""
         if not self.ended:
             with contextlib.suppress(ProcessLookupError):
                 self.process.send_signal(number)
@@ -50,7 +50,7 @@ async def start(
     on_output: OnOutput,
     on_end: Callable[[], None],
 ) -> Agent:
-    """Start an agent; `on_end` is called once when it has ended and its last line was passed on.
+    """Start an agent; `on_end` is called once, when it has ended and its last line was passed on.
 
     Raises:
         OSError: there can be no new process now.
@@ -61,14 +61,14 @@ async def start(
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
-        start_new_session=True,  # Ctrl-C in the terminal is ours to pass on, in order
+        start_new_session=True,  # the terminal's Ctrl-C must not reach the agent: the session passes it on
     )
     output = asyncio.create_task(_pump(name, process, log, on_output, on_end))
     return Agent(name, process, output)
 
 
 async def stop(agent: Agent, grace_seconds: float) -> None:
-    """End it: SIGTERM, so that its ranks may save; SIGKILL when it is still there after the grace time."""
+    """End an agent: SIGTERM, so that its ranks can save, and SIGKILL if it still runs after the grace time."""
     agent.signal(signal.SIGTERM)
     try:
         async with asyncio.timeout(grace_seconds):
@@ -80,7 +80,7 @@ async def stop(agent: Agent, grace_seconds: float) -> None:
 
 
 def inherited_environment(*python_path: Path) -> dict[str, str]:
-    """The variables of this process, with folders in front of PYTHONPATH: where ranks find a user's own modules."""
+    """Return the variables of this process, with these folders first in PYTHONPATH, for the user's modules."""
     environment = dict(os.environ)
     paths = [str(path) for path in dict.fromkeys(python_path)]
     if environment.get("PYTHONPATH"):
@@ -90,7 +90,7 @@ def inherited_environment(*python_path: Path) -> dict[str, str]:
 
 
 def _command() -> tuple[str, ...]:
-    """The agent's command line. Where we ourselves were found by PYTHONPATH, the agent must look there too."""
+    """Return the agent's command line. It obeys PYTHONPATH only if we ourselves were imported by it."""
     here = str(Path(__file__).resolve())
     by_path = any(path and here.startswith(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep))
     return (sys.executable, *(_OPTIONS[1:] if by_path else _OPTIONS), *_AGENT)
@@ -102,7 +102,7 @@ async def _pump(
     assert process.stdout is not None  # noqa: S101  it was asked for
     with contextlib.suppress(OSError), os.fdopen(open_to_write(log), "ab", 0) as file:
         await _copy(process.stdout, file, lambda chunk: on_output(name, chunk))
-    # Also without a log (a full disk): an agent whose output nobody reads would wait for ever.
+    # Go on reading without a log (a full disk): if its output is not read, an agent waits for ever.
     while chunk := await process.stdout.read(_CHUNK):
         on_output(name, chunk)
     await process.wait()

@@ -1,7 +1,7 @@
-"""The private folder of one run, in memory where that has room: sockets, progress pages, the token.
+"""Create the private folder of one run, in memory if there is room: sockets, progress pages, the token.
 
-It goes when the run ends; that of a run which was killed goes when the next one starts. Standard library only:
-cli/run.py makes it before anything heavy is imported.
+It is removed when the run ends; if the run was killed, when the next one starts. Standard library only, because it is
+imported before the warm parent starts.
 """
 
 import fcntl
@@ -12,24 +12,28 @@ from pathlib import Path
 from typing import IO, Self
 
 _PREFIX = "trainmaster-"
-_UNFINISHED = f".{_PREFIX}"  # not yet locked, so nobody may take it for one that was left behind
+_UNFINISHED = f".{_PREFIX}"  # without its lock yet; `sweep` must not find it by this name
 _LOCK = "lock"
-# A unix socket's path must be short (unix(7): 108 bytes); replicas have folders and sockets of their own in it.
+# A unix socket's path has at most 108 bytes (unix(7)); replicas have their folders and sockets in this folder.
 _LONGEST_HOME = 40
 # Progress pages are written at every step: keep them off the disk.
 _MEMORY = Path("/dev/shm")  # noqa: S108  the folder in it has mode 0700
-_ROOM = 1 << 20  # bytes; less is no room for a run
+_ROOM = 1 << 20  # bytes that must be free
 
 
 class Scratch:
-    """Makes the folder, with mode 0700, and holds its lock. Use as a context manager."""
+    """Keep the folder (mode 0700) and its lock for the time of a `with`."""
 
     def __init__(self) -> None:
         self._lock: IO[str] | None = None
         self.path = Path()
 
     def __enter__(self) -> Self:
-        """Raises: OSError."""
+        """Create the folder.
+
+        Raises:
+            OSError: it cannot be created.
+        """
         made = _made_with_room(_MEMORY) or _made(_temporary_folder())
         self._lock = (made / _LOCK).open("w")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
@@ -43,18 +47,18 @@ class Scratch:
 
     @property
     def warm_log(self) -> Path:
-        """What the warm parent says; hardly ever anything."""
+        """Return the log of the warm parent, which is nearly always empty."""
         return self.path / "warm.log"
 
 
 def sweep(home: Path) -> None:
-    """Remove what runs of this user left behind that could not clean up."""
+    """Remove the folders that earlier runs of this user left behind in `home`."""
     for folder in home.glob(f"{_PREFIX}*"):
         try:
             if folder.lstat().st_uid != os.getuid() or _is_held(folder / _LOCK):
                 continue
         except OSError:
-            continue  # not a run's folder, or somebody else was faster
+            continue  # it is not a run's folder, or another run has just removed it
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -68,7 +72,7 @@ def _is_held(lock: Path) -> bool:
 
 
 def _made_with_room(home: Path) -> Path | None:
-    """None where there can be no folder, or nothing more in it."""
+    """Return a new folder in `home`; None if there can be none, or less than _ROOM bytes fit into it."""
     try:
         made = _made(home)
     except OSError:

@@ -1,4 +1,4 @@
-"""One local run from start to end: the intake at a unix socket, the loop, the agents. Called by cli/run.py."""
+"""Run one job on this machine from start to end: the intake at a unix socket, the loop, the agents."""
 
 import asyncio
 import contextlib
@@ -28,27 +28,27 @@ from trainmaster.local.variables import Site
 from trainmaster.local.workdir import Workdir
 from trainmaster.queueing import WorkQueue
 
-# How often the view is told of progress.
+# Seconds between two updates of the view.
 TICK_SECONDS = 0.25
-INTAKE = "intake"  # the socket at which agents call in, in the run's private folder
+INTAKE = "intake"  # the socket for heartbeats, in the run's private folder
 
 
 class Audience(Protocol):
-    """Who watches: a view of cli/. Each call returns soon and raises nothing."""
+    """An audience is a view of cli/ that shows a run. Each call returns soon and raises nothing."""
 
     def event(self, event: PostEvent) -> None:
-        """Something happened that people should know."""
+        """Show an event."""
 
     def output(self, name: str, chunk: bytes) -> None:
-        """An agent, or a rank of it, printed something."""
+        """Show what an agent, or one of its ranks, printed."""
 
     def progress(self, status: TrainingJobStatus, progress: Progress) -> None:
-        """How far it is; called several times a second."""
+        """Show the progress. This is called several times a second."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended. `stopped`: by somebody, not by the job."""
+    """Hold how a run ended. `stopped` is true if it was stopped from outside, before the job had ended."""
 
     status: TrainingJobStatus
     stopped: bool
@@ -58,7 +58,7 @@ class Outcome:
 
 
 class Session:
-    """A job, its folders, and who watches."""
+    """Hold a job, its folders, and the view that shows it."""
 
     def __init__(self, job: TrainingJob, workdir: Workdir, site: Site, audience: Audience) -> None:
         self._workdir = workdir
@@ -66,7 +66,7 @@ class Session:
         self._queue = WorkQueue()
         self._news = asyncio.Event()
         self._stops = 0
-        self._faults = [*site.armed.faults]  # that have not come yet
+        self._faults = [*site.armed.faults]  # the faults that have not come yet
         token = secrets.token_urlsafe(32)
         site.token_file.touch(mode=0o600)
         site.token_file.write_text(token)
@@ -74,7 +74,7 @@ class Session:
         self._platform = LocalPlatform(begin(job, workdir), workdir, site, token, listeners)
 
     def stop(self) -> None:
-        """The first time ranks may save before they end; the second time all ends at once. From the loop's thread."""
+        """Stop the run: the first call lets ranks save, the second kills all. To be called in the loop's thread."""
         self._stops += 1
         if self._stops == 1:
             self._platform.suspend()
@@ -83,11 +83,11 @@ class Session:
 
     @property
     def stopping(self) -> bool:
-        """Whether somebody has asked it to."""
+        """Return whether `stop` was called."""
         return self._stops > 0
 
     async def run(self) -> Outcome:
-        """Train until the job has ended or was stopped. All processes are gone when this returns."""
+        """Train until the job has ended or was stopped, and return the outcome. No process is left then."""
         platform = self._platform
         async with served(platform.intake.application(), platform.site.scratch / INTAKE) as url:
             platform.site = _at(platform.site, url)
@@ -122,7 +122,7 @@ class Session:
 
     @property
     def _over(self) -> bool:
-        """Suspended is an end here: nobody could change the YAML's copy in our memory."""
+        """Return whether the job has finished, or is suspended without processes: nothing can resume it in this run."""
         status = self._platform.job.status
         return status.finished or (status.phase == phases.SUSPENDED and self._platform.empty)
 
@@ -133,7 +133,7 @@ class Session:
             self._audience.progress(seen[0].status, report.progress(Facts(*seen, now()), seen[0].status))
 
     def _tell_faults(self) -> None:
-        """Those that have come meanwhile."""
+        """Show the faults that have come since the last call."""
         for fault in [fault for fault in self._faults if self._platform.site.armed.came(fault)]:
             self._faults.remove(fault)
             self._audience.event(faults.event(self._platform.site.armed, fault))
@@ -143,14 +143,14 @@ class Session:
         self._news.set()
 
     def _event(self, event: PostEvent) -> None:
-        """The end is told by the view's last lines, and that somebody stopped us is known to who did."""
-        self._tell_faults()  # the cause before its effect
+        """Show an event, but not the end, which the view's last lines tell, nor a suspension that `stop` asked for."""
+        self._tell_faults()  # so that a fault is shown before its effect
         status = self._platform.job.status
         if not status.finished and not (self._stops and event.reason == phases.SUSPENDED):
             self._audience.event(event)
 
     def _newest_checkpoint(self) -> CheckpointStatus | None:
-        """Also one that was saved on the way out, when no decision looked any more."""
+        """Return the newest checkpoint, also one that was saved while the run ended; None if there is none."""
         records = [beat.checkpoint for beat in self._platform.heartbeats() if beat.checkpoint]
         newest = max(records, key=lambda record: record.step, default=None)
         written = self._platform.job.status.checkpoint
@@ -160,14 +160,14 @@ class Session:
 
 
 def now() -> datetime:
-    """The time, as the core wants it."""
+    """Return the time as the core wants it: aware, in UTC."""
     return datetime.now(UTC)
 
 
 def begin(job: TrainingJob, workdir: Workdir) -> TrainingJob:
-    """The job with an identity of this folder, and with what an earlier run in it left.
+    """Return the job with a uid made of the folder's path, and with what an earlier run left in the folder.
 
-    Attempts go on counting: a process of the earlier run that wakes late must not be taken for one of this run.
+    Attempts count on, so that a late process of the earlier run is not taken for one of this run.
     """
     workdir.forget_result()
     before = workdir.read_status()
@@ -182,7 +182,7 @@ def begin(job: TrainingJob, workdir: Workdir) -> TrainingJob:
 
 
 def _kept(job: TrainingJob, before: TrainingJobStatus) -> dict[str, Any]:
-    """Its ledger, and what is read off it; from before which step it was to go on, if it did not get so far."""
+    """Return what goes on from the earlier run: its ledger with its figures, and the step it had to resume before."""
     facts = Facts(job.model_copy(update={"status": before}), Observed(), now())
     heard = before.model_copy(update=ledger.overtaken(before, "stopped"))
     return {
@@ -194,7 +194,7 @@ def _kept(job: TrainingJob, before: TrainingJobStatus) -> dict[str, Any]:
 
 
 def _parting(status: TrainingJobStatus, checkpoint: CheckpointStatus | None) -> TrainingJobStatus:
-    """What somebody who stopped the run should know."""
+    """Return the status of a run that was stopped, with its checkpoint and a message how to go on."""
     where = f"at step {checkpoint.step}" if checkpoint else "before its first checkpoint"
     message = f"Stopped {where}; another run in the same folder goes on from there."
     return status.model_copy(update={"checkpoint": checkpoint, "message": message})
@@ -206,7 +206,7 @@ def _at(site: Site, url: str) -> Site:
 
 @contextlib.asynccontextmanager
 async def served(application: web.Application, path: Path) -> AsyncIterator[str]:
-    """Serve the application at a unix socket, so that no other user of this machine reaches it; gives its URL."""
+    """Serve the application at a unix socket, which no other user of this machine can reach, and yield its URL."""
     listener = Listener(application, goodbye_seconds=0.5)
     await listener.start_at(path)
     try:

@@ -1,7 +1,4 @@
-"""The environment of a local agent: what both hands set alike, and what only this machine knows.
-
-Used by platform.py.
-"""
+"""Make the environment of a local agent: what both hands set alike, and what only this machine knows."""
 
 import dataclasses
 import os
@@ -18,13 +15,13 @@ from trainmaster.local.processes import inherited_environment
 from trainmaster.wire import codec, names
 
 LOOPBACK = "127.0.0.1"
-# Saving must fit into it. Whoever cannot wait presses Ctrl-C again.
+# Ranks must be able to save in this time. A user who does not want to wait presses Ctrl-C again.
 GRACE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class Site:
-    """What all agents of a run have in common. `folder` is that of the YAML: relative paths start there."""
+    """Hold what all agents of a run have in common. `folder` is the YAML's: relative paths start there."""
 
     folder: Path
     checkpoints: Path
@@ -36,21 +33,24 @@ class Site:
 
 
 def plain_variables(env: Iterable[EnvVar]) -> dict[str, str]:
-    """Those with a value. There are no Secrets and ConfigMaps here: `valueFrom` is what the shell has, if anything."""
+    """Return the variables with a value.
+
+    Those with `valueFrom` keep what the shell has: here are no Secrets or ConfigMaps.
+    """
     return {variable.name: variable.value or "" for variable in env if variable.value_from is None}
 
 
 def agent_variables(
     job: TrainingJob, wish: actions.CreateReplica, uid: str, scratch: Path, site: Site
 ) -> dict[str, str]:
-    """All variables of one agent. The user's own come before ours, which are not theirs to change."""
+    """Return all variables of one agent. The user's own cannot replace ours."""
     spec = job.spec.roles[wish.role]
     plan = environment.training_plan(job)
     folder = site.folder / plan.working_directory if plan.working_directory else site.folder
     plan = dataclasses.replace(plan, checkpoint_shared=True, working_directory=str(folder), checkpoint_url=_url(job))
     inherited = inherited_environment(site.folder, Path.cwd())
     named = plain_variables(spec.env)
-    # A path of the user's is added: the folder of the YAML has modules of his too, and our own may come by PYTHONPATH.
+    # The user's PYTHONPATH is added to ours, which has the YAML's folder and perhaps our own modules.
     paths = (named.pop("PYTHONPATH", ""), inherited["PYTHONPATH"])
     named["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     return {
@@ -73,7 +73,7 @@ def agent_variables(
 
 
 def grace_seconds() -> float:
-    """What ranks get between SIGTERM and SIGKILL: the environment may say otherwise."""
+    """Return the seconds between SIGTERM and SIGKILL for ranks: from the environment, else GRACE_SECONDS."""
     try:
         return max(0.0, float(os.environ[names.ENV_GRACE]))
     except (KeyError, ValueError):
@@ -81,6 +81,9 @@ def grace_seconds() -> float:
 
 
 def _url(job: TrainingJob) -> str | None:
-    """The next run of the same file goes on from there, so the job's uid, which is new each time, is not in it."""
+    """Return the URL of the job's checkpoints; None without an object store.
+
+    The uid is not in it, so the next run resumes.
+    """
     storage = job.spec.checkpoint.storage
     return f"{storage.object_store.url.rstrip('/')}/{job.name}" if storage and storage.object_store else None

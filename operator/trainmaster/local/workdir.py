@@ -1,4 +1,4 @@
-"""The folder of one local run: what is kept of it.
+"""Keep the folder of one local run.
 
 ```
 DIR/status.json   the same `.status` that a cluster shows
@@ -6,7 +6,7 @@ DIR/checkpoints/  step-00000050/..., metrics.jsonl, result.json
 DIR/logs/         one file per agent; trainmaster.log and warm-parent.log where there was something to say
 ```
 One run at a time may use a folder: it is locked for as long as the run lives, and so is the one with the checkpoints,
-which may be another run's `spec.checkpoint.storage.path`. Made by cli/run.py.
+which may be another run's `spec.checkpoint.storage.path`.
 """
 
 import fcntl
@@ -35,7 +35,11 @@ class WorkdirError(Exception):
 
 
 def _locked(name: str, folders: tuple[Path, ...]) -> IO[str]:
-    """Make the folders; a file that locks the first of them for as long as it is open."""
+    """Create the folders, and return a file that locks the first of them for as long as it is open.
+
+    Raises:
+        WorkdirError: a folder cannot be used, or another run uses it.
+    """
     try:
         for folder in folders:
             folder.mkdir(parents=True, exist_ok=True)
@@ -60,10 +64,10 @@ def _locked(name: str, folders: tuple[Path, ...]) -> IO[str]:
 
 
 def _check_own(folders: tuple[Path, ...]) -> None:
-    """Refuse a folder with something under a name of ours that writing to it would change elsewhere.
+    """Refuse a folder in which a name of ours is something that would lead our writes elsewhere.
 
     Raises:
-        WorkdirError: names it.
+        WorkdirError: there is such a name.
     """
     for folder in folders:
         logs = [path.name for path in folder.iterdir()] if folder.name == LOGS else []
@@ -84,7 +88,7 @@ def _read(path: Path) -> Any:
 
 
 class Workdir:
-    """Creates the folders and holds the lock. Use as a context manager.
+    """Create the folders and hold their locks for the time of a `with`.
 
     `shown` is the folder as the user wrote it; `path` is absolute, because ranks work elsewhere.
     """
@@ -103,7 +107,11 @@ class Workdir:
         self._locks = ExitStack()
 
     def __enter__(self) -> Self:
-        """Raises: WorkdirError."""
+        """Create the folders and lock them.
+
+        Raises:
+            WorkdirError: a folder cannot be used.
+        """
         with ExitStack() as locks:
             for name, folders in self._folders.items():
                 locks.enter_context(_locked(name, folders))
@@ -118,14 +126,14 @@ class Workdir:
         replace(self.status_file, json.dumps(status.to_dict(), indent=1).encode() + b"\n")
 
     def read_status(self) -> TrainingJobStatus:
-        """What an earlier run left; an empty status if there was none, or nobody can read it."""
+        """Return what an earlier run left; an empty status if there was none or it cannot be read."""
         try:
             return TrainingJobStatus.read(_read(self.status_file))
         except (OSError, ValueError):
             return TrainingJobStatus()
 
     def forget_result(self) -> None:
-        """An evaluation of an earlier run must not be taken for one of this run.
+        """Remove the evaluation of an earlier run, so that it is not taken for one of this run.
 
         Raises:
             WorkdirError: it is there and cannot be removed.
@@ -138,7 +146,7 @@ class Workdir:
             ) from None
 
     def result(self) -> dict[str, Any]:
-        """What the trainer evaluated at the end; empty if nothing."""
+        """Return what the trainer evaluated at the end; empty if it evaluated nothing."""
         try:
             result = _read(self._result_file)
         except (OSError, ValueError):
@@ -146,14 +154,14 @@ class Workdir:
         return result if isinstance(result, dict) else {}
 
     def keep_log(self, source: Path, name: str) -> None:
-        """Copy a log from elsewhere, if there is anything in it."""
+        """Copy a log into this folder, if there is anything in it. Errors are ignored."""
         try:
             if source.stat().st_size:
                 with source.open("rb") as text, os.fdopen(open_to_write(self.logs / name), "wb") as copy:
                     copy.truncate(0)
                     shutil.copyfileobj(text, copy)
         except OSError:
-            pass  # it is only a log
+            pass  # the run does not need the log
 
     @property
     def _result_file(self) -> Path:
@@ -161,7 +169,7 @@ class Workdir:
 
 
 def new_folder(name: str, home: Path) -> Path:
-    """Every run without --workdir gets a folder of its own, so that none goes on from another by surprise.
+    """Create a new folder for a run without --workdir, so that it does not go on from another run by mistake.
 
     Raises:
         WorkdirError: none can be made.
@@ -180,7 +188,7 @@ def _candidates(base: Path) -> Iterator[Path]:
 
 
 def _is_made(folder: Path) -> bool:
-    """Whether we are the first: other runs may begin in the same second."""
+    """Create the folder, and return whether it is new: another run may begin in the same second."""
     try:
         folder.mkdir()
     except FileExistsError:

@@ -1,6 +1,6 @@
-"""JSON out of files that others may have written: what it may cost to read is known before it is read.
+"""Parse JSON of files that others may have written, with bounds on what it may cost to read.
 
-A megabyte of JSON can make 25 of objects, and a number of it can be infinite or have thousands of digits.
+A megabyte of JSON can make 25 MB of objects, and a number in it can be infinite or have thousands of digits.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def document(text: bytes) -> Any:
 
 
 def parse(text: bytes, most_values: int, most_objects: int) -> Any:
-    """Return what JSON of ours says.
+    """Return the values in a JSON text.
 
     Raises:
         ValueError: it is no JSON, or has more values or objects than that, or a number that is none or too large.
     """
-    if not text.isascii():  # our own is; and one letter of another writing makes all of it take four times the room
+    if not text.isascii():  # ours is; and one letter that is not makes the text four times as large
         raise ValueError("it has letters that are not ASCII")
     return _parse(text, most_values, most_objects)
 
@@ -67,7 +67,7 @@ def _small(digits: str) -> int:
 
 
 def sha256(plain: Any) -> str:
-    """Return the hash of the canonical form, as `codec.encode` makes it, without that form as a whole."""
+    """Return the hash of the canonical form, as `codec.encode` makes it, without building that form as a whole."""
     digest = hashlib.sha256()
     for piece in _pieces(plain, _DEEP):
         digest.update(piece.encode())
@@ -89,7 +89,7 @@ def _pieces(plain: Any, levels: int) -> Iterator[str]:
 
 
 def is_as_written(plain: Any, text: bytes) -> bool:
-    """Return whether the text is the very form in which we write a document for people: sorted, and indented by one."""
+    """Return whether the text is exactly the form in which we write documents: sorted, and indented by one."""
     position = 0
     for chunk in json.JSONEncoder(sort_keys=True, indent=1).iterencode(plain):
         data = chunk.encode()

@@ -1,7 +1,7 @@
-"""Frozen dataclasses to JSON and back, with a clear refusal of anything that does not fit.
+"""Convert frozen dataclasses to JSON and back, with a clear error for anything that does not fit.
 
-Heartbeats come from pods, so nothing in them is trusted: types are checked, unknown members are ignored
-(an older operator must understand a newer agent), and errors name the member.
+Heartbeats come from pods, so nothing in them is trusted: types are checked, unknown members are ignored (an older
+operator must understand a newer agent), and errors name the member.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ T = TypeVar("T")
 
 
 class WireError(ValueError):
-    """A message that is not what its type says. The text names the member."""
+    """Report a message that does not fit its type. The text names the member."""
 
 
 def encode(value: Any) -> bytes:
-    """The canonical JSON of a dataclass: sorted members, no spaces, so that equal values have equal bytes."""
+    """Return the canonical JSON of a dataclass: sorted members, no spaces, so that equal values have equal bytes."""
     return json.dumps(to_plain(value), sort_keys=True, separators=(",", ":")).encode()
 
 
 def to_plain(value: Any) -> Any:
-    """Dataclasses and tuples as JSON's own dicts and lists."""
-    if value is None or isinstance(value, (str, int, float)):  # most are
+    """Return dataclasses and tuples as JSON's own dicts and lists."""
+    if value is None or isinstance(value, (str, int, float)):  # most values are
         return value
     if isinstance(value, (list, tuple)):
         return [to_plain(item) for item in value]
@@ -46,7 +46,7 @@ def _fields(kind: type) -> Tuple[dataclasses.Field[Any], ...]:
 
 
 def _goes_without_saying(field: dataclasses.Field[Any], member: Any) -> bool:
-    """Empty, and empty by default: so a member added tomorrow changes neither bytes nor digest of today's messages."""
+    """Return whether it is empty and empty by default: so a new member changes neither bytes nor digest of messages."""
     if member:
         return False
     empty = member is None or member is False or member in ((), {}, "")
@@ -81,7 +81,7 @@ def _bound_lists(plain: Any, most: int, where: str) -> None:
 
 
 def _refuse(constant: str) -> float:
-    """NaN and Infinity: Python's json takes them, JSON does not have them."""
+    """Refuse NaN and Infinity: Python's json takes them, JSON does not have them."""
     raise ValueError(f"{constant} is no number of JSON")
 
 
@@ -93,14 +93,14 @@ def _finite(text: str) -> float:
 
 
 def from_plain(kind: Type[T], plain: Any) -> T:
-    """Like `decode`, for what is parsed already."""
+    """Convert parsed JSON into `kind`, like `decode`."""
     return typing.cast(T, _convert(kind, plain, kind.__name__))
 
 
 _HINTS: Dict[type, Dict[str, Any]] = {}
 
 
-_UNIONS = (Union, getattr(types, "UnionType", Union))  # the latter is how `X | None` is seen, where Python knows it
+_UNIONS = (Union, getattr(types, "UnionType", Union))  # the latter is the type of `X | None`, where Python has it
 
 
 def know(*kinds: type) -> None:
@@ -168,7 +168,7 @@ def _convert_dataclass(kind: Any, plain: Any, where: str) -> Any:
 def _convert_scalar(kind: Any, plain: Any, where: str) -> Any:
     if kind is float and isinstance(plain, int) and not isinstance(plain, bool):
         return _to_float(plain, where)
-    # bool is an int in Python, not on the wire.
+    # bool is an int in Python, but not in a message.
     if not isinstance(plain, kind) or (isinstance(plain, bool) and kind is not bool):
         raise WireError(f"{where}: expected {kind.__name__}, got {type(plain).__name__}")
     return plain

@@ -1,7 +1,7 @@
-"""Faults that a local run is asked to suffer: `kill:worker/1@step=50`, and how the rank concerned is told.
+"""Define faults that a local run is asked to inject: `kill:worker/1@step=50`, and how the rank gets them.
 
-Written by local/faults.py, carried out by the trainer in the very step. One empty file per fault, named by what it
-says; the rank that carries it out renames it first, so that each comes once, whatever restarts it causes.
+local/faults.py writes one empty file per fault, named by its content. The trainer carries it out in that step; the rank
+renames the file first, so that each fault happens once, even if it causes restarts.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Iterator, Optional
 from trainmaster.wire import names
 
 KILL = "kill"  # SIGKILL to the rank
-STOP = "stop"  # SIGSTOP: it lives, and does nothing any more
-OOM = "oom"  # it allocates until a limit of its own address space says no, and dies of that
-SLOW = "slow"  # from now on each of its steps takes three times as long, until the ranks are started again
+STOP = "stop"  # SIGSTOP to the rank: it lives, and does nothing any more
+OOM = "oom"  # the rank allocates up to a limit of its address space, and dies
+SLOW = "slow"  # each step of the rank takes three times as long, until the ranks are started again
 CORRUPT_CHECKPOINT = "corrupt-checkpoint"  # one byte of the newest checkpoint is changed; its result: the step of that
 OF_A_RANK = (KILL, STOP, OOM, SLOW)
 KINDS = (*OF_A_RANK, CORRUPT_CHECKPOINT)
@@ -25,7 +25,7 @@ _DONE = ".done"
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to the first rank of a replica when it has ended `step`."""
+    """Hold what happens to the first rank of a replica when it has ended `step`."""
 
     kind: str
     step: int
@@ -34,26 +34,26 @@ class Fault:
     number: int = 0  # its place among the faults of a run
 
     def __str__(self) -> str:
-        """As on the command line."""
+        """Return the fault as on the command line."""
         where = "" if self.kind == CORRUPT_CHECKPOINT else f":{self.role}/{self.index}"
         return f"{self.kind}{where}@step={self.step}"
 
     def path(self, folder: Path) -> Path:
-        """The file that stands for it until it has come."""
+        """Return the file that stands for the fault until it has happened."""
         return folder / f"{self.number}.{self.kind}.{self.role}.{self.index}.{self.step}"
 
     def done(self, folder: Path) -> Path:
-        """The file that stands for it afterwards; its time of change is when it came."""
+        """Return the file that stands for the fault afterwards; its modification time is when it happened."""
         path = self.path(folder)
         return path.with_name(path.name + _DONE)
 
     def result(self, folder: Path) -> str:
-        """What came of it, where that is not plain from its kind; nothing if it came to nothing."""
+        """Return the result of the fault, where its kind does not imply it; empty if nothing came of it."""
         return self.done(folder).read_text(encoding="ascii")
 
 
 def pending(folder: Path) -> Iterator[Fault]:
-    """The faults that have not come yet."""
+    """Yield the faults that have not happened yet."""
     for path in sorted(folder.glob("*")) if folder.is_dir() else ():
         fault = _read(path.name)
         if fault is not None:
@@ -61,7 +61,7 @@ def pending(folder: Path) -> Iterator[Fault]:
 
 
 def claim(fault: Fault, folder: Path, result: str = "") -> bool:
-    """Whether it is for the caller to carry it out: true once. `result`: of one that was tried before it is claimed."""
+    """Claim the fault: return True once, to the caller who carries it out. `result`: of one tried before the claim."""
     with contextlib.suppress(OSError):
         if result:
             fault.path(folder).write_text(result, encoding="ascii")

@@ -1,7 +1,7 @@
-"""Files in folders that others can write to: opened without following links, read up to a bound, replaced as a whole.
+"""Handle files in folders that others can write to: links are not followed, reads are bounded, writes are atomic.
 
-A link under a name that is ours would have us write to, or tell of, what it points at; a second name of a file (a hard
-link) likewise; a pipe blocks whoever opens it; a device has no end. Used by both sides and by the agent.
+A link under a name that is ours would have us write to, or report on, what it points at; so would a second name of a
+file (a hard link); a pipe blocks the process that opens it; a device has no end.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import stat
 import uuid
 from pathlib import Path
 
-# What `open_to_read` and `read_bounded` say of something that nobody of ours has written.
+# The errors of `open_to_read` and `read_bounded` for something that is not written by us.
 NOT_WRITTEN_BY_US = frozenset(
     {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.EFBIG}
 )
@@ -61,7 +61,7 @@ def read_bounded(path: Path, most: int) -> bytes:
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Make a file appear with all of its content on the disk, or not at all. What had its name, a link too, goes.
+    """Make a file appear with all of its content on the disk, or not at all. What had its name, even a link, goes.
 
     Raises:
         OSError: it cannot be written.
@@ -88,7 +88,7 @@ def write_all(descriptor: int, data: memoryview) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder last (a file's own fsync does not: see open(2), rename(2))."""
+    """Make the names in a folder durable (a file's own fsync does not: see open(2), rename(2))."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -97,7 +97,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, if it is not there.
+    """Make a folder, unless it is there.
 
     Raises:
         OSError: something else has its name, such as a link to a folder.
@@ -108,9 +108,9 @@ def make_folder(path: Path) -> None:
 
 
 def why_foreign(path: Path, is_replaced: bool = False) -> str:
-    """Return why something of this name is none of ours; nothing where it may be, or is not there.
+    """Return why something of this name is none of ours; empty where it may be ours, or is not there.
 
-    `is_replaced`: by `replace`, which leaves other names of the file as they are.
+    `is_replaced`: it will be replaced by `replace`, which leaves other names of the file as they are.
     """
     try:
         found = os.lstat(path)

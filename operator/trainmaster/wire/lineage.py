@@ -1,4 +1,4 @@
-"""The text of lineage.json: which attempt of a job went on from which step."""
+"""Parse the text of lineage.json: which attempt of a job went on from which step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST_NUMBER = 1 << 53
 
 
 def parse(text: bytes) -> Tuple[str, Dict[int, int]]:
-    """Return whose it is, and from which step each attempt went on.
+    """Return the job that it belongs to, and from which step each attempt went on.
 
     Raises:
         ValueError: it is not what training writes.

@@ -1,8 +1,8 @@
-"""The manifest: the JSON that makes shards a checkpoint. Written last; what is not in it does not exist.
+"""Read and write the manifest: the JSON that makes shards a checkpoint. Written last; what is not in it does not exist.
 
 It carries its own SHA-256 (`digest`), so that a changed manifest is found like a changed shard. The trainer writes it;
-the trainer, the agent and `trainmaster audit` read it, by the one reader here. Whoever can write to the storage can
-make one with a good digest, so each number is bounded before anything is made of it.
+the trainer, the agent and `trainmaster audit` read it, by the one reader here. A program that can write to the storage
+can make one with a good digest, so each number is bounded before anything is made of it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Shapes = Dict[str, Tuple[str, Tuple[int, ...]]]  # name -> dtype, shape
 
 @dataclass(frozen=True)
 class TensorRecord:
-    """What the manifest says of one tensor, or of the piece of it that one shard holds.
+    """Hold what the manifest says of one tensor, or of the piece of it that one shard holds.
 
     `offset` is where the piece begins in each dimension; a whole tensor begins at zero. `sha256` is of its bytes.
     """
@@ -57,7 +57,7 @@ class TensorRecord:
 
 @dataclass(frozen=True)
 class ShardRecord:
-    """What the manifest says of one file. `sha256` is of its header and of the hashes of its tensors, in their order.
+    """Hold what the manifest says of one file. `sha256` is of its header and its tensors' hashes, in their order.
 
     So every byte is hashed once, and several threads can share the work.
     """
@@ -70,18 +70,18 @@ class ShardRecord:
 
 @dataclass(frozen=True)
 class Cursor:
-    """Where the sequence of samples stands: `data.py` needs no more than this to go on."""
+    """Hold the position in the sequence of samples: `data.py` needs no more than this to go on."""
 
     step: int
     samples: int  # consumed since the first step
     global_batch_size: int
     seed: int
-    dataset: int = 0  # its samples; 0: who saved does not know
+    dataset: int = 0  # number of its samples; 0: not known when it was saved
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """Everything about a checkpoint but the tensors' bytes."""
+    """Hold everything about a checkpoint except the tensors' bytes."""
 
     step: int
     attempt: int
@@ -130,7 +130,7 @@ def whole(pieces: Iterable[TensorRecord]) -> Tuple[str, Tuple[int, ...]]:
 
 
 def read_manifest(folder: Path, step: int) -> Manifest:
-    """Return the manifest in a checkpoint's folder, if it is whole and says nothing that cannot be.
+    """Return the manifest in a checkpoint's folder, if it is whole and all its values are possible.
 
     Raises:
         CorruptCheckpointError: says what is wrong.
@@ -149,7 +149,7 @@ def read_manifest(folder: Path, step: int) -> Manifest:
 
 @dataclass(frozen=True)
 class Glance:
-    """Where a checkpoint comes from, and what a heartbeat says of it."""
+    """Hold where a checkpoint comes from."""
 
     attempt: int
     step: int
@@ -160,9 +160,9 @@ class Glance:
 
 
 def glance(folder: Path, step: int) -> Optional[Glance]:
-    """Return where the checkpoint of that step comes from, if its manifest is there and unchanged.
+    """Return where the checkpoint of that step comes from; None if its manifest is missing or changed.
 
-    It is a look, at a third of the cost of reading it.
+    This costs a third of reading the manifest.
 
     Raises:
         OSError: it cannot be read now.
@@ -178,7 +178,7 @@ def glance(folder: Path, step: int) -> Optional[Glance]:
 
 
 def _read(folder: Path) -> Tuple[bytes, Dict[str, Any]]:
-    """Return the text, and what it says, if it has the digest that it names."""
+    """Return the text and its parsed content, if it has the digest that it names."""
     path = folder / MANIFEST
     with telling(folder, "opened"):
         if not stat.S_ISDIR(folder.lstat().st_mode):
@@ -200,7 +200,7 @@ def _its_own_error() -> Iterator[None]:
 
 
 def _shard(plain: Dict[str, Any]) -> ShardRecord:
-    """By hand, as `_tensor`: with thousands of tensors a general decoder takes longer than all else of a restart."""
+    """Return a record, decoded by hand like `_tensor`: a general decoder takes longer than all else of a restart."""
     file, length, digest = plain["file"], plain["length"], plain["sha256"]
     _require(
         type(file) is str and bool(_SHARD_FILE.fullmatch(file)), f"the shard {file!r:.80}, which is no name of a shard"
@@ -212,7 +212,7 @@ def _shard(plain: Dict[str, Any]) -> ShardRecord:
 
 def _tensor(name: str, plain: Dict[str, Any]) -> TensorRecord:
     dtype, digest = plain["dtype"], plain["sha256"]
-    # A tensor of no dimension has neither: what is empty goes without saying.
+    # A tensor without dimensions has neither: empty members are left out.
     shape, offset = tuple(plain.get("shape", ())), tuple(plain.get("offset", ()))
     _require(
         len(name) <= _MOST_NAME and _is_hash(digest),

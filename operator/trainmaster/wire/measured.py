@@ -1,4 +1,4 @@
-"""What a look at a task tells: sizes of its model, speeds of the machine. Printed by the trainer, read by the CLI.
+"""Define the result of measuring a task: sizes of its model, speeds of the machine.
 
 Bytes and seconds throughout. `None` where it could not be found out (a model too big to try, say).
 """
@@ -11,7 +11,7 @@ from typing import Optional, Tuple
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """A task's model and samples."""
+    """Hold the sizes of a task's model and samples."""
 
     parameters: int  # numbers to train
     parameter_bytes: int  # of all of them, frozen ones too
@@ -28,7 +28,7 @@ class ModelFacts:
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of one step on one device with `samples` samples; the fastest of several."""
+    """Hold the seconds of one step on one device with `samples` samples; the fastest of several."""
 
     samples: int
     seconds: float
@@ -36,7 +36,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Exchange:
-    """Seconds of one all-reduce of `size` bytes between two ranks; the median of several."""
+    """Hold the seconds of one all-reduce of `size` bytes between two ranks; the median of several."""
 
     size: int
     seconds: float
@@ -44,7 +44,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class MachineFacts:
-    """How fast this machine computes the model, and how fast two ranks on it exchange."""
+    """Hold how fast this machine computes the model, and how fast two ranks on it exchange."""
 
     devices: int  # GPUs, or cores where there are none
     device: str  # "GPU" or "core"
@@ -56,7 +56,7 @@ class MachineFacts:
 
 @dataclass(frozen=True)
 class Measured:
-    """The answer of `python -m trainmaster_trainer.measure`."""
+    """Hold the answer of `python -m trainmaster_trainer.measure`."""
 
     model: ModelFacts
     machine: Optional[MachineFacts] = None

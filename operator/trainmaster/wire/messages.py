@@ -1,8 +1,8 @@
-"""Heartbeat (agent to operator) and Orders (the answer): the whole protocol of the control side and the pod side.
+"""Define heartbeat (agent to operator) and orders (the answer): the whole protocol between operator and pods.
 
-An agent keeps one request open. It says what it knows; the operator answers at once when its orders differ from
-the version that the agent already has, else when `hold_seconds` have passed. Orders live in memory only and are a
-pure function of the job's status and what the agents say, so an operator that was killed gives the same ones again.
+An agent keeps one request open. It sends what it knows; the operator answers at once when its orders differ from the
+version that the agent already has, else when `hold_seconds` have passed. Orders live in memory only and are a pure
+function of the job's status and what the agents report, so an operator that was killed gives the same ones again.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ EXIT = "Exit"  # end everything and leave with `exit_code`
 
 @dataclass(frozen=True)
 class Rendezvous:
-    """Where the ranks of one attempt meet: a listening socket that the agent of the first worker already holds."""
+    """Hold where the ranks of one attempt meet: a socket on which the agent of the first worker already listens."""
 
     port: int
-    key: str  # random per attempt: store prefix, and what peers prove themselves with
+    key: str  # random per attempt: prefix in the store, and the secret that peers show
     ports: Tuple[int, ...] = ()  # of this replica's ranks: sockets that listen already, for peers that come and go
 
 
 @dataclass(frozen=True)
 class Member:
-    """One replica of a roster. Its ranks are `first_rank` to `first_rank + ranks - 1`."""
+    """A member is one replica of a roster. Its ranks are `first_rank` to `first_rank + ranks - 1`."""
 
     role: str
     index: int
@@ -52,30 +52,30 @@ class Member:
 
 @dataclass(frozen=True)
 class Roster:
-    """Who takes part in an attempt, and where they meet."""
+    """A roster says who takes part in an attempt, and where they meet."""
 
     attempt: int
     members: Tuple[Member, ...]
     rendezvous_address: str
     rendezvous: Rendezvous
     resume_before: Optional[int] = None  # go on from a checkpoint older than this step, or from step 0
-    doubted_attempt: Optional[int] = None  # but what attempts after this one saved is not in doubt
-    independent: bool = False  # members come and go one by one: a changed line concerns that member alone
+    doubted_attempt: Optional[int] = None  # but checkpoints of attempts after this one may be used
+    independent: bool = False  # members come and go one by one: a change of one concerns that member alone
 
     @property
     def world_size(self) -> int:
-        """All ranks of all members."""
+        """Return the number of ranks of all members."""
         return sum(member.ranks for member in self.members)
 
     @cached_property
     def digest(self) -> str:
-        """Equal rosters have equal digests: an agent says which one it runs."""
+        """Return the digest, equal for equal rosters: an agent reports which one it runs."""
         return hashlib.sha256(codec.encode(self)).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class UnsavedCheckpoint:
-    """A checkpoint that could not be written. Training goes on, and the next save is tried."""
+    """Report a checkpoint that could not be written. Training goes on, and the next save is tried."""
 
     step: int
     problem: str
@@ -83,7 +83,7 @@ class UnsavedCheckpoint:
 
 @dataclass(frozen=True)
 class RankProgress:
-    """What one rank's progress page said last."""
+    """Hold the last content of one rank's progress page."""
 
     rank: int
     step: int
@@ -95,26 +95,26 @@ class RankProgress:
     busy_seconds: Optional[float] = None  # median per step that the rank itself works, without waiting for others
     save_seconds: Optional[float] = None  # in phase save, since this try began
     unsaved: Optional[UnsavedCheckpoint] = None  # the last save failed; the next good one takes it back
-    overdue_seconds: Optional[float] = None  # in phase train: its step takes so much longer than its steps do
-    attempt: Optional[int] = None  # that the page belongs to; None: an older trainer, whose pages did not say
+    overdue_seconds: Optional[float] = None  # in phase train: by how much its step has lasted longer than usual
+    attempt: Optional[int] = None  # of the page; None: of an older trainer, whose pages have none
     start: Optional[int] = None  # of the replica's starts within `attempt`; likewise
 
 
 @dataclass(frozen=True)
 class ErrorReport:
-    """The first Python error of a rank, as its error file told it."""
+    """Hold the first Python error of a rank, from its error file."""
 
     type: str
     message: str
     frame: str = ""  # file:line in function, of the user's own code where there is any
     traceback: str = ""
     time: float = 0.0
-    resume_before: Optional[int] = None  # what the rank knows of the storage: a restart goes on from before this step
+    resume_before: Optional[int] = None  # as the rank says: a restart goes on from a checkpoint before this step
 
 
 @dataclass(frozen=True)
 class ExitReport:
-    """How the first rank of this replica that died in `attempt` came to its end."""
+    """Report how the first rank of this replica that died in `attempt` ended."""
 
     attempt: int
     rank: int
@@ -126,9 +126,9 @@ class ExitReport:
     start: Optional[int] = None  # of the replica's starts within `attempt`, where members start alone
     hung: bool = False  # no step ended for too long: the agent ended the rank
     stacks: str = ""  # the Python stacks of this replica's ranks at that moment, clipped
-    overdue_seconds: Optional[float] = None  # hung: by how much more its step had taken than its steps do
-    said: str = ""  # the end of its standard error, where it left no error: of a program that is no Python file, say
-    waiting: bool = False  # hung, but all its ranks only wait for peers: a victim, unless every replica says so
+    overdue_seconds: Optional[float] = None  # hung: by how much its step had lasted longer than usual
+    said: str = ""  # the end of its standard error, where it left no error file (a program that is not Python)
+    waiting: bool = False  # hung, but all its ranks only wait for peers: not the cause, unless all replicas do
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class GoodEnd:
 
 @dataclass(frozen=True)
 class CheckpointRecord:
-    """A complete checkpoint. `sha256` is that of the full model in name order, whatever the world size."""
+    """Name a complete checkpoint. `sha256` is that of the full model in name order, whatever the world size."""
 
     step: int
     time: float
@@ -151,7 +151,7 @@ class CheckpointRecord:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """What an agent tells the operator. `sequence` rises by one with every message of one agent process."""
+    """Report an agent's state to the operator. `sequence` rises by one with every message of one agent process."""
 
     job: str
     job_uid: str
@@ -166,7 +166,7 @@ class Heartbeat:
     rendezvous: Optional[Rendezvous] = None  # of the attempt that runs
     roster_digest: str = ""
     ranks: Tuple[RankProgress, ...] = ()
-    exit: Optional[ExitReport] = None  # the newest one; of an older attempt (see its `attempt`) it is history
+    exit: Optional[ExitReport] = None  # the newest one; it may be of an older attempt (see its `attempt`)
     checkpoint: Optional[CheckpointRecord] = None
     orders_seen: str = ""  # version of the orders that the agent has; the answer waits until they differ
     hold: bool = True  # False: answer at once (something happened that cannot wait)
@@ -178,7 +178,7 @@ class Heartbeat:
 
 @dataclass(frozen=True)
 class Orders:
-    """What an agent is to do. Idempotent: carrying out the same orders twice changes nothing."""
+    """Tell an agent what to do. Idempotent: carrying out the same orders twice changes nothing."""
 
     verb: str
     attempt: int
@@ -191,5 +191,5 @@ class Orders:
 
     @cached_property
     def version(self) -> str:
-        """Equal orders have equal versions."""
+        """Return the version, equal for equal orders."""
         return hashlib.sha256(codec.encode(self)).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""A line of metrics.jsonl, as training writes it: read alike by a resume and by `trainmaster audit`."""
+"""Parse a line of metrics.jsonl, as training writes it: a resume and `trainmaster audit` read it alike."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _MOST_NUMBER = 1 << 53
 
 
 class Line(NamedTuple):
-    """What one line says."""
+    """Hold the content of one line."""
 
     step: int
     attempt: int
-    is_of_a_step: bool  # else it tells of an evaluation
+    is_of_a_step: bool  # else of an evaluation
     dropped_samples: int = 0
-    loss: Optional[float] = None  # None also for one that is no number
+    loss: Optional[float] = None  # None also where it is no number
 
 
 def parse(text: bytes, attempt: Optional[int] = None) -> Line:
-    """Return what a line says. `attempt`: what to take where it names none.
+    """Return the content of a line. `attempt`: what to take where the line names none.
 
     Raises:
         ValueError: it is not what training writes.
@@ -39,7 +39,7 @@ def parse(text: bytes, attempt: Optional[int] = None) -> Line:
 
 
 def step_of(line: bytes) -> Optional[int]:
-    """Return of which step a whole line tells the loss; None for any other line, and for a torn one."""
+    """Return the step whose loss a whole line reports; None for any other line, and for a torn one."""
     if not line.endswith(b"\n"):
         return None
     try:

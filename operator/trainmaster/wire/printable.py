@@ -1,8 +1,8 @@
-"""Foreign text as a terminal and a log may have it: one line of letters that show themselves.
+"""Make foreign text safe for a terminal and a log: one line of visible letters.
 
-Names of jobs and files, messages of exceptions, lines of ranks: somebody else writes them, and an escape sequence in
-them sets the clipboard or the title, a carriage return overwrites what stands there, and a line feed forges a line.
-Whatever prints or logs such text goes through here: `cli/terminal.py`, `OneLineFormatter`, `intake.py`.
+Names of jobs and files, messages of exceptions and lines of ranks come from others: an escape sequence in them sets the
+clipboard or the title, a carriage return overwrites what stands there, and a line feed forges a line. Everything that
+prints or logs such text uses this module.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _COLOUR = re.compile(r"(\x1b\[[0-9;]{0,40}m)")
 
 
 def printable(text: str, most: int = LONGEST) -> str:
-    """Return the text in one line; a letter that cannot be seen, or changes how others are seen, is an escape.
+    """Return the text in one line; a letter that cannot be seen, or changes how others are seen, is escaped.
 
-    So are those that turn the direction of writing (U+202E), and what is no letter at all.
+    So are letters that turn the direction of writing (U+202E), and what is no letter at all.
     """
     short = text if len(text) <= most else f"{text[:most]}..."
     if short.isprintable():
@@ -26,20 +26,20 @@ def printable(text: str, most: int = LONGEST) -> str:
 
 
 def printable_in_colour(text: str) -> str:
-    """Return the same, with the sequences that set colours left as they are."""
+    """Return the printable text, with the sequences that set colours left as they are."""
     parts = _COLOUR.split(text.expandtabs()[:LONGEST])
     return "".join(part if number % 2 else printable(part) for number, part in enumerate(parts))
 
 
 def printable_without_colour(text: str) -> str:
-    """Return the same, with the sequences that set colours taken out."""
+    """Return the printable text, with the sequences that set colours taken out."""
     return printable(_COLOUR.sub("", text.expandtabs()))
 
 
 class OneLineFormatter(logging.Formatter):
-    """Makes a record one line, and each line of its traceback one that begins with spaces: so none can be forged.
+    """Format a record as one line, and each line of its traceback indented by spaces, so that none can be forged.
 
-    `ours`: only records of loggers whose name begins so; a user's own are left as they are.
+    `ours`: only records of loggers whose name begins so are changed; a user's own are left as they are.
     """
 
     def __init__(self, form: str, ours: str = "") -> None:
@@ -50,7 +50,7 @@ class OneLineFormatter(logging.Formatter):
         """Return the text of a record."""
         if not record.name.startswith(self._ours):
             return logging.Formatter(self._fmt).format(record)
-        # A formatter keeps a traceback's text in the record for all who come after it: ours is for us alone.
+        # A formatter keeps a traceback's text in the record for later formatters: ours must not be kept.
         own = logging.makeLogRecord(record.__dict__)
         own.exc_text = None
         return super().format(own)

@@ -1,16 +1,16 @@
-"""The progress page: one small memory-mapped file per rank, written at every step, read by the agent at will.
+"""Share a rank's progress page: one small memory-mapped file, written at every step, read by the agent at any time.
 
-No system call on the training side, no lock: there are two copies, and a counter whose parity says which one is whole.
-The writer fills the other one and then counts (a latched sequence, as the kernel's clock has it: seqcount_latch_t,
-docs.kernel.org/locking/seqlock.html). A reader that finds the counter changed reads again. So a rank that is put to
-sleep in mid-write, or dies there, leaves the page that it wrote before.
+The training side needs no system call and no lock: there are two copies, and a counter whose parity says which one is
+whole. The writer fills the other one and then counts (a latched sequence, as the kernel's clock has it:
+seqcount_latch_t, docs.kernel.org/locking/seqlock.html). A reader that finds the counter changed reads again. So a rank
+that is stopped in mid-write, or dies there, leaves the page that it wrote before.
 
-In front stands which attempt, and which start of its replica within it, the page belongs to: the agent writes it once,
-when it makes the file, so what a rank of an older attempt wrote is never taken for the word of a newer one.
+Before the page stands its origin: which attempt, and which start of its replica within it, the page belongs to. The
+agent writes it once, when it makes the file, so what a rank of an older attempt wrote is never taken for that of a
+newer one.
 
-Behind the page stand what was wrong with the last save, if anything, and the record of the last checkpoint that this
-rank has committed, so that nobody has to read it from storage. Another thread writes them, so each is guarded by a
-checksum of its own and not by the counter. Last comes the rank's lifeline, see `agent/lifeline.py` of the trainer.
+After the page stands the problem of the last save, if any: another thread writes it, so it is guarded by a checksum of
+its own and not by the counter. Last comes the rank's lifeline, see `agent/lifeline.py` of the trainer.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NOTHING = float("nan")
 
 
 class ProgressPage(NamedTuple):
-    """What the page holds. `updated` is seconds of the monotonic clock; floats that are not known are NaN."""
+    """Hold the content of the page. `updated` is seconds of the monotonic clock; floats that are not known are NaN."""
 
     step: int = 0
     loss: float = _NOTHING
@@ -54,19 +54,19 @@ class ProgressPage(NamedTuple):
     resumed_step: int = -1  # from which step this try went on; -1 before it is known
     busy_seconds: float = _NOTHING  # median per step that the rank itself works, without waiting for others
     save_seconds: float = 0.0  # in phase save, since this try began
-    longest_seconds: float = _NOTHING  # the longest step of late, for the hang detector: old ones fade
+    longest_seconds: float = _NOTHING  # the longest recent step, for the hang detector: old ones fade
     attempt: int = 0  # the attempt that the page belongs to, as its maker wrote it; `write` leaves it as it is
     start: int = 0  # of the replica's starts within the attempt, where members start alone; likewise
 
     def overdue_seconds(self, now: float) -> Optional[float]:
-        """By how much more the step that runs has taken than steps do; None where no such step runs, or ever ended."""
+        """Return how many seconds longer the running step takes than usual; None where none runs or none ever ended."""
         if self.phase != "train" or not math.isfinite(self.step_seconds):
             return None
         return max(0.0, now - self.updated - self.step_seconds)
 
 
 class ProgressFile:
-    """Maps a page. The agent creates it (`create=True`) before it starts the rank, for that attempt and start alone.
+    """Map a page. The agent creates it (`create=True`) before it starts the rank, for that attempt and start alone.
 
     Raises:
         OSError: it cannot be opened, or there is no room for it.
@@ -108,9 +108,9 @@ class ProgressFile:
         self._counter = following
 
     def read(self) -> ProgressPage:
-        """The newest whole page."""
+        """Return the newest whole page."""
         body = b""
-        for _ in range(64):  # a writer that overtakes us so often has never been seen
+        for _ in range(64):  # a writer has never been seen to overtake a reader so often
             before = self._page[: _COUNTER.size]
             begin = _COPIES[before[0] % 2]
             body = self._page[begin : begin + _LAYOUT.size]
@@ -122,14 +122,14 @@ class ProgressFile:
         return ProgressPage(step, loss, speed, seconds, updated, name, *more, *origin)
 
     def write_problem(self, step: int, text: str) -> None:
-        """Why the checkpoint of `step` could not be written; an empty text: it was."""
+        """Write why the checkpoint of `step` could not be written; an empty text: it was."""
         data = text.encode(errors="replace")[:_LONGEST_PROBLEM]
         rest = _PROBLEM.pack(0, len(data), step)[4:] + data
         here = _PROBLEM_AT + len(rest) + 4
         self._page[_PROBLEM_AT:here] = struct.pack("<I", zlib.crc32(rest)) + rest
 
     def read_problem(self) -> Tuple[int, str]:
-        """What `write_problem` wrote last; no text where there is no problem, or it is just being written."""
+        """Return what `write_problem` wrote last; 0 and no text where there is none, or it is just being written."""
         start = _PROBLEM_AT + _PROBLEM.size
         checksum, length, step = _PROBLEM.unpack(self._page[_PROBLEM_AT:start])
         data = self._page[start : start + min(length, _LONGEST_PROBLEM)]
@@ -153,12 +153,12 @@ class ProgressFile:
         return CheckpointRecord(step, moment, text, seconds if math.isfinite(seconds) else None)
 
     def close(self) -> None:
-        """Unmap. The file stays."""
+        """Unmap the page. The file stays."""
         self._page.close()
 
 
 def _make_room(descriptor: int) -> None:
-    """Written, and not a hole: on a full file system, the first write into a mapped hole kills the process (SIGBUS)."""
+    """Write zeros, not a hole: on a full file system, the first write into a mapped hole kills the process (SIGBUS)."""
     size = os.fstat(descriptor).st_size
     while size < SIZE:
         size += os.pwrite(descriptor, bytes(SIZE - size), size)

@@ -1,8 +1,8 @@
-"""Telling a bad checkpoint from bad weather while one is read.
+"""Tell a bad checkpoint from a temporary error while one is read.
 
-What is proven to be bad is passed over for the one before it. What only cannot be read now (a stale NFS handle, no
-descriptor left, no memory) is an error of its own, and the attempt ends over it: going on from an older checkpoint
-would give up all steps since for good. Used by all that reads checkpoints, `trainmaster audit` among them.
+A checkpoint that is proven to be bad is passed over for the one before it. What only cannot be read now (a stale NFS
+handle, no descriptor left, no memory) is an error of its own, and the attempt ends over it: going on from an older
+checkpoint would give up all steps since for good.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Iterator
 
 from trainmaster.wire.files import NOT_WRITTEN_BY_US
 
-# Not there, no regular file; and EIO: the weather may be meant, but a bad sector answers so for ever.
+# Not there, no regular file; and EIO: it may be temporary, but a bad sector returns it for ever.
 _BAD = NOT_WRITTEN_BY_US | {errno.EIO}
 
 
 class CorruptCheckpointError(Exception):
-    """A checkpoint that cannot be trusted. The text names what is wrong with it."""
+    """Report a checkpoint that cannot be trusted. The text names what is wrong with it."""
 
 
 @contextmanager
 def telling(path: Path, done: str) -> Iterator[None]:
-    """Around all that reads a file. `done`: what is done to it, for the message ("opened").
+    """Wrap all that reads a file, and sort its errors. `done`: what is done to it, for the message ("opened").
 
     Raises:
         CorruptCheckpointError: it is not there, or is no regular file, or the disk has lost it.
@@ -37,4 +37,4 @@ def telling(path: Path, done: str) -> Iterator[None]:
             raise CorruptCheckpointError(f"{path.name} cannot be {done}: {error.strerror}") from None
         if error.errno is None:
             raise
-        raise OSError(error.errno, error.strerror, str(path)) from None  # not every call says which file it was
+        raise OSError(error.errno, error.strerror, str(path)) from None  # not every call names the file

@@ -1,7 +1,7 @@
-"""The table of strategies: one row each, with the traits that others must know without running the strategy.
+"""Define the table of strategies: one row each, with the traits that others must know without running the strategy.
 
-The API's rules, the core, the advice, the trainer and the docs read it. A new strategy is a row here, its class in the
-trainer's `strategies/`, and its words, costs and picture for its page; tests/house holds them to this table.
+A new strategy is a row here, its class in the trainer's `strategies/`, and its words, costs and picture for its page;
+tests/house checks that each row has them.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from typing import Callable, Dict, Optional, Tuple
 
 @dataclass(frozen=True)
 class Traits:
-    """What is true of a strategy whatever its options are."""
+    """Hold what is true of a strategy with any options."""
 
     options: Optional[str] = None
     """The attribute of `api.strategy.Strategy` that holds its options; None if it has none."""

@@ -1,4 +1,4 @@
-"""Whether boxes make one larger box, each place of it once: pieces of a tensor, as a manifest records them."""
+"""Check whether boxes fill one larger box without gap or overlap: pieces of a tensor, as a manifest records them."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import itertools
 from typing import Dict, List, Sequence, Tuple
 
 Box = Tuple[Tuple[int, ...], Tuple[int, ...]]  # where it begins in each dimension, and how far it goes
-MOST_CUT = 4  # dimensions: no mesh has more that split one tensor
+MOST_CUT = 4  # dimensions: no mesh splits a tensor in more
 
 
 def whole_of(boxes: Sequence[Box]) -> Tuple[int, ...]:
-    """Return how far the smallest box from the origin goes that holds all of these."""
+    """Return the extent of the smallest box from the origin that holds all of these."""
     return tuple(max(ends) for ends in zip(*[tuple(map(sum, zip(*box))) for box in boxes]))
 
 
 def make_one(boxes: Sequence[Box]) -> bool:
-    """Return whether the boxes fill the whole without a gap and without an overlap.
+    """Return whether the boxes fill the whole without gap or overlap; False where more than MOST_CUT axes are cut.
 
-    A sum of boxes is known by its corners alone, each with the sign of the parity of its upper ends, as a function is
-    by its differences. So the time grows with the number of boxes, and not with that of pairs.
+    Each box is reduced to its corners, signed by the parity of their upper ends. The boxes fill the whole exactly if
+    their corners sum up to those of the whole. So the time grows with the number of boxes, not of pairs.
     """
     whole = whole_of(boxes)
     if len(boxes) == 1 and not any(boxes[0][0]):

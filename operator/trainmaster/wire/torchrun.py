@@ -83,7 +83,7 @@ def launched(command: Sequence[str]) -> Union[Launch, None]:
 
 
 def parse(words: Sequence[str], legacy: bool = False) -> Launch:
-    """Understand what follows `torchrun`, or, where `legacy`, `python -m torch.distributed.launch`.
+    """Return what the words that follow `torchrun` ask for, or, where `legacy`, `python -m torch.distributed.launch`.
 
     Raises:
         CommandError: it is wrong, or asks for what Trainmaster does not do.
@@ -147,10 +147,10 @@ def _range(text: str) -> Tuple[int, int]:
 
 
 def check_size(launch: Launch, replicas: int, ranks: int, per_node: Union[int, None]) -> None:
-    """Compare with what the job has: `replicas` of `ranks` each. `per_node`: what --nproc-per-node comes to.
+    """Compare a command with the job: `replicas` of `ranks` each. `per_node`: what --nproc-per-node comes to.
 
-    A command for one machine may ask for as many processes as the job has in all; one for each of several machines
-    for as many as each replica has.
+    A command for one machine may ask for as many processes as the job has in all; a command for each of several
+    machines may ask for as many as each replica has.
 
     Raises:
         CommandError: the command asks for another number of processes.

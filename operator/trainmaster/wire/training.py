@@ -1,7 +1,4 @@
-"""TrainingPlan: the part of a TrainingJob that the trainer needs, as one JSON variable.
-
-Written by core/environment.py from the spec; read by the agent (which process to start) and the trainer.
-"""
+"""Define the TrainingPlan: the part of a TrainingJob that the trainer needs, as one JSON variable."""
 
 from __future__ import annotations
 
@@ -11,11 +8,10 @@ from typing import Any, Dict, Optional, Tuple
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """What to train and how, without who and where.
+    """Hold what to train and how, but not on which replicas.
 
-    `command` is empty for a task. `strategy_options` are those of the chosen type, as in the YAML.
-    `checkpoint_shared` says whether all replicas see the same checkpoint folder; where they do not, each keeps
-    a full copy of its own.
+    `command` is empty for a task. `strategy_options` are those of the chosen type, as in the YAML. `checkpoint_shared`
+    says whether all replicas see the same checkpoint folder; where they do not, each keeps a full copy of its own.
     """
 
     strategy: str
@@ -34,10 +30,10 @@ class TrainingPlan:
     checkpoint_keep: int = 3
     checkpoint_shared: bool = True
     resume_from: Optional[str] = None
-    resume_job: Optional[str] = None  # instead of a folder: the job whose folder lies beside ours
+    resume_job: Optional[str] = None  # instead of a folder: the job whose folder lies beside this one
     resume_step: Optional[int] = None
-    checkpoint_url: Optional[str] = None  # of this job's checkpoints in an object store; else they are in a folder
-    checkpoint_endpoint: Optional[str] = None  # where that store is, if it is not the vendor's own
+    checkpoint_url: Optional[str] = None  # of this job's checkpoints in an object store; None: they are in a folder
+    checkpoint_endpoint: Optional[str] = None  # of that store, if it is not the vendor's own
     hang_seconds: Optional[float] = None  # a step that takes longer hangs; None: learn it from the job's own steps
     reproducible: bool = False
     memory_every: Optional[int] = None  # a snapshot in memory after so many steps; 0: none; None: as often as is cheap

@@ -1,4 +1,4 @@
-"""The agent: PID 1 of a replica. Standard library and `trainmaster.wire` only, Python 3.9 or newer.
+"""The agent is PID 1 of a replica. It uses the standard library and `trainmaster.wire` only, on Python 3.9 or newer.
 
 Its files:
 
@@ -18,7 +18,7 @@ Its files:
 - `reactor`: waiting for descriptors, times and other threads
 - `first_steps`: tells the operator at once when training begins
 - `hangs`: pure: which rank has been quiet for too long, by the job's own step times
-- `hang_watch`: looks at pages and processes for it, and keeps the stacks
+- `hang_watch`: looks at pages and processes for `hangs`, and keeps the stacks
 - `stacks`: Python stacks of ranks that are stuck, and what they say
 - `lifeline`: how a rank's death is heard of before its memory has gone
 - `evidence`: exit status, error files and the kernel's out-of-memory counter: how a rank ended
@@ -38,6 +38,6 @@ Its files:
 - `warm`: the warm parent: imports torch once, forks ranks in milliseconds
 - `rank`: what a rank's process does before and after the user's code
 - `command`: pure: a command line to what is run in the forked child
-- `errors`: a rank's last words: the error file
+- `errors`: the error file, in which a rank says why it failed
 - `process`: the few system calls that Python has no function for
 """

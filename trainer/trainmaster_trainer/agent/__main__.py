@@ -1,4 +1,4 @@
-"""`python -m trainmaster_trainer.agent`: PID 1 of a replica. Configured by the environment only."""
+"""Run `python -m trainmaster_trainer.agent`, PID 1 of a replica. The environment alone configures it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainmaster_trainer.agent.engine import Engine
 
 
 def main() -> int:
-    """Run the agent; the answer is its exit code."""
+    """Run the agent; return its exit code."""
     try:
         configuration = settings.read(os.environ)
     except settings.SettingsError as error:

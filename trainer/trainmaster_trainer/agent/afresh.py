@@ -1,7 +1,7 @@
-"""Whether a program could tell that its process was forked from the warm parent; then it gets a new interpreter.
+"""Give a program a new interpreter if it could tell that its process was forked from the warm parent.
 
-Called by `warm`, which has imported libraries under its own variables, and by `rank` in a forked child. An interpreter
-and its libraries read some variables only as they start; a fork would not obey them. The child then becomes a new
+The warm parent has imported libraries under its own variables. An interpreter and its libraries read some variables
+only as they start; a fork would not obey them. The child then becomes a new
 interpreter, which takes the seconds that importing torch takes, and says so.
 See docs/decisions/0145-when-a-rank-is-forked.md.
 """
@@ -46,7 +46,7 @@ _MODULE = "trainmaster_trainer.agent.rank"
 
 
 class _State:
-    """What the warm parent knows of its own start; in a new interpreter nothing of it is set."""
+    """_State is what the warm parent knows of its own start; in a new interpreter only `options` may be set."""
 
     variables: Optional[Dict[str, str]] = None  # under which it has imported; None: this interpreter is a rank's own
     own: Mapping[str, str] = {}  # those that it has set itself
@@ -56,7 +56,7 @@ class _State:
 
 @contextlib.contextmanager
 def watched(own: Mapping[str, str]) -> Iterator[None]:
-    """In the warm parent: libraries are imported meanwhile. `own`: variables that are set for that alone."""
+    """Note which variables are asked for while the warm parent imports. `own`: those that it sets for that alone."""
     _State.variables, _State.own = dict(os.environ), own
 
     class Watched(os._Environ):  # type: ignore[type-arg]  # noqa: SLF001 there is no other way to see who asks
@@ -72,12 +72,12 @@ def watched(own: Mapping[str, str]) -> Iterator[None]:
 
 
 def note_options(options: Sequence[str]) -> None:
-    """In a new interpreter: it was started with these options of Python."""
+    """Note that this new interpreter was started with these options of Python."""
     _State.options = tuple(options)
 
 
 def reason(variables: Mapping[str, str], options: Sequence[str], folders: Iterable[str]) -> str:
-    """Why this process cannot be what is wanted, in words; empty where it can.
+    """Return in words why this process cannot run the program; empty where it can.
 
     `options` of Python, and `folders` in which a script's modules are looked for before all others.
     """
@@ -107,12 +107,12 @@ def _differing(wanted: Mapping[str, str], seen: Mapping[str, str]) -> Iterator[s
 
 
 def _is_number_of_threads(name: str, value: str) -> bool:
-    """Whether it can be set later as well."""
+    """Return whether this is a number of threads, which can be set later as well."""
     return name == "OMP_NUM_THREADS" and value.isdigit() and int(value) > 0
 
 
 def _hidden(folder: str) -> Iterator[str]:
-    """The files and packages in a folder that have the name of a module that was imported from elsewhere."""
+    """Yield the files and packages in a folder that have the name of a module that was imported from elsewhere."""
     try:
         entries = os.listdir(folder)  # noqa: PTH208 names are all that is wanted
     except OSError:
@@ -129,7 +129,7 @@ def _is_module(path: Path) -> bool:
 
 
 def _is_from(name: str, folder: str) -> bool:
-    """Whether the module that is there comes from this very folder."""
+    """Return whether the module that is there comes from this very folder."""
     origin = getattr(getattr(sys.modules[name], "__spec__", None), "origin", None) or ""
     return name == "__main__" or origin.startswith(os.path.join(os.path.realpath(folder), ""))  # noqa: PTH118
 
@@ -143,12 +143,12 @@ def become_new(why: str, options: Sequence[str]) -> NoReturn:
 
 
 def command(options: Sequence[str], parent: Optional[int]) -> List[str]:
-    """The command line of a new interpreter for a rank, that ends with the process `parent`, if one is named."""
+    """Return the command line of a rank's new interpreter, which ends with the process `parent`, if one is named."""
     return [sys.executable, *options, "-c", _program(), _MODULE, str(parent or ""), *options]
 
 
 def _program() -> str:
-    """Import this package whatever the user's variables and folders are, and leave sys.path as Python made it."""
+    """Return a program that imports this package whatever the user's folders are, and leaves sys.path as it was."""
     import trainmaster  # noqa: PLC0415 for its place only
 
     packages = [Path(__file__).absolute().parent.parent, *(Path(path).absolute() for path in trainmaster.__path__)]

@@ -1,7 +1,7 @@
-"""The agent's line to a branch of the warm parent: a process forked from it that has imported what the task imports.
+"""Talk to a branch of the warm parent: a process forked from it that has imported what the task imports.
 
-Called by `parent`, which has ranks started here as soon as there is one. It says what a warm parent says, and:
-    {"failed": why}                                                    there is none: it would not be the same
+Ranks are started here as soon as there is a branch. It says what a warm parent says, and:
+    {"failed": why}                                                    there is none: ranks could tell a difference
 What is started here dies with it, and it dies with the warm parent.
 """
 
@@ -20,7 +20,10 @@ BRANCH = "branch"  # what the warm parent is asked to start
 
 
 class Branch:
-    """At most one at a time. `tell` gets its messages; `changed` is called when it comes to be of use, or no more."""
+    """Branch is the line to at most one branch at a time.
+
+    `tell` gets its messages; `changed` is called when ranks can be started there from now on, or no more.
+    """
 
     def __init__(
         self,
@@ -43,21 +46,21 @@ class Branch:
 
     @property
     def exists(self) -> bool:
-        """Whether there is one, or will be."""
+        """Return whether there is a branch, or will be."""
         return self._channel is not None
 
     @property
     def takes_ranks(self) -> bool:
-        """Whether ranks are to be started here."""
+        """Return whether ranks are to be started here."""
         return self._ready and not self._distrusted
 
     @property
     def failed(self) -> bool:
-        """Whether there was one that was of no use: the next one would be of none either."""
+        """Return whether there was a branch that was of no use: the next one would be of none either."""
         return self._distrusted
 
     def use(self, connection: socket.socket) -> int:
-        """One is being made; this is our end of its line. Its identity."""
+        """Watch our end of the line to a branch that is being made; return the branch's identity."""
         channel = self._channel = Channel(connection, SENDING_SECONDS)
         self._reactor.watch(channel.fileno(), lambda: self._read(channel))
         self._pulse.begin()
@@ -65,21 +68,21 @@ class Branch:
         return self.identity
 
     def send(self, message: Dict[str, Any], descriptors: Sequence[int] = ()) -> None:
-        """A broken line shows itself as the end of whatever runs over it."""
+        """Send a message. A broken line shows itself as the end of all that was started over it."""
         if "id" in message:
             self._live.add(message["id"])
         if self._channel is not None:
             self._pulse.ask(self._channel, message, descriptors)
 
     def distrust(self, identity: int) -> None:
-        """A rank ended before its first step. If it was started here, that may be why: let no other one be."""
+        """Start no more ranks here if this rank, which ended before its first step, was started here."""
         if identity in self._live and not self._distrusted:
             self._distrusted = True
             self._log("ranks import the task's libraries themselves from here on")
             self._changed()
 
     def close(self) -> None:
-        """Hang up, which ends it and all that runs over it."""
+        """Close the line, which ends the branch and all that was started over it."""
         self._ready = False
         self._pulse.end()
         self._live.clear()
@@ -89,7 +92,7 @@ class Branch:
             self._channel = None
 
     def lost(self) -> None:
-        """It has ended, and its ranks with it."""
+        """Report the ranks as ended: the branch has ended, and its ranks with it."""
         if self._channel is None:
             return  # that is known
         died = sorted(self._live)

@@ -1,4 +1,4 @@
-"""JSON lines over a unix socket, with open descriptors beside them (SCM_RIGHTS).
+"""Exchange JSON lines over a unix socket, with open descriptors beside them (SCM_RIGHTS).
 
 Both ends are ours: `parent` (agent) and `warm`. A line says how many of the descriptors that came are its own,
 so it does not matter how the kernel cuts the stream.
@@ -20,17 +20,17 @@ _FLAGS = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
 
 
 class Received(NamedTuple):
-    """One message and the descriptors that are now ours to close."""
+    """Received is one message and its descriptors, which the receiver has to close."""
 
     message: Dict[str, Any]
     descriptors: List[int]
 
 
 class Channel:
-    """One end of the line."""
+    """Channel is one end of the line."""
 
     def __init__(self, connection: socket.socket, patience: float = 0.0) -> None:
-        """`patience`: seconds for the other end to make room for a message; 0: as long as it takes."""
+        """Take over a socket. `patience`: seconds for the other end to make room for a message; 0: no limit."""
         self._socket = connection
         longest = struct.pack("ll", *divmod(int(patience * 1e6), 10**6))
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, longest)
@@ -38,7 +38,7 @@ class Channel:
         self._descriptors: List[int] = []
 
     def fileno(self) -> int:
-        """For selectors."""
+        """Return the socket's descriptor, for selectors."""
         return self._socket.fileno()
 
     def send(self, message: Dict[str, Any], descriptors: Sequence[int] = ()) -> None:
@@ -61,7 +61,7 @@ class Channel:
             self._socket.sendall(data[sent:])
 
     def receive(self) -> List[Received]:
-        """All messages that are there by now, without waiting.
+        """Return all messages that are there by now, without waiting.
 
         Raises:
             EOFError: the other end has gone, and no whole message is left.
@@ -74,19 +74,19 @@ class Channel:
         return [self._take(line) for line in lines]
 
     def wait(self) -> List[Received]:
-        """Like `receive`, but wait until something has come. For a process with nothing else to do."""
+        """Wait until something has come, then return as `receive` does. It is for a process with nothing else to do."""
         select.select([self._socket], [], [])
         return self.receive()
 
     def close(self) -> None:
-        """Close this end and what came and was not taken."""
+        """Close this end, and the descriptors that came and were not taken."""
         for descriptor in self._descriptors:
             os.close(descriptor)
         self._descriptors.clear()
         self._socket.close()
 
     def _fill(self) -> bool:
-        """Read until nothing is left; False at the end of the stream."""
+        """Read until nothing is left; return False at the end of the stream."""
         while True:
             try:
                 # Not socket.recv_fds: it forgets its flags (CPython 3.9 to 3.11).

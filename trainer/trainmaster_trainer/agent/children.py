@@ -1,6 +1,6 @@
-"""The warm parent's children: forked ahead and standing by, so that starting a rank costs a message, not a fork.
+"""Keep children of the warm parent standing by, so that starting a rank costs a message, not a fork.
 
-Called by `warm`. A fork of a process with torch in it takes 5 to 30 ms and several ranks are forked one after the
+A fork of a process with torch in it takes 5 to 30 ms and several ranks are forked one after the
 other; a child that stands by already has its own session and waits for its request.
 """
 
@@ -30,7 +30,7 @@ _MOST_STANDING_BY = 64
 
 @dataclass(frozen=True)
 class End:
-    """How a child ended: `code` or the name of `signal`."""
+    """End is how a child ended: `code` or the name of `signal`."""
 
     pid: int
     code: Optional[int]
@@ -38,7 +38,7 @@ class End:
 
 
 class Children:
-    """All processes that this one has started and not yet reaped."""
+    """Children holds all processes that this one has started and not yet reaped."""
 
     def __init__(self) -> None:
         self._wanted = 0  # how many should stand by
@@ -51,7 +51,7 @@ class Children:
         self._huge_pages = HugePages()
 
     def start(self, message: Dict[str, Any], descriptors: List[int]) -> Tuple[int, Optional[Rest]]:
-        """Start what `message` asks for. In the parent: its pid and None. In a forked child: 0 and what it does.
+        """Start what `message` asks for. Return its pid and None in the parent, 0 and what to do in a forked child.
 
         Raises:
             OSError: there can be no new process.
@@ -74,7 +74,7 @@ class Children:
         return pid, None
 
     def fork(self, become: Callable[[], Rest]) -> Tuple[int, Optional[Rest]]:
-        """Fork. In the parent: the child's pid and None. In the child: 0 and what `become` says that it does.
+        """Fork. Return the child's pid and None in the parent, 0 and what `become` returns in the child.
 
         Raises:
             OSError: there can be no new process.
@@ -89,7 +89,7 @@ class Children:
         return pid, None
 
     def want(self, count: int) -> None:
-        """So many should stand by. Those that are too many see the end of their line, and end."""
+        """Have so many children stand by. Those that are too many see the end of their line, and end."""
         self._wanted = count
         self._dismiss(count)
 
@@ -98,7 +98,7 @@ class Children:
             self._standing_by.popitem()[1].close()
 
     def patience(self) -> Optional[float]:
-        """Seconds until `use_leisure` should be called; None: it need not be."""
+        """Return the seconds until `use_leisure` should be called; None: it need not be."""
         if process.threads() > 1 or not self._wanted:
             return None
         age = time.monotonic() - self._last_start
@@ -113,7 +113,7 @@ class Children:
         return len(self._standing_by) < min(self._wanted, _MOST_STANDING_BY)
 
     def use_leisure(self) -> Optional[Rest]:
-        """What `patience` waited for, as nobody wanted anything meanwhile. In a child that this forks: what it does."""
+        """Do what `patience` waited for, as no request came meanwhile. Return what to do in a child that this forks."""
         if self._lacks_some:
             return self._replenish()
         if self._working_set is None and self._newest_rank is not None and not self._huge_pages.begun:
@@ -125,7 +125,7 @@ class Children:
         return None
 
     def _replenish(self) -> Optional[Rest]:
-        """Fork one more to stand by. In that child: what it does."""
+        """Fork one more child to stand by. Return what to do in that child, None in the parent."""
         try:
             ours, theirs = socket.socketpair()
             pid = process.fork()
@@ -142,7 +142,7 @@ class Children:
         return None
 
     def reap(self) -> Iterator[End]:
-        """All that have ended by now, but for those that only stood by."""
+        """Yield the ends of all children that have ended by now, but for those that only stood by."""
         while self._at_work or self._standing_by:
             end = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if end is None:
@@ -160,13 +160,13 @@ class Children:
                 yield _end(end)
 
     def _send_one(self, message: Dict[str, Any], descriptors: List[int]) -> Optional[int]:
-        """Give the request to one that stands by; None where there is none."""
+        """Give the request to a child that stands by; return its pid, or None where there is none."""
         while self._standing_by:
             pid, channel = self._standing_by.popitem()
             try:
                 channel.send(message, descriptors)
             except OSError:
-                process.kill_group(pid, signal.SIGKILL)  # somebody killed it; its end is none of anybody's ranks
+                process.kill_group(pid, signal.SIGKILL)  # it was killed from outside; its end is no rank's end
                 continue
             finally:
                 channel.close()
@@ -182,7 +182,7 @@ def _spawn(message: Dict[str, Any], descriptors: List[int]) -> int:
 
 
 def _stand_by(channel: Channel, pages: working_set.Pages) -> int:
-    """Wait for a request, or for the parent's end."""
+    """Wait for a request and carry it out, or for the parent's end; return the exit code."""
     working_set.copy(pages)
     rehearsal.rehearse()
     try:

@@ -1,6 +1,6 @@
-"""Pure: what a TrainingPlan's command line means for a process that is Python already.
+"""Read what a TrainingPlan's command line means for a process that is Python already. Pure.
 
-Called by `rank`. `python train.py` needs no new interpreter, and torchrun's work is done already, by the agent.
+`python train.py` needs no new interpreter, and torchrun's work is done already, by the agent.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _VALUED = ("W", "X")
 
 @dataclass(frozen=True)
 class Invocation:
-    """What to run. `note` is for the log, where the command was understood differently from what it says.
+    """Invocation is what to run. `note` is for the log, where the command is not carried out as it stands.
 
     `options` of Python need an interpreter that is started with them. `launch`: what torchrun was to do.
     """
@@ -43,7 +43,7 @@ class Invocation:
 
 
 def parse(command: Sequence[str], interpreter: str) -> Invocation:
-    """Understand `command`; `interpreter` is the running Python's own path.
+    """Return what `command` is to run; `interpreter` is the running Python's own path.
 
     Raises:
         torchrun.CommandError: it is one of torchrun's that cannot be carried out.
@@ -62,7 +62,7 @@ def parse(command: Sequence[str], interpreter: str) -> Invocation:
 
 
 def _python(command: Sequence[str], interpreter: str) -> Invocation:
-    """`python OPTIONS script ...` and `python OPTIONS -m module ...`; all else is for a real new interpreter."""
+    """Read `python OPTIONS script ...` and `python OPTIONS -m module ...`; all else is for a real new interpreter."""
     whole = Invocation(EXECUTE, interpreter, (interpreter, *command[1:]))
     rest = list(command[1:])
     options: List[str] = []
@@ -85,7 +85,7 @@ def _python(command: Sequence[str], interpreter: str) -> Invocation:
 
 
 def _length(rest: Sequence[str]) -> int:
-    """Of how many words the option consists that comes first; 0: it is none that a script or module may follow."""
+    """Return the number of words of the first option; 0: it is none that a script or module may follow."""
     word = rest[0]
     if word[1:2] in _VALUED:
         return 1 if len(word) > 2 else 2  # noqa: PLR2004 the dash and the letter
@@ -95,7 +95,7 @@ def _length(rest: Sequence[str]) -> int:
 
 
 def _torchrun(words: Sequence[str], legacy: bool) -> Invocation:
-    """The program that torchrun would start, with `python -u`."""
+    """Return the program that torchrun would start, with `python -u`."""
     launch = torchrun.parse(words, legacy)
     note = _NOTE + ("; restarts are counted by spec.failurePolicy.maxRestarts" if launch.restarts else "")
     if not launch.python:

@@ -1,6 +1,6 @@
-"""The end of a forked rank's interpreter: what Python does to a program's modules at its end, and nothing more.
+"""Do at the end of a forked rank what Python does to a program's modules at its end, and nothing more.
 
-Called by `process.leave`. A file, an archive or a temporary file that a script leaves open in a variable of a module is
+A file, an archive or a temporary file that a script leaves open in a variable of a module is
 completed by that object's finalizer, and finalizers run when Python takes the modules apart (`finalize_modules` in
 CPython's pylifecycle.c). What the warm parent had imported is left alone: it holds nothing of the user's, and taking
 torch apart takes 0.5 s, in which a dead rank's sockets would stay open.
@@ -31,7 +31,7 @@ def take_apart() -> None:
     """Run the finalizers of all that the program's modules hold, in the order in which Python would."""
     if not _BEFORE:
         return
-    threading.excepthook = lambda _: None  # Python stops daemon threads here; ours fail, and nobody is to hear of it
+    threading.excepthook = lambda _: None  # Python stops daemon threads here; ours fail, which is not to be shown
     _forget_special()
     left = _remove_modules()
     gc.collect()

@@ -1,6 +1,6 @@
-"""The agent's one loop: wait for events, step the supervisor, carry out its actions.
+"""Run the agent's one loop: wait for events, step the supervisor, carry out its actions.
 
-Called by `__main__`. Nothing is decided here, see `supervise`.
+Nothing is decided here, see `supervise`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from trainmaster_trainer.agent.supervise import Agent
 
 
 class Engine:
-    """One agent process."""
+    """Engine is one agent process."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -60,7 +60,7 @@ class Engine:
         }
 
     def run(self) -> int:
-        """Work until the supervisor leaves; the answer is the process's exit code."""
+        """Work until the supervisor leaves; return the process's exit code."""
         self._watch_signals()
         self._watch_owner()
         self._ranks.open()
@@ -73,7 +73,7 @@ class Engine:
         return self._exit_code
 
     def _handle(self, event: supervise.Event) -> None:
-        """One event at a time: an action may bring up the next one."""
+        """Handle one event at a time: an action may bring up the next one."""
         self._events.append(event)
         if len(self._events) > 1:
             return
@@ -119,7 +119,7 @@ class Engine:
         self._reactor.stop()
 
     def _orders_arrived(self, orders: Orders) -> None:
-        """In a reporter's thread."""
+        """Hand orders over to the main thread. This runs in a reporter's thread."""
         self._reactor.call(lambda: self._take_orders(orders))
 
     def _take_orders(self, orders: Orders) -> None:
@@ -142,7 +142,7 @@ class Engine:
         self._handle(supervise.Terminate(self._settings.grace_seconds))
 
     def _job_gone(self, why: str) -> None:
-        """In a reporter's thread: nobody would ever tell this agent to leave."""
+        """Have this agent leave, as no orders would ever tell it to. This runs in a reporter's thread."""
 
         def leave() -> None:
             self._reason = why
@@ -151,7 +151,7 @@ class Engine:
         self._reactor.call(leave)
 
     def _watch_owner(self) -> None:
-        """The local hand started this process: without it nobody would ever end it."""
+        """End with the local process that started this agent, if there is one: nothing else would ever end it."""
         if self._settings.parent_pid is None:
             return
         try:
@@ -165,7 +165,7 @@ class Engine:
 
 
 def _describe(end: ExitReport) -> str:
-    """A rank's end in a few words."""
+    """Return a rank's end in a few words."""
     if end.hung:
         return end.error.message if end.error else f"rank {end.rank} hangs"
     how = end.signal or f"exit code {end.exit_code}"
@@ -175,7 +175,7 @@ def _describe(end: ExitReport) -> str:
 
 
 def _reap() -> None:
-    """As PID 1 this process inherits every orphan of the container. Its own child is the warm parent only."""
+    """Reap all that has ended. As PID 1 this process inherits every orphan; its own child is the warm parent only."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

@@ -1,6 +1,6 @@
-"""The variables of one rank: what torchrun would set, and where Trainmaster's own files lie.
+"""Make the variables of one rank: what torchrun would set, and where Trainmaster's own files lie.
 
-Called by `ranks` for every rank of an attempt. A user's script sees the same as under torchrun 2.15, except that
+A user's script sees the same as under torchrun 2.15, except that
 the store is always served outside the ranks.
 """
 
@@ -27,7 +27,7 @@ _PRIVATE = (
 
 @dataclass(frozen=True)
 class Place:
-    """Which rank of which attempt, and its files."""
+    """Place says which rank of which attempt this is, and where its files are."""
 
     job_uid: str
     attempt: int
@@ -45,7 +45,7 @@ class Place:
 
 
 def rank_environment(base: Mapping[str, str], place: Place) -> Dict[str, str]:
-    """`base` (the agent's own environment: the user's variables are in it) with the rank's variables."""
+    """Return `base` (the agent's own environment, with the user's variables) with the rank's variables."""
     environment = {name: value for name, value in base.items() if name not in _PRIVATE}
     environment.update(_torchrun(place))
     environment.update(_trainmaster(place))
@@ -55,7 +55,7 @@ def rank_environment(base: Mapping[str, str], place: Place) -> Dict[str, str]:
 
 
 def differing(place: Place) -> List[str]:
-    """The names of the variables in which ranks and attempts differ."""
+    """Return the names of the variables in which ranks and attempts differ."""
     return [*_torchrun(place), *_trainmaster(place)]
 
 
@@ -99,7 +99,7 @@ def _trainmaster(place: Place) -> Dict[str, str]:
 
 
 def _defaults(place: Place, threads: str) -> Dict[str, str]:
-    """What a user may set otherwise."""
+    """Return the variables that a user may set otherwise."""
     defaults = {"OMP_NUM_THREADS": threads, "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
     if place.interface is not None:
         defaults["GLOO_SOCKET_IFNAME"] = place.interface

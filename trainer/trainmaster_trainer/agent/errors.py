@@ -1,6 +1,6 @@
-"""A rank's last words: the error file, readable by torch's own tools and by the agent.
+"""Write a failed rank's error file, readable by torch's own tools and by the agent.
 
-Called by `rank` in the dying process. The file is what `torch.distributed.elastic`'s `@record` would write,
+The file is what `torch.distributed.elastic`'s `@record` would write,
 with one more member that says more.
 """
 
@@ -53,7 +53,7 @@ def write(path: Optional[str], error: BaseException) -> None:
 
 
 def describe(error: BaseException, now: float) -> Dict[str, Any]:
-    """The content of the error file."""
+    """Return the content of the error file."""
     kind, message = cause(type(error).__name__, text_of(error))
     stack = "".join(traceback.format_exception(type(error), error, users_part(error)))
     return {
@@ -73,7 +73,7 @@ def describe(error: BaseException, now: float) -> Dict[str, Any]:
 
 
 def cause(kind: str, message: str) -> Tuple[str, str]:
-    """Type and message of the error itself where torch has wrapped one of a helper process or thread.
+    """Return type and message of the error itself where torch has wrapped one of a helper process or thread.
 
     Its DataLoader writes "Caught OSError in DataLoader worker process 0.", then a traceback, and the error last.
     """
@@ -86,12 +86,12 @@ def cause(kind: str, message: str) -> Tuple[str, str]:
 
 
 def is_the_users(error: OSError) -> bool:
-    """Whether a file, a folder or a program is not there, or is not what was asked for: nothing that passes."""
+    """Return whether a file, a folder or a program is missing, or of a wrong kind: a restart would not help."""
     return error.errno in _THE_USERS
 
 
 def frame(error: BaseException) -> str:
-    """`file:line in function`: the innermost frame of the user's own code, else the innermost of all."""
+    """Return `file:line in function`: the innermost frame of the user's own code, else the innermost of all."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno or 0}"
     frames = traceback.extract_tb(users_part(error))
@@ -102,7 +102,7 @@ def frame(error: BaseException) -> str:
 
 
 def users_part(error: BaseException) -> Optional[TracebackType]:
-    """The traceback without the frames that brought the user's code up, as `python script.py` would show it."""
+    """Return the traceback without the frames that started the user's code, as `python script.py` would show it."""
     rest = error.__traceback__
     while rest is not None:
         name = rest.tb_frame.f_code.co_filename
@@ -114,12 +114,12 @@ def users_part(error: BaseException) -> Optional[TracebackType]:
 
 
 def is_users(filename: str) -> bool:
-    """Whether it is the user's own code: neither ours nor a library's."""
+    """Return whether it is the user's own code: neither ours nor a library's."""
     return not filename.startswith(("<", *_libraries()))
 
 
 def _libraries() -> Tuple[str, ...]:
-    """Folders whose code is not the user's: this package, the standard library, what pip installed."""
+    """Return the folders whose code is not the user's: this package, the standard library, what pip installed."""
     paths = sysconfig.get_paths()
     folders: List[str] = [*_OURS, paths["stdlib"], paths["platstdlib"], paths["purelib"], paths["platlib"]]
     folders += site.getsitepackages()
@@ -127,13 +127,13 @@ def _libraries() -> Tuple[str, ...]:
 
 
 def say(text: str) -> None:
-    """Into the log, unless the user's code has closed or replaced it."""
+    """Write a line into the log, unless the user's code has closed or replaced it."""
     with suppress(Exception):
         sys.stderr.write(f"{text}\n")
 
 
 def text_of(value: object) -> str:
-    """As `str` makes it, if it can."""
+    """Return the text that `str` makes of a value; where that fails, a text that says so."""
     try:
         return str(value)
     except Exception as failure:  # noqa: BLE001 the user's own __str__

@@ -39,7 +39,7 @@ class Death:
 
 
 def judge(death: Death, error_files: Dict[int, Path]) -> RankEnded:
-    """The event for the supervisor. `error_files` are those of all local ranks; none where they never began."""
+    """Return the event for the supervisor. `error_files` are those of all local ranks; none where they never began."""
     own = read_error(error_files[death.rank]) if death.rank in error_files else None
     ours = death.signalled is not None and (own is None or own.time >= death.signalled)
     cause, error = _first_error(death.rank, own, error_files)
@@ -62,7 +62,7 @@ def judge(death: Death, error_files: Dict[int, Path]) -> RankEnded:
 def _first_error(
     rank: int, own: Optional[ErrorReport], error_files: Dict[int, Path]
 ) -> Tuple[int, Optional[ErrorReport]]:
-    """The rank that erred first, and its error. A rank that died without a word has caused the others' errors."""
+    """Return the rank that erred first, and its error. A rank that died without one has caused the others' errors."""
     if own is None:
         return rank, None
     found = [(other, read_error(path)) for other, path in error_files.items()]
@@ -74,14 +74,14 @@ def _first_error(
 
 
 def _failure(end: Dict[str, Any]) -> Optional[ErrorReport]:
-    """A process that never came to be, or whose end nobody saw."""
+    """Return the error of a process that never came to be, or whose end was not seen; None for all others."""
     if not end.get("failure"):
         return None
     return ErrorReport(type=end.get("type", "StartFailed"), message=end["failure"], time=time.time())
 
 
 def read_error(path: Path) -> Optional[ErrorReport]:
-    """The error file of a rank, ours or one that torch's `@record` wrote; None where there is none.
+    """Return the error file of a rank, ours or one that torch's `@record` wrote; None where there is none.
 
     It is written by a user's process, so nothing in it is taken for granted: neither its size nor its form.
     """
@@ -100,7 +100,7 @@ def read_error(path: Path) -> Optional[ErrorReport]:
 
 
 def _cut(error: ErrorReport) -> ErrorReport:
-    """No longer than those that `errors` writes: it travels with heartbeats."""
+    """Return an error no longer than those that `errors` writes: it travels with heartbeats."""
     return replace(
         error,
         type=error.type[:_MOST_NAME],
@@ -121,7 +121,7 @@ def _torch_error(content: Dict[str, Any]) -> ErrorReport:
 
 
 def out_of_memory_kills() -> int:
-    """How often the kernel killed a process of this container (cgroup v2 or v1) for want of memory."""
+    """Return how often the kernel killed a process of this container (cgroup v2 or v1) for want of memory."""
     for path in _counters():
         count = _count(path)
         if count is not None:
@@ -140,7 +140,7 @@ def _count(path: Path) -> Optional[int]:
 
 
 def _counters() -> Iterator[Path]:
-    """Where the counter may be: below the process's own group, or at the mount where a container sees it as root."""
+    """Yield where the counter may be: below the process's own group, or at the mount, which may be that group."""
     for line in _own_groups():
         _, controllers, group = line.split(":", 2)
         if not controllers:

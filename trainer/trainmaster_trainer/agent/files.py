@@ -1,6 +1,6 @@
-"""The files of one attempt in the scratch folder: progress pages, error files, the roster.
+"""Keep the files of one attempt in the scratch folder: progress pages, error files, the roster.
 
-Written by `ranks`; the pages are read by `status_collector` from other threads, hence the lock.
+Other threads read the pages, hence the lock.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trainmaster_trainer.agent.settings import Settings
 
 
 class Files:
-    """Only the newest attempt's files are kept."""
+    """Files keeps the newest attempt's files only."""
 
     def __init__(self, settings: Settings) -> None:
         self._home = Path(settings.scratch) / f"{settings.role}-{settings.index}-{settings.incarnation}"
@@ -28,28 +28,28 @@ class Files:
 
     @property
     def roster(self) -> Path:
-        """Where ranks find the roster."""
+        """Return where ranks find the roster."""
         return self._folder / "roster.json"
 
     def progress(self, rank: int) -> Path:
-        """Where `rank` writes its progress."""
+        """Return where `rank` writes its progress."""
         return self._folder / f"rank-{rank}.progress"
 
     def error(self, rank: int) -> Path:
-        """Where `rank` writes its last words."""
+        """Return where `rank` writes its error file."""
         return self._folder / f"rank-{rank}.error.json"
 
     def stacks(self, rank: int) -> Path:
-        """Where `rank` writes its Python stacks when it is asked for them."""
+        """Return where `rank` writes its Python stacks when it is asked for them."""
         return self._folder / f"rank-{rank}.stacks"
 
     def imports(self, rank: int) -> Path:
-        """Where `rank` notes what it imports."""
+        """Return where `rank` notes what it imports."""
         return self._folder / f"rank-{rank}.imports"
 
     @property
     def learned(self) -> Path:
-        """What a rank has imported, for the warm parent to read."""
+        """Return what a rank has imported, for the warm parent to read."""
         return self._home / "imports"
 
     def begin(self, attempt: int, numbers: range, roster: bytes, start: int = 0) -> None:
@@ -68,28 +68,28 @@ class Files:
         self.write_roster(roster)
 
     def write_roster(self, roster: bytes) -> None:
-        """Whole or not at all: a rank may read at any moment."""
+        """Replace the roster, whole or not at all: a rank may read at any moment."""
         temporary = self.roster.with_suffix(".new")
         temporary.write_bytes(roster)
         temporary.replace(self.roster)
 
     def step(self, rank: int) -> int:
-        """The step that `rank` of the newest attempt reached."""
+        """Return the step that `rank` of the newest attempt reached."""
         with self._lock:
             page = self._pages.get(rank)
             return page.read().step if page is not None else 0
 
     def is_done(self, rank: int) -> bool:
-        """Whether `rank` of the newest attempt has said that its training is over."""
+        """Return whether `rank` of the newest attempt has said that its training is over."""
         with self._lock:
             page = self._pages.get(rank)
             return page is not None and page.read().phase == "done"
 
     def read_pages(self, attempt: int, start: int) -> Dict[int, ProgressPage]:
-        """What the ranks of this attempt and start wrote last; a rank that has written nothing is left out.
+        """Return what the ranks of this attempt and start wrote last; a rank that has written nothing is left out.
 
         Until ranks of a new attempt are forked, which may wait for a new warm parent, the pages of the last one lie
-        here: they are nobody's progress in the new one.
+        here: they are no progress of the new one.
         """
         pages = self.read_all_pages().items()
         return {
@@ -97,7 +97,7 @@ class Files:
         }
 
     def read_problems(self) -> Dict[int, UnsavedCheckpoint]:
-        """The ranks of the newest attempt whose last save failed."""
+        """Return the failed saves, by rank, of the ranks of the newest attempt whose last save failed."""
         with self._lock:
             told = {rank: page.read_problem() for rank, page in self._pages.items()}
         return {rank: UnsavedCheckpoint(step, text) for rank, (step, text) in told.items() if text}
@@ -109,7 +109,7 @@ class Files:
         return [record for record in records if record is not None]
 
     def read_all_pages(self) -> Dict[int, ProgressPage]:
-        """What all pages here say, of whatever attempt, also those on which nothing was written."""
+        """Return what all pages here say, of whatever attempt, also those on which nothing was written."""
         with self._lock:
             return {rank: page.read() for rank, page in self._pages.items()}
 

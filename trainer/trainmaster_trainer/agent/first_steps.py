@@ -1,6 +1,6 @@
-"""Tells the operator at once when training begins, so that the cost of a restart is measured and not rounded.
+"""Tell the operator at once when training begins, so that the cost of a restart is measured and not rounded.
 
-Called by `engine` after ranks were started. Progress pages cannot wake anybody; they are looked at until the last
+Progress pages cannot wake the agent; they are looked at until the last
 rank has left its load phase, seldom after a while.
 """
 
@@ -16,7 +16,7 @@ _LATER_LOOKS_SECONDS = 0.5
 
 
 class FirstSteps:
-    """One look after another, for the newest attempt only."""
+    """FirstSteps looks at the newest attempt's progress pages, again and again, until all its ranks train."""
 
     def __init__(self, reactor: Reactor, files: Files, report: Callable[[], None]) -> None:
         self._reactor = reactor
@@ -26,13 +26,13 @@ class FirstSteps:
         self._pause = _FIRST_LOOK_SECONDS
 
     def expect(self, ranks: int, attempt: int, start: int) -> None:
-        """`ranks` ranks of a new attempt, or of another `start` within it, were started, or will be."""
+        """Look from now on for the first steps of `ranks` ranks of a new attempt, or of another `start` within it."""
         self.forget()
         self._pause = _FIRST_LOOK_SECONDS
         self._again(ranks, attempt, start)
 
     def forget(self) -> None:
-        """The attempt has ended."""
+        """Stop looking: the attempt has ended."""
         if self._timer is not None:
             self._timer.cancel()
 

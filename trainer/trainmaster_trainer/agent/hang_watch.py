@@ -62,17 +62,17 @@ class HangWatch:
         self._begin(0, self._policy)
 
     def expect(self, attempt: int, policy: Policy) -> None:
-        """Ranks of a new attempt were started."""
+        """Watch the ranks of a new attempt, which were started, from now on."""
         self.forget()
         self._begin(attempt, policy)
         self._again()
 
     def allow(self, fixed_seconds: Optional[float]) -> None:
-        """Steps may take so long from now on; None: as long as they did, with some patience."""
+        """Let steps take so many seconds from now on; None: as long as they did, with some patience."""
         self._policy = replace(self._policy, fixed=fixed_seconds)
 
     def forget(self) -> None:
-        """The attempt has ended."""
+        """Stop watching: the attempt has ended."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -119,12 +119,12 @@ class HangWatch:
     # --- asking ---
 
     def _activities(self, now: float) -> Dict[int, str]:
-        """What those are at who were asked, and have been quiet ever since."""
+        """Return what ranks are at, of those that were asked and have been quiet ever since."""
         found = {rank: self._activity(quiet, now) for rank, quiet in self._quiet.items()}
         return {rank: activity for rank, activity in found.items() if activity is not None}
 
     def _activity(self, quiet: Quiet, now: float) -> Optional[str]:
-        """By the newest whole answer. Where none came, however often it was asked: by what there is, if anything."""
+        """Return what a rank is at, by its newest whole answer; if none came to several questions, by what there is."""
         answer, asked = self._answer(quiet), self._asked_now(quiet)
         if answer is not None:
             return stacks.activity(answer)
@@ -133,7 +133,7 @@ class HangWatch:
         return stacks.activity(self._dump(asked, quiet.rank))
 
     def _answer(self, quiet: Quiet) -> Optional[str]:
-        """Its newest whole stacks since it is quiet."""
+        """Return the newest whole stacks of a rank since it is quiet; None where there are none."""
         asked = self._asked_now(quiet)
         text = stacks.whole(self._dump(asked, quiet.rank)) if asked is not None and asked.times else ""
         if asked is not None and text:
@@ -147,7 +147,7 @@ class HangWatch:
         return asked if asked is not None and asked.quiet_since == quiet.since else None
 
     def _ask(self, quiet: Quiet, pid: int, now: float) -> None:
-        """Once more, where it has not answered: then that answer, late as it is, will do."""
+        """Ask a rank for its stacks. Where it has not answered yet, the late answer to an older question will do."""
         before, size = self._asked_now(quiet), stacks.size(self._ranks.files.stacks(quiet.rank))
         start, times = (before.start, before.times) if before is not None and before.times else (size, 0)
         self._asked[quiet.rank] = _Asked(now, quiet.since, stacks.ask(pid), start, times + 1)
@@ -158,7 +158,7 @@ class HangWatch:
     # --- when somebody hangs ---
 
     def _suspect(self, verdict: Optional[Verdict], pids: Dict[int, int]) -> None:
-        """Ranks wait, perhaps for another agent's, or do not any more: the operator knows what all agents say."""
+        """Tell the operator, which hears all agents, when ranks begin or cease to wait, perhaps for another agent's."""
         if self._suspected == (verdict is not None):
             return
         self._suspected = verdict is not None
@@ -171,11 +171,7 @@ class HangWatch:
         self._emit(supervise.RanksWait(report))
 
     def _convict(self, verdict: Verdict, pids: Dict[int, int], now: float) -> None:
-        """The stacks of all ranks at this moment, then the report.
-
-        A stopped rank would have to run on in order to write them: it might end a step, or publish, before it is
-        killed.
-        """
+        """Ask for the stacks of all ranks at this moment, then report."""
         for quiet in self._quiet.values():
             if quiet.stopped is None:
                 self._ask(quiet, pids[quiet.rank], now)
@@ -203,14 +199,14 @@ class HangWatch:
         )
 
     def _last_word(self, quiet: Quiet, pid: int) -> str:
-        """Its stacks, or as much of them as there is."""
+        """Return the stacks of a rank, or as much of them as there is."""
         asked = self._asked_now(quiet)
         part = self._dump(asked, quiet.rank) if asked is not None else ""
         return self._answer(quiet) or part or stacks.where_in_kernel(pid)
 
 
 def _place(dump: str) -> str:
-    """The innermost frame of the user's own code, else the innermost of all."""
+    """Return the innermost frame of the user's own code, else the innermost of all."""
     frames = stacks.main_thread(dump)
     for file, line, name in [frame for frame in frames if errors.is_users(frame[0])] or frames:
         return f"{file}:{line} in {name}"

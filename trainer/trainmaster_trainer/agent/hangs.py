@@ -1,4 +1,4 @@
-"""Which rank hangs: pure. Called by `hang_watch` with what it sees of every rank several times a second.
+"""Decide which rank hangs, by what is seen of every rank several times a second. Pure.
 
 A rank is quiet while its progress page does not change. How long it may be quiet depends on what it is at:
 
@@ -7,7 +7,7 @@ A rank is quiet while its progress page does not change. How long it may be quie
 - waiting for peers: a little longer still, so that the agent of the culprit speaks first. Peers may be at something
   slow that they have declared (a save), so until a step has ended after such a phase, patience is that of the phase
   (where peers are other agents' as well, these say nothing meanwhile, and that will do); and while a rank of the same
-  agent is at something slow, or has not told yet what it is at, nobody waits too long
+  agent is at something slow, or has not told yet what it is at, no wait is too long
 - saving, compiling, loading, evaluating: generous
 
 What a rank was at before counts for it: the time in which it waited, saved or compiled is not time in its own code.
@@ -47,7 +47,7 @@ _IN_A_STEP = "train"
 
 @dataclass(frozen=True)
 class Policy:
-    """What the job wants. `fixed`: its `hangSeconds`. `independent`: members come and go, so peers may be away.
+    """Policy is what the job wants. `fixed`: its `hangSeconds`. `independent`: members come and go; peers may be away.
 
     `shared`: ranks of other agents are in the group as well.
     """
@@ -59,7 +59,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class Quiet:
-    """A rank, and since when its page has not changed (by the watcher's own clock, not by the page's)."""
+    """Quiet is a rank, and since when its page has not changed (by the watcher's own clock, not by the page's)."""
 
     rank: int
     page: ProgressPage
@@ -73,7 +73,7 @@ class Quiet:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Who hangs, at what, for how long, and the limit that this is beyond."""
+    """Verdict says which rank hangs, at what, for how long, and beyond which limit."""
 
     rank: int
     activity: str
@@ -83,16 +83,16 @@ class Verdict:
 
     @property
     def waiting(self) -> bool:
-        """Nobody here is the cause, as far as can be seen from here."""
+        """Return whether the rank only waits: no rank here is the cause, as far as can be seen from here."""
         return self.activity == stacks.WAITING
 
     def is_final(self, policy: Policy) -> bool:
-        """Whether it needs no word from other agents: one of their ranks may be at something slow."""
+        """Return whether it needs no word from other agents: one of their ranks may be at something slow."""
         return not (self.waiting and policy.shared and self.seconds < GENEROUS_SECONDS)
 
 
 def seen(before: Optional[Quiet], rank: int, page: ProgressPage, stopped: bool, now: float) -> Quiet:
-    """The rank after another look at its page and its process."""
+    """Return the rank after another look at its page and its process."""
     since = (before.stopped if before is not None and before.stopped is not None else now) if stopped else None
     if before is None:
         return Quiet(rank, page, now, since)
@@ -104,19 +104,19 @@ def seen(before: Optional[Quiet], rank: int, page: ProgressPage, stopped: bool, 
 
 
 def anew(quiet: Quiet, now: float) -> Quiet:
-    """The watcher itself was away: nobody was seen to be quiet, or stopped, meanwhile."""
+    """Return the rank as quiet, or stopped, from now on only: the watcher itself was away."""
     return replace(quiet, since=now, stopped=None if quiet.stopped is None else now)
 
 
 def heard(quiet: Quiet, activity: Optional[str], now: float) -> Quiet:
-    """The rank when its newest stack says that it is at `activity`; None: it has not been asked."""
+    """Return the rank when its newest stack says that it is at `activity`; None: it has not been asked."""
     declared = _tells(quiet) and quiet.page.phase != _IN_A_STEP and activity != stacks.WAITING
     slow = now if declared or activity in _SLOW else quiet.slow
     return replace(quiet, slow=slow, no_fault=now if activity in _NO_FAULT else quiet.no_fault)
 
 
 def limit(quiet: Quiet, activity: str, policy: Policy) -> float:
-    """Seconds after which a rank that is at `activity` hangs."""
+    """Return the seconds after which a rank that is at `activity` hangs."""
     page = quiet.page
     median = page.step_seconds if math.isfinite(page.step_seconds) else 0.0
     if activity == STOPPED:
@@ -137,19 +137,19 @@ def _learned(quiet: Quiet, median: float) -> float:
 
 
 def suspicious(quiet: Quiet, policy: Policy, now: float) -> bool:
-    """Whether it is time to look closer."""
+    """Return whether a rank has been quiet for so long that its stack is to be asked for."""
     return _tells(quiet) and now - quiet.since >= _CLOSER * limit(quiet, stacks.OUTSIDE, policy)
 
 
 def suspects(ranks: Iterable[Quiet], policy: Policy, now: float) -> List[Quiet]:
-    """Who is to be asked for stacks, which costs a rank a moment: who is suspicious, and who may be waited for."""
+    """Return the ranks to ask for stacks, which costs them a moment: suspicious ones, and those they may wait for."""
     ranks = [quiet for quiet in ranks if quiet.stopped is None and _tells(quiet)]
     found = {quiet.rank for quiet in ranks if suspicious(quiet, policy, now)}
     return [quiet for quiet in ranks if quiet.rank in found or (found and quiet.page.phase == _IN_A_STEP)]
 
 
 def judge(ranks: Iterable[Quiet], activities: Dict[int, str], policy: Policy, now: float) -> Optional[Verdict]:
-    """The culprit, once one rank is beyond its limit. Ranks without an activity have not been looked at yet."""
+    """Return the cause once a rank is beyond its limit, or None. Ranks without an activity were not looked at yet."""
     ranks = [*ranks]
     slow = max((quiet.slow for quiet in ranks), default=_NEVER)
     beyond = [found for quiet in ranks for found in _beyond(quiet, activities.get(quiet.rank), slow, policy, now)]
@@ -169,7 +169,7 @@ def _beyond(quiet: Quiet, activity: Optional[str], slow: float, policy: Policy, 
 
 
 def _counted_from(quiet: Quiet, activity: str, slow: float) -> float:
-    """Since when a rank can be said to be at `activity`. `slow`: until when any rank here was at something slow."""
+    """Return since when a rank counts as at `activity`. `slow`: until when any rank here was at something slow."""
     if quiet.stopped is not None:
         return quiet.stopped
     if activity == stacks.WAITING:
@@ -178,17 +178,17 @@ def _counted_from(quiet: Quiet, activity: str, slow: float) -> float:
 
 
 def _tells(quiet: Quiet) -> bool:
-    """Whether its page says anything: a script's seldom does."""
+    """Return whether a rank's page says what the rank does: a script's seldom does."""
     return quiet.page.updated > 0 and quiet.page.phase != "done"
 
 
 def _same(page: ProgressPage, other: ProgressPage) -> bool:
-    """Whether nothing was written in between."""
+    """Return whether nothing was written to the page in between."""
     return (page.updated, page.step, page.phase) == (other.updated, other.step, other.phase)
 
 
 def _resumed(page: ProgressPage) -> bool:
-    """Steps count from where the try went on: the jump from 0 to there is none."""
+    """Return whether the page says from which step the try went on: only steps after that one count."""
     return page.resumed_step >= 0
 
 
@@ -201,7 +201,7 @@ WORDS = {
 
 
 def sentence(verdict: Verdict) -> str:
-    """For the log and the restart ledger."""
+    """Return a sentence for the log and the restart ledger."""
     what = WORDS.get(verdict.activity, f"is {verdict.activity} without end")
     page = verdict.page
     return (

@@ -1,10 +1,10 @@
-"""Puts the memory of the process from which ranks are forked into huge pages, so that forks and deaths are quick.
+"""Put the memory of the process from which ranks are forked into huge pages, so that forks and deaths are quick.
 
 A fork copies an entry for each page that is no file's, and an end drops as many: with torch 100,000 of them, 10 ms
 and more for each fork and each end, and a restart waits for two ends. In huge pages it is a third. glibc is asked for
 them at the start (`names.WARM_ENVIRONMENT`), but most of this memory is Python's and the libraries' own.
 
-Called by `warm`, a piece at a time, when there is nothing else to do: all of it takes up to a second of the processor.
+It is done a piece at a time, when there is nothing else to do: all of it takes up to a second of the processor.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FIRST_LINE = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) rw-p \S+ \S+ 0\s+(?:\[heap\]
 
 
 class HugePages:
-    """Once in the life of a process."""
+    """HugePages moves a process's memory into huge pages, once in its life."""
 
     def __init__(self) -> None:
         self._pieces: Optional[Iterator[Tuple[int, int]]] = None
@@ -32,11 +32,11 @@ class HugePages:
 
     @property
     def begun(self) -> bool:
-        """Whether some of the memory may have moved: children that are there have it where it was."""
+        """Return whether some of the memory may have moved: children that are there have it where it was."""
         return self._pieces is not None
 
     def take_one(self) -> None:
-        """The next piece. One that the kernel refuses, perhaps as somebody uses it at the moment, stays as it is."""
+        """Move the next piece. One that the kernel refuses, perhaps as it is in use at the moment, stays as it is."""
         if self._pieces is None:
             self._pieces = iter(_affordable())
         address, length = next(self._pieces, (0, 0))
@@ -45,21 +45,21 @@ class HugePages:
 
 
 def _affordable() -> List[Tuple[int, int]]:
-    """All pieces, or none."""
+    """Return all pieces, or none where there is not enough memory for all."""
     pieces = [piece for start, end in _own_memory() for piece in _pieces(start, end)]
     needed = sum(length for _, length in pieces)
     return pieces if room.is_ample(needed, _SHARE) else []
 
 
 def _pieces(start: int, end: int) -> Iterator[Tuple[int, int]]:
-    """Address and length, of whole huge pages."""
+    """Yield addresses and lengths in bytes, of whole huge pages."""
     first, last = -(-start // _HUGE) * _HUGE, end // _HUGE * _HUGE
     for address in range(first, last, _PIECE):
         yield address, min(_PIECE, last - address)
 
 
 def _own_memory() -> Iterator[Tuple[int, int]]:
-    """Where memory begins and ends that is no file's and in use: what is half empty would be filled."""
+    """Yield where memory begins and ends that is no file's and in use: what is half empty would be filled."""
     begin = end = 0
     for line in Path("/proc/self/smaps").read_text().splitlines():
         found = _FIRST_LINE.match(line)

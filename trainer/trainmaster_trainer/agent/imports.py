@@ -1,4 +1,4 @@
-"""What a task imports: noted by a rank that imports it, and imported once more for the ranks of later attempts.
+"""Note what a task imports, in a rank that imports it, and import it once more for the ranks of later attempts.
 
 Libraries take seconds to import, at every restart. So the first rank of a replica writes down which installed modules
 it imports, and under which variables (`Notes`). A process forked from the warm parent imports the same (`repeat`), and
@@ -33,16 +33,16 @@ OUTSIDE, RANKS_OWN = "outside", "rank's own"
 
 
 class ChangedError(Exception):
-    """A rank that found this imported could tell it from its own import."""
+    """ChangedError says that a rank that found this imported could tell it from its own import."""
 
 
 # --- In a rank ---------------------------------------------------------------------------------------------------
 
 
 class Notes:
-    """First among the finders: is asked for every module that is not there yet, knows none, and remembers the names.
+    """Notes is the first finder: it is asked for every module that is not there yet, finds none, and keeps the names.
 
-    A name is written down at the next question if its module is there by then: some only ask whether there is one.
+    A name is written down at the next question if its module is there by then: some code only asks whether it exists.
     """
 
     def __init__(self, path: str, without: str) -> None:
@@ -53,7 +53,7 @@ class Notes:
         self._waiting: Deque[str] = collections.deque(maxlen=_MOST_WAITING)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:  # noqa: ARG002 the protocol's
-        """Called by the import system, and so by everybody's imports: nothing may go wrong here."""
+        """Note a name that is imported. Every import comes through here: nothing may go wrong."""
         if os.getpid() != self._pid:
             return  # a data loader's process is none of those that are started again
         with contextlib.suppress(Exception):
@@ -68,19 +68,19 @@ class Notes:
             self._waiting.append(name)
 
     def _line(self, name: str, origin: str) -> List[str]:
-        """The name and the file; another mark instead of the file where it is not to be imported by others."""
+        """Return the name and the file, or a mark in place of the file where it is not to be imported by others."""
         top = name.partition(".")[0]
         if top == self._without or not _is_installed(origin):
             return [name, OUTSIDE]
         return [name, RANKS_OWN if top in _NEVER or not _is_plain_torch() else origin]
 
     def _write(self, line: Any) -> None:
-        with self._path.open("a") as file:  # not held open: whoever counts or closes descriptors must find none of ours
+        with self._path.open("a") as file:  # not held open: who counts or closes descriptors must find none of ours
             file.write(json.dumps(line) + "\n")
 
 
 def note(path: Optional[str], without: str) -> None:
-    """From here on this process writes down what it imports; but for the package `without`. No path: it does not."""
+    """Write down from here on what this process imports, but for the package `without`; nothing without a path."""
     if path:
         sys.meta_path.insert(0, Notes(path, without))
 
@@ -91,7 +91,7 @@ def _changes(before: Dict[str, str], now: Any) -> Dict[str, Optional[str]]:
 
 
 def _origin(name: str) -> Optional[str]:
-    """The file that an imported module came from. One that is to be loaded at its first use is not touched."""
+    """Return the file of an imported module, or None. One that is to be loaded at its first use is not touched."""
     module = sys.modules.get(name)
     if module is None or type(module) is importlib.util._LazyModule:  # type: ignore[attr-defined]  # noqa: SLF001
         return None
@@ -100,7 +100,7 @@ def _origin(name: str) -> Optional[str]:
 
 
 def _is_plain_torch() -> bool:
-    """Whether what is imported now makes its tensors as it would by itself."""
+    """Return whether torch's default dtype is float32, by which imports make the same tensors as elsewhere."""
     torch = sys.modules.get("torch")
     return torch is None or torch.get_default_dtype() is torch.float32
 
@@ -125,7 +125,7 @@ def repeat(lines: Iterable[str], differing: Collection[str]) -> None:
     """Import what was noted. `differing`: variables in which ranks or attempts differ, and which are not set here.
 
     Raises:
-        ChangedError: a rank could tell that somebody else has imported it.
+        ChangedError: a rank could tell this import from its own.
     """
     parsed = [json.loads(line) for line in lines]
     before = _traces()
@@ -149,21 +149,21 @@ def repeat(lines: Iterable[str], differing: Collection[str]) -> None:
 
 
 class _Outside:
-    """Last among the finders: notes who is asked for and was found, by the rank, in the task's own folders."""
+    """_Outside is the last of the finders: it notes what is asked for that the rank found in the task's own folders."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = frozenset(names)
         self.asked: Set[str] = set()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:  # noqa: ARG002 the protocol's
-        """Called by the import system."""
+        """Note a name that is imported, if it is one of these."""
         if name in self._names:
             self.asked.add(name)
 
 
 @contextlib.contextmanager
 def _without_cuda() -> Iterator[None]:
-    """A context on a GPU would take memory from the rank that uses it, and make forks useless."""
+    """Refuse that a GPU is opened: its context would take memory from the rank that uses it, and make forks useless."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     before = getattr(cuda, "_lazy_init", None)
 
@@ -221,7 +221,7 @@ def _set_variable(name: str, value: Optional[str]) -> None:
 
 
 def _watching(differing: Collection[str], asked: Set[str]) -> type:
-    """A class for os.environ that adds to `asked` each name among `differing` that anybody asks for in Python."""
+    """Return a class for os.environ that adds to `asked` each name among `differing` that Python code asks for."""
 
     class Watched(os._Environ):  # type: ignore[type-arg]  # noqa: SLF001 there is no other way to see who asks
         def __getitem__(self, key: Any) -> Any:
@@ -233,7 +233,7 @@ def _watching(differing: Collection[str], asked: Set[str]) -> type:
 
 
 def _traces() -> Dict[str, Any]:
-    """What must be after imports as it was before."""
+    """Return what imports must leave as it was."""
     maps = Path("/proc/self/maps").read_text().splitlines()
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     return {

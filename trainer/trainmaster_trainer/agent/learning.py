@@ -1,4 +1,4 @@
-"""Learning what a task imports, so that its restarts need not import it again. Called by `ranks`.
+"""Learn what a task imports, so that its restarts need not import it again.
 
 The first rank of a replica notes its imports (`imports`). When there were no new ones for a while, and enough to be
 worth it, the warm parent has a process branch off that imports them too (`branch`).
@@ -22,7 +22,7 @@ _LOOK_SECONDS = 1.5
 
 
 class Learning:
-    """Of one replica. None where TRAINMASTER_PRELOAD is there and empty."""
+    """Learning learns for one replica. It learns nothing where TRAINMASTER_PRELOAD is set and empty."""
 
     def __init__(self, reactor: Reactor, files: Files, parent: Parent, folder: Optional[str]) -> None:
         self._reactor = reactor
@@ -34,18 +34,18 @@ class Learning:
         self._size = 0  # of the notes at the last look
 
     def notes(self, rank: int) -> str:
-        """Where this rank is to note its imports; nothing where they are known, or nobody wants to know."""
+        """Return where this rank is to note its imports; empty where they are known, or not wanted."""
         wanted = os.environ.get(names.ENV_PRELOAD) != "" and self._parent.may_branch
         return str(self._files.imports(rank)) if wanted else ""
 
     def expect(self, place: environment.Place, variables: Dict[str, str], pid: Callable[[], Optional[int]]) -> None:
-        """The rank of this place is being started with these variables, and notes what it imports."""
+        """Look from now on at what the rank of this place notes, which is being started with these variables."""
         self.forget()
         self._begun = lambda: self._look(place, variables, pid())
         self._again()
 
     def forget(self) -> None:
-        """It has ended."""
+        """Stop looking: the rank has ended."""
         if self._timer is not None:
             self._timer.cancel()
         self._size = 0

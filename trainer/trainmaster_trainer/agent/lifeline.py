@@ -1,4 +1,4 @@
-"""A lifeline: how the agent hears of a rank's death before the kernel has taken the rank's memory apart.
+"""Let the agent hear of a rank's death before the kernel has given the rank's memory back.
 
 A parent is told of a child's end when all its memory has been given back: 10 ms later with torch, and seconds later
 where a process has much, or a GPU's. A robust mutex is let go before that (futex(2), and Documentation/locking/
@@ -28,7 +28,7 @@ _OURS: List[Lifeline] = []  # in a rank: mapped as long as it lives
 
 
 class Lifeline:
-    """The mutex in the progress page at `path`, which must be there.
+    """Lifeline is the mutex in the progress page at `path`, which must be there.
 
     Raises:
         OSError: it cannot be opened.
@@ -44,7 +44,7 @@ class Lifeline:
         self._dropped = threading.Event()
 
     def prepare(self) -> None:
-        """The agent makes the mutex, before the rank is started."""
+        """Make the mutex. The agent does so before the rank is started."""
         attributes = ctypes.create_string_buffer(_ATTRIBUTES)
         with contextlib.suppress(AttributeError):  # not in this libc
             _LIBC.pthread_mutexattr_init(attributes)
@@ -54,7 +54,7 @@ class Lifeline:
                 self._page[_READY] = 1
 
     def hold(self) -> None:
-        """The rank's main thread takes it, for good."""
+        """Take the mutex, for good. The rank's main thread does so."""
         if self._page[_READY] and not _LIBC.pthread_mutex_lock(self._mutex):
             self._page[_HELD] = 1
 
@@ -63,7 +63,7 @@ class Lifeline:
         threading.Thread(target=self._wait, args=(say,), name="lifeline", daemon=True).start()
 
     def drop(self) -> None:
-        """Nobody waits for this rank any more."""
+        """Stop waiting for this rank."""
         self._dropped.set()
 
     def _wait(self, say: Callable[[], None]) -> None:
@@ -75,13 +75,13 @@ class Lifeline:
 
 
 def prepare(path: str) -> None:
-    """Make the lifeline of a rank that is to be started; it can do without."""
+    """Make the lifeline of a rank that is to be started; the rank can do without."""
     with contextlib.suppress(OSError):
         Lifeline(path).prepare()
 
 
 def hold(path: Optional[str]) -> None:
-    """In a rank's main thread: take it, if there is one."""
+    """Take the lifeline at `path`, if there is one. A rank's main thread does so."""
     with contextlib.suppress(OSError):
         if path:
             _OURS.append(Lifeline(path))

@@ -1,6 +1,6 @@
-"""A script or a module as `__main__`, in an interpreter that runs already: what `python ARGUMENTS` would make of it.
+"""Run a script or a module as `__main__`, in an interpreter that runs already, as `python ARGUMENTS` would.
 
-Called by `rank`. What a program can see of the way it was started is the same: `__file__` and the other variables of
+What a program can see of the way it was started is the same: `__file__` and the other variables of
 `__main__`, sys.argv, sys.orig_argv, sys.path, and the file names in tracebacks.
 """
 
@@ -21,13 +21,13 @@ from trainmaster_trainer.agent import command, errors
 
 
 class BadConfigurationError(Exception):
-    """What is to be run is not there. A restart would not help."""
+    """BadConfigurationError says that what is to be run is not there. A restart would not help."""
 
     trainmaster_configuration_error = True
 
 
 def run_script(invocation: command.Invocation) -> None:
-    """`python FILE ARGUMENTS`, where FILE may be a folder or an archive that has a `__main__.py`."""
+    """Run `python FILE ARGUMENTS`, where FILE may be a folder or an archive that has a `__main__.py`."""
     path = invocation.target
     sys.argv = [path, *invocation.arguments]
     importer = pkgutil.get_importer(path)
@@ -51,7 +51,7 @@ def run_script(invocation: command.Invocation) -> None:
 
 
 def run_module(invocation: command.Invocation) -> None:
-    """`python -m MODULE ARGUMENTS`."""
+    """Run `python -m MODULE ARGUMENTS`."""
     set_first_path(os.getcwd())  # noqa: PTH109
     sys.argv = ["-m", *invocation.arguments]
     try:
@@ -70,7 +70,7 @@ def run_module(invocation: command.Invocation) -> None:
 
 
 def folders(invocation: command.Invocation, working_directory: str) -> List[str]:
-    """Where the program's modules are looked for before all that is installed."""
+    """Return where the program's modules are looked for before all that is installed."""
     here = os.path.abspath(working_directory)  # noqa: PTH100
     first = here
     if invocation.kind == command.SCRIPT:
@@ -81,7 +81,7 @@ def folders(invocation: command.Invocation, working_directory: str) -> List[str]
 
 
 def set_first_path(first: str) -> None:
-    """sys.path as a new interpreter would have it: the script's folder first, then PYTHONPATH, then the rest."""
+    """Set sys.path as a new interpreter would have it: the script's folder first, then PYTHONPATH, then the rest."""
     rest = sys.path[1:] if sys.path[:1] == [""] else sys.path  # the folder of a new interpreter's `-c`
     text = os.environ.get("PYTHONPATH", "")
     wanted = [os.path.abspath(path) for path in text.split(os.pathsep)] if text else []  # noqa: PTH100
@@ -90,7 +90,7 @@ def set_first_path(first: str) -> None:
 
 
 def _new_main() -> Dict[str, Any]:
-    """The variables of a fresh `__main__`, for good: what runs after the script's end must find it too."""
+    """Make a fresh `__main__` and return its variables. It stays: what runs after the script's end must find it too."""
     main = types.ModuleType("__main__")
     main.__dict__.update(__builtins__=builtins, __loader__=importlib.machinery.BuiltinImporter)
     if sys.version_info < (3, 14):
@@ -100,7 +100,7 @@ def _new_main() -> Dict[str, Any]:
 
 
 def _absolute(path: str) -> str:
-    """As Python does it: nothing else of the path is changed."""
+    """Return the absolute path as Python makes it: nothing else of the path is changed."""
     return os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118
 
 

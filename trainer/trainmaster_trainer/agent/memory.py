@@ -1,7 +1,7 @@
-"""The replica's folder in memory, where its ranks keep their newest states: it outlives them, and goes with the agent.
+"""Make the replica's folder in memory, where its ranks keep their snapshots: it outlives them, not the agent.
 
-Made by `ranks`. In the scratch folder where that lies in memory (the local hand's does, and clears it even after a
-kill), else in /dev/shm. Without either there is none, and a failure costs the steps since the last checkpoint.
+It lies in the scratch folder where that is in memory (on one machine it is, and is cleared even after a kill), else in
+/dev/shm. Without either there is none, and a failure costs the steps since the last checkpoint.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  the folder in it has mode 0700 
 
 
 def make(settings: Settings) -> Optional[Path]:
-    """An empty folder for this replica; None where there is no memory to be had by name."""
+    """Make and return an empty folder for this replica; None where none is wanted, or possible."""
     if settings.plan.command or settings.plan.memory_every == 0:
         return None
     folder = _home(settings) / "-".join(("trainmaster-memory", settings.pod_uid.replace("/", "_")))

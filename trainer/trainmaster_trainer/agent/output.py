@@ -1,7 +1,7 @@
-"""Ranks' output: from their pipes to the agent's stdout and stderr, whole lines, marked where there are several ranks.
+"""Pass ranks' output from their pipes to the agent's stdout and stderr: whole lines, marked where ranks are several.
 
-One thread writes everything, the agent's own lines too, so no line is cut by another. If nobody reads the agent's
-output, lines are thrown away after some seconds and counted: a rank must not wait for ever on a reader.
+One thread writes everything, the agent's own lines too, so no line is cut by another. If the agent's output is
+not read, lines are thrown away after some seconds and counted: a rank must not wait for ever on a reader.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TAIL_SECONDS = 1.0  # the writing thread may wait for a reader
 
 @dataclass
 class _Stream:
-    """One pipe of one rank. Without a prefix bytes go through as they come."""
+    """_Stream is one pipe of one rank. Without a prefix bytes go through as they come."""
 
     source: int
     target: int
@@ -35,7 +35,7 @@ class _Stream:
 
 
 class Output:
-    """The writing thread and what it is told to do."""
+    """Output is the writing thread and what it is told to do."""
 
     def __init__(self, stdout: int = 1, stderr: int = 2, patience_seconds: float = _PATIENCE_SECONDS) -> None:
         self._stdout = stdout
@@ -50,7 +50,7 @@ class Output:
         self._stalled = False
         self._last_byte = b"\n"
         self._lost_lines = 0
-        self._tails: Dict[int, bytes] = {}  # of streams that are closed, until somebody asks
+        self._tails: Dict[int, bytes] = {}  # of streams that are closed, until they are asked for
         self._ending = False
         self._thread = threading.Thread(target=self._run, name="output", daemon=True)
         self._thread.start()
@@ -63,12 +63,12 @@ class Output:
             self._call(lambda stream=stream: self._watch(stream))  # type: ignore[misc]
 
     def finish(self, stdout: int, stderr: int) -> None:
-        """The rank has ended: pass on what is left, and do not wait for what it may have started."""
+        """Pass on what is left of a rank that has ended, and do not wait for what it may have started."""
         for source in (stdout, stderr):
             self._call(lambda source=source: self._finish(source))  # type: ignore[misc]
 
     def finish_and_tell(self, stdout: int, stderr: int) -> str:
-        """As `finish`; return the end of what the rank wrote to its standard error, as far as it could be read."""
+        """Do as `finish`; return the end of what the rank wrote to its standard error, as far as it could be read."""
         ended, found = threading.Event(), [b""]
 
         def tell() -> None:
@@ -82,7 +82,7 @@ class Output:
         return found[0].decode(errors="replace").strip()
 
     def say(self, text: str) -> None:
-        """A line of the agent's own, to stderr."""
+        """Write a line of the agent's own to stderr."""
         self._call(lambda: self._say(text))
 
     def close(self) -> None:
@@ -125,7 +125,7 @@ class Output:
             self._close(self._selector.get_map()[source].data)
 
     def _read(self, stream: _Stream) -> bool:
-        """Pass on what is there; False when nothing was, or no more will come."""
+        """Pass on what is there; return False when nothing was, or no more will come."""
         try:
             data = os.read(stream.source, _CHUNK)
         except BlockingIOError:

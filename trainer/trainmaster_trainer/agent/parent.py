@@ -50,19 +50,19 @@ class Listener:
     """Who wants to know what the warm parent says. `ranks.Ranks` is one."""
 
     def parent_ready(self) -> None:
-        """It has imported what it could, and starts processes from now on."""
+        """Note that the warm parent has imported what it could, and starts processes from now on."""
 
     def parent_lost(self) -> None:
-        """It has died, and everything that it had started with it."""
+        """Note that the warm parent has died, and everything that it had started with it."""
 
     def parent_hopeless(self) -> None:
-        """It has died again and again before it was ready. No other one is started."""
+        """Note that the warm parent has died again and again before it was ready. No other one is started."""
 
     def started(self, identity: int, pid: int) -> None:
-        """A process that was asked for runs."""
+        """Note that a process that was asked for runs."""
 
     def ended(self, identity: int, end: Dict[str, Any]) -> None:
-        """A process has ended, or could not be started (`failure`)."""
+        """Note that a process has ended, or could not be started (`failure`)."""
 
 
 class Parent:
@@ -84,14 +84,14 @@ class Parent:
         self._branch = Branch(reactor, self._handle, self._share_children, log)
 
     def open(self) -> None:
-        """Connect to the shared one, or start one."""
+        """Connect to the shared warm parent, or start one."""
         if self._shared is None:
             self._start_own()
         else:
             self._connect(self._shared, time.monotonic() + _SHARED_PATIENCE_SECONDS)
 
     def start(self, request: Dict[str, Any], descriptors: Sequence[int]) -> None:
-        """Have a process started. Only when `ready`; a broken line shows itself as `parent_lost`."""
+        """Have a process started. Call it only when `ready`; a broken line shows itself as `parent_lost`."""
         if request.get("start") == "rank" and self._branch.takes_ranks:
             self._branch.send(request, descriptors)
         elif self._channel is not None:
@@ -99,7 +99,7 @@ class Parent:
 
     @property
     def may_branch(self) -> bool:
-        """Whether ranks would be started sooner if they found their task's libraries imported."""
+        """Return whether ranks would be started sooner if they found their task's libraries imported."""
         return self.ready and not self._branch.exists and not self._branch.failed
 
     def branch_off(
@@ -116,18 +116,18 @@ class Parent:
         theirs.close()
 
     def distrust(self, identity: int) -> None:
-        """A rank failed before its first step."""
+        """Note that a rank failed before its first step, for which the branch may be the reason."""
         self._branch.distrust(identity)
 
     def _share_children(self) -> None:
-        """Children stand by where ranks are started."""
+        """Have children stand by where ranks are started."""
         if self._branch.takes_ranks:
             self._branch.send({"prepare": self._prepare})
         if self.ready:
             self.start({"prepare": 0 if self._branch.takes_ranks else self._prepare}, [])
 
     def close(self) -> None:
-        """Leave the line: whatever was started over it is killed by the other end, unless that is stopped."""
+        """Close the line: the other end kills all that was started over it."""
         self._closed = True
         if self._pid is not None and stacks.is_stopped(self._pid):
             process.kill_group(self._pid, signal.SIGKILL)
@@ -179,10 +179,7 @@ class Parent:
         self._give_up("has not come up")
 
     def _give_up(self, why: str) -> None:
-        """Ranks that it has forked end with it, or with the line to it.
-
-        A shared one that runs and is ready may be of use to other agents.
-        """
+        """Give the warm parent up. Ranks that it has forked end with it, or with the line to it."""
         self._log(f"the warm parent {why}")
         if self._pid is not None and (self._shared is None or not self.ready or stacks.is_stopped(self._pid)):
             process.kill_group(self._pid, signal.SIGKILL)

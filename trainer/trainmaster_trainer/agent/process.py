@@ -1,7 +1,4 @@
-"""The few system calls that Python has no function for, and the cleaning of a freshly forked child.
-
-Called by `warm` and `rank`.
-"""
+"""Make the few system calls that Python has no function for, and clean a freshly forked child."""
 
 from __future__ import annotations
 
@@ -42,34 +39,34 @@ def die_with_parent(parent: int) -> None:
 
 
 def outlive_parent() -> None:
-    """Take that back: from here on this process sees to its end itself."""
+    """Undo `die_with_parent`: from here on this process sees to its end itself."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0)
 
 
 def rename(name: str) -> None:
-    """What `top` and `ps -o comm` show: all forked children have the same command line."""
+    """Set what `top` and `ps -o comm` show: all forked children have the same command line."""
     _LIBC.prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
 def threads() -> int:
-    """How many threads this process has. A fork takes only one of them along, and no lock that another holds."""
+    """Return how many threads this process has. A fork takes only one of them along, and no lock that another holds."""
     return sum(1 for _ in Path("/proc/self/task").iterdir())
 
 
 def first_to_go() -> None:
-    """From here on this is what the kernel ends first where memory is short: nobody needs it."""
+    """Make this process the one that the kernel ends first where memory is short: it is merely useful."""
     _BEFORE.append(_OOM.read_text())
     _OOM.write_text("1000")
 
 
 def as_needed_as_before() -> None:
-    """In a child of such a process: it is needed. (Anybody may go back to what root once set.)."""
+    """Undo `first_to_go` in a child, which is needed. (Any user may go back to what root once set.)."""
     while _BEFORE:
         _OOM.write_text(_BEFORE.pop())
 
 
 def wait_for(pids: Collection[int], seconds: float) -> None:
-    """Wait for the ends of children; not for longer than that."""
+    """Wait for the ends of children, but not for longer than so many seconds."""
     until = time.monotonic() + seconds
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
@@ -88,7 +85,7 @@ def close_descriptors(keep: Collection[int]) -> None:
 
 
 def fork() -> int:
-    """os.fork with all signals blocked in the child: none may meet the parent's handlers there.
+    """Fork as os.fork does, with all signals blocked in the child: none may meet the parent's handlers there.
 
     The child calls `default_signals`.
 
@@ -108,7 +105,7 @@ def fork() -> int:
 def kill_group(pid: int, number: int) -> None:
     """Signal `pid` and all that it started, if they are still there.
 
-    SIGKILL is not for Python's resource trackers among them: such a one ends as soon as all have ended that it works
+    SIGKILL is not sent to Python's resource trackers among them: a tracker ends as soon as all have ended that it works
     for, and removes the shared memory and the semaphores that they have left in /dev/shm.
     """
     if number == signal.SIGKILL:
@@ -120,7 +117,7 @@ def kill_group(pid: int, number: int) -> None:
 
 
 def _kill_all_but_trackers(group: int) -> None:
-    _signal_group(group, signal.SIGSTOP)  # nobody starts anything that would not be seen here
+    _signal_group(group, signal.SIGSTOP)  # no process can start another one that would not be seen here
     try:
         kill(group, signal.SIGKILL)
         for other in _others(group):
@@ -131,7 +128,7 @@ def _kill_all_but_trackers(group: int) -> None:
 
 
 def _others(group: int) -> Iterator[int]:
-    """The processes of a group but for its leader: where that is stuck in a driver, who reads its command line is too.
+    """Yield a group's processes but for its leader: reading the command line of one that is stuck in a driver hangs.
 
     A restart waits for this, 0.1 ms where there are a hundred processes.
     """
@@ -142,9 +139,9 @@ def _others(group: int) -> Iterator[int]:
 
 
 def _is_tracker(pid: int) -> bool:
-    """Whether it is Python's resource tracker (or that of joblib's loky).
+    """Return whether it is Python's resource tracker (or that of joblib's loky).
 
-    Who is stuck in the kernel is none: it may hold the lock of its memory, which its command line is read from.
+    A process that is stuck in the kernel counts as none: reading its command line could hang as well.
     """
     with contextlib.suppress(OSError):
         return stat(pid)[0] != b"D" and bool(_TRACKER.search(Path(f"/proc/{pid}/cmdline").read_bytes()))
@@ -152,7 +149,7 @@ def _is_tracker(pid: int) -> bool:
 
 
 def stat(pid: int) -> List[bytes]:
-    """The fields of /proc/PID/stat behind the name, from the state on.
+    """Return the fields of /proc/PID/stat behind the name, from the state on.
 
     Raises:
         OSError: there is no such process.
@@ -161,14 +158,14 @@ def stat(pid: int) -> List[bytes]:
 
 
 def advise(address: int, length: int, advice: int) -> bool:
-    """madvise(2), for advice that the mmap module does not know. False: this kernel does not either, or refuses."""
+    """Call madvise(2) with advice that the mmap module does not know; return False where the kernel refuses."""
     return not _LIBC.madvise(ctypes.c_void_p(address), ctypes.c_size_t(length), advice)
 
 
 def end_of(pid: int) -> Optional[int]:
-    """The status, as `os.waitpid` gives it, of a process that is about to end; None: it is not, or it is not known how.
+    """Return the status, as `os.waitpid` gives it, of a process that is about to end; None: it is not, or unknown.
 
-    Known from the moment on at which it begins to end. (0 is also what is said to those who must not know.)
+    It is known from the moment at which the process begins to end. (The kernel also says 0 to those that may not know.)
     """
     try:
         fields = stat(pid)
@@ -190,7 +187,7 @@ def ask_to_end(pid: int) -> None:
     """Send SIGTERM to `pid`; where it is no Python, also down to the first Python of each branch of its children.
 
     A Python program ends what it has started itself, such as the workers of its data loaders, which it still needs in
-    order to save. A shell and other programs that merely start one pass nothing on.
+    order to save. A shell and other programs that merely start a Python program pass no signal on.
     """
     below = _children_in(pid)
     asked = [pid]
@@ -202,7 +199,7 @@ def ask_to_end(pid: int) -> None:
 
 
 def _children_in(group: int) -> Dict[int, List[int]]:
-    """The processes of a group, by their parents."""
+    """Return the processes of a group, by their parents."""
     found: Dict[int, List[int]] = {}
     with contextlib.suppress(OSError):  # no descriptor is left to read /proc with
         for pid in _others(group):
@@ -245,7 +242,7 @@ def leave(exit_code: int, patience: Optional[float] = None) -> NoReturn:
 
 
 def _ended(patience: float) -> bool:
-    """Whether all threads that an interpreter waits for have ended in time; it is said who has not."""
+    """Return whether all threads that an interpreter waits for have ended in time; tell on stderr which have not."""
     until = time.monotonic() + patience
     # Idle threads of a ThreadPoolExecutor end at such a call only; it may wait for busy ones, so not here.
     threading.Thread(target=_end_pools, daemon=True).start()
@@ -259,13 +256,13 @@ def _ended(patience: float) -> bool:
 
 
 def _end_pools() -> None:
-    """What an interpreter does before it waits for threads (`threading._register_atexit`)."""
+    """Do what an interpreter does before it waits for threads (`threading._register_atexit`)."""
     for call in reversed(threading._threading_atexits):  # type: ignore[attr-defined]  # noqa: SLF001
         call()
 
 
 def _flush_streams() -> bool:
-    """Whether what was printed could be written, or nobody can print any more."""
+    """Write out what was printed; return whether that could be done, or nothing can be printed any more."""
     written = [_flush(stream) for stream in (sys.stdout, sys.stderr) if stream is not None]
     return all(written)
 
@@ -280,7 +277,7 @@ def _flush(file: Any) -> bool:
 
 
 def default_signals() -> None:
-    """Python's own handlers, and nothing blocked: what a process has that was started afresh."""
+    """Set Python's own handlers and block nothing, as in a process that was started afresh."""
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_DFL)

@@ -1,6 +1,6 @@
-"""Whether a process that ranks are forked from still does its work: it may be stopped, or stuck, and not end.
+"""Watch whether a process that ranks are forked from still does its work: it may be stopped, or stuck, and not end.
 
-Used by `parent` and `branch`, each for its own. Without it a rank's end is never told, and a request never answered.
+Without its work a rank's end is never told, and a request never answered.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SENDING_SECONDS = 2.0  # for requests, which wait only where there are many that
 
 
 class Pulse:
-    """Of one process at a time. `give_up` is called with what is wrong, once, when it is of no use any more."""
+    """Pulse watches one process at a time. `give_up` is called once, with what is wrong, when it is no more of use."""
 
     def __init__(self, reactor: Reactor, give_up: Callable[[str], None]) -> None:
         self._reactor = reactor
@@ -35,30 +35,30 @@ class Pulse:
         self._worked = 0  # how long it has computed, in ticks, at the last look
 
     def begin(self) -> None:
-        """There is a new one, whose pid may not be known yet."""
+        """Watch a new process from now on, whose pid may not be known yet."""
         self.end()
         self._pid, self._looks, self._importing, self._worked = None, 0, True, 0
         self._begun.clear()
         self._again()
 
     def is_of(self, pid: Optional[int]) -> None:
-        """Its pid."""
+        """Set the pid of the process."""
         self._pid = pid
 
     def end(self) -> None:
-        """It has gone."""
+        """Stop watching: the process has gone."""
         if self._timer is not None:
             self._timer.cancel()
 
     def ask(self, channel: Channel, message: Dict[str, Any], descriptors: Sequence[int]) -> None:
-        """Send it a message. Where it asks for something, an answer is owed from now on."""
+        """Send the process a message. If that asks for something, the process owes an answer from now on."""
         if "id" in message:
             self._begun[message["id"]] = None
-        with contextlib.suppress(OSError):  # a line that is broken shows itself, and one that nobody reads at a look
+        with contextlib.suppress(OSError):  # a broken line shows itself, and one that is not read is seen at a look
             channel.send(message, descriptors)
 
     def heard(self, message: Dict[str, Any]) -> None:
-        """It lives."""
+        """Note a message from the process: it works."""
         self._looks = 0
         self._importing = self._importing and "ready" not in message
         if "started" in message:
@@ -93,5 +93,5 @@ class Pulse:
         return stacks.state(self._pid) == "S" and self._worked == before
 
     def _owes(self) -> bool:
-        """An answer, or word of an end: it has not even taken note of a child that has ended."""
+        """Return whether the process owes an answer, or has not reaped a child that has ended."""
         return any(pid is None or stacks.state(pid) == "Z" for pid in self._begun.values())

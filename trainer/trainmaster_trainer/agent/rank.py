@@ -1,4 +1,4 @@
-"""What a rank's process does before and after the user's code. Runs in a child forked by `warm`, or started afresh.
+"""Do what a rank's process does before and after the user's code, in a child forked by `warm` or started afresh.
 
 `python -m trainmaster_trainer.agent.rank` is the slow way in, where a fork would be unsafe. The environment says
 everything: the plan (ENV_TRAINING), where the error file goes, which rank this is.
@@ -49,7 +49,7 @@ _LONG = 1 << 63  # what a C long holds, which a larger exit code is no more
 
 
 def detach(parent: int) -> None:
-    """In a freshly forked child: become a process of its own, that ends with its parent."""
+    """Make a freshly forked child a process of its own, which ends with its parent."""
     os.setsid()
     process.die_with_parent(parent)
     process.default_signals()
@@ -57,7 +57,7 @@ def detach(parent: int) -> None:
 
 
 def become(message: Dict[str, Any], descriptors: List[int]) -> Callable[[], int]:
-    """Become what the request asks for; the answer is what is then to be done, up to the exit code."""
+    """Become what the request asks for; return what is then to be done, which returns the exit code."""
     if message["start"] == "store":
         (listener,) = descriptors
         process.close_descriptors(keep=[listener])
@@ -77,7 +77,7 @@ def become(message: Dict[str, Any], descriptors: List[int]) -> Callable[[], int]
 
 
 def spawn(message: Dict[str, Any], descriptors: List[int]) -> int:
-    """The same with a new interpreter."""
+    """Start a rank with a new interpreter in place of a fork; return its pid."""
     output, errors_to, *listener = descriptors
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -93,7 +93,7 @@ def spawn(message: Dict[str, Any], descriptors: List[int]) -> int:
 
 
 def main() -> NoReturn:
-    """Be a rank in an interpreter of its own, which is also left to its own end."""
+    """Run a rank in an interpreter of its own, which also ends as Python ends by itself."""
     parent, *options = sys.argv[2:]
     if parent:
         process.die_with_parent(int(parent))
@@ -122,7 +122,7 @@ def _redirect(output: int, errors_to: int) -> None:
 
 
 def as_if_started_afresh() -> None:
-    """What Python and libraries derive from the environment once, at their start, done for the new environment."""
+    """Do for the new environment what Python and libraries derive from the environment once, at their start."""
     time.tzset()
     _look_again_for_modules()
     numpy = sys.modules.get("numpy")
@@ -151,8 +151,8 @@ def _set_blas_threads(count: int) -> None:
 def _look_again_for_modules() -> None:
     """Forget what folders of the user's modules had in them, and which were not there.
 
-    Not `importlib.invalidate_caches()`, which writes to each of some hundred finders, a page of its own in a forked
-    process. Python looks into a folder again when its time has changed; below its own prefix that is enough.
+    `importlib.invalidate_caches()` is not used: it writes to each of some hundred finders, which costs a forked process
+    a page each. Python looks into a folder again when its time has changed; below its own prefix that is enough.
     """
     own = (sys.prefix, sys.base_prefix)
     for path in sys.path:
@@ -161,7 +161,7 @@ def _look_again_for_modules() -> None:
 
 
 def _open_streams(unbuffered: bool) -> None:
-    """Line by line even into a pipe: the last words of a rank that is killed must not be lost in a buffer."""
+    """Open the standard streams, line by line even into a pipe: the last lines of a killed rank must not be lost."""
     for name, descriptor in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
         mode = "r" if descriptor == 0 else "w"
         raw = open(descriptor, f"{mode}b", buffering=0 if unbuffered and descriptor else -1, closefd=False)  # noqa: SIM115
@@ -181,7 +181,7 @@ def _open_streams(unbuffered: bool) -> None:
 
 
 def run() -> int:
-    """Run what the plan says; the answer is the process's exit code. A task's rank ends right here."""
+    """Run what the plan says; return the process's exit code. A task's rank ends right here."""
     plan = codec.decode(TrainingPlan, os.environ[names.ENV_TRAINING])
     _choose_interpreter(plan)
     dismantling.begin()
@@ -191,7 +191,7 @@ def run() -> int:
     if plan.task:  # which may end when its training is over, and not before: what a script does is its own affair
         lifeline.hold(os.environ.get(names.ENV_PROGRESS_FILE))
     exit_code = _run_to_the_end(plan)
-    if plan.task:  # whose threads are nobody's main affair, as those of a script may be
+    if plan.task:  # whose threads do not matter any more, as those of a script may
         process.leave(exit_code, _THREADS_SECONDS)
     return exit_code
 
@@ -246,7 +246,7 @@ def _run_plan(plan: TrainingPlan) -> Any:
 
 
 def _as_launched(invocation: command.Invocation, launch: torchrun.Launch) -> command.Invocation:
-    """What torchrun would give to this rank besides, if it may start so many."""
+    """Return the invocation with what torchrun would give this rank besides, if it may start so many ranks."""
     world, ranks = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
     torchrun.check_size(launch, world // ranks, ranks, _per_node(launch.per_node))
     os.environ["ROLE_NAME"] = launch.role
@@ -257,7 +257,7 @@ def _as_launched(invocation: command.Invocation, launch: torchrun.Launch) -> com
 
 
 def _per_node(text: Optional[str]) -> Optional[int]:
-    """The number that --nproc-per-node comes to on this machine."""
+    """Return the number that --nproc-per-node comes to on this machine; None where it is left out."""
     if text is None or text.isdigit():
         return int(text) if text else None
     if text in ("auto", "gpu"):
@@ -310,7 +310,7 @@ _RUNNERS: Dict[str, Callable[[command.Invocation], Any]] = {
 
 
 def _exit_code(value: Any) -> int:
-    """What Python makes of a SystemExit's value."""
+    """Return what Python makes of a SystemExit's value."""
     if value is None:
         return 0
     if isinstance(value, int):

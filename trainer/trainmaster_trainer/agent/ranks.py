@@ -74,7 +74,7 @@ class Wanted:
 
     @property
     def numbers(self) -> range:
-        """The ranks of this replica."""
+        """Return the ranks of this replica."""
         return range(self.member.first_rank, self.member.first_rank + self.member.ranks)
 
 
@@ -101,16 +101,16 @@ class Ranks(parent.Listener):
         self._kill_timer: Optional[Timer] = None
 
     def open(self) -> None:
-        """Begin to warm up."""
+        """Connect to the warm parent, or start one."""
         self._parent.open()
 
     def close(self) -> None:
-        """Leave the warm parent."""
+        """Leave the warm parent, and give the memory of the snapshots back."""
         self._parent.close()
         memory.remove(self._memory)
 
     def pids(self) -> Dict[int, int]:
-        """The living processes, by rank."""
+        """Return the living processes, by rank."""
         return {rank.number: rank.pid for rank in self._live.values() if rank.pid is not None}
 
     # --- actions ---
@@ -128,7 +128,7 @@ class Ranks(parent.Listener):
             self._launch(self._wanted)
 
     def _take_listeners(self, wanted: Wanted) -> bool:
-        """The offered sockets for the ranks, if peers are to reach them there. False: they are not offered here."""
+        """Take the offered sockets of ranks that peers reach one by one; return False if these are not offered here."""
         self._listeners.drop_all()
         if not wanted.roster.independent:
             return True
@@ -145,7 +145,7 @@ class Ranks(parent.Listener):
                     self.files.write_roster(codec.encode(roster))
 
     def stop(self, grace_seconds: float) -> None:
-        """End all ranks: SIGTERM and SIGKILL later, or SIGKILL at once."""
+        """End all ranks: send SIGTERM and, after `grace_seconds`, SIGKILL; SIGKILL at once where that is 0."""
         wanted = self._wanted
         if wanted is not None and not self._live:  # it waits for a warm parent
             self._wanted = None
@@ -164,7 +164,7 @@ class Ranks(parent.Listener):
             self._kill_timer = self._reactor.after(grace_seconds, lambda: self.stop(0.0))
 
     def _ask_to_end(self, rank: Rank) -> None:
-        """Who saves first may get its next batch from processes of its own; a shell passes nothing on."""
+        """Send SIGTERM to a rank, but not to its helpers, which it needs to save; below a shell, to the program."""
         if rank.pid is not None:
             process.ask_to_end(rank.pid)
 
@@ -181,7 +181,7 @@ class Ranks(parent.Listener):
             self._launch(self._wanted)
 
     def parent_lost(self) -> None:
-        """Its ranks died with it. Where none had been started yet, the next parent gets the work."""
+        """Report its ranks, which died with it. Where none had been started yet, the next parent gets the work."""
         self._emit(supervise.ParentLost())
         self._store.parent_lost()
         wanted, lost = self._wanted, [*self._live.values()]
@@ -194,11 +194,11 @@ class Ranks(parent.Listener):
             self._fail(wanted, [rank.number for rank in lost], parent.LOST)
 
     def parent_hopeless(self) -> None:
-        """There will be no rank here."""
+        """Report that no rank will ever run here."""
         self._emit(supervise.ParentHopeless())
 
     def started(self, identity: int, pid: int) -> None:
-        """Note the process; if it was to end meanwhile, end it."""
+        """Note the process of a rank or store; if it was to end meanwhile, end it."""
         rank = self._live.get(identity)
         if rank is not None:
             rank.pid = pid
@@ -209,7 +209,7 @@ class Ranks(parent.Listener):
             process.kill_group(pid, signal.SIGKILL)  # nobody wants it any more
 
     def ended(self, identity: int, end: Dict[str, Any]) -> None:
-        """A rank has ended: gather what can be known about it."""
+        """Gather what can be known about a rank that has ended, and report it."""
         rank, wanted = self._live.pop(identity, None), self._wanted
         if rank is None or wanted is None:
             if self._store.ended(identity):
@@ -282,7 +282,7 @@ class Ranks(parent.Listener):
     # --- ending ---
 
     def _follow(self) -> None:
-        """Hear of deaths at once."""
+        """Follow the lifelines of all ranks, to hear of their deaths at once."""
         for identity, rank in self._live.items():
             if rank.lifeline is None:
                 with contextlib.suppress(OSError, RuntimeError):  # no descriptors or threads left: heard of later
@@ -290,11 +290,11 @@ class Ranks(parent.Listener):
                     rank.lifeline.follow(partial(self._reactor.call, partial(self._let_go, identity)))
 
     def _let_go(self, identity: int) -> None:
-        """If that is as the warm parent has died, its line has been closed by now, and is read first."""
+        """Look at the rank in a moment: if the warm parent has died, its line is closed by now, and is read first."""
         self._reactor.after(0.0, lambda: self._dies(identity))
 
     def _dies(self, identity: int) -> None:
-        """How it ends is known by now, if it does end, and `ended` will say it again."""
+        """Report how a rank ends, which is known by now if it does end; `ended` will say it again."""
         rank, wanted = self._live.get(identity), self._wanted
         status = process.end_of(rank.pid) if rank is not None and rank.pid is not None else None
         if rank is not None and wanted is not None and status is not None:
@@ -313,7 +313,7 @@ class Ranks(parent.Listener):
             rank.lifeline.drop()
 
     def _fail(self, wanted: Wanted, numbers: List[int], end: Dict[str, Any]) -> None:
-        """Ranks whose end nobody saw, or that never began."""
+        """Report ranks whose end was not seen, or that never began."""
         if not self._live:
             self._wanted = None
             self._listeners.drop_all()
@@ -321,14 +321,14 @@ class Ranks(parent.Listener):
             self._emit(self._judge(wanted, number, None, end))
 
     def _whole(self, number: int, end: Dict[str, Any]) -> Dict[str, Any]:
-        """A task's rank that is through with its work says so before it ends; what a script does is its own affair."""
+        """Return `end`, or a failure for a task's rank that ended with 0 without having said that its work is done."""
         tells = self._settings.role == names.WORKER and not self._settings.plan.command
         if end.get("code") == 0 and tells and not self.files.is_done(number):
             return {"failure": _TOO_EARLY, "type": "EndedEarly"}
         return end
 
     def _was_young(self, rank: Rank, end: Dict[str, Any]) -> bool:
-        """Whether a rank failed, or had to be stopped, before anything showed that it can do its work at all."""
+        """Return whether a rank failed, or had to be stopped, before anything showed that it can do its work at all."""
         if self.files.step(rank.number) > 0 or end.get("code") == 0:
             return False
         age = time.monotonic() - rank.begun

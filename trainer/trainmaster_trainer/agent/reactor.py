@@ -1,6 +1,6 @@
-"""Waiting: for descriptors, for times, and for calls from other threads. One thread runs all callbacks.
+"""Wait for descriptors, for times, and for calls from other threads. One thread runs all callbacks.
 
-Called by `engine` and `parent`. Standard selectors only; asyncio would triple the agent's memory.
+Only standard selectors are used; asyncio would triple the agent's memory.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ Callback = Callable[[], None]
 
 
 class Timer:
-    """A callback at a time, unless cancelled before."""
+    """Timer is a callback at a time, unless it is cancelled before."""
 
     def __init__(self, callback: Callback) -> None:
         self.callback = callback
         self.cancelled = False
 
     def cancel(self) -> None:
-        """The callback will not be called."""
+        """Cancel the callback: it will not be called."""
         self.cancelled = True
 
 
 class Reactor:
-    """The agent's main thread sleeps here."""
+    """Reactor is where the agent's main thread waits."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -49,7 +49,7 @@ class Reactor:
         self._selector.register(descriptor, selectors.EVENT_READ, callback)
 
     def unwatch(self, descriptor: int) -> None:
-        """Stop that. Before the descriptor is closed."""
+        """Stop `watch`. Call it before the descriptor is closed."""
         self._selector.unregister(descriptor)
 
     def after(self, seconds: float, callback: Callback) -> Timer:
@@ -59,7 +59,7 @@ class Reactor:
         return timer
 
     def call(self, callback: Callback) -> None:
-        """Call `callback` in the reactor's thread. From any thread."""
+        """Have the reactor's thread call `callback`. Any thread may ask for it."""
         self._calls.append(callback)
         with contextlib.suppress(BlockingIOError):  # full: it wakes up anyway
             os.write(self.waker, b"\0")

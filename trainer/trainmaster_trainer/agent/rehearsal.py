@@ -1,7 +1,7 @@
-"""One throwaway step in a child that stands by, so that a rank's first step finds everything touched once before.
+"""Take a throwaway step in a child that stands by, so that a rank's first step finds everything touched once before.
 
-Called by `children` in that child. What is new to a process the first time (pages that it shared with its parent,
-symbols, gloo's tables, the autograd engine) costs 20 ms of the processor per rank; standing by it costs nobody.
+What is new to a process the first time (pages that it shared with its parent, symbols, gloo's tables, the autograd
+engine) costs 20 ms of the processor per rank; while a child stands by, no rank waits for it.
 Nothing of it stays: generators, process groups, hooks and variables are as before.
 """
 
@@ -21,10 +21,10 @@ from trainmaster_trainer.agent import rank
 
 
 def rehearse() -> None:
-    """Take the step, where torch is there and no GPU or TPU is: a device may be touched by its rank only.
+    """Take the step where torch is imported and there is no GPU or TPU: only its rank may touch a device.
 
-    With torch_xla in the image it must not be: the autograd engine counts the devices at a process's first backward
-    pass, once, and XLA's are not there before the rank opens them.
+    With torch_xla in the image no step may be taken: the autograd engine counts the devices at a process's first
+    backward pass, once, and XLA's are not there before the rank opens them.
     """
     torch = sys.modules.get("torch")
     distributed = sys.modules.get("torch.distributed")
@@ -33,7 +33,7 @@ def rehearse() -> None:
     if importlib.util.find_spec("torch_xla") is not None:
         return
     before, hook = torch.get_rng_state(), sys.excepthook
-    # Where gloo would look up the host's name; what it found would be said to nobody.
+    # Where gloo would look up the host's name; what it found would be of no use.
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     try:
         _begin()
@@ -49,7 +49,7 @@ def rehearse() -> None:
 
 
 def look_up() -> None:
-    """In the warm parent: what each rank would find out once more for itself, and a restart would wait for."""
+    """Find out in the warm parent what each rank would find out for itself, while a restart waits for it."""
     _read_a_plan()
     slot, manifest = (sys.modules.get(f"trainmaster_trainer.checkpoint.{name}") for name in ("slot", "manifest"))
     if slot is not None and manifest is not None:
@@ -67,13 +67,13 @@ def _read_a_plan() -> None:
 
 
 def _begin() -> None:
-    """As the process of a rank, which will seed numpy's generator once more."""
+    """Begin as the process of a rank does, which will seed numpy's generator once more."""
     rank.as_if_started_afresh()
     _read_a_plan()
 
 
 def _step(torch: Any, distributed: Any) -> Tuple[Any, Any]:
-    """No matrix product: which instructions one uses, MKL decides at its first, by the rank's own variables."""
+    """Take the step without a matrix product: at its first, MKL chooses instructions by the rank's own variables."""
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
     model = torch.nn.PReLU()
     replica = torch.nn.parallel.DistributedDataParallel(model)
@@ -85,7 +85,7 @@ def _step(torch: Any, distributed: Any) -> Tuple[Any, Any]:
 
 
 def _keep(torch: Any, model: Any, optimizer: Any) -> None:
-    """A snapshot as a task's rank takes it, but for a place to put it."""
+    """Take a snapshot as a task's rank takes it, but keep it nowhere."""
     state = sys.modules.get("trainmaster_trainer.checkpoint.state")
     if state is None:
         return

@@ -1,8 +1,8 @@
-"""Where ranks meet: a socket that listens already, offered for the next attempt, so that no port is raced for.
+"""Offer a socket at which the ranks of the next attempt meet. It listens already, so no other process has its port.
 
 The agent of the first worker gives the socket to a store process when the offer is taken; every offer is taken at most
-once. Where members come and go one by one, the offer also holds a socket for each
-rank of this replica: its peers know the port before the rank exists, and no start ever gets an older one's.
+once. Where members come and go one by one, the offer also holds a socket for each rank of this replica: its peers know
+the port before the rank exists, and no start ever gets that of an older one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 nothing is bound
 
 
 class Offer:
-    """A listening socket and a random key, and `ranks` more sockets for peers."""
+    """Offer is a listening socket and a random key, and `ranks` more sockets for peers."""
 
     def __init__(self, address: str, log: Callable[[str], None], ranks: int = 0) -> None:
         self._address = address
@@ -35,18 +35,18 @@ class Offer:
 
     @property
     def listener(self) -> socket.socket:
-        """The socket behind the present offer, to be lent and not to be closed."""
+        """Return the socket behind the present offer, to be lent and not to be closed."""
         return self._socket
 
     def take(self) -> socket.socket:
-        """The socket behind the present offer; a fresh offer is made at once."""
+        """Return the socket behind the present offer; a fresh offer is made at once."""
         taken = self._socket
         self._socket = self._listen()
         self.rendezvous = self._describe()
         return taken
 
     def take_ports(self, ports: Sequence[int]) -> Optional[List[socket.socket]]:
-        """The sockets behind `ports`; fresh ones are offered at once. None: these are not, or no more, offered."""
+        """Return the sockets behind `ports`, and offer fresh ones at once. None: these are not, or no more, offered."""
         if tuple(ports) != self.rendezvous.ports:
             return None
         taken = self._doors
@@ -76,13 +76,13 @@ def _ports(sockets: Sequence[socket.socket]) -> Tuple[int, ...]:
 
 
 def own_end(listener: socket.socket) -> Tuple[str, int]:
-    """Host and port under which this machine itself reaches a listening socket."""
+    """Return host and port under which this machine itself reaches a listening socket."""
     host, port = listener.getsockname()[:2]
     return _LOOPBACK.get(host, host), port
 
 
 def interface_of(address: str) -> Optional[str]:
-    """The name of the network interface that has `address`: gloo falls back to loopback without being told."""
+    """Return the network interface that has `address`, or None: gloo falls back to loopback without being told."""
     try:
         wanted = ipaddress.ip_address(address)
     except ValueError:

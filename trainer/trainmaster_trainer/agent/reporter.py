@@ -1,6 +1,6 @@
-"""Heartbeats to the operator, and its orders back. Two threads, because one request is always held open.
+"""Send heartbeats to the operator and take its orders, in two threads, because one request is always held open.
 
-Called by `engine`. The operator may be away for as long as it likes: training goes on, and one line in the log says
+The operator may be away for as long as it likes: training goes on, and one line in the log says
 when it went and one when it came back.
 """
 
@@ -28,11 +28,11 @@ _REFUSED_PAUSE_SECONDS = 2.0
 # Of several operators only one leads; the next connection may lead to it.
 _ELSEWHERE = 421
 _LONGEST_PAUSE_ELSEWHERE_SECONDS = 0.3
-# A standby refuses every agent that asks it, which is no news; that nobody has led for so long is.
+# A standby refuses every agent that asks it, which is no news; that no operator has led for so long is.
 _LEADERLESS_SECONDS = 15.0
 _UNHELD_PAUSE_SECONDS = 0.25
 _REFUSALS = (401, 403, 409, 410)
-# The operator knows who is asking, and that nobody wants it any more: its job, or its pod, is deleted. What the
+# The operator knows which agent asks, and that it is not wanted any more: its job, or its pod, is deleted. What the
 # operator sees may be old by seconds, never by so long.
 _GONE = http.HTTPStatus.GONE
 GONE_SECONDS = 600.0
@@ -50,7 +50,7 @@ Gone = Callable[[str], None]
 
 
 class RefusedError(Exception):
-    """The operator answered, but not with orders."""
+    """RefusedError says that the operator answered, but not with orders."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(f"the operator refused the heartbeat: {status} {reason}")
@@ -58,7 +58,7 @@ class RefusedError(Exception):
 
 
 class _LocalConnection(http.client.HTTPConnection):
-    """HTTP at a unix socket: that of a local run, in a folder that only its own user may enter."""
+    """_LocalConnection is HTTP at a unix socket: that of a local run, in a folder that only its own user may enter."""
 
     def __init__(self, path: str, timeout: float) -> None:
         super().__init__("localhost", timeout=timeout)
@@ -72,7 +72,7 @@ class _LocalConnection(http.client.HTTPConnection):
 
 
 class Line:
-    """A connection to the operator that is kept open between requests."""
+    """Line is a connection to the operator that is kept open between requests."""
 
     def __init__(self, url: str, token_file: str) -> None:
         self._url = urllib.parse.urlsplit(url)
@@ -80,11 +80,11 @@ class Line:
         self._connection: Optional[http.client.HTTPConnection] = None
 
     def exchange(self, body: bytes, seconds: float) -> bytes:
-        """Send a heartbeat; the answer to it.
+        """Send a heartbeat; return the answer to it.
 
         Raises:
             OSError, http.client.HTTPException: the operator is away.
-            RefusedError: it said no.
+            RefusedError: it refused.
         """
         if self._connection is not None:
             try:
@@ -131,24 +131,24 @@ class Line:
 
 
 class Pauses:
-    """How long to wait before the next try: longer each time, never the same for all agents."""
+    """Pauses says how long to wait before the next try: longer each time, never the same for all agents."""
 
     def __init__(self) -> None:
         self._next = _FIRST_PAUSE_SECONDS
         self.failed = False
 
     def none(self) -> None:
-        """The last try went well."""
+        """Return to the shortest pause: the last try went well."""
         self._next, self.failed = _FIRST_PAUSE_SECONDS, False
 
     def longer(self, longest: float = _LONGEST_PAUSE_SECONDS) -> float:
-        """Seconds to wait after a failure."""
+        """Return the seconds to wait after a failure."""
         pause, self._next = min(self._next, longest), min(2 * self._next, longest)
         self.failed = True
         return pause * random.uniform(0.5, 1.0)  # noqa: S311 no secret
 
     def refused(self) -> float:
-        """Seconds to wait after a refusal, which seldom mends itself."""
+        """Return the seconds to wait after a refusal, which seldom mends itself."""
         self.failed = True
         return _REFUSED_PAUSE_SECONDS * random.uniform(0.75, 1.25)  # noqa: S311 no secret
 
@@ -160,7 +160,7 @@ def _pause_after(refusal: RefusedError, pauses: Pauses) -> float:
 
 
 class Reporter:
-    """The two threads."""
+    """Reporter holds the two threads."""
 
     def __init__(
         self, url: str, token_file: str, status_collector: StatusCollector, deliver: Deliver, log: Log, *, gone: Gone
@@ -186,11 +186,11 @@ class Reporter:
             threading.Thread(target=target, name=target.__name__, daemon=True).start()
 
     def report_now(self) -> None:
-        """Something happened that must not wait for the held request's answer."""
+        """Report at once: something happened that must not wait for the held request's answer."""
         self._urgent.set()
 
     def stop(self) -> None:
-        """The last heartbeat, if the operator is there to take it."""
+        """Stop, and send the last heartbeat, if the operator is there to take it."""
         self._stop.set()
         self._urgent.set()
         with contextlib.suppress(RefusedError, *_TROUBLE):
@@ -234,7 +234,7 @@ class Reporter:
             self._stop.wait(pauses.longer())
 
     def _told_gone(self, why: str) -> None:
-        """Give up what nobody wants, once that has been said for long. Silence and any other refusal never count."""
+        """Give up once the operator has said for long that the job is gone. Silence and other refusals never count."""
         now = time.monotonic()
         since = self._gone_since = now if self._gone_since is None else self._gone_since
         if now - since >= GONE_SECONDS:
@@ -258,7 +258,7 @@ class Reporter:
             self._deliver(orders)
 
     def _say(self, text: str) -> None:
-        """Log changes only: "" is all well."""
+        """Log `text` if it is another than the last one; "" means that all is well."""
         with self._lock:
             if text == self._said:
                 return

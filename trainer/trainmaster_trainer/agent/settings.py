@@ -1,6 +1,6 @@
-"""What the hands tell the agent, read from the environment once, here and nowhere else in the agent.
+"""Read the agent's settings from the environment once, here and nowhere else in the agent.
 
-Called by `__main__`. A missing or wrong variable is one line that names it.
+A missing or wrong variable is one line that names it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _DEFAULT_GRACE_SECONDS = 20.0
 
 
 class SettingsError(ValueError):
-    """A variable is missing or makes no sense. The text names it."""
+    """SettingsError says that a variable is missing or makes no sense. The text names it."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Who this replica is and where everything lies."""
+    """Settings says which replica this is and where everything lies."""
 
     job: str
     job_uid: str
@@ -42,12 +42,12 @@ class Settings:
 
     @property
     def name(self) -> str:
-        """`worker/0`: how log lines call this replica."""
+        """Return how log lines call this replica, such as `worker/0`."""
         return f"{self.role}/{self.index}"
 
 
 def read(environment: Mapping[str, str]) -> Settings:
-    """The settings in `environment`.
+    """Return the settings in `environment`.
 
     Raises:
         SettingsError: a variable is missing or wrong.

@@ -1,4 +1,4 @@
-"""Python stacks of ranks, also of those that are stuck in C code: asked for by a signal, written by `faulthandler`.
+"""Get Python stacks of ranks, also of those stuck in C code: a signal asks for them, `faulthandler` writes them.
 
 `rank` registers, `hang_watch` asks and reads. The handler is C and needs no lock of the interpreter, so it answers
 where Python code does not. What a stack says of a rank that ends no step is a table here.
@@ -65,7 +65,7 @@ MOST_PER_RANK = 4096
 
 
 def register(path: Optional[str]) -> None:
-    """In a rank: write all stacks to `path` whenever the signal comes."""
+    """Have this rank write all stacks to `path` whenever the signal comes."""
     if not path:
         return
     try:
@@ -77,7 +77,7 @@ def register(path: Optional[str]) -> None:
 
 
 def ask(pid: int) -> bool:
-    """Ask a process for its stacks. False: it does not listen, or is no more."""
+    """Ask a process for its stacks; return False where it does not listen, or is no more."""
     if not _catches(pid):
         return False
     with contextlib.suppress(ProcessLookupError):
@@ -94,12 +94,12 @@ def _catches(pid: int) -> bool:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether somebody has stopped it (SIGSTOP). A debugger's short stops have another letter."""
+    """Return whether a process is stopped (SIGSTOP). A debugger's short stops have another letter."""
     return state(pid) == "T"
 
 
 def state(pid: int) -> str:
-    """The process's state letter, see proc(5); empty when it is no more."""
+    """Return the process's state letter, see proc(5); empty when it is no more."""
     return _read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].strip()[:1]
 
 
@@ -118,7 +118,7 @@ def where_in_kernel(pid: int) -> str:
 
 
 def read(path: Path, start: int) -> str:
-    """What was written to a file since its size was `start`."""
+    """Return what was written to a file since its size was `start`."""
     try:
         with path.open("rb") as file:
             file.seek(start)
@@ -128,7 +128,7 @@ def read(path: Path, start: int) -> str:
 
 
 def size(path: Path) -> int:
-    """Of a file; 0 where there is none."""
+    """Return the size of a file in bytes; 0 where there is none."""
     try:
         return path.stat().st_size
     except OSError:
@@ -136,7 +136,7 @@ def size(path: Path) -> int:
 
 
 def whole(text: str) -> str:
-    """The newest whole dump in what was written, without what is still being written; empty where there is none.
+    """Return the newest whole dump in what was written, without what is still being written; empty: there is none.
 
     A dump is written in many pieces, and the main thread, which alone says what the rank is at, comes last.
     """
@@ -146,13 +146,13 @@ def whole(text: str) -> str:
 
 
 def _is_main(before: List[str], line: str) -> bool:
-    """Whether a thread's last line is that of the main thread. It takes the signal, unless it blocks it."""
+    """Return whether a thread's last line is that of the main thread. It takes the signal, unless it blocks it."""
     headers = [one for one in before if _THREAD.match(one)]
     return bool(headers) and (line != "  ..." or headers[-1].startswith("Current"))
 
 
 def main_thread(dump: str) -> List[Tuple[str, int, str]]:
-    """Frames (file, line, function) of the main thread, innermost first. It is the first made, so the last told."""
+    """Return frames (file, line, function) of the main thread, innermost first. A dump has that thread last."""
     frames: List[Tuple[str, int, str]] = []
     for line in dump.splitlines():
         if _THREAD.match(line):
@@ -164,7 +164,7 @@ def main_thread(dump: str) -> List[Tuple[str, int, str]]:
 
 
 def activity(dump: str) -> str:
-    """What the rank is at: one of the words above."""
+    """Return what the rank is at: one of the words above."""
     frames = main_thread(dump)
     if any(file.endswith(_COMPILERS) for file, _, _ in frames):
         return COMPILING

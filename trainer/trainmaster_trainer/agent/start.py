@@ -1,4 +1,4 @@
-"""The first program of a pod: `python3 -I .../agent/start.py` checks Python, sorts the variables, and runs the agent.
+"""Be the first program of a pod: `python3 -I .../agent/start.py` checks Python, sorts variables, and runs the agent.
 
 Kubernetes gives a container's variables to its first program, and those of a user are meant for the user's program:
 a PYTHONPATH, a PATH or an LD_LIBRARY_PATH could keep the agent from starting at all. So Python starts isolated (-I),
@@ -47,7 +47,7 @@ def give_back(environment: MutableMapping[str, str]) -> None:
 
 
 def main() -> int:
-    """Run the agent; the answer is its exit code."""
+    """Run the agent; return its exit code."""
     check_python()
     sys.path.insert(0, _LIBRARY)
     give_back(os.environ)

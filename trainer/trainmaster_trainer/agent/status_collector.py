@@ -45,7 +45,7 @@ class StatusCollector:
         self.read = read_checkpoint
 
     def put_up(self, agent: Agent, offer: Rendezvous) -> None:
-        """What the next heartbeats say."""
+        """Set what the next heartbeats say."""
         with self._lock:
             if agent.roster is not self._agent.roster:
                 self._digest = agent.roster.digest if agent.roster is not None else ""
@@ -121,7 +121,7 @@ def _is_newer(record: CheckpointRecord, than: Optional[CheckpointRecord]) -> boo
 
 
 def _rendezvous(agent: Agent) -> Optional[Rendezvous]:
-    """Where the attempt meets; and the ports of this replica's own ranks, where peers reach them one by one."""
+    """Return where the attempt meets, with the ports of this replica's ranks where peers reach them one by one."""
     if agent.roster is None:
         return None
     member = member_of(agent.roster, agent.role, agent.index)
@@ -129,7 +129,7 @@ def _rendezvous(agent: Agent) -> Optional[Rendezvous]:
 
 
 def read_checkpoint(folder: str, step: int) -> Optional[CheckpointRecord]:
-    """Return what the manifest of a checkpoint says; None while it is not there (a shared folder may show it later)."""
+    """The manifest of a checkpoint; None while it is not there (a shared folder may show it later)."""
     try:
         seen = glance(Path(folder) / f"step-{step:08d}", step)
     except OSError:
@@ -161,5 +161,5 @@ def told(pages: Dict[int, ProgressPage], unsaved: Dict[int, UnsavedCheckpoint]) 
 
 
 def _known(value: float) -> Optional[float]:
-    """JSON has neither NaN nor infinity."""
+    """Return a number, or None for NaN and infinity, which JSON does not have."""
     return value if math.isfinite(value) else None

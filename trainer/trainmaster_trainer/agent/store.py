@@ -1,7 +1,7 @@
-"""The store at which the ranks of an attempt meet, where this replica is the one that serves it.
+"""Keep the store at which the ranks of an attempt meet, where this replica is the one that serves it.
 
-Called by `ranks`. The store is a process of its own, forked from the warm parent: it outlives every rank, and its
-port was open before anybody was told of it. That of the next attempt is served while this one trains, so that a restart
+The store is a process of its own, forked from the warm parent: it outlives every rank, and its port was
+open before any rank was told of it. That of the next attempt is served while this one trains, so that a restart
 need not wait for it.
 """
 
@@ -23,14 +23,14 @@ from trainmaster_trainer.agent.settings import Settings
 
 @dataclass
 class _Store:
-    """The listener is kept until the process that has it is known to run: a lost warm parent is asked again.
+    """_Store keeps its listener until the process that has it is known to run: a lost warm parent is asked again.
 
-    Of a store that is not yet in use it is the offer's.
+    The listener of a store that is not yet in use is the offer's.
     """
 
     rendezvous: Rendezvous
     listener: Optional[socket.socket]
-    identity: int = 0  # 0: nobody has been asked to serve it
+    identity: int = 0  # 0: no process has been asked to serve it
     pid: Optional[int] = None
 
     def close_listener(self) -> None:
@@ -40,7 +40,7 @@ class _Store:
 
 
 class StoreKeeper:
-    """At most one store in use, one at the offered socket, and one that nobody uses any more."""
+    """StoreKeeper keeps at most one store in use, one at the offered socket, and one that is not used any more."""
 
     def __init__(self, settings: Settings, offer: Offer, parent: Parent, identities: Iterator[int]) -> None:
         self._settings = settings
@@ -52,7 +52,7 @@ class StoreKeeper:
         self._last: Optional[_Store] = None  # its ranks have gone
 
     def take(self, roster: Roster) -> bool:
-        """Take the offered socket if the ranks are to meet at it. False: they are to meet here, but cannot."""
+        """Take the offered socket if ranks are to meet at it; return False if they are to meet here, but cannot."""
         if self._store is not None and self._store.rendezvous == roster.rendezvous:
             return True  # only this replica starts anew, the others have been at this store all the time
         self._retire()
@@ -68,10 +68,10 @@ class StoreKeeper:
         return (host.role, host.index) != (self._settings.role, self._settings.index)
 
     def by_agent(self, alone: bool) -> bool:
-        """Whether an agent serves the store, this one or another. False: rank 0 must open it itself.
+        """Return whether an agent serves the store, this one or another. False: rank 0 must open it itself.
 
-        A script that is `alone` meets nobody: groups of processes that it starts itself open stores of their own, and
-        torch takes every store for served where the agent's is.
+        A script that is `alone` has no other rank to meet: groups of processes that it starts itself open stores of
+        their own, and torch takes every store for served where the agent's is.
         """
         store = self._store
         if store is None:
@@ -83,7 +83,7 @@ class StoreKeeper:
     def serve(self) -> None:
         """Have the store served, if the ranks meet here and it is not served already.
 
-        After the ranks were started: they have some 10 ms to do before they miss it, and its socket listens.
+        This is done after the ranks were started: they work for some 10 ms before they need it, and its socket listens.
         """
         store = self._store
         if store is not None and store.listener is not None and not store.identity:
@@ -92,7 +92,7 @@ class StoreKeeper:
     def get_ahead(self) -> None:
         """Have the store of the next attempt served, if the ranks meet here, and so will most probably again.
 
-        And end that of the last one: the kernel has a core at it for 10 ms, which ranks that began would have missed.
+        This also ends the last store: the kernel has a core at it for 10 ms, which ranks that began would have missed.
         """
         self._end_last()
         in_use = self._store is not None and self._store.pid is not None
@@ -111,7 +111,7 @@ class StoreKeeper:
         self._end_last()
 
     def _retire(self) -> None:
-        """The ranks that met there have gone."""
+        """Put the store in use aside: the ranks that met there have gone."""
         self._end_last()
         self._last, self._store = self._store, None
         if self._last is not None:
@@ -123,16 +123,16 @@ class StoreKeeper:
             process.kill_group(last.pid, signal.SIGKILL)
 
     def started(self, identity: int, pid: int) -> bool:
-        """The store's process runs. False: it is not the store that has this identity."""
+        """Note that a store's process runs; return False where no store has this identity."""
         store = next((one for one in (self._store, self._next) if one and one.identity == identity), None)
         if store is None:
             return False
         store.pid = pid
-        store.close_listener()  # else a late rank could connect to a port that nobody serves any more
+        store.close_listener()  # else a late rank could connect to a port that is not served any more
         return True
 
     def ended(self, identity: int) -> bool:
-        """A process has ended. True: it was the store that is in use. Ranks that have met can do without it."""
+        """Note that a process has ended; return whether it was the store in use. Ranks that have met do not need it."""
         if self._next is not None and self._next.identity == identity:
             self._next = None
         if self._last is not None and self._last.identity == identity:
@@ -144,7 +144,7 @@ class StoreKeeper:
         return True
 
     def parent_lost(self) -> None:
-        """The stores died with the warm parent; one that had not been started is kept for the next parent."""
+        """Forget the stores, which died with the warm parent; one that was not started is kept for the next parent."""
         self._next = self._last = None
         if self._store is not None:
             self._store.identity = 0

@@ -1,6 +1,6 @@
-"""The supervisor: pure, (state, event) -> (state, actions). No I/O, clock, threads or logging.
+"""Supervise: (state, event) -> (state, actions). Pure: no I/O, clock, threads or logging.
 
-Called by `engine`, which makes events of what happens and carries the actions out. All that an agent decides is
+`engine` makes events of what happens and carries the actions out. All that an agent decides is
 decided here: which orders count, when ranks start, what a death means, when to leave.
 """
 
@@ -17,7 +17,7 @@ from trainmaster.wire.messages import ErrorReport, ExitReport, GoodEnd, Member, 
 
 @dataclass(frozen=True)
 class Agent:
-    """Everything the supervisor knows."""
+    """Agent is everything that the supervisor knows."""
 
     role: str
     index: int
@@ -35,7 +35,7 @@ class Agent:
 
     @property
     def start(self) -> Optional[int]:
-        """Which of this replica's starts within the attempt `state` speaks of; None where all start together."""
+        """Return which of this replica's starts within the attempt `state` speaks of; None where all start together."""
         member = member_of(self.roster, self.role, self.index) if self.roster is not None else None
         return member.start if member is not None else None
 
@@ -45,14 +45,14 @@ class Agent:
 
 @dataclass(frozen=True)
 class OrdersArrived:
-    """The operator answered."""
+    """OrdersArrived says that the operator answered."""
 
     orders: Orders
 
 
 @dataclass(frozen=True)
 class RankEnded:
-    """A rank's process has ended. `ours`: the agent ended it. `cause`: the local rank whose error came first."""
+    """RankEnded says that a rank's process ended. `ours`: by the agent. `cause`: the local rank that erred first."""
 
     attempt: int
     rank: int
@@ -67,49 +67,49 @@ class RankEnded:
 
     @property
     def is_failure(self) -> bool:
-        """Whether it came to an end that nobody wanted."""
+        """Return whether the rank failed: it did not end with 0, and the agent did not end it."""
         return self.exit_code != 0 and not self.ours
 
 
 @dataclass(frozen=True)
 class RankDies:
-    """A rank will end as `end` says: it computes no more, but its memory is not free yet. `RankEnded` follows."""
+    """RankDies says that a rank will end as `end` says: it computes no more, but holds memory. `RankEnded` follows."""
 
     end: RankEnded
 
 
 @dataclass(frozen=True)
 class RanksHung:
-    """Ranks have ended no step for too long. `report` names the one that is the cause, as far as it can be told."""
+    """RanksHung says that ranks have ended no step for too long. `report` names the cause, as far as it is known."""
 
     report: ExitReport
 
 
 @dataclass(frozen=True)
 class RanksWait:
-    """Ranks wait too long, but perhaps for another agent's, that may be at something slow; None: not any more."""
+    """RanksWait says that ranks wait too long, perhaps for another agent's at something slow; None: not any more."""
 
     report: Optional[ExitReport]
 
 
 @dataclass(frozen=True)
 class ParentReady:
-    """The warm parent can fork."""
+    """ParentReady says that the warm parent can fork."""
 
 
 @dataclass(frozen=True)
 class ParentLost:
-    """The warm parent has gone. It gives no exit codes any more; `RankEnded` follows for each rank it had started."""
+    """ParentLost says that the warm parent has gone. `RankEnded` follows for each rank that it had started."""
 
 
 @dataclass(frozen=True)
 class ParentHopeless:
-    """The warm parent dies at its start, however often: no rank will ever run here."""
+    """ParentHopeless says that the warm parent dies at its start, however often: no rank will ever run here."""
 
 
 @dataclass(frozen=True)
 class Terminate:
-    """SIGTERM, or the process that this agent belongs to has gone, or its job."""
+    """Terminate says that SIGTERM came, or that the process that this agent belongs to has gone, or its job."""
 
     grace_seconds: float
     exit_code: int = names.EXIT_TERMINATED
@@ -124,7 +124,7 @@ Event = Union[
 
 @dataclass(frozen=True)
 class StartRanks:
-    """Start this replica's ranks of `roster`. No other rank is alive then."""
+    """StartRanks starts this replica's ranks of `roster`. No other rank is alive then."""
 
     attempt: int
     roster: Roster
@@ -132,31 +132,31 @@ class StartRanks:
 
 @dataclass(frozen=True)
 class ShareRoster:
-    """Members came or went, but nothing that this replica's ranks were started with changed: tell them."""
+    """ShareRoster tells ranks that members came or went, but that nothing that they were started with changed."""
 
     roster: Roster
 
 
 @dataclass(frozen=True)
 class StopRanks:
-    """SIGTERM, then SIGKILL after `grace_seconds`; at once where that is 0."""
+    """StopRanks sends SIGTERM, then SIGKILL after `grace_seconds`; at once where that is 0."""
 
     grace_seconds: float
 
 
 @dataclass(frozen=True)
 class DropStore:
-    """Nobody meets at the store of an ended attempt any more."""
+    """DropStore ends the store of an ended attempt, which no rank needs any more."""
 
 
 @dataclass(frozen=True)
 class ReportNow:
-    """Something that the operator should not learn only with the next long poll."""
+    """ReportNow sends a heartbeat at once: the operator should not have to wait for the next long poll."""
 
 
 @dataclass(frozen=True)
 class Leave:
-    """Last heartbeat, then exit."""
+    """Leave sends the last heartbeat, then exits."""
 
     exit_code: int
 
@@ -166,12 +166,12 @@ Step = Tuple[Agent, Tuple[Action, ...]]
 
 
 def step(agent: Agent, event: Event) -> Step:
-    """What the agent is after `event`, and what is to be done."""
+    """Return what the agent is after `event`, and what is to be done."""
     return _HANDLERS[type(event)](agent, event)
 
 
 def member_of(roster: Roster, role: str, index: int) -> Optional[Member]:
-    """The line of one replica in the roster."""
+    """Return the line of one replica in the roster; None where it has none."""
     for member in roster.members:
         if member.role == role and member.index == index:
             return member
@@ -208,7 +208,7 @@ def _run(agent: Agent, orders: Orders, roster: Roster) -> Step:
 
 
 def _same_start(agent: Agent, old: Roster, new: Roster) -> bool:
-    """Whether ranks started with `old` may go on under `new`: strategies without a group let members come and go."""
+    """Return whether ranks started with `old` may go on under `new`. Without a group, members may come and go."""
     return (
         old.rendezvous == new.rendezvous
         and (new.independent or old.rendezvous_address == new.rendezvous_address)  # the first worker may be another
@@ -217,7 +217,7 @@ def _same_start(agent: Agent, old: Roster, new: Roster) -> bool:
 
 
 def _is_older(agent: Agent, roster: Roster) -> bool:
-    """A late answer, as it names an older start of ours than the one that we are at."""
+    """Return whether this is a late answer, as it names an older start of this replica than the present one."""
     line = member_of(roster, agent.role, agent.index)
     return line is not None and (line.start or 0) < (agent.start or 0)
 
@@ -234,7 +234,7 @@ def _when_empty(agent: Agent, orders: Orders) -> Step:
 def _carry_out(agent: Agent, orders: Orders) -> Step:
     member = member_of(orders.roster, agent.role, agent.index) if orders.roster is not None else None
     if orders.attempt > agent.attempt:
-        # Who was ended by orders because it hung has come to its end by that.
+        # Where orders ended ranks because they hung, the hang is how they ended.
         agent = replace(agent, exit=agent.stalled or agent.exit)
     agent = replace(agent, attempt=orders.attempt, pending=None, roster=orders.roster, stalled=None)
     if orders.verb == messages.WAIT or orders.roster is None or member is None or member.ranks == 0:
@@ -270,14 +270,14 @@ def _noted(agent: Agent, event: RankEnded) -> Agent:
 
 
 def _rank_dies(agent: Agent, event: RankDies) -> Step:
-    """The others need not wait for its memory, nor the operator; who starts next does."""
+    """Take the death as known before the rank's memory is free: only the next start has to wait for that."""
     end = event.end
     known = end.attempt == agent.attempt and end.rank in agent.live
     return _rank_died(agent, end) if known and end.is_failure else (agent, ())
 
 
 def _rank_died(agent: Agent, event: RankEnded) -> Step:
-    """The first death of a start is its cause; what dies after it is a consequence."""
+    """Report the first death of a start, which is its cause; what dies after it is a consequence."""
     if agent.exit is not None and (agent.exit.attempt, agent.exit.start) == (agent.attempt, agent.start):
         return agent, ()
     report = ExitReport(
@@ -299,21 +299,21 @@ def _rank_died(agent: Agent, event: RankEnded) -> Step:
 
 
 def _ranks_hung(agent: Agent, event: RanksHung) -> Step:
-    """As a death: none of them will end by itself."""
+    """Treat hung ranks as dead: none of them will end by itself."""
     if not _is_busy(agent) or event.report.attempt != agent.attempt:
         return agent, ()
     return replace(agent, exit=event.report, stalled=None, state=messages.FAILED), (StopRanks(0.0), ReportNow())
 
 
 def _ranks_wait(agent: Agent, event: RanksWait) -> Step:
-    """Only told: who knows what all agents say decides."""
+    """Tell the operator, and do nothing else: it knows what all agents say, and decides."""
     if not _is_busy(agent) or (event.report is not None and event.report.attempt != agent.attempt):
         return agent, ()
     return replace(agent, stalled=event.report), (ReportNow(),)
 
 
 def _is_busy(agent: Agent) -> bool:
-    """Whether ranks run, and nothing is known that will end them."""
+    """Return whether ranks run, and nothing is known that will end them."""
     return agent.state == messages.RUNNING and agent.pending is None and bool(agent.live)
 
 

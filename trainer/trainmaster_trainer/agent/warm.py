@@ -47,7 +47,7 @@ _CAREFUL = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 
 @dataclass
 class Client:
-    """An agent, and how many children it wants to stand by."""
+    """Client is an agent, and how many children it wants to stand by."""
 
     channel: Channel
     wanted: int = 0
@@ -55,14 +55,14 @@ class Client:
 
 @dataclass(frozen=True)
 class Work:
-    """What a child does, and for whom."""
+    """Work says for which client a child works, and under which identity."""
 
     client: Client
     identity: int
 
 
 class WarmParent:
-    """The loop. Single-threaded: a fork copies one thread, and every lock that another one held stays locked."""
+    """WarmParent is the loop. It has one thread: a fork copies one, and locks that another one held stay locked."""
 
     def __init__(self, listener: Optional[socket.socket], connection: Optional[socket.socket]) -> None:
         self._listener = listener
@@ -80,7 +80,7 @@ class WarmParent:
             self._add(connection)
 
     def serve(self, stores: bool) -> Optional[Rest]:
-        """Serve until nobody needs this process any more. In a forked child: what the child is to do."""
+        """Serve until no agent needs this process any more. Return what to do in a forked child, else None."""
         self._stores = stores
         for client in self._clients:
             self._greet(client)
@@ -132,7 +132,7 @@ class WarmParent:
         return None
 
     def _lose(self, client: Client) -> None:
-        """An agent has gone: so do its ranks."""
+        """End the ranks of an agent that has gone."""
         self._selector.unregister(client.channel)
         self._clients.remove(client)
         self._count_wanted()
@@ -185,7 +185,7 @@ class WarmParent:
         self._selector.register(self._wake, selectors.EVENT_READ, self._reap)
 
     def _reap(self) -> None:
-        """SIGCHLD came: tell the agents of all children that have ended."""
+        """Tell the agents of all children that have ended, as SIGCHLD came."""
         with contextlib.suppress(BlockingIOError):
             while self._wake.recv(4096):
                 pass
@@ -229,7 +229,7 @@ def preload(modules: Sequence[str]) -> None:
 
 
 def branch(message: Dict[str, Any], descriptors: List[int]) -> Rest:
-    """In a forked child: become a warm parent for one agent, that has imported more than the first one."""
+    """Make a forked child a warm parent for one agent, which imports more than the first one."""
     (connection,) = descriptors
     process.close_descriptors(keep=[connection])
     process.rename("tm-warm-task")
@@ -265,14 +265,14 @@ def _grow(connection: socket.socket, message: Dict[str, Any]) -> int:
 
 
 def can_serve_stores() -> bool:
-    """Whether a forked child can open torch's TCPStore on a socket that it was given."""
+    """Return whether a forked child can open torch's TCPStore on a socket that it was given."""
     store = getattr(sys.modules.get("torch.distributed"), "TCPStore", None)
     initializer = getattr(store, "__init__", None)
     return process.threads() == 1 and "master_listen_fd" in (getattr(initializer, "__doc__", None) or "")
 
 
 def main() -> NoReturn:
-    """Serve until nobody needs this process. A forked child ends here as what it was forked for."""
+    """Serve until no agent needs this process. A forked child does here what it was forked for, and ends."""
     options = _options()
     if options.descriptor is not None:
         process.die_with_parent(os.getppid())
@@ -320,7 +320,7 @@ def _open(options: argparse.Namespace) -> WarmParent:
 
 
 def _is_closed(connection: socket.socket) -> bool:
-    """Whether the other end has gone."""
+    """Return whether the other end has gone."""
     try:
         return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
     except BlockingIOError:

@@ -1,10 +1,10 @@
-"""Gives a child that stands by its own copies of the pages that a rank of the same parent has needed copies of.
+"""Give a child that stands by its own copies of the pages that a rank of the same parent has needed copies of.
 
 A forked process shares its parent's memory until it writes there, and Python writes wherever it looks (it counts
 references). So a rank stops 4,000 times on its way to the first step, 3 µs each, for the kernel to copy a page. Where
 they are is known: ranks are forked from one process and do the same, so the next one will need what the last one did
 (record and prefetch: Ustiugov et al., "Benchmarking, Analysis, and Optimization of Serverless Function Snapshots",
-ASPLOS 2021). Called by `children`: `of_rank` in the parent, once, and `copy` in a child, where nobody waits for it.
+ASPLOS 2021). `of_rank` is for the parent, once, and `copy` for a child that stands by, where nothing waits for it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _PRIVATE = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) rw-p ", re.MULTILINE)
 
 
 def of_rank(pid: int) -> Pages:
-    """What the child `pid` of this process no longer shares with it; nothing if that cannot be found out.
+    """Return what the child `pid` of this process no longer shares with it; nothing if that cannot be found out.
 
-    To be asked before this process's memory is moved (`huge_pages`): all that a child has is its own afterwards.
+    Call this before this process's memory is moved (`huge_pages`): all that a child has is its own afterwards.
     """
     if "numpy" not in sys.modules:
         return []
@@ -43,19 +43,19 @@ def of_rank(pid: int) -> Pages:
 
 
 def copy(pages: Pages) -> None:
-    """A kernel that does not know how answers with an error, and they are copied when they are needed."""
+    """Copy these pages. Where the kernel does not know how, they are copied when they are needed."""
     if room.is_ample(sum(length for _, length in pages), _SHARE):
         for address, length in pages:
             process.advise(address, length, _POPULATE_WRITE)
 
 
 def _inherited() -> Pages:
-    """Where memory begins and ends that children share with this process by the fork alone, and may write to."""
+    """Return where memory begins and ends that children share with this process by the fork alone, and may write to."""
     return [(int(found[1], 16), int(found[2], 16)) for found in _PRIVATE.finditer(Path("/proc/self/maps").read_text())]
 
 
 def _exclusive(pagemap: BinaryIO, start: int, end: int) -> Iterator[Tuple[int, int]]:
-    """What of the memory between `start` and `end` nobody else has."""
+    """Yield the parts of the memory between `start` and `end` that no other process has."""
     numpy: Any = sys.modules["numpy"]
     wanted = numpy.zeros((end - start) // _PAGE + 2, numpy.int8)
     wanted[1:-1] = numpy.frombuffer(_entries(pagemap, start, end), numpy.uint64) & _EXCLUSIVE > 0
@@ -64,7 +64,7 @@ def _exclusive(pagemap: BinaryIO, start: int, end: int) -> Iterator[Tuple[int, i
 
 
 def _entries(pagemap: BinaryIO, start: int, end: int) -> bytes:
-    """Eight bytes for each page.
+    """Return eight bytes for each page.
 
     Raises:
         ValueError: there are not as many, as that process has gone.

@@ -1,4 +1,4 @@
-"""Checkpoints: complete, verified, readable at any world size.
+"""Write and read checkpoints that are complete, verified, and readable at any world size.
 
 state.py      a model and its optimizer as named tensors and JSON, independent of world size and strategy
 shard.py      one rank's part as a safetensors file with its SHA-256

@@ -1,10 +1,10 @@
-"""Large files to the disk, past the page cache.
+"""Write large files to the disk, past the page cache.
 
 New pages of the cache cost the processor more than the disk does (bench/checkpoint.py), and a checkpoint in them
 drives out what training reads. So blocks go straight to the disk (open(2), O_DIRECT), by two threads in turn: from
 where they are (`image.py`), or out of two small aligned buffers, of which one is filled while the other's is written.
-Where a file system cannot do that, or is nothing but memory, and for the last bytes, which fill no sector, it is
-written as usual. Used by `shard.py`, which syncs the file in either case.
+Where a file system cannot do that, or is nothing but memory, and for the last bytes, which fill no sector, the file is
+written as usual. The caller syncs it in either case.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ Parts = Mapping[str, memoryview]  # in the order of the file
 
 
 def there_already(_name: str) -> None:
-    """For parts that nobody still fills."""
+    """Do nothing, for parts that are complete."""
 
 
 def write_parts(
     descriptor: int, parts: Parts, length: int, arrival: Arrival = there_already, image: memoryview | None = None
 ) -> None:
-    """Write `parts`, `length` bytes together, from the start of a new file; each of them as soon as it has arrived.
+    """Write `parts`, `length` bytes together, from the start of a new file; each part as soon as it has arrived.
 
     `image`: page-aligned memory where they lie in a row already, if there is such.
 
@@ -70,7 +70,7 @@ def _write_every_other_block(descriptor: int, file: _File, length: int, first: i
 
 
 class _File:
-    """The bytes of all parts in a row."""
+    """Hold the bytes of all parts in a row."""
 
     def __init__(self, parts: Parts, arrival: Arrival, image: memoryview | None) -> None:
         self._parts, self._arrival, self._image = parts, arrival, image
@@ -79,7 +79,7 @@ class _File:
 
     @contextmanager
     def pages(self) -> Iterator[memoryview]:
-        """Page-aligned memory, as the disk asks for, if that is needed."""
+        """Yield page-aligned memory, as the disk needs it: the image, or a fresh buffer."""
         if self._image is not None:
             yield self._image
             return
@@ -88,7 +88,7 @@ class _File:
             yield page
 
     def block(self, page: memoryview, position: int, size: int) -> memoryview:
-        """The bytes from `position` on, when they are there. NumPy lets the training have the interpreter meanwhile."""
+        """Return the bytes from `position` on, when they are there. NumPy releases the interpreter's lock meanwhile."""
         block = page[:size] if self._image is None else self._image[position : position + size]
         for number in range(bisect.bisect_right(self._ends, position), len(self._ends)):
             name, end = self._names[number], self._ends[number]
@@ -106,7 +106,7 @@ class _File:
 
 
 def aligned_memory(size: int) -> mmap.mmap:
-    """Fresh memory that begins with a page; huge ones, where the kernel has them."""
+    """Return fresh memory that begins with a page; with huge pages, where the kernel has them."""
     memory = mmap.mmap(-1, size)
     with suppress(OSError):
         memory.madvise(mmap.MADV_HUGEPAGE)
@@ -128,10 +128,10 @@ def _write_block(descriptor: int, block: memoryview, position: int) -> None:
 
 
 def _reserve(descriptor: int, length: int) -> None:
-    """Room for all of it at once, where the file system can (Python's `posix_fallocate` would write zeros elsewhere).
+    """Reserve room for the whole file, if the file system can (Python's `posix_fallocate` would write zeros otherwise).
 
     Raises:
-        OSError: there is not enough.
+        OSError: there is not enough room.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     failed = libc.fallocate(descriptor, 0, ctypes.c_long(0), ctypes.c_long(length))
@@ -140,7 +140,7 @@ def _reserve(descriptor: int, length: int) -> None:
 
 
 def _go_past_cache(descriptor: int) -> bool:
-    """Whether this file system can do it, and gains by it."""
+    """Set O_DIRECT. Return whether this file system can do that, and gains by it."""
     if _kind(descriptor) == _TMPFS:
         return False
     try:

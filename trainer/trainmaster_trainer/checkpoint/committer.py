@@ -1,6 +1,6 @@
-"""The committer's side of an object store: what makes a checkpoint there, what stays, and what is swept away.
+"""The committer decides in an object store what makes a checkpoint, what stays, and what is deleted.
 
-Used by `save.py`; `fetch.py` is the other way.
+`fetch.py` is the other way.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from trainmaster_trainer.settings import Settings
 
 
 class Committer:
-    """The checkpoints of one attempt."""
+    """Committer commits the checkpoints of one attempt."""
 
     def __init__(self, settings: Settings, remote: Remote, retention: Retention) -> None:
         self._remote = remote
@@ -29,14 +29,14 @@ class Committer:
         self._left: set[str] = set()  # of this attempt, what failed here or was deleted, by name
 
     def commit(self, name: str, step: int, manifest: bytes) -> None:
-        """Lines first; then one put makes it a checkpoint."""
+        """Put the lines, then the manifest: that one put makes it a checkpoint."""
         base = self._lines_of(self._newest) if self._newest else self._lines_before(step)
         lines = self._writer.put(name, step, base)
         self._remote.put(f"{name}/{MANIFEST}", manifest)
         self._newest, self._lines[name] = name, lines
 
     def _lines_before(self, step: int) -> Lines:
-        """Those up to the checkpoint that this attempt went on from."""
+        """Return the lines up to the checkpoint that this attempt went on from."""
         older = [one for one in on_the_way(self._remote, self._retention.way) if one.step <= step]
         return self._lines_of(older[0].name) if older else Lines()
 
@@ -46,14 +46,14 @@ class Committer:
         return self._lines[name]
 
     def remove(self, name: str) -> None:
-        """Delete a checkpoint, or what there is of it."""
+        """Delete a checkpoint, or the parts of it that are there."""
         self._left.add(name)
         self._remote.remove(name)
 
     def tidy(self, failed: str = "") -> None:
-        """Delete what is too much, and what `failed` and deletions left. Not while a save is under way.
+        """Delete surplus checkpoints, and what `failed` and deletions left. Do not call it while a save is under way.
 
-        What a later attempt has put is left alone, what was committed just now, though the list may not have it, and
+        It leaves alone what a later attempt has put, what was committed just now, though the list may not have it, and
         what another process of this attempt may be about to commit (a member that writes while another is away).
         """
         self._left |= {failed} - {""}
@@ -72,5 +72,5 @@ class Committer:
                 self._remote.delete(f"{SEGMENTS}/{name}")
 
     def _is_ours(self, attempt: int, name: str, known: Collection[str]) -> bool:
-        """To delete: of an attempt that is over, or of this one and ours."""
+        """Return whether this may be deleted: it is of an attempt that is over, or of this one and `known`."""
         return attempt < self._attempt or (attempt == self._attempt and name in known)

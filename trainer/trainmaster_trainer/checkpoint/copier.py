@@ -1,9 +1,9 @@
-"""Copying live tensors while training goes on: weights do not change in forward and backward passes.
+"""Copy live tensors while training goes on: weights do not change in forward and backward passes.
 
-What only an optimizer's step changes is copied by the thread that saves, into buffers that are kept from save to save;
+The thread that saves copies what only an optimizer's step changes, into buffers that are kept from save to save;
 the next optimizer step waits for what is not copied yet, by a hook of torch's that every optimizer calls. All else is
 copied at once. (DataStates-LLM, Maurya et al., HPDC 2024.) A tensor that changed nevertheless is noticed by torch's
-version counter: that save fails, and from then on everything is copied at once. Used by `save.py`.
+version counter: that save fails, and from then on everything is copied at once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class TornCopyError(Exception):
 
 
 class Copier:
-    """One per saver: a copy is under way at most once."""
+    """Copier makes the copies of one saver: at most one is under way."""
 
     def __init__(self) -> None:
         self._image: Image | None = None  # where the copies are
@@ -37,7 +37,7 @@ class Copier:
         self.waited = 0.0  # seconds that optimizer steps have waited
 
     def begin(self, tensors: Mapping[str, Tensor], settled: Settled) -> dict[str, Tensor]:
-        """A copy, in the order of a file; of settled tensors it is made by `finish`."""
+        """Copy in the order of a file, and return the copy; settled tensors are copied by `finish`."""
         self._wait(self._has_all)
         if self._image is None or not self._image.is_like(tensors):
             self._image = None  # two of them would not fit where one does
@@ -53,11 +53,11 @@ class Copier:
 
     @property
     def image(self) -> memoryview | None:
-        """The memory of the copy, if one was ever made."""
+        """Return the memory of the copy, None if there was no copy yet."""
         return self._image.view if self._image else None
 
     def finish(self) -> None:
-        """Copy what is left, in the order of a file, in a thread of its own.
+        """Copy what is left, in the order of a file. It runs in a thread of its own.
 
         Raises:
             TornCopyError: something changed meanwhile.
@@ -81,7 +81,7 @@ class Copier:
             self._progress.notify_all()
 
     def arrived(self, name: str) -> None:
-        """Return when this tensor is copied."""
+        """Wait until this tensor is copied."""
         self._wait(lambda: name not in self._later)
 
     def _wait(self, enough: Callable[[], bool]) -> None:
@@ -93,7 +93,7 @@ class Copier:
         return not self._later
 
     def close(self) -> None:
-        """Let the optimizers go."""
+        """Remove the hook from the optimizers."""
         self._hook.remove()
 
     def _before_optimizer(self, *_: Any) -> None:
@@ -104,5 +104,5 @@ class Copier:
 
 
 def nothing_settled(_: str) -> bool:
-    """For strategies that change weights by other ways than an optimizer's step."""
+    """Return False: the strategy changes weights in other ways than an optimizer's step."""
     return False

@@ -1,10 +1,8 @@
-"""Another job's checkpoints, for `spec.checkpoint.resumeFrom`: by path or URL, or found by its name beside ours.
+"""Find another job's checkpoints, for `spec.checkpoint.resumeFrom`: by path or URL, or by its name beside ours.
 
 On a claim, and in an object store, each job has the folder NAME-UID (eight characters of its uid) beside ours. Of local
 runs the folder is NAME-DATE, with `checkpoints` in it; in an object store it is NAME. Of several runs of one name, the
 one that saved last counts.
-
-Called by `resume.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ _UID = "-[0-9a-f]{8}"
 
 
 def source_of(settings: Settings) -> str:
-    """The folder, or the URL in an object store, that `resumeFrom` names.
+    """Return the folder, or the URL in an object store, that `resumeFrom` names.
 
     Raises:
         ConfigurationError: there is no checkpoint of such a job.
@@ -42,7 +40,7 @@ def source_of(settings: Settings) -> str:
 
 
 def is_url(source: str) -> bool:
-    """Whether it is in an object store."""
+    """Return whether the source is in an object store."""
     return "://" in source
 
 
@@ -69,7 +67,7 @@ def _nothing(job: str, place: str) -> ConfigurationError:
 
 
 def _beside(own: Path, job: str) -> list[Path]:
-    """Folders of runs of `job`: not those of another job whose name only begins like it."""
+    """Return the folders of runs of `job`, without those of a job whose name only begins like it."""
     if own.name == _LOCAL:
         folders = [folder / _LOCAL for folder in _named(own.parent.parent, job, r"(-\d{8}-\d{6}(-\d+)?)?")]
         return [folder for folder in folders if folder.is_dir()]

@@ -1,7 +1,6 @@
-"""Resuming out of an object store: the newest checkpoint that all ranks find good, brought to each replica.
+"""Resume out of an object store: bring the newest checkpoint that all ranks find good to each replica.
 
-Called by `resume.py`. The first rank of each replica downloads; every rank reads and verifies. What was downloaded
-is deleted again.
+The first rank of each replica downloads; every rank reads and verifies. What was downloaded is deleted again.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ Seen = TypeVar("Seen")
 
 
 def find_remote(remote: Remote, settings: Settings, group: Group, expected: Shapes, lineage: Lineage) -> Loaded | None:
-    """The newest good checkpoint on the way of the training that is not doubted; None where there is none at all.
+    """Return the newest good checkpoint of the training's way that is not doubted; None where there is none at all.
 
     Raises:
         ConfigurationError: it is good, but another model's.
@@ -47,17 +46,17 @@ def find_remote(remote: Remote, settings: Settings, group: Group, expected: Shap
 
 
 def on_the_way(remote: Remote, lineage: Lineage) -> list[Saved]:
-    """The committed checkpoints that are of no branch that was given up, newest first."""
+    """Return the committed checkpoints that are of no branch that was given up, newest first."""
     return [one for one in remote.saved() if lineage.holds(one.attempt, one.step)]
 
 
 def trusted_in(remote: Remote, lineage: Lineage, settings: Settings) -> list[Saved]:
-    """Those of them that the job is not told to doubt."""
+    """Return the checkpoints on the training's way that the job is not told to doubt."""
     return [one for one in on_the_way(remote, lineage) if not settings.doubts(one.attempt, one.step)]
 
 
 def find_foreign(remote: Remote, settings: Settings, group: Group, expected: Shapes) -> Loaded | None:
-    """Another job's checkpoint of the step that `resumeFrom` names, or its newest good one; None: there is none.
+    """Return another job's checkpoint of the step that `resumeFrom` names, or its newest good one; None: there is none.
 
     Raises:
         ConfigurationError: it is good, but another model's.
@@ -73,7 +72,7 @@ def find_foreign(remote: Remote, settings: Settings, group: Group, expected: Sha
 def find_while_it_changes(
     look: Callable[[], Seen], find: Callable[[Seen], Loaded | None], group: Group
 ) -> Loaded | None:
-    """Another job may go on, and prune what is being read: then rank 0 sees something newer when it looks again."""
+    """Call `find` until it finds one, or rank 0 sees the same again: another job may prune what is being read."""
     seen: Seen | None = None
     while True:
         now = look()
@@ -86,7 +85,7 @@ def find_while_it_changes(
 
 
 def _foreign(remote: Remote, settings: Settings) -> list[Saved]:
-    """What there is, the newest first."""
+    """Return the other job's checkpoints, the newest first."""
     way, wanted = lineages.read(settings.checkpoints, None, remote), settings.plan.resume_step
     return [one for one in on_the_way(remote, way) if wanted in (None, one.step)]
 
@@ -94,7 +93,7 @@ def _foreign(remote: Remote, settings: Settings) -> list[Saved]:
 def _first_good(
     remote: Remote, here: list[Saved], settings: Settings, group: Group, expected: Shapes, *, own: bool
 ) -> Loaded | None:
-    """The first of those that rank 0 names which all ranks find good; only what is bad is passed over.
+    """Return the first checkpoint of rank 0's list that all ranks find good; only bad ones are passed over.
 
     Raises:
         StorageError: one could not be fetched. That passes, and the steps since an older one would be lost for good.
@@ -111,7 +110,7 @@ def _first_good(
 def _fetch(
     remote: Remote, saved: Saved, settings: Settings, group: Group, expected: Shapes, *, own: bool
 ) -> tuple[Loaded | None, str]:
-    """One checkpoint, if all ranks find it good; and why it could not be fetched."""
+    """Return one checkpoint, if all ranks find it good, and why it could not be fetched."""
     folder = settings.checkpoints / f"{layout.FETCHED}{settings.run_key}-{group.rank - group.local_rank}"
     home = settings.checkpoints if own and group.is_first else None
     problem = _download(remote, saved, folder, home) if group.local_rank == 0 else ""
@@ -132,7 +131,7 @@ def _fetch(
 
 
 def _download(remote: Remote, saved: Saved, folder: Path, home: Path | None) -> str:
-    """What went wrong. The lines up to it come along for the folder `home`, if that lacks them."""
+    """Return what went wrong, or "". The lines up to it come along for the folder `home`, if that lacks them."""
     layout.delete(folder)
     try:
         remote.fetch(saved, folder)
@@ -144,7 +143,7 @@ def _download(remote: Remote, saved: Saved, folder: Path, home: Path | None) -> 
 
 
 def _read(folder: Path, step: int, expected: Shapes) -> tuple[Loaded | None, str]:
-    """What there is, or the configuration error, which must not leave the peers waiting."""
+    """Return the checkpoint, or the text of a configuration error, which must not leave the peers waiting."""
     try:
         return read_or_tell(folder, step, expected), ""
     except ConfigurationError as error:
@@ -152,7 +151,7 @@ def _read(folder: Path, step: int, expected: Shapes) -> tuple[Loaded | None, str
 
 
 def read_or_tell(folder: Path, step: int, expected: Shapes) -> Loaded | None:
-    """A checkpoint; None, and a line in the log, where it is bad.
+    """Return a checkpoint; None, and a line in the log, where it is bad.
 
     Raises:
         OSError: it cannot be read now.
@@ -165,7 +164,7 @@ def read_or_tell(folder: Path, step: int, expected: Shapes) -> Loaded | None:
 
 
 def take_lines(remote: Remote, settings: Settings, lineage: Lineage, step: int) -> None:
-    """A new pod goes on from its peers' memory: the lines up to the checkpoint of `step` are in the object store."""
+    """Fetch the lines up to the checkpoint of `step`, which a new pod lacks that goes on from its peers' memory."""
     if end_of_lines(settings.checkpoints, step, trusted=step).step >= step:
         return
     fetched = settings.checkpoints / f"{layout.FETCHED}{settings.run_key}-{METRICS}"

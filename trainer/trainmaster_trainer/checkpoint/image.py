@@ -1,4 +1,4 @@
-"""Image: a shard as its file will have it, in memory: the header, then the tensors, each at its place.
+"""Image is a shard in memory as its file will have it: the header, then the tensors, each at its place.
 
 The copies of live tensors are made here (`copier.py`), and a big file goes from here to the disk (`bulk.py`), which
 takes whole pages: with a buffer for each tensor, every byte would have to be copied once more on its way.
@@ -16,7 +16,7 @@ from trainmaster_trainer.checkpoint.shard import header_of, in_order
 
 
 class Image:
-    """Memory for the shard of tensors like these, kept from save to save."""
+    """Image holds memory for the shard of tensors like these, and is kept from save to save."""
 
     def __init__(self, like: Mapping[str, Tensor]) -> None:
         like = {name: like[name] for name in in_order(like)}
@@ -31,7 +31,7 @@ class Image:
             position += tensor.nbytes
 
     def is_like(self, tensors: Mapping[str, Tensor]) -> bool:
-        """Whether it is the image of such tensors."""
+        """Return whether it is the image of tensors like these."""
         return tensors.keys() == self.tensors.keys() and all(
             (mine.dtype, mine.shape) == (tensors[name].dtype, tensors[name].shape)
             for name, mine in self.tensors.items()

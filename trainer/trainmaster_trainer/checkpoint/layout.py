@@ -1,4 +1,4 @@
-"""Where checkpoints lie, and the few ways in which anything on the disk is changed.
+"""Lay out checkpoints in folders, with the few ways in which anything on the disk is changed.
 
     <folder>/step-00000050/manifest.json                        a checkpoint: complete by its name alone
                            shard-00000-of-00004.safetensors
@@ -8,7 +8,7 @@
     <folder>/attempt.json                                       the newest attempt that has begun: the fence
 
 A folder gets its final name by one rename after everything in it has reached the disk, so a kill at any moment
-leaves what was there before. Used by `save.py`, `load.py` and `loop.py`.
+leaves what was there before.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ _MOST_FENCE = 1 << 16  # bytes
 
 
 def step_folder(folder: Path, step: int) -> Path:
-    """The final name of the checkpoint of a step."""
+    """Return the final name of the checkpoint of a step."""
     return folder / f"step-{step:08d}"
 
 
 def saving_folder(folder: Path, step: int, run_key: str) -> Path:
-    """The name of the same while it is written. Tries of the group never share one."""
+    """Return the name of the same while it is written. Tries of the group never share one."""
     return folder / f"{_SAVING}{step:08d}-{run_key}"
 
 
 def shard_name(rank: int, world_size: int) -> str:
-    """The file of one rank."""
+    """Return the file name of one rank's shard."""
     return f"shard-{rank:05d}-of-{world_size:05d}.safetensors"
 
 
 def saved_steps(folder: Path) -> list[int]:
-    """The steps that have a folder, good or not, newest first.
+    """Return the steps that have a folder, good or not, newest first.
 
     Raises:
         OSError: it cannot be read now.
@@ -84,7 +84,7 @@ def open_regular(path: Path) -> Iterator[int]:
 
 
 def publish(temporary: Path, final: Path) -> None:
-    """Give a complete folder its final name, moving away what has it."""
+    """Give a complete folder its final name, after moving away a folder that has this name."""
     if final.exists() or final.is_symlink():
         remove(final)
     temporary.rename(final)
@@ -92,14 +92,14 @@ def publish(temporary: Path, final: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Delete a folder so that no half of it is ever seen under its old name."""
+    """Delete a folder so that no part of it is ever seen under its old name."""
     away = path.with_name(f"{_REPLACED}{path.name}-{uuid.uuid4().hex[:8]}")
     path.rename(away)
     delete(away)
 
 
 def clean(folder: Path) -> None:
-    """Delete what dead attempts left behind. Call before anyone saves, from one process."""
+    """Delete what dead attempts left behind. Call it in one process, before any rank saves."""
     for path in folder.iterdir():
         if path.name.startswith((_SAVING, _REPLACED, FETCHED)):
             delete(path)
@@ -114,17 +114,17 @@ def delete(path: Path) -> None:
 
 
 class Objects(Protocol):
-    """A store of objects by name, as `remote.py` has it."""
+    """Objects is a store of objects by name, such as `remote.py` has."""
 
     def put(self, name: str, data: bytes) -> None:
-        """Write one."""
+        """Write an object."""
 
     def get(self, name: str) -> bytes | None:
-        """Read one."""
+        """Read an object; None if there is none."""
 
 
 class Fence:
-    """Keeps a process that should be dead from writing: the newest attempt that began is written in the folder.
+    """Fence keeps a superseded attempt from writing: the newest attempt that began is written in the folder.
 
     An attempt that begins writes itself down; before a checkpoint becomes visible, and before lines are appended, their
     writer looks whether a later attempt, or another job, has begun since, and ends if so.
@@ -137,7 +137,7 @@ class Fence:
         self._attempt = attempt
 
     def close(self) -> None:
-        """The attempt begins: older ones may not publish from here on."""
+        """Shut older attempts out: from here on they may not publish."""
         text = json.dumps({"job": self._job_uid, "attempt": self._attempt}).encode()
         if self._remote:
             self._remote.put(FENCE, text)
@@ -162,7 +162,7 @@ class Fence:
             raise SupersededError(f"attempt {attempt} has begun; attempt {self._attempt} may not write any more")
 
     def _newest(self) -> tuple[str, int]:
-        """Whose the folder is, and which attempt of it has begun last; oneself where nobody has written it down."""
+        """Return whose the folder is, and which attempt of it has begun last; oneself where that cannot be told."""
         try:
             text = self._remote.get(FENCE) if self._remote else read_bounded(self._path, _MOST_FENCE)
         except FileNotFoundError:

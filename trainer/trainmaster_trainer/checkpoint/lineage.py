@@ -1,9 +1,9 @@
-"""Which attempt went on from which step: it tells a snapshot on the training's way from one of a branch given up.
+"""Lineage says which attempt went on from which step, so that snapshots of a branch that was given up are known.
 
     <folder>/lineage.json      {"job": uid, "resumed": {"1": 0, "2": 40}}
 
 A pod may come back with a snapshot of step 50 of attempt 1, after attempt 2 has gone on from step 40: steps 41 to 50
-of attempt 1 never happened. Written before the first step of each attempt, by `resume.py`.
+of attempt 1 never happened. `resume.py` writes it before the first step of each attempt.
 """
 
 from __future__ import annotations
@@ -24,48 +24,48 @@ from trainmaster_trainer.settings import Settings
 
 
 class Origin(Protocol):
-    """Where a checkpoint comes from, as its manifest says."""
+    """Origin is where a checkpoint comes from, as its manifest says."""
 
     @property
     def job(self) -> str:
-        """Uid of the job that saved it."""
+        """Return the uid of the job that saved it."""
 
     @property
     def attempt(self) -> int:
-        """Which attempt of it."""
+        """Return the attempt that saved it."""
 
     @property
     def step(self) -> int:
-        """After which step."""
+        """Return the step after which it was saved."""
 
 
 @dataclass(frozen=True)
 class Lineage:
-    """The step that each attempt went on from."""
+    """Lineage holds the step that each attempt went on from."""
 
     resumed: dict[int, int] = field(default_factory=dict)
 
     def holds(self, attempt: int, step: int) -> bool:
-        """Whether the state after `step` of `attempt` is a past of the newest attempt."""
+        """Return whether the state after `step` of `attempt` is on the way to the newest attempt."""
         return all(step <= resumed for later, resumed in self.resumed.items() if later > attempt)
 
     def trusting(self, job: str) -> Callable[[Origin], bool]:
-        """Whether a checkpoint is none of a branch that this job gave up; another job's branches are not known."""
+        """Return a check that a checkpoint is of no branch that this job gave up. Other jobs' branches are unknown."""
         return lambda origin: origin.job != job or self.holds(origin.attempt, origin.step)
 
     @property
     def begun(self) -> int:
-        """The step that the job itself began at: 0, or that of another job's checkpoint (`resumeFrom`)."""
+        """Return the step that the job itself began at: 0, or that of another job's checkpoint (`resumeFrom`)."""
         return min(self.resumed.values(), default=0)
 
     def with_attempt(self, attempt: int, step: int) -> Lineage:
-        """`attempt` goes on from `step`. What any later snapshot must not be beyond is all that is kept."""
+        """Return the lineage after `attempt` has gone on from `step`, without entries that no longer limit anything."""
         kept = {other: resumed for other, resumed in self.resumed.items() if other < attempt and resumed < step}
         return Lineage({**kept, attempt: step})
 
     @staticmethod
     def merged(lineages: Iterable[Lineage]) -> Lineage:
-        """What several folders know together."""
+        """Return what the lineages of several folders say together."""
         found: dict[int, int] = {}
         for lineage in lineages:
             for attempt, resumed in lineage.resumed.items():
@@ -74,7 +74,7 @@ class Lineage:
 
 
 def read(folder: Path, job: str | None, remote: Objects | None = None) -> Lineage:
-    """What a folder, or the object store, knows of a job (None: of whichever); nothing where it is rubbish.
+    """Return the lineage in a folder, or in the object store, if it is of `job` (None: any); empty if it is unreadable.
 
     Raises:
         OSError: it cannot be read now. Branches that were given up must not count for that.
@@ -84,13 +84,13 @@ def read(folder: Path, job: str | None, remote: Objects | None = None) -> Lineag
 
 
 def trusting(lineage: Lineage, settings: Settings) -> Callable[[Origin], bool]:
-    """Whether a checkpoint is none of a branch that this job gave up, nor one that it is told to doubt."""
+    """Return a check that a checkpoint is of no branch that this job gave up, and none that it is told to doubt."""
     holds = lineage.trusting(settings.job_uid)
     return lambda origin: holds(origin) and not settings.doubts(origin.attempt, origin.step)
 
 
 def trusting_owner(folder: Path) -> Callable[[Origin], bool]:
-    """Whether a checkpoint in this folder is none of a branch that the job whose folder it is gave up.
+    """Return a check that a checkpoint is of no branch that the owner of this folder gave up.
 
     Raises:
         OSError: it cannot be read now.
@@ -100,7 +100,7 @@ def trusting_owner(folder: Path) -> Callable[[Origin], bool]:
 
 
 def _read(folder: Path, remote: Objects | None) -> tuple[str, Lineage]:
-    """Whose it is, and what it says."""
+    """Return the job's uid and its lineage."""
     try:
         text = remote.get(_FILE) if remote else read_bounded(folder / _FILE, MOST_BYTES)
         job, resumed = parse((text or b"")[:MOST_BYTES])
@@ -114,7 +114,7 @@ def _read(folder: Path, remote: Objects | None) -> tuple[str, Lineage]:
 
 
 def write(folder: Path, job: str, lineage: Lineage, remote: Objects | None = None) -> None:
-    """Replace it. A copy of what is in an object store lies in the folder, where `trainmaster audit` looks."""
+    """Replace the lineage. One in an object store is copied to the folder, where `trainmaster audit` looks."""
     text = json.dumps({"job": job, "resumed": lineage.resumed}).encode()
     if remote:
         remote.put(_FILE, text)

@@ -1,6 +1,6 @@
-"""Reading checkpoints: everything is verified, and what is bad is named and passed over for the next older one.
+"""Read checkpoints: everything is verified, and what is bad is named and passed over for the next older one.
 
-`newest` is one process looking at one folder; `resume.py` makes the ranks agree.
+`newest` is for one process and one folder; `resume.py` makes the ranks agree.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Trusted = Callable[[Origin], bool]
 
 @dataclass(frozen=True)
 class Loaded:
-    """A verified checkpoint in memory."""
+    """Loaded is a verified checkpoint in memory."""
 
     manifest: Manifest
     tensors: dict[str, Tensor]
@@ -42,17 +42,17 @@ class Loaded:
 
     @property
     def state(self) -> State:
-        """Model and optimizer."""
+        """Return the state of model and optimizer."""
         return State(self.tensors, self.manifest.scalars)
 
 
 def everything(_: Origin) -> bool:
-    """For folders of which it is not known what was given up."""
+    """Return True, for folders of which it is not known which branches were given up."""
     return True
 
 
 def newest(folder: Path, expected: Shapes, below: int | None = None, trusted: Trusted = everything) -> Loaded | None:
-    """The newest good and trusted checkpoint in a folder (older than step `below`), or None.
+    """Return the newest good and trusted checkpoint in a folder (older than step `below`), or None.
 
     Raises:
         ConfigurationError: it is good, but another model's.
@@ -70,17 +70,17 @@ def newest(folder: Path, expected: Shapes, below: int | None = None, trusted: Tr
 
 
 class _Patience:
-    """How many bad checkpoints are passed over: a folder of others may have a hundred thousand, each large."""
+    """Limit how many bad checkpoints are passed over: another job's folder may have a hundred thousand, each large."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._told, self._tried, self._bytes = 0, 0, 0
 
     def pass_over(self, step: int, why: str) -> None:
-        """Say that one is bad.
+        """Log that a checkpoint is bad.
 
         Raises:
-            ConfigurationError: there are too many.
+            ConfigurationError: there are too many bad ones.
         """
         with suppress(OSError):
             size = (step_folder(self._folder, step) / MANIFEST).lstat().st_size
@@ -97,7 +97,7 @@ class _Patience:
 
 
 def newest_step(folder: Path, trusted: Trusted = everything) -> int:
-    """The newest trusted step in a folder whose manifest is whole, or 0: a look, not a verification.
+    """Return the newest trusted step in a folder whose manifest is whole, or 0. It does not verify shards.
 
     Raises:
         OSError: a newer one cannot be read now.
@@ -110,7 +110,7 @@ def newest_step(folder: Path, trusted: Trusted = everything) -> int:
 
 
 def read(folder: Path, step: int, expected: Shapes | None = None, trusted: Trusted = everything) -> Loaded:
-    """One checkpoint, verified to the last byte.
+    """Return one checkpoint, verified to the last byte.
 
     Raises:
         CorruptCheckpointError: it cannot be trusted, or is not `trusted`.
@@ -136,7 +136,7 @@ def _check_branch(manifest: Manifest, trusted: Trusted) -> None:
 
 
 def _check_weight(manifest: Manifest, expected: Shapes) -> None:
-    """Refuse, before anything is read, more than an optimizer keeps for such a model: a file's holes cost nothing."""
+    """Refuse, before it is read, a file that is larger than model and optimizer can be: sparse files cost nothing."""
     model = sum(math.prod(shape) * getattr(torch, dtype).itemsize for dtype, shape in expected.values())
     found, most = sum(shard.length for shard in manifest.shards), MOST_TIMES * model + ROOM_FOR_OTHERS
     if found > most:
@@ -144,7 +144,7 @@ def _check_weight(manifest: Manifest, expected: Shapes) -> None:
 
 
 def _complete(loaded: Loaded, *, to_restore: bool) -> Loaded:
-    """It itself, if nothing that is asked of it is missing: it must show before the ranks agree on it."""
+    """Return `loaded`, if it has all that is to be restored: the ranks must know before they agree on it."""
     if to_restore:
         check_readable(loaded.state)
     return loaded

@@ -1,6 +1,6 @@
-"""What the trainer makes of a manifest, and whether a training may go on from it.
+"""Hash the model in a manifest, and check whether a training may go on from it.
 
-The manifest itself, and the one reader of it, is `trainmaster.wire.manifest`.
+The manifest itself, and its reader, are in `trainmaster.wire.manifest`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["FORMAT", "Cursor", "Glance", "Manifest", "glance", "read_manifest", 
 
 
 def check_same_order(cursor: Cursor, plan: TrainingPlan, dataset: int) -> None:
-    """Refuse to go on where samples would be left out or come twice: a step's samples follow from these three.
+    """Refuse to go on if samples would be lost or repeated: a step's samples follow from these three values.
 
     Raises:
         ConfigurationError: names the field that has changed.
@@ -46,7 +46,7 @@ def check_same_order(cursor: Cursor, plan: TrainingPlan, dataset: int) -> None:
 
 
 def check_same_dataset(step: int, then: int, now: int) -> None:
-    """Refuse to go on from a step that was reached with another number of samples; 0 is not known.
+    """Refuse to go on from a step that was reached with another number of samples; 0: not known.
 
     Raises:
         ConfigurationError: it was.
@@ -76,7 +76,7 @@ def check_same_everywhere(counts: Mapping[int, int]) -> None:
 
 
 def model_sha256(tensors: dict[str, TensorRecord]) -> str:
-    """One hash for the full model: name, dtype, shape and the hash of its bytes, in the order of names.
+    """Return one hash for the full model: name, dtype, shape and the hash of its bytes, in the order of names.
 
     It says nothing of ranks or shards, so equal weights have equal hashes at any world size.
     """

@@ -1,16 +1,16 @@
-"""The memory tier: the state after every step (or every few) in a folder that outlives the rank's process.
+"""The memory tier keeps the state after every step (or every few) in a folder that outlives the rank's process.
 
 The agent makes the folder in /dev/shm (`TRAINMASTER_MEMORY`) and removes it when it leaves; so what kills a rank does
 not kill its snapshot, and what kills a pod leaves those of the other pods. Two slots take turns, files of the attempt
-that writes them. It takes over those of the attempt before, one at a time, once nobody else can write to them: a late
-process of an older attempt has other files.
+that writes them. It takes over those of the attempt before, one at a time, once no other process can write to them: a
+late process of an older attempt has other files.
 
     <memory>/attempt-2-restart-1.rank-0.slot-1
 
-How often: every step, as long as that costs at most 3 % of the training's time or next to nothing; else as seldom as
-that takes (`spec.checkpoint.memoryEverySteps` fixes it, 0 turns it off). Only after steps at which the ranks wait for
-one another, though (`Strategy.sync_every`): else they could be further apart than two slots reach back, with no step of
-which all have a snapshot. Called by `loop.py`; `recall.py` reads.
+A snapshot is taken every step, as long as that costs at most 3 % of the training's time or next to nothing; else as
+seldom as that takes (`spec.checkpoint.memoryEverySteps` fixes it, 0 turns it off). Only after steps at which the ranks
+wait for one another, though (`Strategy.sync_every`): else they could be further apart than two slots reach back, with
+no step of which all have a snapshot. `recall.py` reads the snapshots.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _OF_RANK = re.compile(r"\.rank-(\d+)\.slot-\d+$")
 
 
 class Memory:
-    """Keeps this rank's newest states in memory. `dataset`: how many samples there are."""
+    """Memory keeps this rank's newest states in memory. `dataset`: how many samples there are."""
 
     def __init__(self, settings: Settings, group: Group, strategy: Strategy, dataset: int = 0) -> None:
         asked = settings.plan.memory_every
@@ -72,7 +72,7 @@ class Memory:
         self.on = asked != 0 and strategy.snapshots is not Snapshots.NONE
 
     def start(self, step: int) -> None:
-        """The attempt goes on from `step`. What older ones left is kept until there is something newer."""
+        """Begin an attempt that goes on from `step`. Older snapshots are kept until there is something newer."""
         if self._folder is not None:
             number = self._settings.rank
             self._old = [path for path in slots_in(self._folder) if _rank(path) in (number, None)]
@@ -83,11 +83,11 @@ class Memory:
                 self._old += [path for path in slots_in(self._folder) if _rank(path) not in present]
 
     def _in_sync(self, every: int) -> int:
-        """So seldom, or a little more seldom: at steps at which the ranks wait for one another."""
+        """Return this interval in steps, rounded up to one at whose ends the ranks wait for one another."""
         return -(-every // self._strategy.sync_every) * self._strategy.sync_every
 
     def due(self, step: int) -> bool:
-        """Whether a snapshot is to be taken after this step."""
+        """Return whether a snapshot is to be taken after this step."""
         return self.on and step % self.every == 0
 
     def keep(self, step: int, pending: Tensor) -> None:
@@ -109,7 +109,7 @@ class Memory:
             self.seconds = median(self._lately)
 
     def adapt(self, step_seconds: float, snapshot_seconds: float) -> None:
-        """Choose how often, by what all ranks agree on: a step with its share of the snapshots, and a snapshot."""
+        """Choose the interval, from seconds that all ranks agree on: of a step (with snapshots), and of a snapshot."""
         if not self.on or self._fixed or not self._lately:
             return
         training = max(step_seconds - snapshot_seconds / self.every, 1e-6)
@@ -131,16 +131,16 @@ class Memory:
         self.every = every
 
     def forget(self) -> None:
-        """What was kept is poisoned: go on from a checkpoint."""
+        """Delete the snapshots, as their state is damaged: the next attempt goes on from a checkpoint."""
         for slot in self._slots:
             slot.remove()
 
     def _agree_to_open(self, tensors: Mapping[str, Tensor], scalars: bytes) -> None:
-        """On for all ranks or for none: a snapshot that some lack is of no use to ranks that split a model."""
-        folder = self._folder  # without an agent there is none, and nobody expects snapshots
+        """Open for all ranks or for none: a snapshot that some ranks lack is of no use where ranks split a model."""
+        folder = self._folder  # without an agent there is none, and no snapshots are expected
         room = 2 * len(scalars) + _ROOM
         problem = self._lacks(folder, size(tensors, room)) if folder else ""
-        # Nobody makes its slots before all have looked: who looks later would count its neighbours' twice.
+        # No rank makes its slots before all have looked: a rank that looks later would count its neighbours' twice.
         self.on = self._is_on_all(folder is not None and not problem)
         if self.on:
             problem = self._open(tensors, room)
@@ -159,7 +159,7 @@ class Memory:
         return not self._group.sum(torch.tensor([int(not good)]))[0]
 
     def _lacks(self, folder: Path, one: int) -> str:
-        """Whether the replica has no room for its ranks' slots of this size, in words."""
+        """Return, in words, that the replica has no room for its ranks' slots of this size; "" if it has."""
         inherited = sum(abs(path.stat().st_size - one) < _ROOM for path in self._heirlooms[:SLOTS])
         needed = (SLOTS - inherited) * one * self._settings.local_world_size
         try:
@@ -174,7 +174,7 @@ class Memory:
         )
 
     def _open(self, tensors: Mapping[str, Tensor], room: int) -> str:
-        """Make the slots; what stands in the way, or nothing."""
+        """Make the slots. Return what stands in the way, or ""."""
         try:
             self._slots = [self._slot(number, tensors, room) for number in range(SLOTS)]
         except OSError as error:
@@ -199,7 +199,7 @@ class Memory:
         return Slot(path, owner, tensors, room, heir_to=heir_to, cuts=self._cuts)
 
     def _ready(self, tensors: Mapping[str, Tensor], scalars: bytes) -> bool:
-        """The next slot fits, perhaps after it was made anew: an optimizer may come to keep more."""
+        """Return whether the next slot fits, perhaps after it was made anew: an optimizer may come to keep more."""
         number = self._kept % SLOTS
         slot = self._slots[number]
         if slot.fits(tensors, scalars):
@@ -212,7 +212,7 @@ class Memory:
         return self.on
 
     def _drop_old(self) -> None:
-        """Not with the first new snapshot: a peer may die before it has taken the same."""
+        """Delete old snapshots, but not at the first new one: a peer may die before it has taken the same."""
         if self._kept == SLOTS:
             for path in {*self._old} - {slot.path for slot in self._slots}:
                 path.unlink(missing_ok=True)
@@ -220,15 +220,15 @@ class Memory:
 
 
 def free_memory(folder: Path) -> int:
-    """Bytes that a replica may still take: of the folder, of the machine and of the container's limit."""
+    """Return the bytes that a replica may still take: the least of folder, machine and container limit."""
     disk = os.statvfs(folder)
     return max(0, min([disk.f_bavail * disk.f_frsize, *memory_left()]))
 
 
 def slots_in(folder: Path) -> list[Path]:
-    """The files of snapshots in a folder, whosever they are, by name; none where somebody has deleted it.
+    """Return the files of all ranks' snapshots in a folder, by name; none if it was deleted.
 
-    Not by `Path.glob`, which compiles its pattern in each process anew: a restart waits for that.
+    This avoids `Path.glob`, which compiles its pattern in each process anew: a restart waits for that.
     """
     with suppress(FileNotFoundError):
         return [folder / name for name in sorted(os.listdir(folder)) if ".slot-" in name]  # noqa: PTH208 a name will do

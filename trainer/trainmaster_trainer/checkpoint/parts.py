@@ -1,10 +1,8 @@
-"""Parts: where every rank has the same state, those of one replica keep one snapshot of it among them.
+"""Divide a snapshot of a state that every rank has among the ranks of one replica: together they keep one.
 
 Each keeps its part of every large tensor, so a snapshot takes 1/N of the time and, with its twin, 1/N of the memory
 that it would take if each kept all. Nothing is lost by it: what kills a rank leaves its part, and what kills them all
 takes the whole folder, but not those of other replicas. (As the shards of Gemini, Wang et al., SOSP 2023.)
-
-Used by `memory.py` (cutting) and `recall.py` (joining).
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ SMALL = 1024  # elements: below, all ranks keep the whole tensor, for cutting it
 
 @dataclass(frozen=True)
 class Cut:
-    """Which part of a tensor: from `begin` on along a dimension, where the whole has this length."""
+    """Cut says which part of a tensor this is: from `begin` on along a dimension, where the whole has this length."""
 
     dimension: int
     begin: int
@@ -28,16 +26,16 @@ class Cut:
 
     @property
     def numbers(self) -> tuple[int, int, int]:
-        """As the layout of a file has them. By hand: `dataclasses.astuple` takes twenty times as long."""
+        """Return the values as a file's layout has them. `dataclasses.astuple` would take twenty times as long."""
         return self.dimension, self.begin, self.length
 
     def whole(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of the whole, from that of a part."""
+        """Return the shape of the whole, from that of a part."""
         return (*shape[: self.dimension], self.length, *shape[self.dimension + 1 :])
 
 
 def cut(tensors: Mapping[str, Tensor], part: int, parts: int) -> tuple[dict[str, Tensor], dict[str, Cut]]:
-    """Views of one part of each tensor, and what of it they are; a tensor that is not cut has no entry there."""
+    """Return views of one part of each tensor, and the cut of each; a tensor that is not cut has no cut."""
     views, cuts = dict(tensors), {}
     for name, tensor in tensors.items() if parts > 1 else ():
         if tensor.numel() >= SMALL and (length := max(tensor.shape)) >= parts:
@@ -49,5 +47,5 @@ def cut(tensors: Mapping[str, Tensor], part: int, parts: int) -> tuple[dict[str,
 
 
 def join(views: Sequence[Tensor], how: Cut | None) -> Tensor:
-    """The whole tensor, from the same one of all parts in their order."""
+    """Return the whole tensor, from the same one of all parts in their order."""
     return torch.cat(list(views), how.dimension) if how else views[0]

@@ -1,11 +1,9 @@
-"""What part of a tensor a rank holds, and bringing the parts together where a checkpoint is written.
+"""Decide what part of a tensor a rank holds, and bring the parts together where a checkpoint is written.
 
-A checkpoint holds whole tensors under the names of the whole model, whoever trained it: so it has one hash, is saved
+A checkpoint holds whole tensors under the names of the whole model, under every strategy: so it has one hash, is saved
 once, and is read by any strategy at any world size. Ranks that split a model therefore send their parts of each
 tensor to the rank that writes it; every rank writes about the same number of bytes, and none ever holds more than
 its own part and what it writes. (docs/decisions/0020.)
-
-Used by `state.py` (restoring a part) and `writers.py` (collecting the whole).
 """
 
 from __future__ import annotations
@@ -24,24 +22,24 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 
 @dataclass(frozen=True)
 class Piece:
-    """A box in a tensor: where it begins in each dimension, and how far it goes."""
+    """A piece is a box in a tensor: where it begins in each dimension, and how far it goes."""
 
     offset: tuple[int, ...]
     shape: tuple[int, ...]
 
     @property
     def slices(self) -> tuple[slice, ...]:
-        """Of the whole tensor."""
+        """Return the slices of the whole tensor."""
         return tuple(slice(begin, begin + length) for begin, length in zip(self.offset, self.shape, strict=True))
 
     @property
     def empty(self) -> bool:
-        """Ranks beyond the end of a short tensor hold nothing of it."""
+        """Return whether it holds nothing, as for ranks beyond the end of a short tensor."""
         return 0 in self.shape
 
 
 def piece_of(tensor: Tensor) -> Piece:
-    """What this rank holds of a tensor: all of it, unless it is a DTensor."""
+    """Return what this rank holds of a tensor: all of it, unless it is a DTensor."""
     if not isinstance(tensor, DTensor):
         return Piece((0,) * tensor.dim(), tuple(tensor.shape))
     if any(isinstance(placement, Partial) for placement in tensor.placements):
@@ -51,14 +49,14 @@ def piece_of(tensor: Tensor) -> Piece:
 
 
 def local(tensor: Tensor) -> Tensor:
-    """The part that this rank has, as a plain tensor."""
+    """Return the part that this rank has, as a plain tensor."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def placed_like(value: Tensor, model: Tensor) -> Tensor:
-    """A whole tensor as `model` is: on its device, and only this rank's part of it where that is a DTensor.
+    """Return a whole tensor placed like `model`: on its device, and only this rank's part if that is a DTensor.
 
-    What has another shape than `model` (a mean over rows, say) is kept whole on every rank.
+    A value of another shape than `model` (a mean over rows, say) is kept whole on every rank.
     """
     if not isinstance(model, DTensor) or value.dim() == 0:
         return value.to(model.device, copy=True)
@@ -71,7 +69,7 @@ def placed_like(value: Tensor, model: Tensor) -> Tensor:
 
 
 def local_like(value: Tensor, model: Tensor) -> Tensor:
-    """The reverse of `local`: this rank's part again as `model` is."""
+    """Undo `local`: return this rank's part as `model` is."""
     own = value.to(model.device, copy=True)
     if not isinstance(model, DTensor) or value.dim() == 0:
         return own
@@ -87,7 +85,7 @@ def _dtensor(own: Tensor, model: DTensor, placements: Any, shape: torch.Size) ->
 
 @dataclass(frozen=True)
 class Held:
-    """What a rank has of one tensor."""
+    """Held says what a rank has of one tensor."""
 
     dtype: str
     whole: tuple[int, ...]  # shape
@@ -95,13 +93,13 @@ class Held:
 
     @property
     def size(self) -> int:
-        """Bytes of the whole tensor."""
+        """Return the bytes of the whole tensor."""
         return math.prod(self.whole) * int(getattr(torch, self.dtype).itemsize)
 
 
 @dataclass(frozen=True)
 class Holding:
-    """What one rank says of itself before a save."""
+    """Holding is what one rank says of its tensors before a save."""
 
     writes: bool
     tensors: dict[str, Held]
@@ -109,7 +107,7 @@ class Holding:
 
     @classmethod
     def of(cls, tensors: dict[str, Tensor], writes: bool, allowed: Mapping[str, int] | None = None) -> Holding:
-        """What this rank says."""
+        """Return what this rank holds."""
         table = {}
         for name, tensor in sorted(tensors.items()):
             dtype = str(tensor.dtype).removeprefix("torch.")
@@ -117,7 +115,7 @@ class Holding:
         return cls(writes, table, dict(allowed or {}))
 
     def piece(self, name: str) -> Piece | None:
-        """Its piece of a tensor, unless it has nothing of it."""
+        """Return its piece of a tensor; None if it has nothing of it."""
         held = self.tensors.get(name)
         if held is None or (held.piece.empty and held.size):
             return None
@@ -127,7 +125,7 @@ class Holding:
 def collect(
     tensors: dict[str, Tensor], holdings: list[Holding], wanted: dict[str, list[int]], rank: int
 ) -> dict[str, Tensor]:
-    """Whole CPU copies of the tensors that this rank wants. All ranks call it with the same holdings and wishes.
+    """Return whole CPU copies of the tensors that this rank wants. All ranks call it with equal holdings and wishes.
 
     `wanted`: which ranks get each tensor. The pieces travel point to point, all under way at once; where several
     ranks hold the same piece, the first of them sends it.
@@ -141,7 +139,7 @@ def collect(
 
 
 def _pieces(name: str, holdings: list[Holding]) -> list[tuple[Piece, list[int]]]:
-    """The different pieces of a tensor, and the ranks that hold each."""
+    """Return the different pieces of a tensor, and the ranks that hold each."""
     found: dict[Piece, list[int]] = {}
     for rank, holding in enumerate(holdings):
         piece = holding.piece(name)
@@ -151,7 +149,7 @@ def _pieces(name: str, holdings: list[Holding]) -> list[tuple[Piece, list[int]]]
 
 
 class _Moves:
-    """Sends and receives of one rank. Both sides walk through the same list, so messages need no labels."""
+    """_Moves sends and receives for one rank. Both sides walk through the same list, so messages need no labels."""
 
     def __init__(self, tensors: dict[str, Tensor], holdings: list[Holding], rank: int) -> None:
         self._tensors = tensors
@@ -187,7 +185,7 @@ class _Moves:
         return self._whole
 
     def _copy(self, name: str) -> Tensor:
-        """The own part on the CPU; one copy, however many want it."""
+        """Return this rank's part on the CPU; one copy, however many ranks want it."""
         if name not in self._copies:
             self._copies[name] = local(self._tensors[name]).detach().cpu().contiguous()
         return self._copies[name]

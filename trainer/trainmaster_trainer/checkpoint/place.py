@@ -1,7 +1,7 @@
-"""Place: where the committer makes checkpoints visible, in a folder or in an object store, and what it deletes there.
+"""Place makes checkpoints visible for the committer, in a folder or in an object store, and deletes old ones there.
 
 Nothing becomes visible before it is known that no later attempt, and no other job, has begun here since (the fence).
-Used by `save.py`, in its background thread.
+It runs in the background thread of a save.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def problem_of(error: Exception, rank: int) -> str:
 
 
 class Place:
-    """The checkpoints of one attempt, as one rank commits them."""
+    """Place holds the checkpoints of one attempt, as one rank commits them."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -48,7 +48,7 @@ class Place:
 
     @property
     def is_remote(self) -> bool:
-        """Whether checkpoints go to an object store."""
+        """Return whether checkpoints go to an object store."""
         return self._remote is not None
 
     def take(self) -> None:
@@ -62,13 +62,13 @@ class Place:
         return layout.saving_folder(self._folder, step, self._settings.run_key)
 
     def upload(self, path: Path, step: int) -> None:
-        """Bring a shard to the object store, if there is one."""
+        """Copy a shard to the object store, if there is one."""
         if self._remote:
             self._remote.put_file(path, f"{self._key(step)}/{path.name}")
             path.unlink()
 
     def publish(self, step: int, manifest: Manifest) -> str:
-        """Make the checkpoint visible; what stands in the way, or nothing."""
+        """Make the checkpoint visible. Return what stands in the way, or ""."""
         if self._committer:
             return self._publish_remotely(self._committer, step, manifest)
         temporary = self.temporary(step)
@@ -86,10 +86,7 @@ class Place:
         return ""
 
     def _shut_out(self) -> str:
-        """Return why this process may not publish here now; nothing if it may.
-
-        Where that is because another one may, the next `wait` ends this one.
-        """
+        """Return who may write here instead of this process, which the next `wait` ends; nothing if it may."""
         try:
             self._fence.check()
         except (SupersededError, PlaceTakenError) as error:
@@ -101,14 +98,14 @@ class Place:
 
     @contextmanager
     def _after_commit(self, step: int) -> Iterator[None]:
-        """What goes wrong now is said, and no more: the checkpoint stands."""
+        """Say what goes wrong within, and no more: the checkpoint stands."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 (whatever it was)
             log.warning("The checkpoint of step %d stands; after it: %s", step, problem_of(error, self._settings.rank))
 
     def _has_good(self, step: int) -> bool:
-        """Whether a good checkpoint of this step stands, of this training and not of a branch that was given up."""
+        """Return whether there is a good checkpoint of this step, and not of a branch that this job gave up."""
         try:
             read(self._folder, step, trusted=self._retention.way.trusting(self._settings.job_uid))
         except CorruptCheckpointError:
@@ -116,7 +113,7 @@ class Place:
         return True
 
     def _publish_remotely(self, committer: Committer, step: int, manifest: Manifest) -> str:
-        """A copy of the manifest stays here, where the agent looks."""
+        """Commit to the object store. A copy of the manifest stays here, where the agent looks."""
         if problem := self._shut_out():
             committer.remove(self._key(step))
             return problem
@@ -135,7 +132,7 @@ class Place:
         return f"step-{step:08d}.{self._settings.run_key}"
 
     def sweep(self, step: int) -> None:
-        """Let a failed save not take the room in the object store either that the next one needs."""
+        """Delete a failed save from the object store, whose room the next save may need."""
         try:
             if self._committer and not self._shut_out():
                 self._committer.tidy(failed=self._key(step))

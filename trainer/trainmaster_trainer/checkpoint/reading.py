@@ -1,4 +1,4 @@
-"""Telling a bad checkpoint from bad weather: see `trainmaster.wire.reading`, which `trainmaster audit` uses as well."""
+"""Tell a bad checkpoint from a failing storage: see `trainmaster.wire.reading`, which `trainmaster audit` uses too."""
 
 from trainmaster.wire.reading import CorruptCheckpointError, telling
 

@@ -1,7 +1,7 @@
-"""Going on from memory: which snapshot all ranks can restore together, and bringing it to those who lack it.
+"""Go on from memory: decide which snapshot all ranks can restore together, and send it to those that lack it.
 
 Where every rank holds the whole model, one snapshot of any rank is enough: a replaced pod gets it from a live one.
-Where ranks split the model, each needs its own, of the same step. Called by `resume.py`.
+Where ranks split the model, each needs its own, of the same step.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Row = tuple[int, int, int, int, bool, int, int, int]  # a `Held`
 
 @dataclass(frozen=True)
 class Recalled:
-    """A state that all ranks have agreed on."""
+    """Recalled is a state that all ranks have agreed on."""
 
     step: int
     attempt: int
@@ -43,7 +43,7 @@ class Recalled:
 def recall(
     settings: Settings, group: Group, mine: list[Snapshot], rows: Iterable[list[Row]], *, newer_than: int, dataset: int
 ) -> Recalled | None:
-    """The newest step that memory has for the whole group, if it is not older than step `newer_than`.
+    """Return the newest state that memory has for the whole group; None if it is older than step `newer_than`.
 
     `mine`: what this rank has found. `rows`: what each rank has found, as it tells the others. `dataset`: how many
     samples there are now; 0 where that is not known.
@@ -67,7 +67,7 @@ def recall(
 
 @dataclass(frozen=True)
 class Held:
-    """A snapshot that some rank sees, as it tells the others."""
+    """Held is a snapshot that a rank sees, as it tells the other ranks."""
 
     step: int
     attempt: int
@@ -80,12 +80,12 @@ class Held:
 
     @property
     def key(self) -> Key:
-        """The newest is the largest."""
+        """Return step and attempt: the newest is the largest."""
         return self.step, self.attempt
 
 
 def row_of(snapshot: Snapshot) -> Row:
-    """What the others are to know of a snapshot."""
+    """Return what the other ranks are told of a snapshot."""
     owner = snapshot.owner
     return (
         snapshot.step, owner.attempt, owner.rank, owner.world_size, owner.replicated, owner.part, owner.parts,
@@ -94,7 +94,7 @@ def row_of(snapshot: Snapshot) -> Row:
 
 
 def choose(held: list[list[Held]]) -> Key | None:
-    """The newest step and attempt that the ranks can restore, given what lies in the memory that each can see.
+    """Return the newest step and attempt that the ranks can restore, given what each sees in memory; None: nothing.
 
     A state that every rank wrote itself comes before one that is newer by a single snapshot and has to be passed on:
     with it, the losses that no file has yet are those of every rank.
@@ -113,7 +113,7 @@ def _wrote(rank: int, key: Key, rows: list[Held], world_size: int) -> bool:
 
 
 def _is_passable(key: Key, rows: Iterable[Held]) -> bool:
-    """Whether a folder has all of a state that any rank can go on from."""
+    """Return whether a folder has all of a state that any rank can go on from."""
     return _is_whole([one for one in rows if one.key == key and one.replicated])
 
 
@@ -122,7 +122,7 @@ def _is_whole(found: Sequence[Held | Owner]) -> bool:
 
 
 def find_snapshots(settings: Settings, state: State, lineage: Lineage) -> list[Snapshot]:
-    """The whole snapshots of this job in memory that lie on the way of the training and are finite.
+    """Return the whole snapshots of this job in memory that lie on the way of the training and are finite.
 
     `state`: of the model and the optimizer as they are now.
     """
@@ -141,9 +141,9 @@ def find_snapshots(settings: Settings, state: State, lineage: Lineage) -> list[S
 
 
 def _is_sound(snapshot: Snapshot, allowed: Allowed) -> bool:
-    """Whether neither a loss nor the state is other than finite, though nobody had looked at it yet.
+    """Return whether the state and its losses are finite.
 
-    It is looked at here and not when it is taken: a restart can spare the time, and a step cannot.
+    This is checked here and not when the snapshot is taken: a restart can spare the time, and a step cannot.
     """
     try:
         tensors = snapshot.load().tensors
@@ -163,7 +163,7 @@ def _is_own(one: Snapshot, settings: Settings) -> bool:
 
 @dataclass(frozen=True)
 class _Part:
-    """What this rank found in memory."""
+    """Hold what this rank found in memory."""
 
     tensors: dict[str, Tensor]
     scalars: dict[str, Any]
@@ -171,17 +171,17 @@ class _Part:
 
     @classmethod
     def of(cls, loaded: Loaded, own: bool) -> _Part:
-        """What one snapshot holds."""
+        """Return the part of one snapshot."""
         return cls(loaded.tensors, loaded.scalars, own)
 
     def recalled(self, key: Key, pending: tuple[Tensor, ...], holder: int) -> Recalled:
-        """With what goes to this rank alone."""
+        """Return the state together with what is for this rank alone."""
         state = {name: tensor for name, tensor in self.tensors.items() if name != PENDING}
         return Recalled(key[0], key[1], State(state, self.scalars), pending, holder)
 
 
 def _load(fitting: list[Snapshot], settings: Settings) -> _Part | None:
-    """The rank's own snapshot, or what its neighbours have of the same model; all parts of it together."""
+    """Return the rank's own snapshot, or its neighbours' of the same model, joined; None if it is incomplete."""
     own = [one for one in fitting if _is_own(one, settings)]
     alike = sorted((one for one in fitting if one.owner.replicated), key=lambda one: one.owner.part)
     try:
@@ -196,7 +196,7 @@ def _load(fitting: list[Snapshot], settings: Settings) -> _Part | None:
 
 
 def _join(snapshots: list[Snapshot], own: int | None) -> _Part:
-    """One state out of those of all parts, in their order, with what is this rank's alone from its `own` one."""
+    """Join the parts, in their order, to one state; what is this rank's alone comes from its `own` part."""
     loaded = [snapshot.load() for snapshot in snapshots]
     part = _Part.of(loaded[own or 0], own is not None)
     for name, cut in loaded[0].cuts.items():
@@ -205,7 +205,7 @@ def _join(snapshots: list[Snapshot], own: int | None) -> _Part:
 
 
 def _pending(key: Key, mine: list[Snapshot], held: list[list[Held]], rank: int) -> tuple[Tensor, ...]:
-    """The losses of each rank of then, each at one rank of now: its own, or the lowest that sees them."""
+    """Return losses for this rank to keep. Each earlier rank's go to the same rank, or to the lowest that sees them."""
     seen: dict[int, list[int]] = {}
     for viewer, rows in enumerate(held):
         for one in rows:
@@ -223,7 +223,7 @@ def _pending(key: Key, mine: list[Snapshot], held: list[list[Held]], rank: int) 
 
 
 def _spread(key: Key, part: _Part | None, pending: tuple[Tensor, ...], group: Group) -> Recalled | None:
-    """The lowest rank that has it sends it to those who lack it; nothing if it is not a model that all ranks have."""
+    """Send the state from the lowest rank that has it to those that lack it; None if no rank has it."""
     replicated = group.gather(part is not None)
     if not any(replicated):
         return None

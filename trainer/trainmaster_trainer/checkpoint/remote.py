@@ -1,4 +1,4 @@
-"""Checkpoints in an object store, through fsspec: the same shards and manifests as in a folder, under keys.
+"""Keep checkpoints in an object store, through fsspec: the same shards and manifests as in a folder, under keys.
 
     <url>/step-00000050.attempt-2-restart-1/shard-00000-of-00004.safetensors
                                             lines.json        which segments have the lines up to this step
@@ -8,8 +8,7 @@
 
 There is no rename in an object store, so every try of the group has keys of its own and what has no manifest does not
 exist. A late put of an older attempt can overwrite nothing; should it still commit, the lineage passes it over.
-Reading brings a checkpoint into a folder and verifies it there, like any other. Used by `save.py`, `committer.py` and
-`resume.py`.
+Reading brings a checkpoint into a folder and verifies it there, like any other.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class StorageError(OSError):
 
 @dataclass(frozen=True, order=True)
 class Saved:
-    """A checkpoint: the newest is the largest."""
+    """Saved is a checkpoint: the newest is the largest."""
 
     step: int
     attempt: int
@@ -52,7 +51,7 @@ class Saved:
 
 @dataclass(frozen=True)
 class Listing:
-    """What there is."""
+    """Listing holds what there is in the store."""
 
     saved: list[Saved]  # committed, the newest first
     unfinished: list[Saved]  # have no manifest
@@ -60,10 +59,10 @@ class Listing:
 
 
 class Remote:
-    """The objects below one URL.
+    """Remote gives access to the objects below one URL.
 
     Raises:
-        ConfigurationError: nobody could ever write there.
+        ConfigurationError: no retry could make writing there possible.
         StorageError: the store does not answer, or not now.
     """
 
@@ -86,7 +85,7 @@ class Remote:
             self._files.pipe_file(f"{self._root}/{name}", data)
 
     def get(self, name: str) -> bytes | None:
-        """An object's content; None where there is none."""
+        """Return an object's content; None where there is none."""
         with self._errors():
             try:
                 data: bytes = self._files.cat_file(f"{self._root}/{name}")
@@ -100,11 +99,11 @@ class Remote:
             self._files.put_file(str(path), f"{self._root}/{name}")
 
     def saved(self) -> list[Saved]:
-        """The committed checkpoints, newest first."""
+        """Return the committed checkpoints, newest first."""
         return self.listing().saved
 
     def listing(self) -> Listing:
-        """All of it, asked for once."""
+        """Return all that is in the store, listed once."""
         names = self._names()
         found = [match for match in map(_FOLDER.fullmatch, names) if match]
         committed = {match[1] for match in found if match[5] == MANIFEST}
@@ -116,7 +115,7 @@ class Remote:
         )
 
     def folders(self) -> list[str]:
-        """The names of the folders right below."""
+        """Return the names of the folders directly below."""
         with self._errors():
             try:
                 entries = self._files.ls(self._root, detail=True)
@@ -125,7 +124,7 @@ class Remote:
         return [Path(entry["name"]).name for entry in entries if entry["type"] == "directory"]
 
     def last_saved(self) -> float:
-        """When the newest commit was put, in seconds since 1970; 0: there is none, 1: the store does not tell."""
+        """Return when the newest commit was put, in seconds since 1970; 0: there is none, 1: the store does not say."""
         newest = 0.0
         for one in [match[0] for match in self._objects() if match[5] == MANIFEST]:
             with self._errors(), suppress(FileNotFoundError):  # its job prunes meanwhile
@@ -136,7 +135,7 @@ class Remote:
         return newest
 
     def fetch(self, saved: Saved, folder: Path) -> None:
-        """Bring a checkpoint into a folder, under the name that it would have there.
+        """Copy a checkpoint into a folder, under the name that it would have there.
 
         What is deleted meanwhile, or is not what was put, is no error: who reads the folder finds a bad checkpoint.
         """
@@ -157,7 +156,7 @@ class Remote:
                 raise
 
     def remove(self, name: str) -> None:
-        """Delete a checkpoint: the manifest first, so that no half of it is ever seen."""
+        """Delete a checkpoint: the manifest first, so that no part of it is ever taken for a checkpoint."""
         names = sorted((m[0] for m in self._objects() if m[1] == name), key=lambda one: not one.endswith(MANIFEST))
         for one in names:
             self.delete(one)
@@ -175,7 +174,7 @@ class Remote:
             self._abort_uploads()
 
     def _abort_uploads(self) -> None:
-        """Who is killed leaves the parts of a large object: no list has them, and they cost as much as others."""
+        """Delete the parts of large objects that a killed process has left: they are in no listing, but cost money."""
         bucket, _, prefix = str(self._root).partition("/")
         try:
             found = self._files.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=f"{prefix}/")
@@ -196,7 +195,7 @@ class Remote:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """What will never mend itself is a configuration error, all else passes: the client has many kinds."""
+        """Raise errors of the client as the trainer's own; those that a retry cannot mend as configuration errors."""
         try:
             yield
         except ImportError as error:
@@ -225,12 +224,12 @@ class Remote:
 
 
 def _code_of(error: BaseException) -> str:
-    """The store's own word, such as SlowDown; nothing where it has said none."""
+    """Return the store's own error code, such as SlowDown; "" where it gave none."""
     response = getattr(error.__cause__, "response", None)
     return str(response.get("Error", {}).get("Code", "")) if isinstance(response, dict) else ""
 
 
 def open_remote(settings: Settings) -> Remote | None:
-    """The job's object store, if it has one."""
+    """Return the job's object store; None if it has none."""
     plan = settings.plan
     return Remote(plan.checkpoint_url, plan.checkpoint_endpoint) if plan.checkpoint_url else None

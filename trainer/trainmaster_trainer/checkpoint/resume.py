@@ -1,4 +1,4 @@
-"""Resuming: which checkpoint all ranks go on from, and bringing it to each of them.
+"""Decide which checkpoint all ranks go on from, and bring it to each of them, before the first step.
 
 Shared folder: rank 0 chooses the newest good one; every rank reads and verifies it for itself; if one of them finds
 it bad, the next older one is tried by all.
@@ -6,8 +6,6 @@ Private folders (one per replica): the newest that any replica has counts; the l
 and the metrics up to it to those who lack them.
 Memory first, where it is as new (`recall.py`); then own checkpoints; with none, another job's
 (`spec.checkpoint.resumeFrom`).
-
-Called by `loop.py` before the first step.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Resumed:
-    """Where training goes on."""
+    """Resumed says where training goes on."""
 
     step: int = 0
     durable_step: int = 0  # of its own newest checkpoint; smaller where memory had a newer state, 0 where it has none
@@ -60,12 +58,12 @@ class Resumed:
 
     @property
     def is_borrowed(self) -> bool:
-        """Whether a restart could only begin with the other job's checkpoints, which go on, or are gone."""
+        """Return whether a restart could only begin with the other job's checkpoints, which may be gone by then."""
         return self.durable_step < self.begun
 
     @property
     def lines_step(self) -> int:
-        """Up to which step there may be lines of it: none, where it begins now."""
+        """Return up to which step there may be lines of it: 0, where it begins now."""
         return 0 if self.is_borrowed and self.step == self.begun else self.step
 
 
@@ -108,7 +106,7 @@ def resume(settings: Settings, group: Group, strategy: Strategy, dataset: int = 
         lineage.write(
             settings.checkpoints, settings.job_uid, known.with_attempt(settings.attempt, resumed.step), remote
         )
-    lacking = group.gather(resumed.some_lack)  # nobody trains before the lineage is written
+    lacking = group.gather(resumed.some_lack)  # no rank trains before the lineage is written
     return replace(resumed, some_lack=any(lacking))
 
 
@@ -191,7 +189,7 @@ def _find_shared(folder: Path, group: Group, expected: Shapes, below: int | None
 def _look_from_first_rank(
     folder: Path, group: Group, expected: Shapes, below: int | None, trusted: Trusted
 ) -> Loaded | None:
-    """What rank 0 finds, on rank 0; a configuration error of its is one on all ranks."""
+    """Return, on rank 0, what it finds. Its configuration error is raised on all ranks."""
     found, problem = _look(folder, expected, below, trusted) if group.is_first else (None, "")
     problem = group.broadcast(problem)
     if problem:
@@ -200,7 +198,7 @@ def _look_from_first_rank(
 
 
 def _look(folder: Path, expected: Shapes, below: int | None, trusted: Trusted) -> tuple[Loaded | None, str]:
-    """What there is, or the configuration error, which must not leave the peers waiting."""
+    """Return the checkpoint, or the text of a configuration error, which must not leave the peers waiting."""
     try:
         return newest(folder, expected, below, trusted), ""
     except ConfigurationError as error:
@@ -208,7 +206,7 @@ def _look(folder: Path, expected: Shapes, below: int | None, trusted: Trusted) -
 
 
 def _find_elsewhere(settings: Settings, group: Group, expected: Shapes) -> Loaded:
-    """Another job's, as `resumeFrom` says."""
+    """Return another job's checkpoint, as `resumeFrom` says."""
     source, problem = group.broadcast(_source(settings) if group.is_first else None)
     if problem:
         raise ConfigurationError(problem)
@@ -241,7 +239,7 @@ def _find_newest(folder: Path, group: Group, expected: Shapes) -> Loaded | None:
 
 
 def _source(settings: Settings) -> tuple[str, str]:
-    """What `resumeFrom` names, or the configuration error, which must not leave the peers waiting."""
+    """Return what `resumeFrom` names, or the text of a configuration error, which must not leave the peers waiting."""
     try:
         return elsewhere.source_of(settings), ""
     except ConfigurationError as error:

@@ -1,8 +1,8 @@
-"""Retention: the newest checkpoints of the training's way stay.
+"""Retention keeps the newest checkpoints of the training's way.
 
-What is bad, or of a branch that was given up, goes first: it stays while the others leave room for it under `keep`, as
-somebody may want to look at it or to begin another job with it. What a resume passed over as bad is beyond the step
-that it went on from, so the lineage knows it too. Used by `save.py` and `committer.py`.
+What is bad, or of a branch that was given up, goes first: it stays while the others leave room for it under `keep`, so
+that a user may look at it or begin another job with it. What a resume passed over as bad is beyond the step that it
+went on from, so the lineage knows it too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trainmaster_trainer.settings import Settings
 
 
 class Retention:
-    """What one attempt keeps."""
+    """Retention decides what one attempt keeps."""
 
     def __init__(self, settings: Settings, remote: Remote | None) -> None:
         self._folder = settings.checkpoints
@@ -30,11 +30,11 @@ class Retention:
 
     @cached_property
     def way(self) -> Lineage:
-        """As the resume of this attempt has left it."""
+        """Return the lineage as the resume of this attempt has left it."""
         return lineage.read(self._folder, self._job, self._remote)
 
     def prune_folder(self, saved: int) -> None:
-        """Delete what is too much in the folder, and never the checkpoint of step `saved`, which is known to be good.
+        """Delete surplus checkpoints in the folder, but never that of step `saved`, which is known to be good.
 
         Raises:
             OSError: what there is cannot be read now.
@@ -54,6 +54,6 @@ class Retention:
         return True
 
     def surplus(self, saved: Iterable[Saved]) -> list[Saved]:
-        """Those in the object store that are too much."""
+        """Return the checkpoints in the object store that are too many."""
         ranked = sorted(saved, key=lambda one: (self.way.holds(one.attempt, one.step), one), reverse=True)
         return ranked[self._keep :]

@@ -1,20 +1,17 @@
-"""Saving: the step waits for a copy; all else happens in one background thread per rank.
+"""Save checkpoints: the step waits for a copy; all else happens in one background thread per rank.
 
-Two phases. First every rank writes its shard and tells rank 0 through the store what it wrote. When all have, rank 0
-writes the manifest, gives the folder its final name, and tells all how it went. A rank that dies in between leaves a
-folder with a temporary name, which nobody reads and the next attempt removes.
+There are two phases. First every rank writes its shard and tells rank 0 through the store what it wrote. When all have,
+rank 0 writes the manifest, gives the folder its final name, and tells all how it went. A rank that dies in between
+leaves a folder with a temporary name, which no reader takes for a checkpoint and the next attempt removes.
 
 At most one save is under way: a save that is due while the one before is still being written waits for it, because
-`everySteps` is a promise of how much can be lost. A save that fails (a full disk, say) costs no training: it is said,
-nothing of it stays, and the next one is tried; only the last one of a job must succeed. A state that is not finite is
-no checkpoint: each rank looks at what it writes (`soundness.py`), and training ends over it (`check`). The agent reads
-of it beside the progress page. That last one is tried again for a minute before it fails: a store that is away for a
-moment at the end of weeks comes back. Where a later attempt has begun, which nobody could tell this one, it may not
-save, and ends.
+`everySteps` is a promise of how much can be lost. A save that fails (on a full disk, say) does not end the training: it
+is logged and removed, and the next one is tried. Only the last save of a job must succeed; it is tried again for a
+minute before it fails, as a store may be away for a moment. A state that is not finite is no checkpoint: each rank
+looks at what it writes (`soundness.py`), and training ends over it (`check`); the agent reads of it beside the progress
+page. Where a later attempt has begun, and this one was not told, this one may not save, and ends.
 
 In private folders (`checkpoint_shared: false`) the first rank of each replica is a group of one and writes all.
-
-Called by `loop.py`.
 """
 
 from __future__ import annotations
@@ -52,7 +49,7 @@ _NOT_FINITE = (
     "The state after step {step} is not finite, so no checkpoint of it is kept: {why}. Lower the learning rate or clip "
     "the gradients, or look for what has no gradient at this step's samples, such as the root of 0."
 )
-_LOOK_SECONDS = 0.2  # how often somebody who pauses looks whether it is told to stop
+_LOOK_SECONDS = 0.2  # how often a pause is interrupted to look whether this rank is told to stop
 
 
 class SaveFailedError(Exception):
@@ -64,7 +61,7 @@ class _UnsoundError(Exception):
 
 
 class Saver:
-    """Writes this rank's part of every checkpoint."""
+    """Saver writes this rank's part of every checkpoint."""
 
     def __init__(self, settings: Settings, group: Group, dataset: int = 0) -> None:
         self._settings = settings
@@ -109,15 +106,15 @@ class Saver:
 
     @property
     def optimizer_waited(self) -> float:
-        """Seconds that optimizer steps have waited for copies so far."""
+        """Return the seconds that optimizer steps have waited for copies so far."""
         return self._copier.waited
 
     def due(self, step: int) -> bool:
-        """Is a checkpoint to be written after this step? Always after the last."""
+        """Return whether a checkpoint is to be written after this step. It always is after the last."""
         return step % self._plan.checkpoint_every == 0 or step == self._plan.steps
 
     def missed(self, durable: int, step: int) -> bool:
-        """Whether a checkpoint was due after step `durable`, of which the newest one is, and not later than `step`."""
+        """Return whether a checkpoint was due after step `durable`, that of the newest one, and up to `step`."""
         every = self._plan.checkpoint_every
         return step > durable and (step // every > durable // every or step >= self._plan.steps)
 
@@ -144,16 +141,16 @@ class Saver:
 
     @property
     def problem(self) -> str:
-        """Return what went wrong with the last save; nothing where it is good, or others write."""
+        """Return what went wrong with the last save; "" if it is good, or other ranks write."""
         return self._problem
 
     @property
     def is_refused(self) -> bool:
-        """Whether a state that was to be saved is known not to be finite. Others may know of theirs."""
+        """Return whether this rank knows of a state to be saved that is not finite. Other ranks may know of theirs."""
         return self._refusal is not None
 
     def check(self) -> None:
-        """Look whether the last state that was to be saved was finite. All ranks call it together, after `wait`.
+        """Check that the last state that was to be saved was finite. All ranks call it together, after `wait`.
 
         Raises:
             NonFiniteLossError: it was not, on some rank.
@@ -184,7 +181,7 @@ class Saver:
             self._thread = None
 
     def close(self) -> None:
-        """Let the optimizers go, and with them the memory of the copy; nothing is under way any more."""
+        """Remove the hook from the optimizers and free the memory of the copy. No save may be under way."""
         self._copier.close()
 
     def insist(self, again: Callable[[], None], stopped: Callable[[], bool]) -> None:
@@ -213,7 +210,7 @@ class Saver:
 
     @contextmanager
     def brought_home(self) -> Iterator[None]:
-        """An error that meets all ranks at once does not cost the save that is under way."""
+        """Wait for the save that is under way if an error within hits all ranks, so that the save is not lost."""
         try:
             yield
         except NonFiniteLossError as error:
@@ -225,7 +222,7 @@ class Saver:
             raise
 
     def date(self, error: NonFiniteLossError) -> None:
-        """Bring the save home, and let the error say before which step a restart goes on: all ranks do it together.
+        """Wait for the save, and note in the error before which step a restart goes on. All ranks call it together.
 
         That is the step whose state was refused, else that of the newest checkpoint, which may hold the cause. The
         agent's and the operator's own view of the storage may be older.
@@ -266,7 +263,7 @@ class Saver:
             self._place.sweep(step)
 
     def _copy_and_write(self, step: int, tensors: dict[str, Tensor]) -> dict[str, Any]:
-        """Write each tensor as soon as it is copied; what to report. Never raises: all ranks wait for this word."""
+        """Write each tensor as soon as it is copied; return the report. Never raises: all ranks wait for it."""
         try:
             with ThreadPoolExecutor(1, "checkpoint-write") as beside:
                 try:
@@ -300,7 +297,7 @@ class Saver:
         return problem_of(error, self._rank)
 
     def _commit(self, step: int, scalars: dict[str, Any], before_commit: Callable[[], None]) -> tuple[str, bool]:
-        """What went wrong, or nothing, and whether it is the state. Never raises: all ranks wait for this word."""
+        """Return what went wrong, or "", and whether it is the state. Never raises: all ranks wait for the answer."""
         try:
             reports = self._writers.reports()
             refusals = [report["problem"] for report in reports if "refused" in report]
@@ -344,6 +341,6 @@ class Saver:
 
 
 def _page(settings: Settings) -> ProgressFile | None:
-    """Mapped a second time: this one belongs to the background thread."""
+    """Map the progress page a second time, for the background thread; None if there is none."""
     path = settings.progress_file
     return ProgressFile(str(path)) if path and path.exists() else None

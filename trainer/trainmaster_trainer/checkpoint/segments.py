@@ -1,4 +1,4 @@
-"""The lines of metrics.jsonl in an object store: in segments, so that a checkpoint puts only what is new.
+"""Store the lines of metrics.jsonl in an object store in segments, so that a checkpoint puts only what is new.
 
     <url>/lines/00000041-00000050.1f6f0c2a.attempt-2-restart-1.jsonl    the lines of these steps
     <url>/step-00000050.attempt-2-restart-1/lines.json                  the segments that make the lines up to this step
@@ -29,7 +29,7 @@ _LARGEST = 1 << 24  # bytes of a segment that others were joined into
 
 
 class Segment(NamedTuple):
-    """An object of lines."""
+    """A segment is an object of lines."""
 
     first: int  # step
     name: str
@@ -38,7 +38,7 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True)
 class Lines:
-    """The lines up to a checkpoint."""
+    """Hold the lines up to a checkpoint."""
 
     step: int = 0
     segments: tuple[Segment, ...] = ()
@@ -46,18 +46,18 @@ class Lines:
 
     @property
     def bytes(self) -> int:
-        """How many in all."""
+        """Return their number of bytes."""
         return sum(segment.bytes for segment in self.segments)
 
     def held_by(self, folder: Path, lacking: int = 0) -> bool:
-        """Whether the metrics file there begins with them, but for the first `lacking` bytes."""
+        """Return whether the metrics file there begins with these lines, without the first `lacking` bytes."""
         last = self.last.encode()
         position = self.bytes - lacking - len(last)
         return position >= 0 and _cut(folder, position, position + len(last)) == last
 
 
 def read(remote: Remote, name: str) -> Lines:
-    """Those up to a committed checkpoint; none where that cannot be told."""
+    """Return the lines up to a committed checkpoint; none where its index cannot be read."""
     try:
         plain = json.loads(remote.get(f"{name}/{INDEX}") or b"")
         segments = tuple(Segment(int(first), str(name), int(size)) for first, name, size in plain["segments"])
@@ -91,7 +91,7 @@ def take(source: Path, folder: Path) -> None:
 
 
 class SegmentWriter:
-    """Puts the lines of one attempt."""
+    """SegmentWriter puts the lines of one attempt."""
 
     def __init__(self, remote: Remote, folder: Path, run_key: str) -> None:
         self._remote = remote
@@ -109,7 +109,7 @@ class SegmentWriter:
         return lines
 
     def _find(self, base: Lines) -> None:
-        """The file here may be that of a new pod which had no way to fetch older lines."""
+        """Find how many bytes the file here lacks: a new pod may have been unable to fetch older lines."""
         if not base.held_by(self._folder, self._lacking):
             self._lacking = base.bytes - end_of_lines(self._folder, base.step, trusted=base.step).bytes
             self._fixed = base.bytes
@@ -131,7 +131,7 @@ class SegmentWriter:
 
 
 def _joins(older: int, newer: int) -> bool:
-    """Each segment is at least twice as large as the next one, or large enough."""
+    """Return whether two segments become one: the older is less than twice as large, and the sum not too large."""
     return older < 2 * newer and older + newer <= _LARGEST
 
 

@@ -1,6 +1,6 @@
-"""One rank's part of a checkpoint: a safetensors file, and the record by which it is checked.
+"""Write and read one rank's part of a checkpoint: a safetensors file, and the record by which it is checked.
 
-Written here, byte by byte, because the hash is taken on the way and no second copy of the tensors is made; the
+It is written here, byte by byte, because the hash is taken on the way and no second copy of the tensors is made; the
 format is https://github.com/huggingface/safetensors#format. The header follows from the record, so it is compared and
 never parsed; the tensors are hashed as they are read, into the very memory that the training goes on with.
 """
@@ -54,7 +54,7 @@ __all__ = ["ShardRecord", "TensorRecord"]
 
 
 def in_order(tensors: Mapping[str, Tensor]) -> list[str]:
-    """The names as their tensors lie in the file.
+    """Return the names as their tensors lie in the file.
 
     Wide elements first keeps every tensor aligned; the names make the file a pure function of its content.
     """
@@ -98,7 +98,7 @@ def write_shard(
 
 
 def record_of(tensor: Tensor, digest: str) -> TensorRecord:
-    """The record of a whole tensor."""
+    """Return the record of a whole tensor."""
     return TensorRecord(dtype_name(tensor.dtype), tuple(tensor.shape), (0,) * tensor.dim(), digest)
 
 
@@ -111,7 +111,7 @@ def _whole(header: bytes, digests: Iterable[str]) -> str:
 
 
 def memory(tensor: Tensor) -> memoryview:
-    """The bytes of a contiguous CPU tensor, not copied."""
+    """Return the bytes of a contiguous CPU tensor, not copied."""
     if not tensor.numel():
         return memoryview(b"")
     return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]  # arrays are buffers
@@ -158,7 +158,7 @@ def read_shard(folder: Path, record: ShardRecord) -> dict[str, Tensor]:
 
 
 def _verify_header(descriptor: int, record: ShardRecord) -> dict[str, int]:
-    """Return where each tensor begins. What the header must be is known, so that nothing of a foreign one is parsed."""
+    """Return where each tensor begins. The header is compared with what it must be, so no unknown one is parsed."""
     length = os.fstat(descriptor).st_size
     if length != record.length:
         raise CorruptCheckpointError(f"{record.file} has {length} bytes instead of {record.length}")
@@ -181,7 +181,7 @@ def _empty(record: TensorRecord) -> Tensor:
 
 
 def _read(descriptor: int, tensors: Mapping[str, Tensor], starts: Mapping[str, int]) -> dict[str, str]:
-    """Fill the tensors; return the hash of each."""
+    """Fill the tensors. Return the hash of each."""
 
     def fill(name: str) -> str:
         return _fill(descriptor, memory(tensors[name]), starts[name])
@@ -193,7 +193,7 @@ def _read(descriptor: int, tensors: Mapping[str, Tensor], starts: Mapping[str, i
 
 
 def _fill(descriptor: int, buffer: memoryview, position: int) -> str:
-    """Read and not mapped: where a disk fails, a mapped page kills the process, and would again at each restart."""
+    """Read bytes and return their hash. A mapped page would kill the process where a disk fails, at each restart."""
     digest = hashlib.sha256()
     while buffer:
         count = os.preadv(descriptor, [buffer[:_AT_ONCE]], position)

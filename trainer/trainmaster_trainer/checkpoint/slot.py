@@ -1,4 +1,4 @@
-"""One snapshot in memory: a mapped file that a kill in mid-write leaves marked as unfinished.
+"""A slot holds one snapshot in memory: a mapped file that a kill during a write leaves marked as unfinished.
 
     page 0          magic, mark, lengths and checksums
     layout          two lines of JSON, written once: whose it is, and where each tensor lies
@@ -8,7 +8,7 @@
 The mark is zero while a snapshot is written and its step plus one when it is whole: what a killed process has stored
 in a shared mapping stays in the order in which it was stored. Pages are reserved beforehand, so a full memory is an
 error when the slot is made and never a SIGBUS in mid-training. New pages are what a restart waits for longest, so a
-slot rather takes over the file of a dead process, at its first write. Used by `memory.py` and `recall.py`.
+slot rather takes over the file of a dead process, at its first write.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _POPULATE_WRITE = 23  # madvise(2): all pages of a mapping at once instead of by
 
 
 class SlotError(Exception):
-    """A file that is no whole snapshot; says why."""
+    """A file is no whole snapshot; the message says why."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a tensor lies in the file."""
+    """Place says where a tensor lies in the file."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -63,7 +63,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Owner:
-    """Whose a slot is. Each rank looks at every slot of its replica, so this must be told from it at a glance."""
+    """Owner says whose a slot is. Each rank reads it for every slot of its replica, so it must be quick to read."""
 
     job: str
     attempt: int
@@ -77,13 +77,13 @@ class Owner:
 
 
 def fingerprint(shapes: Shapes) -> str:
-    """Equal for models whose tensors have the same names, dtypes and shapes."""
+    """Return a hash that is equal for models whose tensors have the same names, dtypes and shapes."""
     text = json.dumps([(name, dtype, *shape) for name, (dtype, shape) in sorted(shapes.items())])
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 class Slot:
-    """Room for one snapshot, and the way to write it.
+    """Slot is room for one snapshot, and writes it.
 
     `heir_to`: a file whose pages it takes over if it can. `cuts`: which of the tensors are parts of larger ones.
 
@@ -118,11 +118,11 @@ class Slot:
         self._views = [_view(self._page, data, places[name]) for name in tensors]
 
     def fits(self, tensors: Mapping[str, Tensor], scalars: bytes) -> bool:
-        """Whether this snapshot can be written here."""
+        """Return whether this snapshot can be written here."""
         return len(scalars) <= self._room and signature(tensors) == self.signature
 
     def write(self, step: int, tensors: Mapping[str, Tensor], scalars: bytes) -> None:
-        """Replace what is there by the state after `step`."""
+        """Replace the snapshot by the state after `step`."""
         self._page[_MARK] = bytes(8)
         if self._unwritten:
             self._move_in()
@@ -132,7 +132,7 @@ class Slot:
         self._page[_MARK] = (step + 1).to_bytes(8, "little")
 
     def _move_in(self) -> None:
-        """Before its first snapshot; until then the file is still what it was."""
+        """Prepare the file before its first snapshot; until then an inherited file keeps its old one."""
         layout, self._unwritten = self._unwritten, b""
         if self._heir_to is not None:
             self._heir_to.rename(self.path)
@@ -141,23 +141,23 @@ class Slot:
         self._page[_PAGE : self._scalars] = layout
 
     def remove(self) -> None:
-        """Give the memory back."""
+        """Delete the file, which frees the memory."""
         self.path.unlink(missing_ok=True)
 
 
 def signature(tensors: Mapping[str, Tensor]) -> Signature:
-    """Equal where one slot holds both."""
+    """Return names, shapes and dtypes, which are equal where one slot can hold both."""
     return tuple((name, tensor.shape, tensor.dtype) for name, tensor in tensors.items())
 
 
 def size(tensors: Mapping[str, Tensor], room: int) -> int:
-    """About how many bytes a slot for these takes."""
+    """Return about how many bytes a slot for these takes."""
     return _place(tensors, {})[1] + room + 2 * _PAGE
 
 
 @dataclass(frozen=True)
 class Head:
-    """The numbers at the beginning of a file."""
+    """Head holds the numbers at the beginning of a file."""
 
     mark: int
     layout_length: int
@@ -168,18 +168,18 @@ class Head:
 
     @property
     def step(self) -> int:
-        """The step of the snapshot."""
+        """Return the step of the snapshot."""
         return self.mark - 1
 
     @property
     def data(self) -> int:
-        """Where the tensors begin."""
+        """Return the offset at which the tensors begin."""
         return _round(_PAGE + self.layout_length + self.room, _PAGE)
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A whole snapshot that lies in memory."""
+    """Snapshot is a whole snapshot that lies in memory."""
 
     path: Path
     head: Head
@@ -187,16 +187,16 @@ class Snapshot:
 
     @property
     def step(self) -> int:
-        """The step of the training after which it was taken."""
+        """Return the step after which it was taken."""
         return self.head.step
 
     @property
     def key(self) -> tuple[int, int]:
-        """Step and attempt: the newest is the largest."""
+        """Return step and attempt: the newest is the largest."""
         return self.step, self.owner.attempt
 
     def load(self) -> Loaded:
-        """What it holds: views of private pages, good for as long as they are held.
+        """Return its content: views of private pages, valid as long as they are referenced.
 
         Raises:
             SlotError: it is not whole any more.
@@ -210,7 +210,7 @@ class Snapshot:
         return Loaded(tensors, scalars, {name: at.cut for name, at in places.items() if at.cut})
 
     def tensor(self, name: str) -> Tensor:
-        """One of its tensors; a copy.
+        """Return a copy of one of its tensors.
 
         Raises:
             KeyError: it has none of this name.
@@ -233,7 +233,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a snapshot holds. `cuts`: which of the tensors are parts of larger ones."""
+    """Loaded is the content of a snapshot. `cuts`: which of the tensors are parts of larger ones."""
 
     tensors: dict[str, Tensor]
     scalars: dict[str, Any]
@@ -241,7 +241,7 @@ class Loaded:
 
 
 def look(path: Path) -> Snapshot:
-    """What lies in a file.
+    """Return the snapshot in a file.
 
     Raises:
         SlotError: no whole snapshot does.
@@ -263,7 +263,7 @@ def _map_to_read(path: Path) -> mmap.mmap:
 
 
 def _read(page: mmap.mmap) -> tuple[Head, bytes, bytes]:
-    """The head, and the texts of layout and scalars as they were written."""
+    """Return the head, and the texts of layout and scalars as they were written."""
     if len(page) < _PAGE:
         raise SlotError("it is too short")
     magic, *numbers = _HEAD.unpack(page[: _HEAD.size])
@@ -281,7 +281,7 @@ def _read(page: mmap.mmap) -> tuple[Head, bytes, bytes]:
 
 
 def step_of(path: Path) -> int:
-    """The step of the snapshot in a file; -1 where none is whole."""
+    """Return the step of the snapshot in a file; -1 where none is whole."""
     try:
         with _map_to_read(path) as page:
             return _read(page)[0].step
@@ -311,7 +311,7 @@ def _to_text(places: Mapping[str, Place]) -> bytes:
 
 
 def _from_text(text: bytes) -> dict[str, Place]:
-    """By hand: with thousands of tensors the types of a general decoder take longer than all else of a restart."""
+    """Parse the layout. With thousands of tensors a general decoder would take most of the time of a restart."""
     try:
         rows = json.loads(text).items()
         places = {
@@ -326,7 +326,7 @@ def _from_text(text: bytes) -> dict[str, Place]:
 
 
 def _is_possible(at: Place) -> bool:
-    """Whether the numbers can be those of a tensor in a file: none is negative, or more than any file has bytes."""
+    """Return whether these can be the numbers of a tensor in a file: none is negative, or beyond any file's size."""
     numbers = [at.start, *at.shape, *(at.cut.numbers if at.cut else ())]
     if type(at.dtype) is not str or not all(type(one) is int and 0 <= one <= _MOST_NUMBER for one in numbers):
         return False
@@ -346,9 +346,9 @@ def _map(path: Path, length: int) -> mmap.mmap:
 
 
 def _inherit(path: Path, length: int) -> mmap.mmap | None:
-    """The mapped file of a process that has ended, if it is as long. None: it is not, or a process has it open yet.
+    """Map the file of a process that has ended, if it has this length. None: it has not, or a process has it open.
 
-    A lease is what the kernel grants on a file that nobody else can write to any more, by a mapping or otherwise
+    A lease is what the kernel grants on a file that no other process can write to any more, by a mapping or otherwise
     (fcntl(2), F_SETLEASE): a late process of an older attempt never reaches what the new one keeps.
     """
     try:

@@ -1,12 +1,12 @@
-"""Soundness: whether a state has numbers that are none, which training put there.
+"""Check whether a state has NaN or infinite numbers that training put there.
 
 A state with a NaN or an infinite number in it is no state to go on from: no checkpoint of it may be kept. What a tensor
-held when the model was made is its own affair, such as a mask of -inf or memory that nobody has written to; only what
-training has added counts. A buffer may come to hold infinite numbers later, too, as a mask does that is filled by the
-first forward pass; NaN it may not.
+held when the model was made is allowed, such as a mask of -inf or memory that was never written to; only what training
+has added counts. A buffer may come to hold infinite numbers later, too, as a mask does that is filled by the first
+forward pass; NaN it may not.
 
 The bits are compared as whole numbers: that is exact for every floating-point format, and takes a tenth of the time
-that the hash of the same bytes takes. Used by `state.py`, `save.py` and `recall.py`.
+that the hash of the same bytes takes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FORMATS = {
 
 
 class Oddity(IntEnum):
-    """The worst that a tensor holds."""
+    """Name the worst kind of number in a tensor."""
 
     NONE = 0  # finite numbers alone
     INFINITE = 1
@@ -42,7 +42,7 @@ Allowed = Mapping[str, int]  # the worst that a tensor may hold, by its name in 
 
 
 def oddity(tensor: Tensor) -> Oddity:
-    """Return the worst that the numbers of a tensor are."""
+    """Return the worst kind of number in a tensor."""
     numbers = torch.view_as_real(tensor) if tensor.is_complex() else tensor
     if numbers.dtype not in _FORMATS or not numbers.numel() or numbers.is_meta:
         return Oddity.NONE
@@ -60,7 +60,7 @@ def oddity(tensor: Tensor) -> Oddity:
 
 
 def allowed_in(tensors: Mapping[str, Tensor], buffers: Collection[str]) -> dict[str, int]:
-    """Return what the tensors of a state may hold for ever, as they hold it before the first step.
+    """Return what the tensors of a state may always hold, as they hold it before the first step.
 
     `buffers`: which of them no optimizer moves.
     """

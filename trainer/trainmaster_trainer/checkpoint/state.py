@@ -1,12 +1,10 @@
-"""A model and its optimizer as named tensors and JSON, under names that hold for any world size and strategy.
+"""Describe a model and its optimizer as named tensors and JSON, under names that hold for any world size and strategy.
 
-    model/<name>                     parameters and buffers, as in the model's state_dict
-    optimizer/<parameter>/<key>      an optimizer's tensors, by the parameter's name instead of its number
-    optimizer/<parameter>/json:<key> its numbers and words, as JSON in bytes, where ranks hold different parameters
-    scalars["optimizer"]             all else that the optimizer keeps
-    scalars["loss_scale"]            what FP16 multiplies losses by
-
-Used by the strategies (`ModelState`) and, as plain data, by `save.py` and `load.py`.
+model/<name>                     parameters and buffers, as in the model's state_dict
+optimizer/<parameter>/<key>      an optimizer's tensors, by the parameter's name instead of its number
+optimizer/<parameter>/json:<key> its numbers and words, as JSON in bytes, where ranks hold different parameters
+scalars["optimizer"]             all else that the optimizer keeps
+scalars["loss_scale"]            what FP16 multiplies losses by
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ _Forms = dict[str, tuple[torch.dtype, torch.Size]]
 
 @dataclass
 class State:
-    """What must outlive the process. `scalars` is JSON, the same on all ranks.
+    """State is what must outlive the process. `scalars` is JSON, the same on all ranks.
 
     Where ranks split a model, on all of them or on none, `whole` says what the model is that they make together.
     `own` names the tensors that no other rank has, such as what a compression left out here; it is None on all ranks of
@@ -52,7 +50,7 @@ class State:
     allowed: Allowed = field(default_factory=dict)
 
     def model_shapes(self) -> Shapes:
-        """What a checkpoint must hold to fit this model."""
+        """Return the shapes that a checkpoint must have to fit this model."""
         if self.whole is not None:
             return self.whole
         return {
@@ -64,14 +62,14 @@ class State:
 
 @dataclass(frozen=True)
 class Whole:
-    """The model and the optimizer's groups before they were split, the same on all ranks."""
+    """Whole holds the model's shapes and the optimizer's groups before they were split, the same on all ranks."""
 
     shapes: Shapes
     groups: list[list[str]]  # names of parameters
 
     @classmethod
     def of(cls, model: nn.Module, optimizer: Optimizer) -> Whole:
-        """Call it before anything is split."""
+        """Return those of model and optimizer. Call it before anything is split."""
         names = {parameter: name for name, parameter in model.named_parameters()}
         shapes = {
             MODEL + name: (dtype_name(tensor.dtype), tuple(tensor.shape)) for name, tensor in model.state_dict().items()
@@ -80,7 +78,7 @@ class Whole:
 
 
 def check_readable(state: State) -> None:
-    """Look whether all that `ModelState.restore` reads is there.
+    """Check that all that `ModelState.restore` reads is there.
 
     Raises:
         CorruptCheckpointError: it is not.
@@ -100,7 +98,7 @@ def check_readable(state: State) -> None:
 
 
 class ModelState:
-    """Gives and takes the state of one model and one optimizer.
+    """ModelState captures and restores the state of one model and one optimizer.
 
     Of a part of a model, where `whole` is given; `names` then has the whole model's name for each name of the part.
     """
@@ -124,13 +122,13 @@ class ModelState:
         self._forms = _forms(of_model)
         self.allowed = self._allowed_in(of_model)
         self.loss_scale: LossScale | None = None
-        self.of_the_moment: Collection[str] = ()  # settings of groups that somebody makes anew for every step
+        self.of_the_moment: Collection[str] = ()  # settings of groups that are made anew for every step
 
     def _outside(self, name: str) -> str:
         return self._whole_name.get(name, name)
 
     def _allowed_in(self, of_model: Mapping[str, Any]) -> Allowed:
-        """Return what the state may hold for ever: what is no parameter, or has two names, counts as a buffer."""
+        """Return what the state may always hold. Tensors that are no parameter, or have two names, count as buffers."""
         tensors = {MODEL + self._outside(name): local(value.detach()) for name, value in of_model.items()}
         buffers = tensors.keys() - {MODEL + name for name in self._names.values()}
         for parameter, name in self._names.items():
@@ -139,11 +137,11 @@ class ModelState:
         return allowed_in(tensors, buffers)
 
     def capture(self) -> State:
-        """The live tensors, not copies.
+        """Return the live tensors, not copies.
 
         Raises:
-            ConfigurationError: the model's are not of the shapes any more that they had at first, which whoever goes on
-                from them will have.
+            ConfigurationError: the shapes of the model have changed, so that a resumed training, which begins with the
+                first ones, could not load them.
         """
         of_model = self._model.state_dict()
         if (now := _forms(of_model)) != self._forms:
@@ -188,7 +186,7 @@ class ModelState:
             self.loss_scale.restore(state.scalars["loss_scale"])
 
     def _weights(self, state: State, placed: Placed) -> dict[str, Tensor]:
-        """As `load_state_dict` takes them: plain parameters and buffers it copies itself, extra state it does not."""
+        """Return what `load_state_dict` takes. It copies plain parameters and buffers itself, but not extra state."""
         model = self._model
         copied = {name for name, _ in model.named_parameters(remove_duplicate=False)}
         copied |= {name for name, _ in model.named_buffers(remove_duplicate=False)}
@@ -208,7 +206,7 @@ class ModelState:
 
     @property
     def _loose(self) -> dict[Any, Any]:
-        """What the optimizer keeps beside that of its parameters, such as a counter of its own."""
+        """Return what the optimizer keeps beside the state of its parameters, such as a counter of its own."""
         return {key: value for key, value in self._optimizer.state.items() if not isinstance(key, Tensor)}
 
     def _check_optimizer(self, saved: Mapping[str, Any]) -> None:
@@ -222,7 +220,7 @@ class ModelState:
 
 
 def _forms(tensors: Mapping[str, Tensor]) -> _Forms:
-    """As `Shapes`, but without making words of them: snapshots in memory are taken after every step."""
+    """Return dtypes and shapes like `Shapes`, but not as text: snapshots in memory are taken after every step."""
     return {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
 
 
@@ -238,7 +236,7 @@ def _refuse_changed(first: _Forms, now: _Forms) -> NoReturn:
 
 
 def forget_others(optimizer: Optimizer, kept: Collection[Tensor]) -> None:
-    """Let it go of what it keeps of parameters that it does not step any more. What is its own stays."""
+    """Delete an optimizer's state of parameters that it no longer steps. State of its own stays."""
     for parameter in [one for one in optimizer.state if isinstance(one, Tensor) and one not in kept]:
         del optimizer.state[parameter]
 
@@ -257,7 +255,7 @@ def _settings(group: Mapping[str, Any], without: Collection[str] = ()) -> dict[s
 
 
 def _plain(key: str, value: Any) -> Any:
-    """A value as JSON has it.
+    """Return a value as JSON has it.
 
     Raises:
         ConfigurationError: JSON has no such thing.
@@ -277,7 +275,7 @@ def _plain(key: str, value: Any) -> Any:
 
 
 def _merge(group: dict[str, Any], initial: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
-    """Three ways: what the task has changed since (a new weight decay) counts, all else goes on from the checkpoint."""
+    """Merge three ways: what the task has changed since (a new weight decay) counts, the rest is the checkpoint's."""
     for key, value in saved["current"].items():
         if key in group and initial.get(key) == saved["initial"].get(key):
             group[key] = _like(group[key], value)
@@ -290,7 +288,7 @@ def _like(now: Any, value: Any) -> Any:
 
 
 def _by_parameter(tensors: Mapping[str, Tensor], others: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The optimizer's state of each parameter, by its name."""
+    """Return the optimizer's state of each parameter, by its name."""
     found: dict[str, dict[str, Any]] = {name: dict(values) for name, values in others.items()}
     for full, tensor in tensors.items():
         if full.startswith(OPTIMIZER):
@@ -309,7 +307,7 @@ def _unpacked(data: Tensor) -> Any:
 
 
 def _lives_beside(key: str, value: Any, group: Mapping[str, Any]) -> bool:
-    """Moments live beside the parameter; the step counter only where the optimizer wants it there, as in torch."""
+    """Return whether a value is on the parameter's device: moments are; a step counter only if torch wants it there."""
     on_cpu = key == "step" and not (group.get("capturable") or group.get("fused"))
     return isinstance(value, Tensor) and not on_cpu
 
@@ -319,7 +317,7 @@ def _copied(value: Any) -> Any:
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """`float32` for torch.float32."""
+    """Return `float32` for torch.float32."""
     return str(dtype).removeprefix("torch.")
 
 
@@ -340,7 +338,7 @@ def check_same_model(found: Shapes, expected: Shapes, where: str) -> None:
 
 
 def first_difference(one: Shapes, other: Shapes) -> tuple[str, str, str] | None:
-    """The first tensor in which two models differ, and what it is in each; None where they are alike."""
+    """Return the first tensor in which two models differ, and what it is in each; None where they are alike."""
     for name in sorted({*one, *other}):
         if one.get(name) != other.get(name):
             return name.removeprefix(MODEL), _describe(one.get(name)), _describe(other.get(name))

@@ -1,8 +1,7 @@
-"""Where no checkpoint is good: there are none, or all are bad.
+"""Report when no checkpoint is good: there are none, or all are bad.
 
 Training that began at step 0 over bad ones would prune them and give up for good what a storage that is back, or a
-version that reads their format, could still give. So that is said, and nothing is touched. Called by `resume.py`,
-`fetch.py`, and `checkpoint_writer.py` of Gossip.
+version that reads their format, could still give. So this is an error, and nothing is touched.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from trainmaster_trainer.settings import Settings
 
 
 def check_empty(settings: Settings, group: Group, trusted: Trusted) -> None:
-    """Call it on all ranks where none of them has found a good checkpoint.
+    """Check that there is no checkpoint, after no rank has found a good one. All ranks call it.
 
     Raises:
         CorruptCheckpointError: there are some, of this training's way.
@@ -30,7 +29,7 @@ def check_empty(settings: Settings, group: Group, trusted: Trusted) -> None:
 
 
 def problem_of(settings: Settings, trusted: Trusted) -> str:
-    """What is wrong with the checkpoints in the job's folder; nothing where there are none that it may go on from."""
+    """Return what is wrong with the checkpoints in the job's folder; "" if there are none that it may go on from."""
     folder, before = settings.checkpoints, settings.resume_before
     wanted = [step for step in saved_steps(folder) if before is None or step < before]
     bad = [step for step in wanted if _may_be_wanted(folder, step, trusted)]
@@ -40,7 +39,7 @@ def problem_of(settings: Settings, trusted: Trusted) -> str:
 
 
 def _may_be_wanted(folder: Path, step: int, trusted: Trusted) -> bool:
-    """Whether it is of no branch that is known to have been given up."""
+    """Return whether it is of no branch that is known to have been given up."""
     seen = glance(step_folder(folder, step), step)
     return seen is None or trusted(seen)
 
@@ -57,7 +56,7 @@ def _reason(folder: Path, step: int) -> str:
 
 
 def none_is_good(names: Sequence[str], place: str, reason: str = "") -> str:
-    """A sentence with a cure. `names`: the newest first."""
+    """Return a sentence with a cure. `names`: the newest first."""
     why = f" ({reason})" if reason else ""
     return (
         f"none of the checkpoints in {place} can be used: {len(names)} are bad, the newest is {names[0]}{why}. "

@@ -1,6 +1,6 @@
-"""The ranks that write one checkpoint together: who writes which tensor, and what they tell one another.
+"""Writers are the ranks that write one checkpoint together: they decide which rank writes which tensor, and report.
 
-Used by `save.py`. `collect` is a collective of the main thread; the rest runs in the background thread, over the store.
+`collect` is a collective of the main thread; the rest runs in the background thread, over the store.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class WriterLostError(Exception):
 
 
 class Writers:
-    """A rank among those that write one folder together."""
+    """Writers is a rank among those that write one folder together."""
 
     def __init__(self, group: Group, alone: bool) -> None:
         self._group = group
@@ -78,7 +78,7 @@ class Writers:
         self._connected = self._alone
 
     def _tell(self, own: Holding) -> list[Holding]:
-        """What every rank holds. Little is said where nobody's holding has changed since the last save."""
+        """Return what every rank holds. Only hashes are exchanged if no holding has changed since the last save."""
         plain = codec.to_plain(own)
         hashes = self._group.gather(hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest())
         if hashes != self._holdings[0]:
@@ -86,7 +86,7 @@ class Writers:
         return self._holdings[1]
 
     def _wanted(self, holdings: list[Holding]) -> dict[str, list[int]]:
-        """Which ranks write each tensor: one of its holders, or the first of each replica."""
+        """Return which ranks write each tensor: one of its holders, or the first of each replica."""
         if self._everyone:
             owners = divide([{name: held.size for name, held in holding.tensors.items()} for holding in holdings])
             return {name: [owner] for name, owner in owners.items()}
@@ -131,18 +131,18 @@ class Writers:
         return f"checkpoint/alive/{rank}"
 
     def report(self, report: dict[str, Any]) -> None:
-        """Phase one: what this rank wrote."""
+        """Report, in phase one, what this rank wrote."""
         self._put(self._key(self.rank), report)
 
     def reports(self) -> list[dict[str, Any]]:
-        """What all ranks wrote, when all have."""
+        """Wait for the reports of all ranks, and return them."""
         keys = [self._key(rank) for rank in range(self.count)]
         found = [self._get(key, rank) for rank, key in enumerate(keys)]
         self._call(lambda store: [store.delete_key(key) for key in keys])  # it lives as long as the attempt
         return found
 
     def publish(self, problem: str, *, refused: bool = False) -> None:
-        """Phase two: tell all ranks how it went. `refused`: the problem is the state itself, which is not finite."""
+        """Tell all ranks, in phase two, how it went. `refused`: the problem is that the state itself is not finite."""
         self._put(self._key("outcome"), [problem, refused])
 
     def outcome(self) -> str:
@@ -175,9 +175,9 @@ class Writers:
         self._call(put)
 
     def _call(self, ask: Callable[[Store], Answer]) -> Answer:
-        """Over this save's own connection, and over a new one when it is lost: torch never mends it.
+        """Use this save's own connection, and a new one when it is lost: torch does not restore a connection.
 
-        Not over the main thread's: a blocking wait would hold it up.
+        The main thread's connection is not used: a wait that blocks would hold that thread up.
         """
         for _ in range(_TRIES - 1):
             try:
@@ -205,7 +205,7 @@ def _is_there(store: Store, key: str) -> bool:
 
 
 def divide(holdings: list[dict[str, int]]) -> dict[str, int]:
-    """Who writes each tensor: the biggest first, to the rank that has it and the least to write so far."""
+    """Return the rank that writes each tensor: the biggest first, by the holder with the least to write so far."""
     holders: dict[str, list[int]] = {}
     sizes: dict[str, int] = {}
     for rank, holding in enumerate(holdings):

@@ -1,4 +1,4 @@
-"""Cast: tensors travel, and are added up, in a smaller dtype. BF16 halves the bytes of float32 and keeps its range."""
+"""Send and add up tensors in a smaller dtype. BF16 halves the bytes of float32 and keeps its range."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainmaster_trainer.collectives.reducer import Reducer
 
 
 class Cast(Reducer):
-    """Another reducer's sum of `dtype`."""
+    """Cast converts a tensor to `dtype`, has another reducer add it up, and converts the sum back."""
 
     def __init__(self, reducer: Reducer, dtype: torch.dtype = torch.bfloat16) -> None:
         super().__init__()

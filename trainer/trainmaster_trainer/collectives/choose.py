@@ -1,4 +1,4 @@
-"""Which reducer a job gets for the word in its YAML. Called by the strategies when they are made, by all ranks.
+"""Choose the reducer that a job gets for the algorithm in its YAML. All ranks call it.
 
 Native means: NCCL between GPUs; for CPUs, shared memory where all ranks are on one host, and gloo where they are not.
 """
@@ -28,12 +28,12 @@ from trainmaster_trainer.group import Group
 
 
 def choose_reducer(algorithm: str, group: Group) -> Reducer | None:
-    """The reducer of that name; None for what DDP does by itself."""
+    """Return the reducer of that name; None for one rank, or for what DDP does by itself."""
     return _MAKERS[algorithm](group) if group.world_size > 1 else None
 
 
 def choose_counted(group: Group, compression: str) -> Reducer | None:
-    """The fastest reducer that is called without DDP; None for one rank. It counts its bytes, but for NCCL's."""
+    """Return the fastest reducer that needs no DDP; None for one rank. It counts its bytes, but for NCCL's."""
     if group.world_size == 1:
         return None
     if compression == "INT8":
@@ -43,7 +43,7 @@ def choose_counted(group: Group, compression: str) -> Reducer | None:
 
 
 def share_shards(group: Group, ranks: list[int]) -> SharedShards | None:
-    """For a model that is spread over these ranks, all of which call it; None where torch's own way is the only one."""
+    """Return what exchanges shards among `ranks`, all of which call it; None where only torch's own way is possible."""
     slots = _share(group, f"shards-{ranks[0]}", ranks) if len(ranks) > 1 else None
     return SharedShards(slots) if slots else None
 
@@ -74,7 +74,7 @@ def _hierarchical(group: Group) -> Reducer:
     leaders: list[int] = group.gather(group.rank - group.local_rank)
     leader = leaders[group.rank]
     mine = [rank for rank, other in enumerate(leaders) if other == leader]
-    links = make_links(group)  # made by all ranks, whoever uses them
+    links = make_links(group)  # made by all ranks, even those that do not use them
     between = Ring(links, sorted(set(leaders)), group.rank) if group.rank == leader else None
     return Hierarchical(_inside(group, mine), between)
 
@@ -88,7 +88,7 @@ def _inside(group: Group, ranks: list[int]) -> Inside | None:
 
 
 class _Funnelled(Reducer):
-    """To the first device and back."""
+    """_Funnelled is the all-reduce to the first device and back."""
 
     in_rank_order = True
 
@@ -105,7 +105,7 @@ class _Funnelled(Reducer):
 
 
 def make_links(group: Group) -> Links:
-    """Connections of our own to all ranks. All of them call it."""
+    """Return links to all ranks, over a process group of their own. All ranks call it."""
     own = dist.new_group(timeout=group.patience)
     return Links(own if isinstance(own, dist.ProcessGroup) else None)
 

@@ -1,7 +1,7 @@
-"""Driver: all ranks send to one, which adds up in the order of ranks and sends the sum back.
+"""Driver has all ranks send to one, which adds up in the order of ranks and sends the sum back.
 
-The simplest all-reduce, and the one to compare with. The driver sends (N-1)S and receives (N-1)S bytes, 2(N-1)S in
-all, and everybody waits for its link; every other rank sends S and receives S.
+It is the simplest all-reduce, and the one to compare with. The driver sends (N-1)S and receives (N-1)S bytes,
+2(N-1)S in all, and all ranks wait for its link; every other rank sends S and receives S.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from trainmaster_trainer.collectives.reducer import Reducer, size_of
 
 
 class Driver(Reducer):
-    """All-reduce through the first of `ranks`."""
+    """Driver is the all-reduce through the first of `ranks`."""
 
     in_rank_order = True
 
@@ -35,7 +35,7 @@ class Driver(Reducer):
         self.traffic.reduced += size_of(tensor)
 
     def reduce(self, tensor: Tensor) -> None:
-        """The sum, on the driver only."""
+        """Add up the tensors of all ranks, on the driver only."""
         if not self._drives:
             self._links.exchange(send=[(tensor, self._driver)])
             return
@@ -45,7 +45,7 @@ class Driver(Reducer):
             tensor.add_(addend)
 
     def broadcast(self, tensor: Tensor) -> None:
-        """The driver's tensor, on all."""
+        """Copy the driver's tensor to all ranks."""
         if self._drives:
             self._links.exchange(send=[(tensor, other) for other in self._others])
         else:

@@ -1,6 +1,6 @@
-"""Funnel: to one rank and back, through the memory that the ranks of one host share.
+"""Send tensors to one rank and back, through the memory that the ranks of one host share.
 
-What `driver.py` does with messages; the inner level of Hierarchical, and the way to the CPU in CentralStorage.
+It does what `driver.py` does with messages: as the inner level of Hierarchical, as OneDevice, and in CentralStorage.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from trainmaster_trainer.collectives.slots import Kind, Slots
 
 
 class Funnel:
-    """Between the first of those who share `slots` and the others. The slots are used for nothing else."""
+    """Funnel is the way between the first rank that shares `slots` and the others. The slots serve nothing else."""
 
     def __init__(self, slots: Slots) -> None:
         self.traffic = Traffic()
@@ -22,7 +22,7 @@ class Funnel:
         self._chunks = {"up": 0, "down": 0}  # only the others write on the way up, only the first on the way down
 
     def reduce(self, tensor: Tensor) -> None:
-        """The sum in the order of ranks, on the first rank."""
+        """Add up the tensors in the order of ranks, on the first rank only."""
         for number, chunk in self._numbered("up", tensor):
             if not self._is_first:
                 self._slots.put(number, chunk, [self._first])
@@ -34,7 +34,7 @@ class Funnel:
         self._count(received=self._is_first, size=size_of(tensor))
 
     def broadcast(self, tensor: Tensor) -> None:
-        """The first rank's tensor, on all."""
+        """Copy the first rank's tensor to all ranks."""
         for number, chunk in self._numbered("down", tensor):
             if self._is_first:
                 self._slots.put(number, chunk, self._others)

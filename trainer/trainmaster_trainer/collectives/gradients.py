@@ -1,4 +1,4 @@
-"""Gradients: how the replicas of DistributedDataParallel exchange theirs, for an algorithm and a compression.
+"""Exchange the gradients of DistributedDataParallel, by an algorithm and with a compression.
 
     compression   with               what does it                           remembered from step to step
     None          every algorithm    a Reducer in a thread, or DDP itself   nothing
@@ -8,7 +8,6 @@
     TopK          Native             top_k.py                               errors
 
 What is remembered goes into checkpoints, under names with the rank in them.
-Used by `strategies/data_parallel.py`.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ POWER_SGD: dict[str, Any] = {
 
 
 class Gradients:
-    """The exchange of one job. Made by all ranks, before the replica itself."""
+    """Gradients is the exchange of one job. All ranks make it, before they make DistributedDataParallel."""
 
     traffic: Traffic | None = None  # of what counts its bytes
 
@@ -56,14 +55,14 @@ class Gradients:
         _MAKERS[self._compression](self, reducer)
 
     def _does_place_matter(self, reducer: Reducer | None) -> bool:
-        """Whether the sum depends on where in a bucket a gradient lies."""
+        """Return whether the sum depends on where in a bucket a gradient lies."""
         if self._compression not in (NONE, "BF16"):
             return True
         # A sum of two has one order only.
         return self._group.world_size > 2 and not (reducer and reducer.in_rank_order)  # noqa: PLR2004
 
     def attach(self, replica: DistributedDataParallel) -> None:
-        """Let the replica use it."""
+        """Register the exchange with DistributedDataParallel."""
         if self._communicator:
             replica.register_comm_hook(self._communicator, average)
         elif self._power:
@@ -72,13 +71,13 @@ class Gradients:
             replica.register_comm_hook(None, bf16_compress_hook)
 
     def stepped(self) -> None:
-        """A step is done, and DDP's buckets will not change any more."""
+        """Note that a step is done: DDP's buckets will not change any more."""
         if self._top_k:
             self._top_k.starting = False
 
     @property
     def failure(self) -> Exception | None:
-        """What went wrong in the thread."""
+        """Return what went wrong in the thread; None where nothing did."""
         return self._communicator.failure if self._communicator else None
 
     def close(self) -> None:
@@ -90,20 +89,20 @@ class Gradients:
 
     @property
     def remembers(self) -> bool:
-        """Whether there is something of this rank's own from step to step."""
+        """Return whether there is something of this rank's own from step to step."""
         return bool(self._kept())
 
     @property
     def iteration(self) -> int:
-        """Steps so far, where they count."""
+        """Return the steps so far, which PowerSGD counts; 0 for all others."""
         return int(self._power.iter) if self._power else 0
 
     def memory(self) -> dict[str, Tensor]:
-        """What this rank remembers, by name."""
+        """Return what this rank remembers, by name."""
         return {f"{kind}/{bucket}": tensor for kind, kept in self._kept().items() for bucket, tensor in kept.items()}
 
     def remember(self, memory: Mapping[str, Tensor], iteration: int) -> None:
-        """What `memory` gave."""
+        """Restore what `memory` and `iteration` gave."""
         for kind, kept in self._kept().items():
             kept.clear()
             found = {name: tensor for name, tensor in memory.items() if name.startswith(f"{kind}/")}

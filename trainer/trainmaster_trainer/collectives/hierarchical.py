@@ -1,6 +1,6 @@
-"""Hierarchical: add up inside each replica, then between the replicas, then hand the sum down.
+"""Hierarchical adds up inside each replica, then between replicas, and hands the sum down.
 
-For replicas with several ranks and fast links inside: only one rank of each, its leader, sends over the network.
+It suits replicas with several ranks and fast links inside: only one rank of each, its leader, sends over the network.
 With g ranks in each of m replicas, a leader sends (g-1)S inside and 2S(m-1)/m between, any other rank S; the same is
 received. That is between Driver (one replica of N) and Ring (N replicas of one). Inside, the ranks use shared memory
 where they can: a byte that one writes there and another reads counts as sent and received.
@@ -17,19 +17,19 @@ from trainmaster_trainer.collectives.reducer import Reducer, Traffic, size_of
 
 
 class Inside(Protocol):
-    """How the ranks of one replica reach their leader: a Driver, or SharedMemory."""
+    """Inside is how the ranks of one replica reach their leader: a Driver or a Funnel."""
 
     traffic: Traffic
 
     def reduce(self, tensor: Tensor) -> None:
-        """The sum, on the leader."""
+        """Add up the tensors of the ranks, on the leader only."""
 
     def broadcast(self, tensor: Tensor) -> None:
-        """The leader's tensor, on all."""
+        """Copy the leader's tensor to all ranks."""
 
 
 class Hierarchical(Reducer):
-    """All-reduce in two levels. `inside` is None for a replica of one rank, `between` for all but leaders."""
+    """Hierarchical adds up in two levels. `inside` is None for a replica of one rank, `between` for all but leaders."""
 
     in_rank_order = False  # between the leaders it is a ring
 

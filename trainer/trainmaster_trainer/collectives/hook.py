@@ -1,4 +1,4 @@
-"""A mean over ranks as a communication hook of DistributedDataParallel (Li et al., VLDB 2020).
+"""Take a mean over ranks in a communication hook of DistributedDataParallel (Li et al., VLDB 2020).
 
 DDP hands over a bucket of gradients as soon as all of them are there, and goes on with the backward pass. A thread of
 our own averages it meanwhile, one bucket after the other, in the order in which DDP fills them: the same on all ranks.
@@ -22,7 +22,10 @@ _Job = tuple[Tensor, int, Future[Tensor], torch.cuda.Event | None]
 
 
 class Communicator:
-    """Averages buckets in a thread. `mean_of` replaces a tensor, of the bucket of this number, by the ranks' mean."""
+    """Communicator averages buckets in a thread.
+
+    `mean_of` gets a tensor, which it replaces by the ranks' mean, and the number of its bucket.
+    """
 
     def __init__(self, mean_of: Callable[[Tensor, int], None], device: torch.device) -> None:
         self.failure: Exception | None = None
@@ -34,14 +37,14 @@ class Communicator:
         self._thread.start()
 
     def average(self, tensor: Tensor, bucket: int) -> Future[Tensor]:
-        """The mean over all ranks, in the place of `tensor`, when it is there."""
+        """Return a future of the mean over all ranks, which takes the place of `tensor`."""
         on_gpu = self._device.type == "cuda"
         future: Future[Tensor] = Future(devices=[self._device] if on_gpu else None)
         self._jobs.put((tensor, bucket, future, torch.cuda.current_stream().record_event() if on_gpu else None))
         return future
 
     def close(self) -> None:
-        """End the thread after what it has to do."""
+        """End the thread after the work that it still has."""
         self._jobs.put(None)
         self._thread.join()
 
@@ -70,5 +73,5 @@ class Communicator:
 
 
 def average(state: Communicator, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]
-    """The hook: DDP demands these names."""
+    """Have a bucket averaged. This is the hook; DDP demands these names of its arguments."""
     return state.average(bucket.buffer(), bucket.index())

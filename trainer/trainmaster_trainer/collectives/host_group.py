@@ -1,7 +1,7 @@
-"""HostGroup: a process group of torch's whose ranks are on one host and add up and gather through its memory.
+"""HostGroup is a process group for torch whose ranks add up and gather through their host's memory.
 
-For DTensor, which exchanges activations in every layer. What it asks for most goes through slots (`shared.py`,
-`shards.py`), all else to gloo (`over_gloo.py`). Asked for where a mesh is made (`axes.py`).
+It serves DTensor, which exchanges activations in every layer. Its most frequent calls go through slots (`shared.py`,
+`shards.py`), all others to gloo (`over_gloo.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trainmaster_trainer.group import Group
 
 
 class HostGroup(OverGloo):
-    """Ranks that share slots."""
+    """HostGroup is a process group of ranks that share slots."""
 
     backend = "trainmaster"
 
@@ -70,11 +70,11 @@ def _fits(tensor: Tensor) -> bool:
 
 
 def offer(group: Group) -> str | None:
-    """The backend's name, if ranks of this group may exchange through memory."""
+    """Return the backend's name, if ranks of this group may exchange through memory; else None."""
     return over_gloo.offer(HostGroup.backend, group, _create)
 
 
 def _create(among: Group, gloo: Any) -> Any:
-    """The group of those who share memory; gloo's, for all of them, where one of them cannot."""
+    """Return the group of the ranks that share memory; on all of them gloo's group, where one of them cannot."""
     slots = share_slots(among, "slots", range(among.world_size))
     return HostGroup(gloo, slots) if slots else gloo

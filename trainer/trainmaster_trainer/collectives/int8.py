@@ -1,4 +1,4 @@
-"""Int8: tensors travel as bytes, each block of numbers with a scale of its own. A quarter of float32's traffic.
+"""Send tensors as bytes, each block of numbers with a scale of its own: a quarter of float32's traffic.
 
 Every rank sends each peer that peer's part, adds up its own part in full precision and in the order of ranks, and
 sends the sum to all: 2S(N-1)/N bytes of the smaller size, as a ring's, with two roundings on each number's way
@@ -24,7 +24,7 @@ Packed = tuple[Tensor, Tensor]  # bytes, and the scale of each block
 
 
 class Int8(Reducer):
-    """All-reduce of quantized numbers over `ranks`."""
+    """Int8 is the all-reduce of quantized numbers over `ranks`."""
 
     in_rank_order = False  # what a number is rounded to depends on its neighbours
 
@@ -52,7 +52,7 @@ class Int8(Reducer):
         self.traffic.reduced += size_of(tensor)
 
     def _exchange(self, going: dict[int, Packed], coming: dict[int, Tensor]) -> dict[int, Packed]:
-        """Send each peer its packet; the packets that arrive have the sizes of `coming` packed."""
+        """Send each peer its packet; return the packets that arrive, which have the sizes of `coming` packed."""
         packets = {peer: _empty(like) for peer, like in coming.items()}
         self._links.exchange(
             send=[(half, peer) for peer, packed in going.items() for half in packed],
@@ -70,7 +70,7 @@ def pack(tensor: Tensor) -> Packed:
 
 
 def unpack(packed: Packed, like: Tensor) -> Tensor:
-    """The numbers, in the dtype of `like`."""
+    """Return the numbers, in the dtype of `like`."""
     numbers, scales = packed
     blocks = torch.nn.functional.pad(numbers.float(), (0, -len(numbers) % BLOCK)).view(-1, BLOCK)
     return (blocks * scales[:, None]).flatten()[: len(numbers)].to(like.dtype)

@@ -1,6 +1,6 @@
-"""Links: sending and receiving tensors between two ranks over torch's process group, with every byte counted.
+"""Send and receive tensors between two ranks over torch's process group, and count every byte.
 
-Used by the algorithms that are made of messages. gloo carries CPU tensors, NCCL those on GPUs.
+gloo carries CPU tensors, NCCL those on GPUs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Message = tuple[Tensor, int]  # what, and to or from which rank
 
 
 class Links:
-    """A rank's connections to its peers. `group` should be nobody else's: messages are told apart by their order."""
+    """Links is a rank's connections to its peers. `group` must serve nothing else: messages are told apart by order."""
 
     def __init__(self, group: dist.ProcessGroup | None = None) -> None:
         self._group = group

@@ -1,7 +1,6 @@
-"""Memory that the ranks of a process group share: every rank makes a segment, and opens those of its peers.
+"""Share memory among ranks of a process group: each makes a segment, and opens those of its peers.
 
-Where a rank finds its peers' segments it is told through the store. Used by `slots.py`, and by the strategy
-CentralStorage.
+The store tells a rank where its peers' segments are.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from trainmaster_trainer.shared_memory.segment import Segment, create_segment, o
 
 
 class PeerLostError(RuntimeError):
-    """A rank that shares memory with this one has ended, or says nothing any more."""
+    """PeerLostError says that a rank that shares memory with this one has ended, or was silent for too long."""
 
 
 def connect(
@@ -27,9 +26,9 @@ def connect(
     owners: Sequence[int] | None = None,
     prepare: Callable[[Segment], None] = lambda _: None,
 ) -> dict[int, Segment] | None:
-    """Memory of `size` bytes of each of `owners` (all of `ranks` by default), by rank, for all of `ranks`.
+    """Return the memory, `size` bytes each, of `owners` (all of `ranks` by default), by rank, for all of `ranks`.
 
-    None, on all of them, if one cannot reach it. All of `ranks` call it; `name` is used once. `prepare` gets an
+    It is None, on all of them, if one cannot reach it. All of `ranks` call it; `name` is used once. `prepare` gets an
     owner's own memory before a peer sees it.
     """
     owners = ranks if owners is None else owners
@@ -46,6 +45,6 @@ def connect(
 
 
 def _tell(group: Group, key: str, ranks: Sequence[int], value: Any) -> dict[int, Any]:
-    """Everybody's value, by rank."""
+    """Tell all ranks `value` through the store; return the values of all, by rank."""
     group.store.set(f"{key}/{group.rank}", json.dumps(value))
     return {peer: json.loads(group.store.get(f"{key}/{peer}")) for peer in ranks}

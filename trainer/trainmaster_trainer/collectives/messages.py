@@ -1,13 +1,11 @@
-"""Messages: tensors from one rank to its neighbour on the same host, through memory, without waiting to be received.
+"""Send tensors from a rank to its neighbour on the same host through memory; to send need not wait.
 
 Each direction between two neighbours is a lane: a few slots of one message each, in the receiver's memory. That is the
 bounded buffer of Dijkstra (1965): one semaphore counts the messages that lie there, another the slots that are free.
 
-Nobody but the two ends carries a message, and no thread of theirs besides the one that computes. So whoever sends,
-receives or waits moves everything that can be moved; who waits for a message while the other end waits for one of his
-is not stuck, as with messages that are carried by threads.
-
-Used by `stage_group.py`.
+Only the two ends carry a message, in the thread that computes. So each send, receive or wait moves everything that can
+be moved. Two neighbours that wait for a message of each other are therefore not stuck, as with messages that other
+threads carry.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ _PAUSE_SECONDS = 0.0002  # while messages in both directions have to wait
 
 
 class Message(dist.Work):
-    """A tensor on its way; what torch waits for."""
+    """Message is a tensor on its way, for which torch waits."""
 
     def __init__(self, tensor: Tensor, finish: Callable[[Message], None]) -> None:
         super().__init__()
@@ -58,7 +56,7 @@ class Message(dist.Work):
 
 
 class Lane:
-    """One direction between this rank and a neighbour, seen from one of its ends."""
+    """Lane is one direction between this rank and a neighbour, seen from one of its ends."""
 
     def __init__(self, owner: Segment, place: int, *, outwards: bool) -> None:
         first = place * _LANE
@@ -71,7 +69,7 @@ class Lane:
         self.waiting: deque[Message] = deque()
 
     def move(self) -> bool:
-        """As many messages as can be moved now; whether there were any."""
+        """Move as many messages as can be moved now; return whether there were any."""
         moved = False
         while self.waiting and self.ready.try_wait(1):
             self.take_turn()
@@ -92,7 +90,7 @@ class Lane:
 
 
 class Messages:
-    """All lanes of one rank."""
+    """Messages holds all lanes of one rank."""
 
     def __init__(self, segments: dict[int, Segment], rank: int, patience: timedelta) -> None:
         self._segments = segments
@@ -105,7 +103,7 @@ class Messages:
         self._lanes = [*self._out.values(), *self._in.values()]
 
     def takes(self, tensor: Tensor, peer: int) -> bool:
-        """Whether this is a message for here. Both ends give the same answer."""
+        """Return whether this tensor goes through memory. Both ends give the same answer."""
         return peer in self._out and 0 < tensor.nbytes <= ROOM
 
     def send(self, tensor: Tensor, peer: int) -> Message:
@@ -139,7 +137,7 @@ class Messages:
                 self._watch(peer, deadline)
 
     def _alone(self, lane: Lane) -> bool:
-        """Whether nothing else has to be moved meanwhile."""
+        """Return whether nothing else has to be moved meanwhile."""
         return not any(other.waiting for other in self._lanes if other is not lane)
 
     def _watch(self, peer: int, deadline: float) -> None:
@@ -154,7 +152,7 @@ def _view(slot: Tensor, like: Tensor) -> Tensor:
 
 
 def share_messages(group: Group) -> Messages | None:
-    """Lanes between the neighbours of a group, all ranks of which call it; None, on all of them, if they cannot."""
+    """Return the lanes between a group's neighbours; None, on all ranks, if one cannot. All ranks of it call this."""
     segments = connect(group, "messages", range(group.world_size), 2 * _LANE, prepare=_prepare)
     return Messages(segments, group.rank, group.patience) if segments else None
 

@@ -1,4 +1,4 @@
-"""Native: torch's own all-reduce, NCCL between GPUs and gloo between CPUs. What it sends is its own affair."""
+"""Native is torch's own all-reduce, NCCL between GPUs and gloo between CPUs. What it sends is not counted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainmaster_trainer.collectives.reducer import Reducer, size_of
 
 
 class Native(Reducer):
-    """The process group's all-reduce."""
+    """Native is the process group's all-reduce."""
 
     in_rank_order = False  # gloo's and NCCL's are rings or trees over chunks
 

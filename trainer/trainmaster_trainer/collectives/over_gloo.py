@@ -1,7 +1,7 @@
-"""OverGloo: a process group of torch's that hands everything on to gloo, but for what a derived class does itself.
+"""OverGloo is a process group for torch that hands all calls on to gloo, but for what a derived class does itself.
 
-For code that calls torch's collectives and is not ours to change: DTensor (`host_group.py`) and the schedules of
-pipelines (`stage_group.py`). Such a group is made by torch itself, where it is asked for by the name of its backend.
+It serves code of torch that calls collectives: DTensor (`host_group.py`) and the schedules of pipelines
+(`stage_group.py`). Such a group is made by torch itself, where it is asked for by the name of its backend.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Creator = Callable[[Group, Any], dist.ProcessGroup]  # of the ranks of a group, 
 
 
 class OverGloo(dist.ProcessGroup):
-    """Gloo's, with its own name. Names and arguments of methods are torch's."""
+    """OverGloo is gloo's process group under a name of its own. Names and arguments of methods are torch's."""
 
     backend: str
 
@@ -34,7 +34,7 @@ class OverGloo(dist.ProcessGroup):
         self._gloo = gloo
 
     def getBackendName(self) -> str:  # noqa: N802
-        """As it was registered."""
+        """Return the name under which the backend was registered."""
         return self.backend
 
 
@@ -56,7 +56,7 @@ for _name in (
 
 
 class Done(dist.Work):
-    """There is nothing to wait for."""
+    """Done is work that is finished already, so that there is nothing to wait for."""
 
     def __init__(self, result: list[Tensor]) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Done(dist.Work):
 
 
 def offer(backend: str, group: Group, create: Creator) -> str | None:
-    """The backend's name, if ranks of this group may exchange through memory; from then on torch knows it."""
+    """Register the backend and return its name, if ranks of this group may exchange through memory; else None."""
     if group.device != CPU or not group.shared_memory:
         return None
     if not hasattr(Backend, backend.upper()):

@@ -1,4 +1,4 @@
-"""Reducer: the one interface of all ways to add up a tensor over ranks, and the bytes that each rank moves for it.
+"""Reducer is the interface of all ways to add up a tensor over ranks; it counts the bytes that each rank moves.
 
 S is the size of a tensor in bytes and N the number of ranks in the formulas of the implementations; the tests hold
 the counters to them.
@@ -14,7 +14,7 @@ from torch import Tensor
 
 @dataclass
 class Traffic:
-    """Bytes of one rank since the beginning. `reduced`: of the tensors that were added up, whatever it took."""
+    """Traffic counts the bytes of one rank since the beginning. `reduced`: those of the tensors that were added up."""
 
     sent: int = 0
     received: int = 0
@@ -22,7 +22,7 @@ class Traffic:
 
 
 class Reducer(ABC):
-    """Adds up tensors over the ranks of a group. All ranks call the same methods in the same order."""
+    """Reducer adds up tensors over the ranks of a group. All ranks call the same methods in the same order."""
 
     in_rank_order: bool
     """Each element is ((rank 0 + rank 1) + rank 2) ..., wherever in the tensor it lies."""
@@ -45,5 +45,5 @@ class Reducer(ABC):
 
 
 def size_of(tensor: Tensor) -> int:
-    """Bytes of its elements."""
+    """Return the bytes of a tensor's elements."""
     return tensor.numel() * tensor.element_size()

@@ -1,4 +1,4 @@
-"""Ring: chunks go round the ring of ranks, added to on the first round and handed out on the second.
+"""Ring passes chunks round a ring of ranks: they are added up on the first round and handed out on the second.
 
 Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009); Baidu brought it to
 deep learning in 2017. Every rank sends and receives 2S(N-1)/N bytes, the least that is possible, in 2(N-1) messages
@@ -25,7 +25,7 @@ from trainmaster_trainer.data import Share
 
 
 class Ring(Reducer):
-    """All-reduce along a ring of `ranks`, of which this is `rank`."""
+    """Ring is the all-reduce along a ring of `ranks`, of which this is `rank`."""
 
     in_rank_order = False  # each chunk begins its round at another rank
 
@@ -60,6 +60,6 @@ class Ring(Reducer):
 
 
 def cut(tensor: Tensor, parts: int) -> list[Tensor]:
-    """Views of a contiguous tensor in `parts` parts, which differ by one element at most; the first are the bigger."""
+    """Return a contiguous tensor's views of `parts` parts; they differ by at most one element, the first are bigger."""
     flat = tensor.view(-1)
     return [flat[slice(*Share(part, parts).bounds(len(flat)))] for part in range(parts)]

@@ -1,11 +1,11 @@
-"""SharedShards: gathers shards and scatters sums between processes of one host, for torch's `fully_shard`.
+"""Gather shards and scatter sums between processes of one host, for torch's `fully_shard`.
 
-Through the same slots as `shared.py`, chunk by chunk, one wait each: to gather, everybody puts its shard there and
-reads those of the others; to scatter, everybody puts there what the others are to add up, and adds up its own part, in
+It uses slots as `shared.py` does, chunk by chunk, with one wait each. To gather, each rank puts its shard there and
+reads those of the others. To scatter, each rank puts there what the others are to add up, and adds up its own part, in
 the order of ranks. gloo takes a round of messages for each (`make bench NAME=model_parallel` compares the two).
 
 Its two callables are what `FSDPModule.set_custom_all_gather` and `set_custom_reduce_scatter` want (their `Comm`: memory
-by `allocate`, then a call). Used by the strategies FullySharded and Mesh.
+by `allocate`, then a call).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Span = tuple[int, int]  # of a chunk: its first element, and the one behind its 
 
 
 class SharedShards:
-    """Shards of the ranks that share `slots`. All of them call the same methods in the same order."""
+    """SharedShards exchanges shards of ranks that share `slots`. All ranks call the same methods in the same order."""
 
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
         self._place = slots.ranks.index(slots.rank)
 
     def gather(self, output: Tensor, shard: Tensor) -> None:
-        """Everybody's shard, one after the other, into `output`, of which `shard` may be a part."""
+        """Write the shards of all ranks, one after the other, into `output`, of which `shard` may be a part."""
         slots, own = self._slots, shard.view(-1)
         rows = output.view(len(slots.ranks), -1)
 
@@ -51,7 +51,7 @@ class SharedShards:
         self._pass_through(len(own), slots.layout.chunk // own.element_size(), put, read)
 
     def scatter(self, output: Tensor, parts: Tensor, divisor: int = 1) -> None:
-        """The sum of everybody's part for this rank, divided by `divisor`, into `output`."""
+        """Write the sum of all ranks' parts for this rank, divided by `divisor`, into `output`."""
         slots, total = self._slots, output.view(-1)
         rows = parts.view(len(slots.ranks), -1)
 
@@ -77,7 +77,7 @@ class SharedShards:
         self._pass_through(len(total), slots.layout.chunk // parts.element_size() // len(rows), put, read)
 
     def _rows(self, owner: int, number: int, like: Tensor, length: int) -> Tensor:
-        """A slot as a row for each rank."""
+        """Return a slot as a matrix with a row for each rank."""
         ranks = len(self._slots.ranks)
         return self._slots.slot(owner, number, like.view(-1)[: ranks * length]).view(ranks, length)
 
@@ -87,7 +87,7 @@ class SharedShards:
 
 
 def exchange_through(shards: SharedShards, model: nn.Module) -> None:
-    """Let every part of a model that is spread over these ranks gather and scatter there."""
+    """Let every part of a model that is spread over these ranks gather and scatter through `shards`."""
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.set_custom_all_gather(_Gather(shards))  # type: ignore[arg-type]  # its base class has no public name
@@ -95,10 +95,10 @@ def exchange_through(shards: SharedShards, model: nn.Module) -> None:
 
 
 class _Allocating:
-    """Takes memory as anybody does."""
+    """_Allocating takes ordinary memory."""
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """A tensor without content."""
+        """Return a tensor without content."""
         return torch.empty(*size, dtype=dtype, device=device)
 
 
@@ -113,7 +113,7 @@ class _Gather(_Allocating):
         group: Any,  # noqa: ARG002 (torch names them all)
         async_op: bool = False,  # noqa: ARG002 (likewise)
     ) -> None:
-        """Done when it returns: there is nothing to wait for, also where that was offered."""
+        """Gather. All is done when this returns: there is nothing to wait for, even with `async_op`."""
         self._shards.gather(output_tensor, input_tensor)
 
 
@@ -129,7 +129,7 @@ class _Scatter(_Allocating):
         op: Any,
         async_op: bool = False,  # noqa: ARG002 (torch names them all)
     ) -> None:
-        """Likewise.
+        """Scatter. All is done when this returns, even with `async_op`.
 
         Raises:
             NotImplementedError: `op` is another than SUM or AVG, which is all that torch asks for unless told to.

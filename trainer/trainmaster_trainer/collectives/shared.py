@@ -1,9 +1,9 @@
-"""SharedMemory: all-reduce between processes of one host, without a byte on the network.
+"""SharedMemory is the all-reduce between processes of one host, without a byte on the network.
 
-A tensor goes through in chunks that fit a core's cache, and while one is added up the next is being written. Two
-ranks, and small tensors: everybody reads all slots and adds up all (one wait). Else each rank adds up its part of the
-chunk and reads the sums of the others (two waits, but each element is added once). Always in the order of ranks: the
-sum of an element does not depend on its place, on the size of the tensor or on who was first.
+A tensor goes through in chunks that fit a core's cache, and while one is added up the next is being written. With
+two ranks, or a small tensor, each rank reads all slots and adds up all (one wait). Else each rank adds up its part of
+the chunk and reads the sums of the others (two waits, but each element is added once). The order is always that of the
+ranks: the sum of an element does not depend on its place, on the size of the tensor or on which rank was first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TWO = 2
 
 
 class SharedMemory(Reducer):
-    """All-reduce among those who share `slots`."""
+    """SharedMemory is the all-reduce among the ranks that share `slots`."""
 
     in_rank_order = True
 
@@ -44,7 +44,7 @@ class SharedMemory(Reducer):
         self._reduce(tensor, partial(_divide, ranks))
 
     def _reduce(self, tensor: Tensor, finish: Finish) -> None:
-        """`finish` gets each sum while it still is in the core's cache."""
+        """Add up a tensor. `finish` gets each sum while it still is in the core's cache."""
         size = size_of(tensor)
         direct = len(self._ranks) == _TWO or size <= SMALL
         add = partial(self._add if direct else self._add_part, finish)
@@ -82,7 +82,7 @@ class SharedMemory(Reducer):
         slots.post(Kind.FREE, slots.peers)
 
     def _count(self, size: int, direct: bool) -> None:
-        """A byte that one rank writes and another reads counts as sent and received: S to each peer, or a ring's."""
+        """Count each byte that one rank writes and another reads as sent and received: S to each peer, or a ring's."""
         peers = len(self._ranks) - 1
         moved = size * peers if direct else 2 * size * peers // len(self._ranks)
         self.traffic.sent += moved
@@ -91,14 +91,14 @@ class SharedMemory(Reducer):
 
 
 def add_up(parts: Sequence[Tensor], result: Tensor) -> None:
-    """The sum from first to last, into `result`, which may be one of the first two, and none of the others."""
+    """Write the sum from first to last into `result`, which may be one of the first two, and none of the others."""
     torch.add(parts[0], parts[1], out=result)
     for part in parts[2:]:
         result.add_(part)
 
 
 def _leave(_: Tensor) -> None:
-    """A sum is what it is."""
+    """Leave a sum as it is."""
 
 
 def _divide(ranks: int, total: Tensor) -> None:

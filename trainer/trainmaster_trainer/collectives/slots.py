@@ -1,9 +1,9 @@
-"""Slots: a rank's part of shared memory, into which it puts chunks for its peers to read, in turn.
+"""Divide shared memory into slots, into which a rank puts chunks for its peers to read, in turn.
 
 Between each writer and each of its readers there are two semaphores: one counts the chunks that are there to be read,
 the other the slots that may be written over. That is the bounded buffer of Dijkstra (1965), with several readers.
 
-Used by `shared.py` and `funnel.py`. All who share must agree on `Layout`.
+All ranks that share memory must agree on `Layout`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Stage = Callable[[int, Chunk], None]  # gets a chunk and its number
 
 
 class Kind(IntEnum):
-    """What a semaphore counts. It lies in the memory of the one who waits, one for each peer."""
+    """Kind is what a semaphore counts. It lies in the memory of the rank that waits, one for each peer."""
 
     FULL = 0  # chunks that the peer has put into a slot
     FREE = 1  # of my slots, those that the peer has read
@@ -39,7 +39,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True)
 class Layout:
-    """How a rank's memory is divided: semaphores, slots, results. `chunk`: bytes of a slot; fits a core's cache."""
+    """Layout divides a rank's memory: semaphores, slots, results. `chunk`: bytes of a slot; it fits a core's cache."""
 
     ranks: int
     chunk: int = 1 << 19
@@ -47,26 +47,26 @@ class Layout:
 
     @property
     def first_slot(self) -> int:
-        """Where the slots begin."""
+        """Return the byte at which the slots begin."""
         return len(Kind) * self.ranks * semaphores.SIZE
 
     @property
     def first_result(self) -> int:
-        """Where the results begin."""
+        """Return the byte at which the results begin."""
         return self.first_slot + self.slots * self.chunk
 
     @property
     def size(self) -> int:
-        """Bytes of memory of one rank."""
+        """Return the bytes of memory of one rank."""
         return self.first_result + self.slots * self.chunk
 
     def semaphore(self, kind: Kind, place: int) -> int:
-        """Where the semaphore for the peer at `place` lies."""
+        """Return the byte at which the semaphore for the peer at `place` lies."""
         return (kind * self.ranks + place) * semaphores.SIZE
 
 
 class Slots:
-    """The memory of `ranks`, seen from `rank`."""
+    """Slots is the memory of `ranks`, seen from `rank`."""
 
     def __init__(self, segments: dict[int, Segment], rank: int, layout: Layout, patience: timedelta) -> None:
         self.layout = layout
@@ -89,17 +89,17 @@ class Slots:
         return Semaphore(self._segments[owner].address + self.layout.semaphore(kind, place))
 
     def post(self, kind: Kind, peers: Sequence[int]) -> None:
-        """Tell these peers."""
+        """Count up the semaphores of this kind at these peers."""
         semaphores_of = self._theirs[kind]
         for peer in peers:
             semaphores_of[peer].post()
 
     def chunks(self, tensor: Tensor) -> Sequence[Tensor]:
-        """Views of a contiguous tensor, each as big as a slot."""
+        """Return views of a contiguous tensor, each as big as a slot; the last may be smaller."""
         return torch.split(tensor.view(-1), self.layout.chunk // tensor.element_size())
 
     def wait(self, kind: Kind, peers: Sequence[int]) -> None:
-        """Wait until each of these peers has told.
+        """Wait until each of these peers has counted up its semaphore of this kind here.
 
         Raises:
             PeerLostError: one has ended, or has been silent for the timeout.
@@ -110,16 +110,16 @@ class Slots:
             semaphores_of[peer].wait(partial(self._watch, peer, deadline))
 
     def _watch(self, peer: int, deadline: float) -> None:
-        for other in self.peers:  # whoever it is that has ended: nothing will come of this any more
+        for other in self.peers:  # whichever rank has ended: this exchange cannot be completed any more
             if not self._segments[other].owner_lives():
                 raise PeerLostError(f"rank {other}, which shares memory with this rank, has ended")
         if time.monotonic() > deadline:
             raise PeerLostError(f"rank {peer} was silent for {self._patience.total_seconds():.0f} s")
 
     def pass_through(self, chunks: Sequence[Chunk], stages: Sequence[Stage[Chunk]]) -> None:
-        """Each chunk goes through the stages, one stage behind the chunk before it.
+        """Pass each chunk through the stages, one stage behind the chunk before it.
 
-        All ranks number them from the beginning, whatever they are for: chunk n is in slot n modulo the number of
+        All ranks number the chunks from the beginning, whatever they are for: chunk n is in slot n modulo the number of
         slots. Readers post FREE once for each.
         """
         first, self._passed = self._passed, self._passed + len(chunks)
@@ -129,17 +129,17 @@ class Slots:
                     stage(first + turn - behind, chunks[turn - behind])
 
     def put(self, number: int, chunk: Tensor, readers: Sequence[int]) -> None:
-        """Put a chunk into the next slot, when those who read it have read what was there."""
+        """Put a chunk into the next slot, when its readers have read what was there."""
         self.wait(Kind.FREE, readers)
         self.slot(self.rank, number, chunk).copy_(chunk)
         self.post(Kind.FULL, readers)
 
     def slot(self, owner: int, number: int, like: Tensor) -> Tensor:
-        """The slot of `owner` for chunk `number`, with as many elements as `like`."""
+        """Return the slot of `owner` for chunk `number`, with as many elements as `like`."""
         return self._view(owner, self.layout.first_slot, number, like)
 
     def result(self, owner: int, number: int, like: Tensor) -> Tensor:
-        """Where `owner` puts its part of the sum of chunk `number`."""
+        """Return where `owner` puts its part of the sum of chunk `number`."""
         return self._view(owner, self.layout.first_result, number, like)
 
     def _view(self, owner: int, first: int, number: int, like: Tensor) -> Tensor:
@@ -153,7 +153,7 @@ class Slots:
 
 
 def share_slots(group: Group, name: str, ranks: Sequence[int], chunk: int = Layout.chunk) -> Slots | None:
-    """Slots that these ranks share; None, on all of them, if they cannot."""
+    """Return slots that these ranks share; None, on all of them, if one cannot."""
     layout = Layout(len(ranks), chunk)
 
     def prepare(segment: Segment) -> None:

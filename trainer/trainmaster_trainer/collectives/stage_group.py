@@ -1,8 +1,8 @@
-"""StageGroup: a process group of torch's whose ranks are the stages of a pipeline on one host.
+"""StageGroup is a process group for torch whose ranks are the stages of a pipeline on one host.
 
 Torch's schedules send activations and gradients to neighbouring stages. Those of up to a MiB go through memory
 (`messages.py`): between processes that compute without a pause, gloo's threads have to be given a core first, at both
-ends. All else goes to gloo (`over_gloo.py`). Asked for where a mesh is made (`axes.py`).
+ends. All else goes to gloo (`over_gloo.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trainmaster_trainer.group import Group
 
 
 class StageGroup(OverGloo):
-    """Ranks each of which sends to the one before and the one after it."""
+    """StageGroup is a group of ranks, each of which sends to the one before and the one after it."""
 
     backend = "trainmaster-stages"
 
@@ -43,11 +43,11 @@ class StageGroup(OverGloo):
 
 
 def offer(group: Group) -> str | None:
-    """The backend's name, if ranks of this group may exchange through memory."""
+    """Return the backend's name, if ranks of this group may exchange through memory; else None."""
     return over_gloo.offer(StageGroup.backend, group, _create)
 
 
 def _create(among: Group, gloo: Any) -> Any:
-    """The group of those who share memory; gloo's, for all of them, where one of them cannot."""
+    """Return the group of the ranks that share memory; on all of them gloo's group, where one of them cannot."""
     messages = share_messages(among)
     return StageGroup(gloo, messages) if messages else gloo

@@ -1,7 +1,7 @@
-"""TopK: of each bucket of gradients only the largest hundredth travels; the rest waits for the next step.
+"""Send only the largest hundredth of each bucket of gradients; the rest waits for the next step.
 
 Stich, Cordonnier and Jaggi, "Sparsified SGD with memory" (NeurIPS 2018); Lin et al., "Deep gradient compression"
-(ICLR 2018). What was not sent is kept (`errors`, by bucket) and added to the next gradient, without which it does not
+(ICLR 2018). What was not sent is kept (`errors`, by bucket) and added to the next gradient; else the model would not
 learn. The first step is sent whole, because DDP forms its buckets anew after it. A rank sends 8 bytes for each of its
 k numbers (value and place) to each of its N-1 peers.
 """
@@ -20,7 +20,7 @@ PART = 100  # one of so many numbers is sent
 
 
 class TopK:
-    """Sums of sparse tensors, each with a number by which it is known again at the next step."""
+    """TopK adds up sparse tensors, each with a number by which it is known again at the next step."""
 
     def __init__(self, links: Links, ranks: Sequence[int], rank: int, whole: Reducer) -> None:
         self.traffic = links.traffic
@@ -32,7 +32,7 @@ class TopK:
         self._whole = whole
 
     def sum(self, tensor: Tensor, bucket: int) -> None:
-        """Replace it by the sum of what the ranks have sent of theirs: the same bits on every rank."""
+        """Replace a tensor by the sum of what the ranks have sent of theirs: the same bits on every rank."""
         if self.starting:
             self._whole.sum(tensor)
             return
@@ -45,7 +45,7 @@ class TopK:
         self._add_up(tensor, places, values)
 
     def mean(self, tensor: Tensor, bucket: int) -> None:
-        """The same, divided by the number of ranks."""
+        """Replace a tensor by that sum divided by the number of ranks."""
         self.sum(tensor, bucket)
         tensor.div_(len(self._ranks))
 

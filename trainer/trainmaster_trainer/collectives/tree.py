@@ -1,8 +1,8 @@
-"""Tree: pairs add up, then pairs of pairs, and the sum is copied back down the same way.
+"""Tree adds up pairs of ranks, then pairs of pairs, and copies the sum back down the same way.
 
-What TensorFlow calls HierarchicalCopyAllReduce, for devices that are linked in pairs. log2(N) messages up and as many
-down, one after the other. Each rank sends to its parent once and to each child once, S bytes a message; the root has
-log2(N) children (rounded up).
+TensorFlow calls it HierarchicalCopyAllReduce; it suits devices that are linked in pairs. log2(N) messages go up and
+as many down, one after the other. Each rank sends to its parent once and to each child once, S bytes a message; the
+root has log2(N) children (rounded up).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trainmaster_trainer.collectives.reducer import Reducer, size_of
 
 
 class Tree(Reducer):
-    """All-reduce along the binomial tree of `ranks`."""
+    """Tree is the all-reduce along the binomial tree of `ranks`."""
 
     in_rank_order = True  # not one after the other, but in an order that does not depend on the place of an element
 
@@ -44,7 +44,10 @@ class Tree(Reducer):
 
 
 def children(place: int, size: int) -> Iterator[int]:
-    """Nearest first: 0 has 1, 2, 4, ...; 2 has 3; 4 has 5 and 6. A parent is its child without the lowest bit."""
+    """Yield the children, nearest first: 0 has 1, 2, 4, ...; 2 has 3; 4 has 5 and 6.
+
+    A parent is its child without the lowest bit that is set.
+    """
     step = 1
     while not place & step and place + step < size:
         yield place + step

@@ -1,4 +1,4 @@
-"""The command: writes one JSON object; exit 78 and a sentence on stderr where the task cannot be used."""
+"""Run the command: write one JSON object, or exit with 78 and a sentence on stderr if the task cannot be used."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trainmaster_trainer.task import load_task
 
 
 def main() -> int:
-    """Measure as asked."""
+    """Measure what the options ask for; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m trainmaster_trainer.measure")
     parser.add_argument("--machine", action="store_true", help="run a few steps and exchanges as well")
     parser.add_argument("--answer", type=int, default=1, help="descriptor to write to; the task does not print there")

@@ -1,4 +1,4 @@
-"""How fast two ranks on this machine exchange tensors: all-reduces of some sizes, and layers spread over both."""
+"""Measure how fast two ranks of one machine exchange tensors: all-reduces, layers spread over both."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Exchanges = tuple[Exchange, ...]
 
 
 def measure_exchange() -> tuple[Exchanges, Exchanges]:
-    """All-reduces, and what FullySharded adds to a layer (`sharding.py`).
+    """Measure all-reduces, and what FullySharded adds to a layer (`sharding.py`); return nothing of either on failure.
 
-    By two forked ranks; call it before this process runs any operation of torch, which would start threads.
+    Two forked ranks do it; call it before this process runs any operation of torch, which would start threads.
     """
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)

@@ -1,6 +1,6 @@
-"""The layers of a task's model as Pipeline would cut it: how many, what flows between them, how long each takes.
+"""Look at the layers of a task's model as Pipeline would cut it: their number, times and traffic.
 
-A model that nobody has said how to cut (`Task.model_layers`) has no layers here, and no pipeline is advised for it.
+A model that cannot be cut (`Task.model_layers` says how) has no layers here, and no pipeline is advised for it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MOST_STAGES = 64
 
 
 def layers_of(task: Task, model: nn.Module) -> list[Layer]:
-    """The chain, or nothing where there is none."""
+    """Return the chain of layers; an empty list where the task has none."""
     try:
         return task.model_layers(model)
     except ConfigurationError:
@@ -30,12 +30,12 @@ def layers_of(task: Task, model: nn.Module) -> list[Layer]:
 
 
 def size_of(value: Any) -> int:
-    """Bytes of a tensor, or of all tensors in lists, tuples and dicts."""
+    """Return the bytes of a tensor, or of all tensors in lists, tuples and dicts."""
     return sum(tensor.numel() * tensor.element_size() for tensor in leaves(value))
 
 
 def boundary_bytes(layers: Sequence[Layer], inputs: Any) -> list[int]:
-    """What flows out of each block that is not the last."""
+    """Return the bytes that flow out of each block but the last."""
     sizes = []
     with torch.no_grad():
         for block in blocks_of(layers)[:-1] if layers else []:
@@ -45,7 +45,7 @@ def boundary_bytes(layers: Sequence[Layer], inputs: Any) -> list[int]:
 
 
 def slowest_stages(layers: Sequence[Layer], inputs: Any) -> tuple[float, ...]:
-    """With one stage, with two, and so on: which share of all computation the slowest of them has."""
+    """Return the share of all computation that the slowest stage has, with one stage, with two, and so on."""
     blocks = blocks_of(layers) if layers else []
     seconds = _seconds(blocks, inputs)
     shares = []
@@ -56,7 +56,7 @@ def slowest_stages(layers: Sequence[Layer], inputs: Any) -> tuple[float, ...]:
 
 
 def _seconds(blocks: Sequence[Sequence[Layer]], value: Any) -> list[float]:
-    """Forwards and backwards through each block; the fastest of some tries."""
+    """Return the seconds forwards and backwards through each block: the fastest of some tries."""
     taken = []
     for block in blocks:
         tries = []

@@ -1,4 +1,4 @@
-"""How fast one device of this machine trains a task: a few steps at some batch sizes."""
+"""Measure how fast one device of this machine trains a task: a few steps at some batch sizes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _FRACTIONS = (1, 2, 4)  # of the global batch: whole, half, a quarter
 
 
 def count_devices() -> tuple[int, str]:
-    """GPUs, or the cores that this process may use."""
+    """Return how many GPUs there are, or else cores that this process may use, and which of the two it is."""
     if torch.cuda.is_available():
         return torch.cuda.device_count(), "GPU"
     return len(os.sched_getaffinity(0)), "core"
 
 
 def measure_compute(task: Task, numerics: Numerics, batch_size: int) -> tuple[tuple[Timing, ...], tuple[float, ...]]:
-    """Seconds of a step on one device (one core, as a rank has) for parts of the global batch; shares of stages."""
+    """Return the seconds of a step on one device (or core) for parts of the global batch, and the shares of stages."""
     torch.set_num_threads(1)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = make_model(task).to(device)

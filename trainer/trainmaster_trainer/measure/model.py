@@ -1,4 +1,4 @@
-"""Sizes of a task's model, found by making it and sending a few samples through."""
+"""Find the sizes of a task's model by making it and sending a few samples through."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TRIED_SAMPLES = 4
 
 
 def describe(task: Task, numerics: Numerics) -> ModelFacts:
-    """The facts. The model is made once, on the CPU."""
+    """Return the sizes of the model, which is made once, on the CPU."""
     model = make_model(task)
     numerics.attach(model, torch.device("cpu"))
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -50,7 +50,7 @@ def _own_bytes(module: nn.Module) -> int:
 
 
 def _kept_bytes(task: Task, model: nn.Module, batch: Batch) -> int:
-    """What is kept for the backward pass beside the parameters, some of it for each sample and some once."""
+    """Return what is kept for the backward pass beside the parameters, some of it for each sample and some once."""
     own = {tensor.data_ptr() for tensor in (*model.parameters(), *model.buffers())}
     kept: dict[int, int] = {}
 

@@ -1,4 +1,4 @@
-"""What a task's optimizer keeps beside the parameters, seen by a step of it. Used by `model.py`."""
+"""Find what a task's optimizer keeps beside the parameters, by a step of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainmaster_trainer.task import Task
 
 
 def optimizer_bytes(task: Task, model: nn.Module) -> int | None:
-    """The sum over all trained parameters of the model, which is changed by it; None where a step fails.
+    """Return the bytes kept for all trained parameters of the model, which this changes; None where a step fails.
 
     The optimizer is the one that trains: groups and what it keeps may depend on a parameter's shape. It takes a step
     with one gradient at a time, and one for parameters that are alike, so that a model which just fits into memory can
@@ -35,7 +35,7 @@ def optimizer_bytes(task: Task, model: nn.Module) -> int | None:
 
 
 def _kept(optimizer: Optimizer, parameter: nn.Parameter, sparse: bool) -> int:
-    """Bytes that the optimizer keeps for one parameter after a step in which nothing else has a gradient."""
+    """Return the bytes that the optimizer keeps for one parameter after a step in which nothing else has a gradient."""
     parameter.grad = _a_row(parameter) if sparse else torch.ones_like(parameter)
     optimizer.step()
     parameter.grad = None

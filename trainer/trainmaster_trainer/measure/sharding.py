@@ -1,7 +1,7 @@
-"""What FullySharded adds to each layer of a model: gathering it twice, spreading its gradients, and torch's own work.
+"""Measure what FullySharded adds to a layer: gathering it twice, spreading its gradients, torch's work.
 
-Measured with a few layers of several parameters each between two ranks, since on small layers the work around the
-collectives is more than the bytes. Used by `exchange.py`, whose two ranks it runs in.
+It uses a few layers of several parameters each between two ranks, since on small layers the work around the
+collectives is more than the bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ROUNDS = 7
 
 
 def measure_sharding(group: Group) -> list[Exchange]:
-    """Seconds per layer of so many bytes. All ranks of the process group call it together, once."""
+    """Return the seconds that are added to a layer of so many bytes. All ranks call it together, once."""
     mesh = init_device_mesh("cpu", (group.world_size,))
     shards = share_shards(group, list(range(group.world_size)))
     found = []

@@ -1,4 +1,4 @@
-"""A segment: memory that one process made and others have mapped, gone with the last of them.
+"""Make memory that one process creates and others map; it is gone with the last of them.
 
 The maker has an anonymous file in memory (memfd) and says where it is: process and descriptor. A peer opens it through
 /proc and looks for a random number in it; so host names, containers and mounts need not be compared, and a process of
@@ -27,7 +27,7 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Segment:
-    """Memory that one process made and its peers have mapped. `data` is all behind the header."""
+    """Segment is memory that one process made and its peers have mapped. `data` is all behind the header."""
 
     def __init__(self, descriptor: int, size: int) -> None:
         self._descriptor = descriptor
@@ -37,21 +37,21 @@ class Segment:
 
     @property
     def address(self) -> int:
-        """Where `data` begins in this process."""
+        """Return the address at which `data` begins in this process."""
         return ctypes.addressof(ctypes.c_char.from_buffer(self._map)) + HEADER
 
     @property
     def view(self) -> memoryview:
-        """The bytes of `data`."""
+        """Return the bytes of `data`."""
         return memoryview(self._map)[HEADER:]
 
     @property
     def mark(self) -> str:
-        """The random number that its maker wrote."""
+        """Return the random number that its maker wrote."""
         return self._map[:HEADER].hex()
 
     def page(self) -> dict[str, Any]:
-        """Where a peer finds it. From here on a lock is held that ends with this process."""
+        """Return where a peer finds this segment. From here on this process holds a lock that ends with it."""
         self._map[:HEADER] = secrets.token_bytes(HEADER)
         # Of the kind that a forked child does not inherit.
         fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -59,7 +59,7 @@ class Segment:
         return {"boot": _BOOT.read_text(), **place, "mark": self.mark}
 
     def owner_lives(self) -> bool:
-        """Whether the maker has not ended yet."""
+        """Return whether the maker has not ended yet."""
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: all its peers may ask
         except (BlockingIOError, PermissionError):
@@ -67,12 +67,12 @@ class Segment:
         return False
 
     def close_file(self) -> None:
-        """Nobody else will open it, and nobody asks for its owner. The memory stays as long as this object does."""
+        """Close the file: it is neither opened nor asked for its owner any more. The memory stays with this object."""
         os.close(self._descriptor)
 
 
 def create_segment(size: int) -> Segment | None:
-    """Memory of `size` zero bytes; None where there is none to be had."""
+    """Return memory of `size` zero bytes; None where the host has none to share."""
     try:
         descriptor = os.memfd_create("trainmaster")
     except OSError as error:
@@ -88,7 +88,7 @@ def create_segment(size: int) -> Segment | None:
 
 
 def open_segment(page: Mapping[str, Any], size: int) -> Segment | None:
-    """The memory of another process, from its `page`; None if it is not on this host, gone, or not to be opened."""
+    """Return another process's memory, from its `page`; None if it is on another host, gone, or cannot be opened."""
     try:
         if page["boot"] != _BOOT.read_text():
             return None

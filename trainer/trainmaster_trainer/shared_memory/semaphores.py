@@ -1,4 +1,4 @@
-"""POSIX semaphores in shared memory: how processes of one host wait for one another without losing a wake-up.
+"""Let processes of one host wait for one another: POSIX semaphores in shared memory lose no wake-up.
 
 libc's semaphores are a counter and a futex, with the memory barriers that other machines than x86 need, which plain
 Python has not. `wait` tries for a short while, because a peer on another core is mostly there within microseconds,
@@ -40,32 +40,32 @@ _timed_wait = _function("sem_timedwait", ctypes.c_void_p, ctypes.POINTER(_Timesp
 
 
 class Semaphore:
-    """One counter at an address in memory that processes share."""
+    """Semaphore is one counter at an address in memory that processes share."""
 
     def __init__(self, address: int) -> None:
         self._address = address
 
     def create(self, value: int) -> None:
-        """Make it; before anybody else knows of it."""
+        """Create the counter with this value, before another process knows of it."""
         _init(self._address, 1, value)
 
     def post(self) -> None:
-        """Count up by one, and wake who waits."""
+        """Count up by one, and wake a process that waits."""
         _post(self._address)
 
     def wait(self, watch: Callable[[], None]) -> None:
-        """Count down by one as soon as that can be. `watch` is called while nothing happens, and may raise."""
+        """Count down by one as soon as that is possible. `watch` is called every 50 ms until then, and may raise."""
         if self.try_wait(TRIES):
             return
         while not self.sleep():
             watch()
 
     def try_wait(self, tries: int) -> bool:
-        """Count down by one if that can be now, or within so many looks."""
+        """Count down by one if that is possible within so many tries; return whether it was counted down."""
         return any(not _try_wait(self._address) for _ in range(tries))
 
     def sleep(self) -> bool:
-        """Wait for a slice of time at most; whether it was counted down."""
+        """Wait for 50 ms at most to count down by one; return whether it was counted down."""
         # The one clock that sem_timedwait of every libc knows; if it is set back, only the slice is longer.
         until = time.time_ns() + SLICE_NANOSECONDS
         while _timed_wait(self._address, _Timespec(*divmod(until, 1_000_000_000))):

@@ -1,4 +1,4 @@
-"""The strategies by their name in the YAML."""
+"""Find the class of a strategy by its name in the YAML."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CLASSES: dict[str, type[Strategy]] = {
 
 
 def find_strategy(name: str, reproducible: bool = False, accelerator: str | None = None) -> type[Strategy]:
-    """The class for `spec.strategy.type`.
+    """Return the class for `spec.strategy.type`.
 
     Raises:
         ConfigurationError: there is none, or none that gives the same bits at any number of ranks, or runs on TPUs.

@@ -1,7 +1,7 @@
-"""Whether members that make their models each for itself (ParameterServer, Gossip) have made the same one.
+"""Check that members that make their own models (ParameterServer, Gossip) have made the same model.
 
-They exchange parameters by their places in flat buffers: of another model as many numbers would be taken for one's own.
-So each is asked for its shapes, `QUESTION`, before the first numbers of it are used.
+They exchange parameters by their places in flat buffers, so the numbers of a different model could be taken for valid
+ones. So each member is asked for its shapes, `QUESTION`, before the first of its numbers is used.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ QUESTION = "model"
 
 
 def told(shapes: Shapes) -> Message:
-    """The answer to the question."""
+    """Return the answer to the question."""
     return Message(QUESTION, {"shapes": shapes})
 
 
 def shapes_told(answer: Message) -> Shapes:
-    """What such an answer says."""
+    """Return the shapes that an answer holds."""
     plain: dict[str, Any] = answer.values["shapes"]
     return {name: (str(dtype), tuple(shape)) for name, (dtype, shape) in plain.items()}
 

@@ -1,4 +1,4 @@
-"""AllReduce: synchronous data parallelism over workers, by one of the textbook's four algorithms.
+"""AllReduce is synchronous data parallelism over workers, by one of four algorithms.
 
 Native       NCCL between GPUs; shared memory where all ranks are on one host without GPUs, gloo where they are not
 Ring         chunks go from neighbour to neighbour: 2S(N-1)/N bytes sent by every rank, whatever N is
@@ -24,7 +24,7 @@ ALGORITHMS = ("Native", "Ring", "Hierarchical", "Driver")
 
 
 class AllReduce(DataParallel):
-    """Replicas of the model on all ranks of all workers."""
+    """AllReduce keeps a replica of the model on every rank of every worker."""
 
     def __init__(self, task: Task, group: Group, options: Mapping[str, Any]) -> None:
         check_options("AllReduce", options, {"algorithm": ALGORITHMS, "compression": ()})

@@ -1,11 +1,9 @@
-"""Axes: how the ranks of a job are laid out when they split a model, its samples, or both.
+"""Axes lays out the ranks of a job that split a model, its samples, or both.
 
     pipeline x data x sharded x tensor        ranks count fastest along the last one
 
 Ranks that differ in `tensor` only are neighbours, because they exchange activations inside every layer; stages are far
 apart, because they exchange least: with one pipeline stage per worker, each stage has a worker's devices to itself.
-
-Used by the strategies that split a model (`partitioned.py`).
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from trainmaster_trainer.group import Group
 
 @dataclasses.dataclass(frozen=True)
 class Axes:
-    """How many ranks lie along each axis."""
+    """Hold the number of ranks along each axis."""
 
     pipeline: int = 1
     data: int = 1
@@ -34,21 +32,21 @@ class Axes:
 
     @property
     def size(self) -> int:
-        """Ranks in all."""
+        """Return the number of all ranks."""
         return math.prod(self.lengths)
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """In the order of the mesh."""
+        """Return the number of ranks along each axis, in the order of the mesh."""
         return dataclasses.astuple(self)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """In the order of the mesh."""
+        """Return the names of the axes, in the order of the mesh."""
         return tuple(field.name for field in dataclasses.fields(self))
 
     def mesh(self, group: Group) -> DeviceMesh:
-        """A process group for every row along every axis. All ranks call it together."""
+        """Make a process group for every row along every axis. All ranks call this together."""
         # Ranks that share samples exchange seldom, and those that share layers in their own way (`shards.py`).
         offers = {"pipeline": stage_group.offer, "tensor": host_group.offer}
         override: Any = {
@@ -64,7 +62,7 @@ class Axes:
         return mesh
 
     def place(self, rank: int) -> Axes:
-        """Where a rank is along each axis, counted from 0."""
+        """Return the position of a rank along each axis, counted from 0."""
         places = []
         for length in reversed(self.lengths):
             rank, place = divmod(rank, length)
@@ -72,10 +70,10 @@ class Axes:
         return Axes(*reversed(places))
 
     def share(self, rank: int) -> Share:
-        """The samples of a rank: stages and tensor ranks work on the same ones."""
+        """Return the share of samples of a rank: stages and tensor ranks work on the same samples."""
         place = self.place(rank)
         return Share(place.data * self.sharded + place.sharded, self.data * self.sharded)
 
     def first_of_tensor(self, rank: int) -> int:
-        """The first of the ranks that compute the same layers on the same samples."""
+        """Return the first of the ranks that compute the same layers on the same samples as this `rank`."""
         return rank - self.place(rank).tensor

@@ -1,11 +1,11 @@
-"""CentralStorage: the variables are stored once, on the CPU; all devices of the worker compute with them.
+"""CentralStorage stores the variables once, on the CPU; all devices of the worker compute with them.
 
-What TensorFlow (Abadi et al., OSDI 2016) calls CentralStorageStrategy. Rank 0 has the one optimizer. The parameters
+TensorFlow (Abadi et al., OSDI 2016) calls this CentralStorageStrategy. Rank 0 has the only optimizer. The parameters
 lie in memory that all ranks of the worker share: ranks on the CPU compute right in it, those with a GPU copy them to it
 for each step.
 
     every rank    forward and backward pass over its share of the batch
-    rank 0        adds up the gradients in the order of ranks: a sum has one value, whoever comes first
+    rank 0        adds up the gradients in the order of ranks: a sum has one value, whichever rank comes first
     rank 0        takes the optimizer step, in place
     every rank    goes on when that is done
 
@@ -41,7 +41,7 @@ ALIGNMENT = 64  # bytes, a cache line
 
 
 class CentralStorage(WholeModel):
-    """One copy of parameters and optimizer for all ranks of a worker."""
+    """CentralStorage keeps one copy of parameters and optimizer for all ranks of a worker."""
 
     snapshots = Snapshots.PER_RANK
     counts = True
@@ -88,7 +88,7 @@ class CentralStorage(WholeModel):
 
     @torch.no_grad()
     def _add_up_gradients(self) -> None:
-        """Into the stored parameters' gradients, on rank 0. Where no rank has one, there is none."""
+        """Add up the gradients on rank 0, into the stored parameters' `grad`: None where no rank has a gradient."""
         for used, stored in _by_dtype(list(self.model.parameters()), list(self._storage.parameters())):
             gradients = [torch.zeros_like(one) if one.grad is None else one.grad for one in used]
             have = torch.tensor([one.grad is not None for one in used], dtype=used[0].dtype)
@@ -102,7 +102,7 @@ class CentralStorage(WholeModel):
 
     @torch.no_grad()
     def _wait_for_first(self) -> None:
-        """Until rank 0 has changed what is stored. Loss scale and buffers (running means, say) become rank 0's."""
+        """Wait until rank 0 has changed what is stored; take over its loss scale and buffers (running means, say)."""
         if self._funnel:
             scale = self.numerics.loss_scale
             told = torch.tensor([scale.value, float(scale.refused)] if scale else [1.0, 0.0])
@@ -142,7 +142,7 @@ class CentralStorage(WholeModel):
 
 
 def _connect(group: Group, parameters: Sequence[nn.Parameter]) -> Funnel | None:
-    """Move rank 0's parameters into memory that all ranks see, and let the others use them.
+    """Move rank 0's parameters into memory that all ranks see, and let the other ranks use them.
 
     Raises:
         ConfigurationError: the ranks cannot share that much memory.
@@ -169,7 +169,7 @@ def _connect(group: Group, parameters: Sequence[nn.Parameter]) -> Funnel | None:
 
 
 def _offsets(parameters: Sequence[nn.Parameter]) -> Iterator[int]:
-    """Where each begins, and where all end."""
+    """Yield where each tensor begins, and then where all of them end."""
     offset = 0
     for parameter in parameters:
         yield offset
@@ -181,7 +181,7 @@ def _offsets(parameters: Sequence[nn.Parameter]) -> Iterator[int]:
 def _by_dtype(
     used: Sequence[nn.Parameter], stored: Sequence[nn.Parameter]
 ) -> Iterator[tuple[list[nn.Parameter], list[nn.Parameter]]]:
-    """Trained parameters of a device and their stored ones, for each dtype."""
+    """Yield, for each dtype, the trained parameters of a device and the stored parameters that they belong to."""
     pairs = [pair for pair in zip(used, stored, strict=True) if pair[0].requires_grad]
     for dtype in dict.fromkeys(one.dtype for one, _ in pairs):
         alike = [pair for pair in pairs if pair[0].dtype == dtype]

@@ -1,6 +1,6 @@
-"""DataParallel: what AllReduce and Mirrored have in common.
+"""DataParallel is the common part of AllReduce and Mirrored.
 
-Every rank holds the whole model and takes its share of each batch; gradients are averaged. Synchronous data
+Every rank holds the whole model and takes its share of each batch; gradients are averaged. This is synchronous data
 parallelism as in Goyal et al., "Accurate, large minibatch SGD" (2017), on torch's DistributedDataParallel, which
 overlaps the all-reduce with the backward pass (Li et al., VLDB 2020).
 
@@ -62,7 +62,7 @@ _LEAVE_NONE_OUT = "let every loss depend on all parameters that are trained (add
 
 
 class DataParallel(WholeModel):
-    """Replicas of the model, kept equal by averaging gradients."""
+    """DataParallel keeps replicas of the model equal by averaging gradients."""
 
     snapshots = Snapshots.REPLICATED
     settles = True
@@ -123,7 +123,7 @@ class DataParallel(WholeModel):
         return loss
 
     def _compare_copies(self) -> None:
-        """Of the steps of this process, the 2nd, 4th, 8th ...: an attempt's first is one that somebody waits for."""
+        """Compare the ranks' parameters in steps 2, 4, 8 ... of this process; the first step is urgent and left out."""
         self._steps += 1
         if 1 < self._steps <= EARLY and is_looked_at(self._steps):
             check_equal(dict(self.model.named_parameters()), self.group.device)
@@ -165,14 +165,14 @@ class DataParallel(WholeModel):
         self._recall(state)
 
     def _go_on_from(self, state: State) -> None:
-        """All ranks have the same state, though not of what is in none, such as a buffer that is not persistent."""
+        """Restore the state, which is the same on all ranks; buffers that are not persistent are not in it."""
         super().restore(state)
         self._rehearse = self.gradients.place_matters
         self._some_rest = bool(state.scalars.get(SOME_REST))
         self._are_equal = {name for name, _ in self.model.named_buffers()} <= self.model.state_dict().keys()
 
     def _recall(self, state: State) -> None:
-        """After the rehearsal, which would spoil it."""
+        """Keep the compression's state until after the rehearsal, which would spoil it."""
         own = {
             name.removeprefix(self._own): tensor.clone()
             for name, tensor in state.tensors.items()
@@ -208,7 +208,7 @@ class DataParallel(WholeModel):
         return self._forward(batch)
 
     def _look(self, parts: Sequence[Batch]) -> None:
-        """Ahead of a step in parts: between two of them the ranks cannot be connected anew."""
+        """Look before a step in parts whether all parameters are used: between parts the ranks cannot reconnect."""
         self._looked = True
         before, still = Moment(self.model), marks(frozen(self.model))
         with self.replica.no_sync():
@@ -219,7 +219,7 @@ class DataParallel(WholeModel):
             self._connect_anew()
 
     def _connect_anew(self) -> None:
-        """By one that looks at the graph of every step, and asks the others which parameters they used."""
+        """Connect with a DDP that searches the graph of each step for unused parameters, together with all ranks."""
         self._some_rest = True
         del self.replica  # and with it the hooks on the parameters
         self._connect(find_unused_parameters=True)
@@ -233,12 +233,12 @@ class DataParallel(WholeModel):
         return loss
 
     def _equalize_buffers(self) -> None:
-        """Each rank has moved the buffers (running means, say) by its own share: rank 0's count."""
+        """Set the buffers (such as running means), which each rank changes by its own share, to those of rank 0."""
         share(self.model.buffers())
         share_extra_state(self._with_extra_state)
 
     def _rehearsal(self, batch: Batch) -> None:
-        """A backward pass that changes nothing but the order in which DDP keeps gradients.
+        """Run a backward pass that changes nothing but the order in which DDP keeps gradients.
 
         DDP sorts its buckets after its first backward pass, and where in a bucket a gradient lies decides in which
         order the ranks' numbers are added, by most algorithms. A process that resumes would take its first step with
@@ -255,7 +255,7 @@ class DataParallel(WholeModel):
 
 
 def compression_of(options: Mapping[str, Any], native: bool) -> str:
-    """The compression among the options of a strategy.
+    """Return the compression among the options of a strategy.
 
     Raises:
         ConfigurationError: there is none of that name, or it brings an exchange of its own and another was asked for.

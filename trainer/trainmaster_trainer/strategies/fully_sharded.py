@@ -1,6 +1,6 @@
 """FullySharded: every rank holds 1/N of each parameter, its gradient and its moments, and takes its share of a batch.
 
-After Rajbhandari et al., "ZeRO" (SC 2020), stage 3, and Zhao et al., "PyTorch FSDP" (VLDB 2023), on torch's
+It follows Rajbhandari et al., "ZeRO" (SC 2020), stage 3, and Zhao et al., "PyTorch FSDP" (VLDB 2023), on torch's
 `fully_shard`. Before a layer computes, its parameters are gathered from all ranks, and dropped again after; after its
 backward pass, gradients are added up and each rank keeps its 1/N. The optimizer never sees more than that.
 
@@ -44,7 +44,7 @@ _SPREAD = "a model that is spread over ranks"
 
 
 class FullySharded(Partitioned):
-    """The model, its gradients and moments spread over all ranks."""
+    """FullySharded spreads the model, its gradients and its moments over all ranks."""
 
     def __init__(self, task: Task, group: Group, options: Mapping[str, Any]) -> None:
         check_options("FullySharded", options, {})
@@ -57,7 +57,7 @@ class FullySharded(Partitioned):
 
 
 def units(task: Task, model: nn.Module) -> list[nn.Module]:
-    """The layers that are gathered one at a time."""
+    """Return the layers that are gathered one at a time; none if the task does not name its layers."""
     try:
         layers = [layer for _, layer in task.model_layers(model)]
     except ConfigurationError:
@@ -66,7 +66,7 @@ def units(task: Task, model: nn.Module) -> list[nn.Module]:
 
 
 def apart(model: nn.Module, layers: Iterable[nn.Module]) -> list[nn.Module]:
-    """Those of the layers that the model calls itself and that share no parameter with another."""
+    """Return the layers that the model calls itself and that share no parameter with another layer."""
     inside = set(model.modules()) - {model}
     once = dict.fromkeys(layers)
     holders = Counter(parameter for layer in once for parameter in layer.parameters())
@@ -78,7 +78,7 @@ def apart(model: nn.Module, layers: Iterable[nn.Module]) -> list[nn.Module]:
 
 
 def shard(model: nn.Module, layers: list[nn.Module], mesh: DeviceMesh, shards: SharedShards | None) -> nn.Module:
-    """Spread all parameters over a mesh; with a second dimension in front of it, each shard has copies.
+    """Spread all parameters over a mesh; if the mesh has a second dimension in front, each shard has copies.
 
     Where the ranks of the mesh's last dimension share memory, `shards`, they exchange through it.
 
@@ -117,7 +117,7 @@ def _check_shapes(model: nn.Module) -> None:
 
 
 def _keep_steady(model: nn.Module, layers: list[nn.Module]) -> None:
-    """Each layer's parameters are whole while it computes, and then dropped."""
+    """Check that no forward pass changes a layer's parameters, which are dropped after it has computed."""
     inner = {parameter for layer in layers for parameter in layer.parameters()}
     names = {module: name for name, module in model.named_modules()}
     for unit in [*layers, model]:
@@ -135,7 +135,7 @@ def _at(places: list[tuple[str, nn.Module, str]]) -> dict[str, Tensor]:
 
 
 def _check_dtypes(units: list[list[tuple[str, nn.Parameter]]]) -> None:
-    """What is gathered at once lies in one piece of memory."""
+    """Check that parameters that are gathered together have one dtype, as they lie in one piece of memory."""
     for parameters in units:
         firsts = {one.dtype: name for name, one in reversed(parameters) if one.requires_grad}
         if len(firsts) > 1:

@@ -1,4 +1,4 @@
-"""LocalSGD: every rank trains alone for H steps (`every`), then all meet.
+"""LocalSGD: every rank trains alone for H steps (`every`), then all ranks meet.
 
 At a meeting the ranks add up how far each has come from the last meeting point, by the size of its share, and an
 outer optimizer takes a step with that mean as its gradient:
@@ -51,7 +51,7 @@ MOMENTUM = "momentum_buffer"
 
 
 class LocalSGD(WholeModel):
-    """Replicas of the model that meet every few steps."""
+    """LocalSGD keeps replicas of the model that meet every few steps."""
 
     snapshots = Snapshots.PER_RANK
 
@@ -85,13 +85,13 @@ class LocalSGD(WholeModel):
         return loss
 
     def _weigh(self, samples: int) -> None:
-        """Let this rank count by its share of a global batch of so many samples."""
+        """Weight this rank by its share of a global batch of so many samples."""
         first, end = Share(self.group.rank, self.group.world_size).bounds(samples)
         self._samples, self._weight = samples, (end - first) / samples
 
     @torch.no_grad()
     def _meet(self) -> None:
-        """The mean way of all ranks is the outer gradient."""
+        """Take an outer step whose gradient is the mean way that all ranks have come."""
         here = self._here()
         ways = [_way(point, here[name]) * self._weight for name, point in self._point.items()]
         for way, point in zip(self._sum(ways), self._point.values(), strict=True):
@@ -102,12 +102,12 @@ class LocalSGD(WholeModel):
         self._apart = False
 
     def _here(self) -> dict[str, Tensor]:
-        """What is averaged: parameters and running means, as a forward pass may put new tensors in place of those."""
+        """Return what is averaged, as it is now: parameters and running means, which a forward pass may replace."""
         here = self.model.state_dict(keep_vars=True)
         return {name: tensor for name, tensor in here.items() if _has_a_mean(tensor)}
 
     def _sum(self, tensors: list[Tensor]) -> list[Tensor]:
-        """Each summed over all ranks: one message for all of a dtype."""
+        """Sum each tensor over all ranks, in place, with one message per dtype. Return the tensors."""
         if not self._reducer:
             return tensors
         for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
@@ -133,7 +133,7 @@ class LocalSGD(WholeModel):
         return dataclasses.replace(here, tensors=tensors, own=frozenset(local), allowed={**here.allowed, **allowed})
 
     def _of_all(self, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """What any rank has a part of in the mean, in the same order on all.
+        """Return the tensors of the mean, in the same order on all ranks, whichever rank has a part of them.
 
         A rank has no moments of parameters that have not had a gradient here; in the mean they count as zeros.
         """
@@ -156,7 +156,7 @@ class LocalSGD(WholeModel):
         return dataclasses.replace(own, tensors=tensors, scalars=scalars, allowed={**own.allowed, **points})
 
     def _mean(self, name: str, tensor: Tensor) -> Tensor:
-        """Over all ranks, of what is not the same on all anyway."""
+        """Return the mean over all ranks, or the tensor itself where all ranks have the same."""
         if name.startswith(MODEL) and not self._apart:
             return tensor
         total = tensor * self._weight
@@ -189,7 +189,7 @@ class LocalSGD(WholeModel):
 
     @torch.no_grad()
     def _restore_outer(self, tensors: Mapping[str, Tensor], common: Mapping[str, Tensor]) -> None:
-        """Without a point of an earlier meeting, the model is one."""
+        """Restore the points and momenta of the outer optimizer; without a stored point, the model is the point."""
         for name, point in self._point.items():
             point.copy_(tensors.get(f"outer/point/{name}", common[MODEL + name]))
             momentum = tensors.get(f"outer/momentum/{name}")
@@ -214,7 +214,7 @@ class LocalSGD(WholeModel):
 
 
 def _way(point: Tensor, here: Tensor) -> Tensor:
-    """How far a rank has come since the ranks last met: none at all in a mask, whose numbers may be infinite."""
+    """Return how far a rank has come since the last meeting: zero in a mask, whose numbers may be infinite."""
     return point - here if isinstance(here, nn.Parameter) else (point - here).masked_fill_(point == here, 0)
 
 

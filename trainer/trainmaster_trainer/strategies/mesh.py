@@ -1,4 +1,4 @@
-"""Mesh: several kinds of parallelism at once, as in Narayanan et al., "Efficient large-scale training" (SC 2021).
+"""Mesh combines several kinds of parallelism, as in Narayanan et al., "Efficient large-scale training" (SC 2021).
 
     mesh: {data: 2, sharded: 2, pipeline: 2, tensor: 2}         16 ranks
 
@@ -36,7 +36,7 @@ from trainmaster_trainer.task import Task
 
 
 class Mesh(Partitioned):
-    """Stages, of split layers, of spread parameters, in several copies."""
+    """Mesh holds stages of split layers with spread parameters, in several copies."""
 
     def __init__(self, task: Task, group: Group, options: Mapping[str, Any]) -> None:
         check_options("Mesh", options, dict.fromkeys(Axes().names, ()))
@@ -66,7 +66,7 @@ class Mesh(Partitioned):
 
 
 def axes_of(options: Mapping[str, Any], ranks: int) -> Axes:
-    """The axes that `spec.strategy.mesh` asks for.
+    """Return the axes that `spec.strategy.mesh` asks for.
 
     Raises:
         ConfigurationError: their product is not the number of ranks.

@@ -1,11 +1,9 @@
-"""Micro-batches: a batch in equal pieces, though it may not divide, and the losses of the pieces made one mean.
+"""Cut a batch into equal micro-batches, even if it does not divide, and make their losses one mean.
 
 Stages exchange tensors of one shape, so all micro-batches of a step are equally long. Where the batch does not divide,
 some are a sample short and filled up with a copy of their first sample, whose output is dropped before the loss: it
-has no say in loss or gradient. Each micro-batch's mean loss is weighed by the number of its real samples, so their sum
-is exactly the mean over the batch.
-
-Used by `pipeline.py`.
+does not change loss or gradient. Each micro-batch's mean loss is weighed by the number of its real samples, so their
+sum is exactly the mean over the batch.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ Signature = tuple[tuple[tuple[int, ...], torch.dtype], ...]
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Inputs, some of which may be filling; targets of the real samples, which are the first `size`."""
+    """Hold inputs, some of which may be filling, and the targets of the real samples, which are the first `size`."""
 
     inputs: Any
     targets: Any
@@ -33,7 +31,7 @@ class MicroBatch:
 
 
 def split(batch: Batch, count: int) -> list[MicroBatch]:
-    """A batch of at least `count` samples in `count` pieces."""
+    """Cut a batch of at least `count` samples into `count` micro-batches."""
     bounds = [Share(index, count).bounds(batch.size) for index in range(count)]
     longest = max(end - first for first, end in bounds)
     return [
@@ -48,7 +46,7 @@ def split(batch: Batch, count: int) -> list[MicroBatch]:
 
 
 def _slice(value: Any, first: int, end: int, length: int) -> Any:
-    """Samples `first` to `end` of all tensors in a structure, filled up to `length`."""
+    """Return samples `first` to `end` of all tensors in a structure, filled up to `length`."""
     part, missing = part_of(value, first, end), length - (end - first)
     return _filled_up(part, missing) if missing else part
 
@@ -62,5 +60,5 @@ def _filled_up(part: Any, missing: int) -> Any:
 
 
 def signature(value: Any) -> Signature:
-    """What the shapes between stages depend on."""
+    """Return the shapes and dtypes that determine the shapes between stages."""
     return tuple((tuple(leaf.shape), leaf.dtype) for leaf in leaves(value))

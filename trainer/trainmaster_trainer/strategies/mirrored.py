@@ -1,7 +1,7 @@
-"""Mirrored: synchronous data parallelism over the devices of one worker.
+"""Mirrored is synchronous data parallelism over the devices of one worker.
 
 The variables are mirrored: every device has them all, and after every step they are equal on all devices, buffers
-such as running means included. What TensorFlow calls MirroredStrategy (Abadi et al., OSDI 2016), with its three ways
+such as running means included. TensorFlow calls this MirroredStrategy (Abadi et al., OSDI 2016), with its three ways
 to add up gradients; on a machine without GPUs, a device is a process.
 
 Native            NCCL between GPUs, shared memory between processes
@@ -25,7 +25,7 @@ REDUCTIONS = ("Native", "HierarchicalCopy", "OneDevice")
 
 
 class Mirrored(DataParallel):
-    """Replicas of the model on all devices of one worker."""
+    """Mirrored keeps a replica of the model on every device of one worker."""
 
     def __init__(self, task: Task, group: Group, options: Mapping[str, Any]) -> None:
         check_options("Mirrored", options, {"reduction": REDUCTIONS, "compression": ()})

@@ -1,6 +1,6 @@
-"""OneDevice: one process, one device, no communication. What every synchronous strategy is measured against.
+"""OneDevice is one process on one device, without communication. Every synchronous strategy is compared with it.
 
-Stochastic gradient descent as Robbins and Monro, "A stochastic approximation method" (1951), have it: a batch, the
+It is stochastic gradient descent as in Robbins and Monro, "A stochastic approximation method" (1951): a batch, the
 gradient of its mean loss, a step of the optimizer.
 """
 
@@ -20,7 +20,7 @@ from trainmaster_trainer.task import Task
 
 
 class OneDevice(WholeModel):
-    """The whole batch on one device."""
+    """OneDevice computes the whole batch on one device."""
 
     snapshots = Snapshots.REPLICATED
     settles = True

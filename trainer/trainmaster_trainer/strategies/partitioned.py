@@ -1,4 +1,4 @@
-"""What the strategies have in common that split a model among ranks: FullySharded, Tensor, Pipeline and Mesh.
+"""Hold what is common to the strategies that split a model among ranks: FullySharded, Tensor, Pipeline and Mesh.
 
 Every rank first makes the whole model on the CPU, with the same weights as everywhere, and the optimizer over all of
 its parameters, as OneDevice would. Then the strategy keeps this rank's part (`divide`), and the optimizer goes on with
@@ -44,7 +44,7 @@ Place = tuple[nn.Module, str]  # a module, and the name of its parameter or buff
 
 
 class Partitioned(Strategy):
-    """Ranks that each hold a part of one model."""
+    """Partitioned is a strategy whose ranks each hold a part of one model."""
 
     snapshots = Snapshots.PER_RANK
     counts = True
@@ -119,14 +119,14 @@ class Partitioned(Strategy):
         return self.loss(part)
 
     def update(self, fraction_done: float) -> None:
-        """An optimizer step with the gradients that there are, at the task's learning rate for this moment."""
+        """Take an optimizer step with the gradients that there are, at the task's learning rate for this moment."""
         if self._same_use:
             self._same_use.tell()
         self._rates.set(fraction_done)
         self.numerics.take_step(self.optimizer, self._norm)
 
     def _norm(self, parameters: list[nn.Parameter]) -> Tensor:
-        """Of the whole model's gradient: each part of it counts once, however many ranks have it."""
+        """Return the norm of the whole model's gradient: each part of it counts once, however many ranks have it."""
         squares = torch.zeros((), dtype=torch.float64, device=self.group.device)
         for parameter in parameters:
             squares += squares_here(parameter) / self._copies(parameter.grad)
@@ -134,7 +134,7 @@ class Partitioned(Strategy):
         return squares.sqrt().float()
 
     def _copies(self, gradient: Tensor | None) -> int:
-        """How many ranks hold the same part of it as this one. It may be whole where its parameter is split."""
+        """Return how many ranks hold the same part of the gradient as this rank; a gradient may be whole."""
         alike = self.group.world_size // self.axes.pipeline
         if not isinstance(gradient, DTensor):
             return alike
@@ -142,7 +142,7 @@ class Partitioned(Strategy):
         return alike // math.prod(gradient.device_mesh.size(axis) for axis in split)
 
     def share_buffers(self) -> None:
-        """Running means and the like are those of the first share of the batch, as under AllReduce."""
+        """Set buffers (such as running means) to those of the first share of the batch, as under AllReduce."""
         if self._peers is not None:
             share(self.model.buffers(), self._peers)
 
@@ -178,11 +178,14 @@ class Partitioned(Strategy):
         return self.evaluate_with(self.model)
 
     def evaluate_with(self, model: nn.Module) -> dict[str, float]:
-        """The task's figures of a model; all ranks call it with what stands for the model on them."""
+        """Return the task's figures of a model; all ranks call it with what stands for the model on them."""
         return figures_of(self.task, model)
 
     def _those_with_other_samples(self) -> dist.ProcessGroup | None:
-        """The ranks that hold the same buffers and see other samples. All ranks call it together."""
+        """Return the group of ranks that hold the same buffers and see other samples; None if it is this rank alone.
+
+        All ranks call it together.
+        """
         if self.axes.data * self.axes.sharded == 1:
             return None
         peers = self.mesh["data", "sharded"]._flatten("samples").get_group()  # noqa: SLF001 (no public name yet)
@@ -191,7 +194,7 @@ class Partitioned(Strategy):
 
 
 def _places(model: nn.Module) -> Iterator[tuple[str, Place]]:
-    """Every parameter and buffer by its name, and where it lives. A shared one has several names."""
+    """Yield every parameter and buffer by its name, and where it lives. A shared one has several names."""
     for prefix, module in model.named_modules(remove_duplicate=False):
         for table in (module._parameters, module._buffers):  # noqa: SLF001 (what state_dict looks at too)
             for attribute, value in table.items():
@@ -200,7 +203,7 @@ def _places(model: nn.Module) -> Iterator[tuple[str, Place]]:
 
 
 def _hand_over(optimizer: Optimizer, homes: dict[Tensor, Place]) -> None:
-    """Let the optimizer work on what now is where its parameters were; it forgets those that are gone."""
+    """Replace the optimizer's parameters by those that are now in their places, and drop those that are gone."""
     for group in optimizer.param_groups:
         held = [(old, getattr(*homes[old])) for old in group["params"] if old in homes]
         for old, new in held:
@@ -217,10 +220,10 @@ def _hand_over(optimizer: Optimizer, homes: dict[Tensor, Place]) -> None:
 
 
 def _check_nobody_keeps(replaced: list[weakref.ref[Tensor]]) -> None:
-    """Parameters that others have taken the place of should be gone.
+    """Check that parameters that were replaced are no longer referenced.
 
     Raises:
-        ConfigurationError: somebody still has one, and would do something with it to no effect.
+        ConfigurationError: one of them still is, and changes to it would have no effect.
     """
     if any(one() is not None for one in replaced):
         gc.collect()  # perhaps nothing but a cycle holds it
@@ -233,7 +236,7 @@ def _check_nobody_keeps(replaced: list[weakref.ref[Tensor]]) -> None:
 
 
 def _one_by_one_if_mixed(optimizer: Optimizer, parameters: set[nn.Parameter]) -> None:
-    """Torch's fast paths take a list of tensors that are split alike, or not at all."""
+    """Turn off torch's fast paths, which take only tensors that are all split alike, if there are several kinds."""
     kinds = {parameter.device_mesh if isinstance(parameter, DTensor) else None for parameter in parameters}
     if len(kinds) > 1:
         for group in optimizer.param_groups:

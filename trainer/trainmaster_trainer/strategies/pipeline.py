@@ -1,6 +1,6 @@
 """Pipeline: each rank holds a run of layers; a batch flows through them in micro-batches.
 
-Vertical model parallelism on torch.distributed.pipelining, with two schedules:
+It is vertical model parallelism on torch.distributed.pipelining, with two schedules:
 
     GPipe   all forwards, then all backwards (Huang et al., NeurIPS 2019): every stage keeps the activations of all
             micro-batches
@@ -51,23 +51,23 @@ PER_STAGE = 4  # micro-batches, unless the YAML says how many: idle for less tha
 
 @dataclass(frozen=True)
 class Timetable:
-    """Who computes when."""
+    """Hold the schedule and the number of micro-batches."""
 
     schedule: str = "1F1B"
     micro_batches: int | None = None
 
     @classmethod
     def read(cls, options: Mapping[str, Any]) -> Timetable:
-        """From `spec.strategy.pipeline`."""
+        """Return the timetable of `spec.strategy.pipeline`."""
         return cls(options.get("schedule", "1F1B"), options.get("microBatches"))
 
     def count(self, samples: int, stages: int) -> int:
-        """Into how many micro-batches each share of a batch is cut, the smallest of which has so many samples.
+        """Return into how many micro-batches each share of a batch is cut; `samples` is the size of the smallest share.
 
-        On all ranks into as many: those that spread parameters gather them for each micro-batch.
+        The number is the same on all ranks: those that spread parameters gather them for each micro-batch.
 
         Raises:
-            ConfigurationError: it has too few samples.
+            ConfigurationError: the share has too few samples.
         """
         count = self.micro_batches or min(PER_STAGE * stages, samples)
         if count > samples:
@@ -78,12 +78,12 @@ class Timetable:
         return count
 
     def torch_name(self, count: int, stages: int) -> str:
-        """Of the schedule. With fewer micro-batches than stages there is no 1F1B: it would not get beyond its start."""
+        """Return torch's name of the schedule: GPipe if there are fewer micro-batches than stages, else as asked."""
         return SCHEDULES["GPipe" if count < stages else self.schedule]
 
 
 class Pipeline(Partitioned):
-    """Stages of a model, one per rank."""
+    """Pipeline holds the stages of a model, one per rank."""
 
     def __init__(self, task: Task, group: Group, options: Mapping[str, Any]) -> None:
         check_options("Pipeline", options, {"schedule": tuple(SCHEDULES), "microBatches": ()})
@@ -104,7 +104,7 @@ class Pipeline(Partitioned):
 
 
 def stage_of(task: Task, model: nn.Module, axes: Axes, rank: int) -> Stage:
-    """The layers that a rank holds.
+    """Return the layers that a rank holds.
 
     Raises:
         ConfigurationError: the model cannot be cut into so many, or the layers are not the model.
@@ -116,10 +116,10 @@ def stage_of(task: Task, model: nn.Module, axes: Axes, rank: int) -> Stage:
 
 
 def check_chain(task: Task, model: nn.Module, layers: Sequence[Layer]) -> None:
-    """Give one sample to the whole model and to its layers in turn: else a forgotten step would train another model.
+    """Compare the whole model's outputs for one sample with those of its layers in turn, to find a forgotten layer.
 
     Raises:
-        ConfigurationError: they answer differently.
+        ConfigurationError: the outputs differ.
     """
     with without_trace(model):  # dataset() may draw random numbers, too
         inputs = Batches(task.dataset(), 1, 1, 0, torch.device("cpu")).take(1, Share(0, 1)).inputs
@@ -139,7 +139,7 @@ def check_chain(task: Task, model: nn.Module, layers: Sequence[Layer]) -> None:
 
 
 def _answers(model: nn.Module, inputs: Any) -> list[Tensor]:
-    """What a model makes of inputs: the same at every call, also where it draws random numbers or changes inputs."""
+    """Return the outputs of a model, the same at every call, even if it draws random numbers or changes inputs."""
     with without_trace(model), torch.no_grad():
         return leaves(model(each_tensor(inputs, Tensor.clone)))
 
@@ -151,7 +151,7 @@ def _alike(one: Tensor, other: Tensor) -> bool:
 
 
 class Pipe:
-    """One rank's end of a pipeline: takes training steps through torch's schedules."""
+    """Pipe is one rank's end of a pipeline: it takes training steps through torch's schedules."""
 
     def __init__(self, owner: Partitioned, timetable: Timetable) -> None:
         self._owner = owner
@@ -163,7 +163,7 @@ class Pipe:
         self.relayed = Relayed(self._stage, self._relay)
 
     def step(self, batch: Batch) -> Tensor | None:
-        """One step of training; the mean loss over the batch on the last stage, None on the others."""
+        """Take one training step. Return the batch's mean loss on the last stage, None on the others."""
         owner, relay = self._owner, self._relay
         parts = split(batch, self._timetable.count(batch.smallest, relay.stages))
         schedule = self._schedule(parts)
@@ -179,14 +179,14 @@ class Pipe:
         return self._loss if last else None
 
     def _mean_loss(self, outputs: Any, part: MicroBatch) -> Tensor:
-        """What a micro-batch adds to the loss of the batch."""
+        """Return a micro-batch's part of the mean loss of the batch."""
         real = outputs[: part.size] if isinstance(outputs, Tensor) else tuple(one[: part.size] for one in outputs)
         loss = loss_of(self._owner.task, real, part.targets).mean_for("Pipeline") * part.fraction
         self._loss += loss.detach()
         return self._owner.numerics.scaled(loss * self._weight)
 
     def _schedule(self, parts: list[MicroBatch]) -> Any:
-        """Torch's schedule for batches of this shape."""
+        """Return torch's schedule for batches of this shape."""
         key = (*signature(parts[0].inputs), ((len(parts),), torch.int64))
         if key not in self._schedules:
             self._schedules[key] = self._make_schedule(parts)
@@ -209,7 +209,7 @@ class Pipe:
         return kind(stage, len(parts), loss_fn=self._mean_loss, scale_grads=False)
 
     def _rehearse(self, inputs: Any) -> tuple[Tensors, Tensors]:
-        """The shapes that come into this stage and out of it, seen with one micro-batch that changes nothing."""
+        """Return the shapes that come into this stage and out of it, from one micro-batch that changes nothing."""
         with without_trace(self._stage):
             came, gave = self.relayed.pass_on(inputs)
         if isinstance(self._stage, FSDPModule):
@@ -218,7 +218,7 @@ class Pipe:
 
 
 def _forms(values: Any) -> Tensors:
-    """Tensors of the same shapes without content."""
+    """Return tensors of the same shapes without content."""
     return tuple(
         torch.empty(leaf.shape, dtype=leaf.dtype, device="meta").requires_grad_(leaf.requires_grad)
         for leaf in leaves(values)
@@ -227,7 +227,7 @@ def _forms(values: Any) -> Tensors:
 
 @contextmanager
 def _its_own_error() -> Iterator[None]:
-    """What a layer raised, as it raised it: torch wraps it up, and then its class and its line are lost."""
+    """Raise the original error of a layer: torch wraps it, and its class and line would be lost."""
     try:
         yield
     except RuntimeError as error:

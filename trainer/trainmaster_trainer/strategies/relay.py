@@ -1,9 +1,8 @@
-"""Relay: moves tensors of any shape between the ranks of a pipeline, and lets a model in stages be called as one.
+"""Relay moves tensors of any shape between the ranks of a pipeline, and lets a model in stages be called as one.
 
-A step of training uses torch's schedules, which must know every shape beforehand; torch's own way of finding them out
-sends pickled objects. Here a small JSON text travels ahead of each group of tensors.
-
-Used by `pipeline.py`: to evaluate, and to learn the shapes between stages.
+It is for evaluation, and to learn the shapes between stages. A step of training uses torch's schedules, which must know
+every shape beforehand; torch's own way of finding them out sends pickled objects. Here a small JSON text travels ahead
+of each group of tensors.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ Tensors = tuple[Tensor, ...]
 
 
 class Relay:
-    """The ranks of one pipeline, by stage."""
+    """Relay connects the ranks of one pipeline, by stage."""
 
     def __init__(self, group: dist.ProcessGroup, device: torch.device) -> None:
         self._group = group
@@ -40,7 +39,7 @@ class Relay:
                 dist.send(_bytes(one.detach().contiguous()), group=self._group, group_dst=to)
 
     def receive(self, source: int) -> Any:
-        """What `source` sends; it asks for a gradient where that did."""
+        """Return what stage `source` sends, with the same `requires_grad`."""
         length = torch.zeros(1, dtype=torch.int64)
         dist.recv(length, group=self._group, group_src=source)
         text = torch.zeros(int(length), dtype=torch.uint8)
@@ -57,7 +56,7 @@ class Relay:
 
 
 class Relayed(nn.Module):
-    """The whole model as far as one rank can call it: all ranks do, with the same inputs, and all get the outputs."""
+    """Relayed is the whole model as one rank can call it: all ranks call it, with equal inputs, and get the outputs."""
 
     def __init__(self, stage: nn.Module, relay: Relay) -> None:
         super().__init__()
@@ -75,7 +74,7 @@ class Relayed(nn.Module):
         return outputs
 
     def pass_on(self, inputs: Any) -> tuple[Tensors, Any]:
-        """Do this stage's part; what came into it and what came out."""
+        """Run this stage. Return what came into it and what came out."""
         relay = self._relay
         came = (inputs,) if relay.stage == 0 else relay.receive(relay.stage - 1)
         came = (came,) if isinstance(came, Tensor) else tuple(came)

@@ -1,7 +1,4 @@
-"""What is not averaged but the first rank's on all: buffers, which each rank has moved by its own samples.
-
-Used by the strategies whose ranks hold the same buffers or the same extra state.
-"""
+"""Share what is not averaged: buffers, which each rank has changed by its own samples, become the first rank's."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from trainmaster_trainer.checkpoint.pieces import local
 
 @torch.no_grad()
 def share(tensors: Iterable[Tensor], ranks: dist.ProcessGroup | None = None) -> None:
-    """Replace these by those of the first of some ranks, which all call it together.
+    """Replace these tensors by those of the first of some ranks, which all call this together.
 
     As bytes: gloo and NCCL do not know every dtype that a checkpoint does.
     """
@@ -29,7 +26,7 @@ def share(tensors: Iterable[Tensor], ranks: dist.ProcessGroup | None = None) -> 
 
 
 def share_extra_state(modules: Iterable[nn.Module]) -> None:
-    """The same for what modules keep beside parameters and buffers, which is one tensor of each."""
+    """Share what modules keep beside parameters and buffers (`get_extra_state`), which is one tensor of each."""
     for module in modules:
         extra = module.get_extra_state().detach().clone()
         share([extra])

@@ -1,10 +1,8 @@
-"""Cutting a model into pipeline stages: runs of consecutive layers with about the same number of parameters each.
+"""Cut a model into pipeline stages: runs of consecutive layers with about the same number of parameters each.
 
 The most that any stage holds is as small as it can be: the classic linear partition, solved by dynamic programming
 (Skiena, "The Algorithm Design Manual", section 10.7). A layer without parameters (an activation, a dropout) stays with
 the layer before it, so that no stage is without anything to train.
-
-Used by `pipeline.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ Layer = tuple[str, nn.Module]
 
 
 class Stage(nn.Module):
-    """A run of layers. Several inputs, as from a stage whose last layer gave a tuple, are that tuple again."""
+    """Stage is a run of layers. Several inputs, as from a stage whose last layer gave a tuple, are that tuple again."""
 
     def __init__(self, layers: Sequence[Layer]) -> None:
         super().__init__()
@@ -40,7 +38,7 @@ class Stage(nn.Module):
 
 
 def cut(model: nn.Module, layers: Sequence[Layer], stages: int) -> list[list[Layer]]:
-    """The layers of each stage.
+    """Return the layers of each stage.
 
     Raises:
         ConfigurationError: there are more stages than layers with parameters, or the layers are not the model.
@@ -60,18 +58,18 @@ def cut(model: nn.Module, layers: Sequence[Layer], stages: int) -> list[list[Lay
 
 
 def bounds(blocks: Sequence[Sequence[Layer]], stages: int) -> list[tuple[int, int]]:
-    """The first block of each stage, and the first behind it: the cut that `cut` makes."""
+    """Return the first block of each stage, and the first block after it: the cut that `cut` makes."""
     ends = balance([sum(parameters(layer) for _, layer in block) for block in blocks], stages)
     return list(itertools.pairwise([0, *ends]))
 
 
 def balance(costs: Sequence[int], parts: int) -> list[int]:
-    """Where each of `parts` runs of `costs` ends, so that the dearest run is as cheap as possible. None is empty."""
+    """Return where each of `parts` runs of `costs` ends, so that the highest cost is lowest. No run is empty."""
     sums = [0, *itertools.accumulate(costs)]
 
     @cache
     def best(count: int, runs: int) -> tuple[int, int]:
-        """The dearest of `runs` runs over the first `count` costs, and where the last of them begins."""
+        """Return the highest cost of `runs` runs over the first `count` costs, and where the last run begins."""
         if runs == 1:
             return sums[count], 0
         choices = range(runs - 1, count)
@@ -84,12 +82,12 @@ def balance(costs: Sequence[int], parts: int) -> list[int]:
 
 
 def parameters(layer: nn.Module) -> int:
-    """How many numbers a layer learns."""
+    """Return the number of trainable numbers in a layer."""
     return sum(parameter.numel() for parameter in layer.parameters())
 
 
 def blocks_of(layers: Sequence[Layer]) -> list[list[Layer]]:
-    """Layers between which may be cut."""
+    """Return groups of layers between which the model may be cut."""
     blocks: list[list[Layer]] = [[]]
     for layer in layers:
         if parameters(layer[1]) and any(parameters(before) for _, before in blocks[-1]):
@@ -99,7 +97,7 @@ def blocks_of(layers: Sequence[Layer]) -> list[list[Layer]]:
 
 
 def _check_layers(model: nn.Module, layers: Sequence[Layer]) -> None:
-    """Every parameter must be in a layer, under the name that the model has for it."""
+    """Check that every parameter is in a layer, and that layers have no parameters or buffers of their own."""
     inside = {id(module) for _, layer in layers for module in layer.modules()}
     for prefix, module in model.named_modules():
         if id(module) not in inside and any(True for _ in module.parameters(recurse=False)):
@@ -118,7 +116,7 @@ def _check_layers(model: nn.Module, layers: Sequence[Layer]) -> None:
 
 
 def _own(module: nn.Module) -> Iterator[Tensor]:
-    """What it has beside its children."""
+    """Yield the parameters and buffers of a module without those of its children."""
     yield from module.parameters(recurse=False)
     yield from module.buffers(recurse=False)
 
@@ -137,7 +135,7 @@ def _check_nothing_is_shared(runs: Sequence[Sequence[Layer]]) -> None:
 
 
 def _held_once(layer: nn.Module) -> Iterator[nn.Module | Tensor]:
-    """What two stages cannot have, since each would change its own: parameters, and a layer with buffers."""
+    """Yield what only one stage may have, as each would change its own: parameters, and a layer with buffers."""
     yield from layer.parameters()
     if any(True for _ in layer.buffers()):
         yield layer

@@ -1,4 +1,4 @@
-"""Parameters that change outside of the optimizer's step: noticed where a strategy would lose or mix up such a change.
+"""Notice parameters that change outside of the optimizer's step, where a strategy would lose or repeat the change.
 
 A forward pass may move buffers, such as running means; every strategy carries them along. Some move parameters too:
 the target network of MoCo (He et al., CVPR 2020) or BYOL follows the trained one, `nn.Embedding(max_norm=...)` shortens
@@ -6,8 +6,7 @@ the rows that it looks up. Ranks that each have all parameters and move them ali
 others hold them, or a pass is made for something else than its step, the change would be lost or made twice without a
 word (`Steady`).
 
-Used by the strategies. What looks at numbers is for so few steps that it costs nothing; `check_same_trained` is for
-each, and looks at none.
+Checks that read numbers run in so few steps that they cost nothing; `check_same_trained` runs in each, and reads none.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def is_looked_at(number: int) -> bool:
-    """Whether something is looked at for the `number`th time: the 1st, 2nd, 4th, 8th and so on.
+    """Return whether call `number` is checked: the 1st, 2nd, 4th, 8th and so on.
 
     Not the first alone: an average of weights that are still equal does not move yet.
     """
@@ -38,7 +37,7 @@ def is_looked_at(number: int) -> bool:
 
 
 class Steady:
-    """Refuses a module whose calls in training change what `parameters` gives, for the sake of `what`."""
+    """Steady refuses a module whose calls in training change `parameters()`; its error names `what`."""
 
     def __init__(self, what: str, module: nn.Module, parameters: Callable[[], Named]) -> None:
         self._what = what
@@ -63,15 +62,15 @@ class Steady:
 
 
 def trained(model: nn.Module) -> list[nn.Parameter]:
-    """The parameters that get a gradient."""
+    """Return the parameters that get a gradient."""
     return [one for one in model.parameters() if one.requires_grad]
 
 
 def check_same_trained(what: str, before: Sequence[nn.Parameter], model: nn.Module, *, may_rest: bool) -> None:
-    """Whether the same parameters get a gradient as `before`; or fewer, where some `may_rest`.
+    """Check that the same parameters get a gradient as `before`; or fewer, if some `may_rest`.
 
     Raises:
-        ConfigurationError: names one that `what` would do nothing with, or waits for.
+        ConfigurationError: names a parameter that `what` would ignore, or would wait for.
     """
     now = trained(model)
     if list(map(id, now)) == list(map(id, before)):
@@ -89,12 +88,12 @@ def check_same_trained(what: str, before: Sequence[nn.Parameter], model: nn.Modu
 
 
 def frozen(model: nn.Module) -> dict[str, Tensor]:
-    """The parameters that no optimizer steps."""
+    """Return the parameters that no optimizer steps."""
     return {name: one for name, one in model.named_parameters() if not one.requires_grad}
 
 
 def prints(parameters: Named) -> dict[str, int]:
-    """A number of each that hardly stays the same when the parameter does not: the sum of its bits as whole numbers."""
+    """Return a number for each parameter that nearly always changes with it: the sum of its bits as whole numbers."""
     found = {}
     with torch.no_grad():
         for name, tensor in parameters.items():
@@ -106,17 +105,17 @@ def prints(parameters: Named) -> dict[str, int]:
 
 
 def marks(parameters: Named) -> dict[str, int]:
-    """As `prints`, but also of who writes what was there: an average of weights that are still equal."""
+    """Return numbers as `prints` does that also change when a parameter is written without a change of its values."""
     found = prints(parameters)
     written = {name: (one.data_ptr(), one._version) for name, one in parameters.items()}  # noqa: SLF001 (autograd's)
     return {name: hash((found[name], *written[name])) for name in found}
 
 
 def check_unchanged(what: str, before: Mapping[str, int], after: Mapping[str, int], cure: str = _OTHERS) -> None:
-    """What a forward pass has left as it was is fine.
+    """Check that a forward pass has left the parameters as they were.
 
     Raises:
-        ConfigurationError: names what it has changed, and why that does not go with `what`.
+        ConfigurationError: names a parameter that it has changed, and why that does not go with `what`.
     """
     changed = [name for name, number in before.items() if after.get(name, number) != number]
     if changed:
@@ -128,7 +127,7 @@ def check_unchanged(what: str, before: Mapping[str, int], after: Mapping[str, in
 
 
 def check_equal(parameters: Named, device: torch.device) -> None:
-    """Whether all ranks have the same parameters, but for rounding. All call it together.
+    """Check that all ranks have the same parameters, except for rounding. All ranks call it together.
 
     Raises:
         ConfigurationError: names one that differs.

@@ -1,7 +1,7 @@
-"""Strategy: the one interface between the training loop and the ways to share a training among ranks.
+"""Strategy is the one interface between the training loop and the ways to share a training among ranks.
 
 The loop knows samples, steps, saving and reporting; a strategy knows where the model lives and how the ranks'
-gradients or weights come together. What it must answer:
+gradients or weights come together. It has these members:
 
     use        how its steps compute: precision, loss scale, clipping. Once, before the first.
     share      which part of every global batch this rank works on. Replicas of the whole model have one each
@@ -47,7 +47,7 @@ from trainmaster_trainer.task import Task
 
 
 class Snapshots(Enum):
-    """What the snapshots in memory of the ranks (checkpoint/memory.py) are to one another."""
+    """Snapshots says how the ranks' snapshots in memory (checkpoint/memory.py) relate to one another."""
 
     NONE = "none"  # this strategy takes none
     REPLICATED = "replicated"  # every rank's has all that any rank needs
@@ -55,7 +55,7 @@ class Snapshots(Enum):
 
 
 class Strategy(ABC):
-    """One way for the ranks of a group to train one model."""
+    """A strategy is one way for the ranks of a group to train one model."""
 
     share: Share | None
     # Seconds of the last step in which this rank only waited for its peers, as far as that can be told.
@@ -78,7 +78,7 @@ class Strategy(ABC):
         """
 
     def use(self, numerics: Numerics) -> None:
-        """Compute like this from now on."""
+        """Compute with this precision, loss scale and clipping from now on."""
         self.numerics = numerics
         numerics.attach(self.model, self.group.device)
         if self._state:
@@ -86,11 +86,11 @@ class Strategy(ABC):
 
     @property
     def draws_as(self) -> int:
-        """The rank whose random numbers this rank draws: its own, unless several compute the same activations."""
+        """Return the rank whose random numbers this rank draws: its own, unless several compute alike."""
         return self.group.rank
 
     def trained(self) -> list[nn.Parameter]:
-        """Those parameters of this rank's that are stepped."""
+        """Return the parameters of this rank that are stepped."""
         return trained(self.model)
 
     def loss(self, batch: Batch) -> Loss:
@@ -107,39 +107,39 @@ class Strategy(ABC):
 
     @abstractmethod
     def step(self, batch: Batch) -> Tensor | None:
-        """Take one step; the mean loss over this rank's share, still on the device. Without a share there is none."""
+        """Take one step. Return the mean loss over this rank's share, still on the device; None without a share."""
 
     @abstractmethod
     def state(self) -> State:
-        """The live tensors: the caller copies what it keeps."""
+        """Return the live tensors: the caller copies what it keeps."""
 
     @abstractmethod
     def restore(self, state: State) -> None:
-        """Go on from a state that some strategy, perhaps another one, gave."""
+        """Go on from a state that a strategy, perhaps another one, returned."""
 
     def settled(self, name: str) -> bool:  # noqa: ARG002 (an answer that is always right)
-        """Whether this tensor of `state` is changed by the next step's first optimizer step and not before it."""
+        """Return whether this tensor of `state` stays as it is until the next step's first optimizer step."""
         return False
 
     def local_state(self) -> State:
-        """What this rank itself holds, as plain tensors and without a word to others: for a snapshot in memory."""
+        """Return what this rank itself holds, as plain tensors, without communication, for a snapshot in memory."""
         return self.state()
 
     def restore_local(self, state: State) -> None:
-        """Go on from what `local_state` gave on this rank (REPLICATED: on any rank), in a group of the same size."""
+        """Go on from what `local_state` returned on this rank (REPLICATED: any rank), in a group of the same size."""
         self.restore(state)
 
     @abstractmethod
     def evaluate(self) -> dict[str, float]:
-        """What the task says of the model. Every rank calls; rank 0's answer counts."""
+        """Return the task's figures of the model. Every rank calls this; rank 0's answer counts."""
 
     def close(self) -> None:
-        """Called once, after the last step."""
+        """Let go of threads and connections, after the last step."""
         return
 
 
 class WholeModel(Strategy):
-    """Shared by the strategies that keep a whole model and its optimizer on every rank."""
+    """WholeModel is the base of the strategies that keep a whole model and its optimizer on every rank."""
 
     optimizer: Optimizer
     _state: ModelState
@@ -154,7 +154,7 @@ class WholeModel(Strategy):
         self._note_when_gradients_are_ready()
 
     def make_optimizer(self, model: nn.Module) -> None:
-        """The task's, over `model`; both together are the state."""
+        """Make the task's optimizer over `model`; both together are the state."""
         self.optimizer = make_optimizer(self.task, list(model.parameters()))
         self._state = ModelState(model, self.optimizer)
         stepped = {parameter for group in self.optimizer.param_groups for parameter in group["params"]}
@@ -163,7 +163,7 @@ class WholeModel(Strategy):
         self._state.of_the_moment = self._rates.settings
 
     def update(self, batch: Batch, weight: float = 1.0, quietly: Quietly = nullcontext) -> Tensor:
-        """Forward, backward and optimizer step, at the task's learning rate for this moment; the batch's mean loss."""
+        """Run forward, backward and optimizer step at the present learning rate. Return the batch's mean loss."""
         self.set_learning_rate(batch.fraction_done)
         self.optimizer.zero_grad()
         self._gradients_ready = 0.0
@@ -179,11 +179,11 @@ class WholeModel(Strategy):
         return self.group.sum(count.cpu().clone())
 
     def check_gradients(self) -> None:
-        """Called between the backward pass and the optimizer's step; whoever has doubts raises."""
+        """Check the gradients before the optimizer's step. A subclass that finds them wrong raises an error."""
         return
 
     def _note_when_gradients_are_ready(self) -> None:
-        """The first layer's gradient comes last; what a backward pass does after it is to wait for the peers'.
+        """Note when the first layer's gradient is there. It comes last: after it, a rank waits for its peers.
 
         One hook on one parameter: it costs a microsecond. On a GPU, where kernels run behind the host's back, the
         host seldom waits here, and the time says little.
@@ -196,7 +196,7 @@ class WholeModel(Strategy):
         self._gradients_ready = time.monotonic()
 
     def set_learning_rate(self, fraction_done: float) -> None:
-        """The task's learning rate when this fraction of all steps is done."""
+        """Set the task's learning rate for when this fraction of all steps is done."""
         self._rates.set(fraction_done)
 
     @override

@@ -1,9 +1,9 @@
 """Tensor: every rank computes a part of each layer, on the same samples.
 
-Horizontal model parallelism after Shoeybi et al., "Megatron-LM" (2019), on torch's DTensor. Of two layers in a row, the
-first is split by columns (each rank computes some of its outputs) and the second by rows (each rank has the matching
-inputs), so only the second one's sums must be added up: one all-reduce per pair forwards, and one backwards. Which
-layers those are is the task's knowledge: `Task.tensor_plan`.
+It is horizontal model parallelism after Shoeybi et al., "Megatron-LM" (2019), on torch's DTensor. Of two layers in a
+row, the first is split by columns (each rank computes some of its outputs) and the second by rows (each rank has the
+matching inputs), so only the second one's sums must be added up: one all-reduce per pair forwards, and one backwards.
+Which layers those are is the task's knowledge: `Task.tensor_plan`.
 
 Memory per rank: parameters, gradients and moments of the planned layers, 1/N; what no pattern names is on every rank.
 Bytes per step and rank: per pair of layers about 4A(N-1)/N, where A are the bytes of an activation: much, in every
@@ -38,7 +38,7 @@ Planned = tuple[str, nn.Module, ParallelStyle]
 
 
 class Tensor(Partitioned):
-    """Each planned layer spread over all ranks."""
+    """Tensor spreads each planned layer over all ranks."""
 
     def __init__(self, task: Task, group: Group, options: Mapping[str, Any]) -> None:
         check_options("Tensor", options, {})
@@ -51,7 +51,7 @@ class Tensor(Partitioned):
 
 
 def plan_of(task: Task, model: nn.Module, ranks: int) -> list[Planned]:
-    """The modules of the whole model that are split among `ranks` ranks, and how.
+    """Return the modules of the whole model that are split among `ranks` ranks, and how.
 
     Raises:
         ConfigurationError: there is no plan, a pattern fits nothing, a layer is tied to another one, or something
@@ -82,7 +82,7 @@ def split_layers(plan: list[Planned], part: nn.Module, mesh: DeviceMesh) -> None
 
 
 def _check_tied(model: nn.Module, plan: list[Planned]) -> None:
-    """A layer that is split gets parameters of its own: those that another one shares would be tied no more."""
+    """Check that no split layer shares parameters with another: it gets its own, so they would no longer be tied."""
     for name, module, _ in plan:
         inside = set(module.modules())
         own = set(module.parameters())
@@ -109,7 +109,7 @@ def _check_sizes(task: Task, plan: list[Planned], ranks: int) -> None:
 
 
 def _even_sizes(plan: list[Planned]) -> Iterator[tuple[str, int]]:
-    """What two layers hand over in parts must be as long on every rank."""
+    """Yield the name and size of what linear layers exchange in parts, which must be even on all ranks."""
     for name, module, style in plan:
         if not isinstance(module, nn.Linear):
             continue

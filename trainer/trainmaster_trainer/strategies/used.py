@@ -1,8 +1,8 @@
-"""What of a model a loss depends on, and what averaging cannot carry: looked at before gradients are exchanged.
+"""Find, before gradients are exchanged, on which parameters a loss depends, and what averaging cannot carry.
 
-Used by `data_parallel.py`, since DistributedDataParallel waits for a gradient of every parameter unless told not to;
-by `partitioned.py`, since `fully_shard` adds up whatever gradients there are, in the order in which they lie; and by
-all strategies that lay gradients out flat.
+DistributedDataParallel waits for a gradient of every parameter unless told not to (`data_parallel.py`); `fully_shard`
+adds up whatever gradients there are, in the order in which they lie (`partitioned.py`); and other strategies lay
+gradients out flat.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trainmaster_trainer.moment import with_extra_state
 
 
 def all_used(losses: Iterable[Tensor], parameters: Iterable[nn.Parameter], group: Group) -> bool:
-    """Whether each loss depends on each trained parameter, on every rank. All ranks ask together.
+    """Return whether each loss depends on each trained parameter, on every rank. All ranks call this together.
 
     One look at the graph, without a backward pass.
     """
@@ -34,13 +34,13 @@ def all_used(losses: Iterable[Tensor], parameters: Iterable[nn.Parameter], group
 
 
 def uses_all(loss: Tensor, parameters: Iterable[nn.Parameter]) -> bool:
-    """Whether this rank's loss depends on each of them that is trained, as far as the graph shows."""
+    """Return whether this rank's loss depends on each trained parameter, as far as the graph shows."""
     found, hidden = _leaves(loss)
     return hidden or all(id(one) in found for one in parameters if one.requires_grad)
 
 
 def _leaves(loss: Tensor) -> tuple[set[int], bool]:
-    """The parameters in the graph, by id; and whether a part of it shows only when it is computed again.
+    """Return the ids of the parameters in the graph, and whether a part of it shows only when it is computed again.
 
     That is so where activations are checkpointed the reentrant way (torch.utils.checkpoint).
     """
@@ -65,9 +65,9 @@ def _nodes(loss: Tensor) -> Iterator[torch.autograd.graph.Node]:
 
 
 class SameUse:
-    """Notices ranks that have given gradients to different parameters, where that mixes up one with another.
+    """SameUse notices ranks that have given gradients to different parameters, where that would mix up parameters.
 
-    What is told after one backward pass is looked at before the next is told, and before a state is kept: nobody waits
+    What is told after one backward pass is looked at before the next is told, and before a state is kept: no rank waits
     for a device that is still computing.
     """
 
@@ -79,7 +79,7 @@ class SameUse:
         self._told: Tensor | None = None  # the highest number of all ranks, and the lowest one's negative
 
     def tell(self) -> None:
-        """After a backward pass. All ranks call it together.
+        """Exchange, after a backward pass, which parameters have no gradient. All ranks call it together.
 
         Raises:
             ConfigurationError: as `verify` does.
@@ -91,7 +91,7 @@ class SameUse:
         dist.all_reduce(self._told, dist.ReduceOp.MAX, group=self._ranks)
 
     def verify(self) -> None:
-        """Look at what was told last.
+        """Check what was told last.
 
         Raises:
             ConfigurationError: gradients were of different parameters. The weights are not to be used any more.
@@ -107,7 +107,7 @@ class SameUse:
 
 
 def check_dense(strategy: str, model: nn.Module) -> None:
-    """Refuse layers whose gradients name the rows that they change, instead of having a number for each parameter.
+    """Refuse layers with sparse gradients, which name the rows that they change.
 
     Raises:
         ConfigurationError: there is one.
@@ -121,7 +121,7 @@ def check_dense(strategy: str, model: nn.Module) -> None:
 
 
 def check_no_extra_state(strategy: str, model: nn.Module) -> None:
-    """Refuse what modules keep beside parameters and buffers, where that stays behind in the process that computes.
+    """Refuse modules that keep more than parameters and buffers, as that would stay in the process that computes.
 
     Raises:
         ConfigurationError: one of them does.
@@ -135,7 +135,7 @@ def check_no_extra_state(strategy: str, model: nn.Module) -> None:
 
 
 def sparse_layers(model: nn.Module) -> Iterator[tuple[str, nn.Embedding | nn.EmbeddingBag]]:
-    """Those whose gradients name rows."""
+    """Yield the layers whose gradients are sparse: they name the rows that they change."""
     for name, layer in model.named_modules():
         if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)) and layer.sparse:
             yield name, layer

@@ -1,4 +1,4 @@
-"""VirtualRanks: the same bits at any number of ranks. What `spec.reproducible: true` makes of data parallelism.
+"""VirtualRanks makes data parallelism end in the same bits at any number of ranks, for `spec.reproducible: true`.
 
 A sum of floats depends on its order, and a share's gradient on its size. So the batch is always cut into the same 8
 virtual ranks, whatever the number of real ones, each computed by itself with random numbers of its own (seeded from
@@ -38,7 +38,7 @@ VIRTUAL_RANKS = 8  # a power of two, so that the tree is complete
 
 
 class Subtree(NamedTuple):
-    """The sum of the virtual ranks `first` to `first + width - 1`."""
+    """Hold the sum of the virtual ranks `first` to `first + width - 1`."""
 
     first: int
     width: int
@@ -46,7 +46,7 @@ class Subtree(NamedTuple):
 
 
 class VirtualRanks(WholeModel):
-    """Whole models on all ranks, kept equal to the last bit at any world size."""
+    """VirtualRanks keeps whole models on all ranks, equal to the last bit at any world size."""
 
     snapshots = Snapshots.REPLICATED
     settles = True
@@ -77,7 +77,7 @@ class VirtualRanks(WholeModel):
         return torch.stack(losses).sum()
 
     def _compute_all(self, batch: Batch) -> tuple[list[Subtree], list[Tensor]]:
-        """Each virtual rank's gradient, and its part of this rank's loss.
+        """Return each virtual rank's gradient, and its part of this rank's loss.
 
         Buffers and extra state end as the first of all virtual ranks leaves them.
         """
@@ -97,7 +97,7 @@ class VirtualRanks(WholeModel):
         return leaves, losses
 
     def _take_over_from_first(self) -> None:
-        """What the first rank has inside of its model, which is the first virtual rank's."""
+        """Take over the first rank's buffers and extra state, which are the first virtual rank's."""
         if self.group.world_size == 1:
             return
         share(self.model.buffers())
@@ -116,21 +116,21 @@ class VirtualRanks(WholeModel):
         return Subtree(virtual, 1, self._gradients()), loss * (own.size / batch.size)
 
     def _gradients(self) -> Tensor:
-        """All gradients in one vector, zeros where the loss does not depend on a parameter; then 1 for each it does."""
+        """Return all gradients in one vector, zeros for a missing one; then for each parameter 1, or 0 if missing."""
         check_same_trained("reproducible: true", self._trained, self.model, may_rest=True)
         found = [torch.zeros_like(one) if one.grad is None else one.grad for one in self._trained]
         have = torch.tensor([one.grad is not None for one in self._trained], device=self.group.device)
         return torch.cat([*(gradient.flatten() for gradient in found), have.to(found[0].dtype)])
 
     def _put_gradients(self, total: Tensor) -> None:
-        """Those of the whole batch. Where no share's loss depends on a parameter, there is none."""
+        """Put the whole batch's gradients into the parameters; None where no share's loss depends on a parameter."""
         sizes = [parameter.numel() for parameter in self._trained]
         *gradients, had = torch.split(total, [*sizes, len(sizes)])
         for parameter, gradient, any_had in zip(self._trained, gradients, had.tolist(), strict=True):
             parameter.grad = gradient.view_as(parameter).to(parameter.dtype, copy=True) if any_had else None
 
     def _sum_of_all(self, mine: list[Subtree]) -> Tensor:
-        """The root of the tree: every rank gets all ranks' subtrees and adds them up in the same order."""
+        """Return the root of the tree: every rank gets all ranks' subtrees and adds them up in the same order."""
         if self.group.world_size == 1:
             return mine[0].sum
         spans = [Share(rank, self.group.world_size).bounds(VIRTUAL_RANKS) for rank in range(self.group.world_size)]
@@ -164,6 +164,6 @@ def fold(subtrees: Sequence[Subtree]) -> list[Subtree]:
 
 
 def subtrees_of(first: int, end: int) -> list[tuple[int, int]]:
-    """(first, width) of the whole subtrees that the virtual ranks `first` to `end - 1` make up."""
+    """Return (first, width) of the whole subtrees that the virtual ranks `first` to `end - 1` make up."""
     nothing = torch.zeros(0)
     return [(subtree.first, subtree.width) for subtree in fold([Subtree(one, 1, nothing) for one in range(first, end)])]

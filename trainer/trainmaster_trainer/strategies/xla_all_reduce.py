@@ -1,4 +1,4 @@
-"""XlaAllReduce: AllReduce on XLA devices. What `accelerator: tpu` makes of OneDevice, Mirrored and AllReduce.
+"""XlaAllReduce is AllReduce on XLA devices: OneDevice, Mirrored and AllReduce with `accelerator: tpu`.
 
 Within a replica the batch is spread over its devices and XLA adds up the gradients (see xla.py); between replicas
 they are added up on the hosts, by gloo. So one device, one machine of many, and many machines are the same code. The
@@ -26,7 +26,7 @@ from trainmaster_trainer.task import Task
 
 
 class XlaAllReduce(WholeModel):
-    """One whole model per replica, on all of its XLA devices."""
+    """XlaAllReduce keeps one whole model per replica, on all of its XLA devices."""
 
     def __init__(self, task: Task, group: Group, options: Mapping[str, Any]) -> None:  # noqa: ARG002 (one way only)
         self.share = Share(group.rank, group.world_size)
@@ -49,7 +49,7 @@ class XlaAllReduce(WholeModel):
 
     @torch.no_grad()
     def _average_between_hosts(self) -> None:
-        """Gradients, with zeros where a replica's loss does not depend on a parameter; buffers become rank 0's."""
+        """Average gradients, as zeros where a replica's loss does not depend on a parameter; take rank 0's buffers."""
         xla.finish_step()  # all of it at once: each look at a tensor that was only recorded runs the step up to it
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         found = [torch.zeros_like(one) if one.grad is None else one.grad for one in trained]

@@ -1,1 +1,1 @@
-"""Tasks on real data that needs no download: for examples, tests and first tries."""
+"""Hold tasks on real data that needs no download, for examples, tests and first tries."""

@@ -23,7 +23,7 @@ TEST_SAMPLES = 360
 
 
 class Digits(Task):
-    """A perceptron with some hidden layers."""
+    """Digits trains a perceptron with some hidden layers."""
 
     def __init__(self, hidden: int = 256, layers: int = 2, learning_rate: float = 0.003, dropout: float = 0.0) -> None:
         self.hidden = hidden
@@ -65,7 +65,7 @@ class Digits(Task):
 
     @override
     def tensor_plan(self, model: nn.Module) -> dict[str, ParallelStyle]:
-        """Layers in pairs: by outputs, then by inputs. An odd one at the end is split by its inputs alone."""
+        """Split the layers in pairs: by outputs, then by inputs. A last odd one is split by its inputs alone."""
         linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
         plan: dict[str, ParallelStyle] = {}
         for number, name in enumerate(linear):
@@ -76,7 +76,7 @@ class Digits(Task):
 
 
 def _split() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """Training and test samples: the same split at any time and place."""
+    """Return training and test samples: the same split at any time and place."""
     table = _table()
     images = torch.tensor(table[:, :64] / 16.0, dtype=torch.float32)
     labels = torch.tensor(table[:, 64], dtype=torch.int64)

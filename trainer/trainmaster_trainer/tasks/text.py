@@ -1,6 +1,6 @@
-"""Text: a small transformer that learns to write Python, one character after the other.
+"""Text trains a small transformer to write Python, one character after the other.
 
-The text is the source of Python's own standard library, which is wherever Python is. The model is a decoder-only
+The text is the source of Python's own standard library, which every Python brings. The model is a decoder-only
 transformer (Vaswani et al., "Attention is all you need", 2017) with normalisation before each block, as in GPT-2.
 """
 
@@ -28,7 +28,7 @@ WARM_UP = 0.05  # of all steps
 
 
 class Text(Task):
-    """Predict the next character of Python source. Sizes are per layer; the text is cut off after `bytes`."""
+    """Text predicts the next character of Python source. Sizes are per layer; the text is cut off after `bytes`."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Text(Task):
 
     @override
     def learning_rate_factor(self, fraction: float) -> float:
-        """Rise linearly, then fall along a half cosine to a tenth."""
+        """Return a factor that rises linearly, then falls along a half cosine to a tenth."""
         if fraction < WARM_UP:
             return fraction / WARM_UP
         return 0.55 + 0.45 * math.cos(math.pi * (fraction - WARM_UP) / (1 - WARM_UP))
@@ -88,7 +88,7 @@ class Text(Task):
 
     @override
     def tensor_plan(self, model: nn.Module) -> dict[str, ParallelStyle]:
-        """By heads and by hidden units; characters by rows of their table, and by columns of the last scores."""
+        """Split by heads and hidden units; characters by rows of their table, and by columns of the last scores."""
         return {
             "embedding.characters": RowwiseParallel(input_layouts=Replicate()),
             "blocks.*.attention.query": ColwiseParallel(),
@@ -106,7 +106,7 @@ class Text(Task):
 
 
 class Transformer(nn.Module):
-    """Characters in, scores of the next character out."""
+    """Transformer takes characters and gives scores of the next character."""
 
     def __init__(self, layers: int, width: int, heads: int, context: int) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class Transformer(nn.Module):
 
 
 class Embedding(nn.Module):
-    """What a character is, and where it stands."""
+    """Embedding gives a vector for each character and its place."""
 
     def __init__(self, width: int, context: int) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ class Embedding(nn.Module):
 
 
 class Block(nn.Module):
-    """Look back, then think."""
+    """Block is one layer: attention to earlier characters, then a feed-forward network."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -158,7 +158,7 @@ class Block(nn.Module):
 
 
 class Attention(nn.Module):
-    """Causal self-attention with several heads."""
+    """Attention is causal self-attention with several heads."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -174,13 +174,13 @@ class Attention(nn.Module):
         return result
 
     def _split(self, x: Tensor) -> Tensor:
-        """(batch, place, width) to (batch, head, place, width of a head)."""
+        """Turn (batch, place, width) into (batch, head, place, width of a head)."""
         return x.view(*x.shape[:2], -1, self.head_width).transpose(1, 2)
 
 
 @cache
 def _texts(size: int) -> tuple[bytes, bytes]:
-    """Text to train on and to validate with: every tenth module is for validation."""
+    """Return the text to train on and the text to validate with: every tenth module is for validation."""
     library = Path(sysconfig.get_path("stdlib"))
     modules = sorted(path for path in library.glob("*.py") if not path.name.startswith("_"))
     parts: tuple[list[bytes], list[bytes]] = ([], [])
@@ -191,7 +191,7 @@ def _texts(size: int) -> tuple[bytes, bytes]:
 
 
 def _windows(text: bytes, context: int) -> Tensor:
-    """The text in pieces of `context` characters and the one that follows, each character once."""
+    """Cut the text into pieces of `context` characters and the one that follows, each character once."""
     codes = torch.frombuffer(bytearray(text), dtype=torch.uint8)
     codes = torch.where(codes < CHARACTERS, codes, ord("?"))
     if len(codes) <= context:

@@ -1,4 +1,4 @@
-"""Connection: messages over one stream to a peer that proved itself. Peers of one host move it into memory."""
+"""Exchange messages over one stream to a verified peer. Two peers of one host move it into memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TEXT_BYTES = 1 << 13  # more than header and JSON of a message that is worth a 
 
 
 class Connection:
-    """One side of a socket whose other side proved itself. One thread may send while another one receives."""
+    """Connection is one side of a socket to a verified peer. One thread may send while another one receives."""
 
     def __init__(self, connected: socket.socket, key: bytes, side: bytes, most: int = MOST_BYTES) -> None:
         self._socket = connected
@@ -33,11 +33,11 @@ class Connection:
         self._sent = self._received = 0
 
     def set_timeout(self, seconds: float) -> None:
-        """How long the other side may be silent within a message, or before one. 0 is for ever."""
+        """Set for how many seconds the other side may be silent, within a message or before one; 0: for ever."""
         self._stream.set_timeout(seconds)
 
     def offer_memory(self) -> None:
-        """The caller's side: if the listener is on this host and agrees, everything else goes through memory.
+        """Offer memory as the caller: if the listener is on this host and agrees, all further messages go through it.
 
         Raises:
             OSError: the peer is gone, silent, or does not talk as agreed.
@@ -57,7 +57,7 @@ class Connection:
             self._stream = MemoryStream(self._socket, segment, is_caller=True)
 
     def take_memory(self, offer: Message) -> None:
-        """The listener's side.
+        """Take the memory that the caller offers, if it can be opened here: all further messages go through it then.
 
         Raises:
             OSError: the peer is gone, silent, or does not talk as agreed.
@@ -69,7 +69,7 @@ class Connection:
             self._stream = MemoryStream(self._socket, segment, is_caller=False)
 
     def takes_at_once(self, message: Message) -> bool:
-        """Whether an answer can be sent without waiting for a peer that may be slow."""
+        """Return whether an answer can be sent without waiting for a peer that may be slow."""
         size = sum(tensor.numel() * tensor.element_size() for tensor in message.tensors)
         return size + _TEXT_BYTES <= self._stream.room
 
@@ -84,11 +84,11 @@ class Connection:
         self._stream.write([memoryview(head), *(view for view in views if len(view))])
 
     def receive(self, into: Sequence[Tensor] = ()) -> Message:
-        """The next message. Its tensors lie in `into` where these are given, which must then fit.
+        """Return the next message. Its tensors are written into `into` if given; dtypes and shapes must match.
 
         Raises:
             OSError: the peer is gone, silent, or does not talk as agreed.
-            OtherTensorsError: they do not fit. The connection is of no use any more.
+            OtherTensorsError: they do not match. The connection cannot be used any more.
         """
         data = self._stream.read(frame.HEADER_SIZE)
         header = frame.decode_header(data, self._received, self._most)
@@ -108,7 +108,7 @@ class Connection:
         return message
 
     def close(self) -> None:
-        """Close it, also under the hands of a thread that waits on it."""
+        """Close the connection, even while another thread waits on it."""
         self._stream.close()
 
 

@@ -1,7 +1,7 @@
-"""Directory: who takes part and where they listen, as the roster file says at this moment.
+"""Read the roster file: which members take part at this moment, and where their ranks listen.
 
-The agent replaces the file (`TRAINMASTER_ROSTER`) whenever a member comes, goes or moves; it is looked at again when
-somebody asks, but not more often than every `FRESH_SECONDS`.
+The agent replaces the file (`TRAINMASTER_ROSTER`) whenever a member comes, goes or moves. Each question looks
+for a new file, but not more often than every `FRESH_SECONDS`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Version = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a rank listens. `life` differs between any two processes that were this rank one after the other."""
+    """Place is the address on which a rank listens. `life` differs between successive processes of the same rank."""
 
     host: str
     port: int
@@ -30,7 +30,7 @@ class Place:
 
 
 class Directory:
-    """Reads the roster file again when it has changed. Any thread may ask."""
+    """Directory answers from the roster file, and reads it again when it has changed. Any thread may call it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -42,10 +42,10 @@ class Directory:
 
     @property
     def roster(self) -> Roster:
-        """The newest roster that could be read.
+        """Return the newest roster that could be read.
 
         Raises:
-            ConfigurationError: there never was one.
+            ConfigurationError: none could ever be read.
         """
         with self._lock:
             self._refresh()
@@ -57,7 +57,7 @@ class Directory:
             return self._roster
 
     def place(self, rank: int) -> Place | None:
-        """Where a rank listens now; None while it has no place."""
+        """Return where a rank listens now; None while the roster names no address of it."""
         for member in self.roster.members:
             local = rank - member.first_rank
             if 0 <= local < min(member.ranks, len(member.ports)):
@@ -66,12 +66,12 @@ class Directory:
 
     @property
     def workers(self) -> list[int]:
-        """The ranks that train, in order."""
+        """Return the ranks that train, in order."""
         return self._ranks(names.WORKER)
 
     @property
     def servers(self) -> list[int]:
-        """The ranks that hold parameters, in order."""
+        """Return the ranks that hold parameters, in order."""
         return self._ranks(names.PARAMETER_SERVER)
 
     def _ranks(self, role: str) -> list[int]:

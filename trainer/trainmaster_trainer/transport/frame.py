@@ -1,11 +1,11 @@
-"""A message: fixed little-endian header, JSON, raw tensor bytes.
+"""Write and read messages: a fixed little-endian header, JSON, raw tensor bytes.
 
     magic 4, number of tensors 4, length of the JSON 8, length of the tensors 8, sequence number 8, signature 16
     JSON: {"name": ..., "values": {...}, "tensors": [["float32", [3, 4]], ...]}
     the tensors' bytes, one after the other
 
 The signature is an HMAC-SHA256 under the session key, cut to 16 bytes, over direction, header and JSON: a message can
-be neither forged, repeated, left out nor turned round. The tensors' bytes are not signed: they are as safe as NCCL's
+be neither forged, repeated, left out nor sent back. The tensors' bytes are not signed: they are as safe as NCCL's
 and gloo's, which is as safe as the network (docs/security.md). Both lengths are checked against bounds before any
 memory is taken.
 """
@@ -46,16 +46,16 @@ _compact = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 
 
 class BadFrameError(ConnectionError):
-    """What came is no message of ours. The connection is of no use any more."""
+    """BadFrameError says that what came is no valid message. The connection cannot be used any more."""
 
 
 class OtherTensorsError(ConfigurationError):
-    """What came is a message of ours with tensors of another model: asked for again, they would be the same."""
+    """OtherTensorsError says that a valid message has the tensors of another model. To ask again would not help."""
 
 
 @dataclass
 class Message:
-    """A request or an answer: a name, JSON values, and tensors (contiguous, on the CPU)."""
+    """Message is a request or an answer: a name, JSON values, and tensors (contiguous, on the CPU)."""
 
     name: str
     values: Values = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Header:
-    """What a header says."""
+    """Header holds what the header of a message says."""
 
     count: int
     json_length: int
@@ -72,7 +72,7 @@ class Header:
 
 
 def encode(message: Message, key: bytes, direction: bytes, sequence: int) -> tuple[bytes, list[memoryview]]:
-    """Header and JSON in one piece, and the tensors' memory, not copied."""
+    """Return header and JSON in one piece, and the tensors' memory, not copied."""
     parts = {"name": message.name, "values": message.values, "tensors": describe(message.tensors)}
     text = _compact.encode(parts).encode()
     views = [memory(tensor) for tensor in message.tensors]
@@ -81,20 +81,20 @@ def encode(message: Message, key: bytes, direction: bytes, sequence: int) -> tup
 
 
 def describe(tensors: Sequence[Tensor]) -> list[tuple[str, list[int]]]:
-    """As the JSON says what tensors come: dtypes and shapes."""
+    """Return dtypes and shapes of tensors in the form that the JSON has."""
     return [(_NAMES[tensor.dtype], list(tensor.shape)) for tensor in tensors]
 
 
 def sign(header: bytes, text: bytes, key: bytes, direction: bytes) -> bytes:
-    """The signature of a message."""
+    """Return the signature of a message."""
     return hmac.digest(key, direction + header + text, "sha256")[:SIGNATURE]
 
 
 def decode_header(data: bytes, sequence: int, most: int) -> Header:
-    """Bounds first: nothing is reserved for a header that lies.
+    """Return the header, once its bounds are checked: no memory is reserved for a wrong one.
 
     Raises:
-        BadFrameError: it is none, or out of bounds or order.
+        BadFrameError: it is no header, or out of bounds, or out of sequence.
     """
     magic, count, json_length, payload, found = _HEADER.unpack(data[: _HEADER.size])
     if magic != _MAGIC or found != sequence:
@@ -105,7 +105,7 @@ def decode_header(data: bytes, sequence: int, most: int) -> Header:
 
 
 def decode_text(data: bytes, text: bytes, key: bytes, direction: bytes) -> tuple[Message, list[tuple[str, list[int]]]]:
-    """The message without its tensors, and what these will be.
+    """Return the message without its tensors, and their dtypes and shapes.
 
     Raises:
         BadFrameError: the signature is not the peer's, or the text is not what it should be.
@@ -122,7 +122,7 @@ def decode_text(data: bytes, text: bytes, key: bytes, direction: bytes) -> tuple
 
 
 def size_of(dtype: str, shape: list[int]) -> int:
-    """Bytes of a tensor.
+    """Return the bytes of a tensor.
 
     Raises:
         BadFrameError: there is no such tensor.
@@ -133,7 +133,7 @@ def size_of(dtype: str, shape: list[int]) -> int:
 
 
 def memory(tensor: Tensor) -> memoryview:
-    """The bytes of a contiguous CPU tensor, not copied."""
+    """Return the bytes of a contiguous CPU tensor, not copied."""
     if not tensor.numel():
         return memoryview(b"")
     return memoryview(tensor.detach().reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The handshake: each side shows that it knows the attempt's key, without showing the key.
+"""The handshake has three messages: each side proves that it knows the attempt's key, without sending the key.
 
     caller    -> listener   magic, attempt, own rank, wanted rank, life, nonce           (64 bytes)
     listener  -> caller     nonce, HMAC(key, "listener" + all of the above)              (64 bytes)
@@ -7,8 +7,8 @@
 Challenge and response with fresh nonces of both sides, as in ISO/IEC 9798-4 mechanism 5 (three passes, mutual), with
 HMAC-SHA256 (RFC 2104). A recorded conversation is worthless: the listener's nonce is new each time. The words
 "listener" and "caller" keep one side's proof from being sent back to it. The key of another attempt gives other
-proofs. All lengths are fixed, so a stranger cannot make anybody reserve memory, and before its last word is verified
-nothing is believed. From the same bytes both derive the session key under which every header that follows is signed.
+proofs. All lengths are fixed, so a stranger cannot make a process reserve memory, and nothing is believed before its
+last message is verified. From the same bytes both derive the session key that signs every header that follows.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ PROOF = 32
 
 
 class RefusedError(ConnectionError):
-    """The other side did not prove that it belongs to this attempt."""
+    """RefusedError says that the other side did not prove that it belongs to this attempt."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Who this process is. `life` differs between processes that were the same rank one after the other."""
+    """Identity says which rank this process is. `life` differs between successive processes of the same rank."""
 
     rank: int
     attempt: int
@@ -43,14 +43,14 @@ class Identity:
 
 @dataclass(frozen=True)
 class Caller:
-    """Who is at the other end of a connection that was verified."""
+    """Caller says which rank is at the other end of a verified connection."""
 
     rank: int
     life: bytes
 
 
 def identify(rank: int, attempt: int, key: str) -> Identity:
-    """The identity of this process in an attempt whose members share `key`.
+    """Return the identity of this process in an attempt whose members share `key`.
 
     Raises:
         ValueError: the key is empty, and would prove nothing.
@@ -62,7 +62,7 @@ def identify(rank: int, attempt: int, key: str) -> Identity:
 
 
 def call(connected: socket.socket, own: Identity, wanted: int) -> bytes:
-    """The caller's side; the session key.
+    """Carry out the caller's side of the handshake; return the session key.
 
     Raises:
         RefusedError: the listener is not rank `wanted` of this attempt.
@@ -79,10 +79,10 @@ def call(connected: socket.socket, own: Identity, wanted: int) -> bytes:
 
 
 def answer(connected: socket.socket, own: Identity) -> tuple[Caller, bytes]:
-    """The listener's side; who called, and the session key.
+    """Carry out the listener's side of the handshake; return the caller and the session key.
 
     Raises:
-        RefusedError: the caller is a stranger, of another attempt, or wanted somebody else.
+        RefusedError: the caller does not have the key, is of another attempt, or wanted another rank.
         OSError: it went away, or said nothing in the socket's time.
     """
     hello = receive(connected, _HELLO.size)

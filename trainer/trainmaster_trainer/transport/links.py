@@ -1,7 +1,7 @@
-"""Links: the asking side. One connection per peer, made when it is first needed and made again when it broke.
+"""Send requests to peers: one connection per peer, made when it is first needed and again when it broke.
 
 A peer that is away is waited for as long as the asker has patience; where the roster names a new address meanwhile,
-that one is called. A request may therefore arrive twice: what it asks for must be the same done once or twice.
+that one is called. A request may therefore arrive twice: handling it twice must have the same effect as once.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ _SLOWEST = 100e6  # bytes per second
 
 
 def seconds_for(size: int) -> float:
-    """How long a peer may be silent while it puts together so many bytes."""
+    """Return how long a peer may be silent while it puts together so many bytes."""
     return size / _SLOWEST
 
 
 class PeerLostError(ConnectionError):
-    """A peer did not answer for as long as the asker had patience."""
+    """PeerLostError says that a peer did not answer for as long as the asker had patience."""
 
 
 class PeerRefusedError(Exception):
-    """The peer said no; the text is its own."""
+    """PeerRefusedError says that the peer refused a request; the text is the peer's."""
 
 
 @dataclass
 class Question:
-    """What to ask a peer, where its answer's tensors go, and what to do while it thinks.
+    """Question is what to ask a peer, where its answer's tensors go, and what to do until the answer comes.
 
-    `meanwhile` is called again where the peer has to be asked again, and raises nothing.
+    `meanwhile` is called again each time the peer has to be asked again, and must not raise.
     """
 
     message: Message
@@ -56,7 +56,7 @@ class Question:
 
 
 class Link:
-    """Requests to one peer, one at a time. Threads that share it take turns."""
+    """Link sends requests to one peer, one at a time. Threads that share it take turns."""
 
     def __init__(
         self, identity: Identity, directory: Directory, rank: int, moved: Callable[[], None], shares_memory: bool
@@ -73,11 +73,11 @@ class Link:
     def ask(
         self, question: Question, patience: float, silence: float = 0, until: threading.Event | None = None
     ) -> Message:
-        """The peer's answer. `silence`: how long a connected peer may take to say something; 0 is for ever.
+        """Return the peer's answer. `silence`: seconds for which a connected peer may send nothing; 0: for ever.
 
         Raises:
-            PeerLostError: there was none in `patience` seconds; or it is away, and patience ended with `until`.
-            PeerRefusedError: it was no.
+            PeerLostError: there was none in `patience` seconds; or the peer is away, and `until` is set.
+            PeerRefusedError: the peer refused.
             OtherTensorsError: its tensors do not fit where the answer's should go.
         """
         deadline = time.monotonic() + patience
@@ -93,7 +93,7 @@ class Link:
                     self.close()
                     if time.monotonic() + pause > deadline or (until and until.is_set()):
                         raise PeerLostError(f"rank {self._rank} does not answer: {error}") from None
-                self._moved()  # somebody may want to know that we wait
+                self._moved()  # the caller may want to know that we wait
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -132,14 +132,14 @@ class Link:
         return connection
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection, if there is one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
 
 class Links:
-    """One link per peer, and questions to many at once."""
+    """Links holds one link per peer, and asks many peers at once."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class Links:
         self._threads = ThreadPoolExecutor(max_workers=64, thread_name_prefix="ask")
 
     def to(self, rank: int) -> Link:
-        """The link to a rank."""
+        """Return the link to a rank."""
         with self._lock:
             if rank not in self._links:
                 self._links[rank] = Link(self._identity, self.directory, rank, self._waiting, self._shares_memory)
@@ -167,17 +167,17 @@ class Links:
     def ask(
         self, rank: int, message: Message, patience: float, silence: float = 0, until: threading.Event | None = None
     ) -> Message:
-        """One question."""
+        """Ask one rank; return its answer. Raises as `Link.ask` does."""
         return self.to(rank).ask(Question(message), patience, silence, until)
 
     def ask_all(
         self, questions: Mapping[int, Question], patience: float, until: threading.Event | None = None
     ) -> dict[int, Message]:
-        """A question to each of several ranks at the same time; the answers when all are there.
+        """Ask several ranks at the same time; return the answers when all are there.
 
         Raises:
-            PeerLostError: one of them has none.
-            PeerRefusedError: one of them says no.
+            PeerLostError: one of them did not answer.
+            PeerRefusedError: one of them refused.
         """
         (first, question), *rest = questions.items()
         others = {
@@ -187,7 +187,7 @@ class Links:
         return answers | {rank: future.result() for rank, future in others.items()}
 
     def close(self) -> None:
-        """Hang up everywhere."""
+        """Close all connections."""
         for link in list(self._links.values()):
             link.close()
         self._threads.shutdown(wait=False)

@@ -1,6 +1,6 @@
-"""A stream through memory, for peers of one host: two rings of slots, one there and one back.
+"""Stream bytes through memory between two peers of one host: there are two rings of slots, one for each direction.
 
-The caller makes the memory and offers it in the first message after the handshake; the listener opens it, or says no,
+The caller makes the memory and offers it in the first message after the handshake; the listener opens it, or refuses,
 and then everything goes over the socket as between hosts. The socket stays open in any case: it tells when the other
 process has ended.
 
@@ -37,7 +37,7 @@ _BIG = 1 << 16  # from here on, letting go of the interpreter's lock costs less 
 
 
 class _Ring:
-    """One direction: the memory, whose slot it is now, and how far in it we are."""
+    """_Ring is one direction: its memory, the present slot, and the position in that slot."""
 
     def __init__(self, segment: Segment, first: int) -> None:
         self.view = segment.view[first : first + _RING]
@@ -50,16 +50,16 @@ class _Ring:
 
     @property
     def slot(self) -> int:
-        """Where the slot's head is."""
+        """Return where the head of the present slot is."""
         return _FIRST_SLOT + self._number * (_HEAD + CHUNK)
 
     @property
     def place(self) -> int:
-        """Where the next byte is."""
+        """Return where the next byte is."""
         return self.slot + _HEAD + self.at
 
     def turn(self) -> None:
-        """The next slot."""
+        """Go on to the next slot."""
         self._number = (self._number + 1) % SLOTS
         self.at = self.size = 0
 
@@ -73,7 +73,7 @@ def prepare_rings(segment: Segment) -> None:
 
 
 class MemoryStream(Stream):
-    """Bytes through a segment's two rings. `connected` is the verified socket, on which nothing is said any more."""
+    """MemoryStream moves bytes through a segment's two rings. Nothing more is sent on `connected`, the socket."""
 
     room = SLOTS * CHUNK
 

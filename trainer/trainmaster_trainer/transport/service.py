@@ -1,14 +1,14 @@
-"""Service: the answering side. One thread per peer.
+"""Answer the requests of peers, with one thread per peer.
 
 Why threads and not one selector loop: an optimizer step takes long, and a request may rightly wait (for a backup's
-word); both would hold up everybody in one loop. Receiving, sending and torch's kernels let go of the interpreter's
+answer); both would hold up all peers in one loop. Receiving, sending and torch's kernels let go of the interpreter's
 lock, so the threads do run beside one another. There are as many as there are peers: tens, not thousands.
 
 A handler that cannot answer yet (no ticket is free) gives a future, and its peer's thread goes on listening. The answer
-is then sent by whoever finds it, if that cannot mean to wait for the peer: no thread has to be woken for it.
+is then sent by the thread that finds it, if that need not wait for the peer: no other thread has to be woken.
 
-A stranger costs one thread for `HANDSHAKE_SECONDS` at most, and no more than `STRANGERS` are heard at once; each
-further one takes the place of the one that has been silent longest.
+A stranger costs one thread for `HANDSHAKE_SECONDS` at most, and no more than `STRANGERS` are served at once; each
+further one takes the place of the one that came first.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _NO_LISTENER = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK, errno.EOPNOTSUPP)
 
 
 class RefusalError(Exception):
-    """Raised by a handler to say no: the asker gets the text, and the connection stays."""
+    """RefusalError is raised by a handler to refuse a request: the asker gets the text, and the connection stays."""
 
 
 class Service:
-    """Answers the requests of verified peers with `handler`, each peer in a thread of its own."""
+    """Service answers the requests of verified peers with `handler`, each peer in a thread of its own."""
 
     def __init__(
         self,
@@ -73,12 +73,12 @@ class Service:
 
     @property
     def present(self) -> set[int]:
-        """The ranks that are connected now."""
+        """Return the ranks that are connected now."""
         with self._lock:
             return {caller.rank for caller in self._open.values()}
 
     def close(self) -> None:
-        """Hear nobody any more."""
+        """Close the listener and all connections."""
         self._closed = True
         close(self._listener)
         with self._lock:
@@ -93,12 +93,12 @@ class Service:
         try:
             while not self._closed:
                 self._accept_one()
-        except Exception as error:  # noqa: BLE001 (whatever it was: nobody would ever be heard again)
+        except Exception as error:  # noqa: BLE001 (whatever it was: no caller would ever be heard again)
             if not self._closed:
                 self._failed(error)
 
     def _accept_one(self) -> None:
-        """Hear one caller more. What lacks for it (descriptors, memory, threads) may be there a moment later."""
+        """Accept one more caller. Where descriptors, memory or threads are short, pause for a moment."""
         try:
             connected, _ = self._listener.accept()
         except OSError as error:
@@ -172,7 +172,7 @@ class Service:
                 answer.add_done_callback(partial(self._answer_later, connection))
 
     def _answer_later(self, connection: Connection, found: Future[Message]) -> None:
-        """In the thread that found the answer."""
+        """Send an answer that was found later. This runs in the thread that found it."""
         error = found.exception()
         if isinstance(error, Exception):
             self._failed(error)
@@ -204,7 +204,7 @@ class Service:
             connection.close()  # the thread that listens to it tells
 
     def _tell(self, caller: Caller) -> None:
-        """The last connection of a process is closed."""
+        """Call `gone` where the last connection of a process is closed."""
         with self._lock:
             still_there = caller in self._open.values()
         if not still_there and not self._closed:
@@ -215,5 +215,5 @@ class Service:
 
 
 def inherited_listener(descriptor: int) -> socket.socket:
-    """The socket that the agent opened beforehand and handed to this rank."""
+    """Return the socket that the agent opened beforehand and handed to this rank."""
     return socket.socket(fileno=descriptor)

@@ -1,4 +1,4 @@
-"""A stream: bytes between this process and one peer, in order. Messages (`connection.py`) travel over one.
+"""Move bytes between this process and one peer, in order. Messages (`connection.py`) travel over a stream.
 
 `SocketStream` is the socket itself; `ring.py` has one through memory, for peers of one host.
 """
@@ -21,17 +21,17 @@ _ROOM = 1 << 16  # the least that a kernel buffers for a socket
 
 
 class Stream(ABC):
-    """Bytes there and back. One thread may write while another one reads."""
+    """Stream moves bytes in both directions. One thread may write while another one reads."""
 
     room: int  # so many bytes are taken without waiting, if the peer has read everything before them
 
     @abstractmethod
     def set_timeout(self, seconds: float) -> None:
-        """How long the other side may be silent within a message, or before one. 0 is for ever."""
+        """Set for how many seconds the other side may be silent, within a message or before one; 0: for ever."""
 
     @abstractmethod
     def write(self, pieces: Sequence[memoryview]) -> None:
-        """Send all of it.
+        """Send all pieces.
 
         Raises:
             OSError: the peer is gone, or takes nothing.
@@ -39,7 +39,7 @@ class Stream(ABC):
 
     @abstractmethod
     def read(self, size: int) -> bytes:
-        """Exactly so many bytes.
+        """Return exactly so many bytes.
 
         Raises:
             OSError: the peer is gone, or silent.
@@ -47,7 +47,7 @@ class Stream(ABC):
 
     @abstractmethod
     def fill(self, view: memoryview) -> None:
-        """As many bytes as `view` holds, straight into it.
+        """Receive as many bytes as `view` holds, straight into it.
 
         Raises:
             OSError: the peer is gone, or silent.
@@ -55,13 +55,13 @@ class Stream(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close it, also under the hands of a thread that waits on it."""
+        """Close the stream, even while another thread waits on it."""
 
 
 class SocketStream(Stream):
-    """A verified socket.
+    """SocketStream is a stream over a verified socket.
 
-    Sockets block, with the kernel's own time limits (SO_RCVTIMEO, SO_SNDTIMEO): one system call then takes megabytes
+    The socket blocks, with the kernel's time limits (SO_RCVTIMEO, SO_SNDTIMEO): one system call then takes megabytes
     straight into a tensor's memory, without the interpreter's lock. A Python timeout would poll around every piece.
     """
 
@@ -105,7 +105,7 @@ class SocketStream(Stream):
 
 
 def receive(connected: socket.socket, size: int) -> bytes:
-    """Exactly `size` bytes.
+    """Return exactly `size` bytes.
 
     Raises:
         ConnectionError: the other side went away before.
@@ -120,14 +120,14 @@ def receive(connected: socket.socket, size: int) -> bytes:
 
 
 def set_timeout(connected: socket.socket, seconds: float) -> None:
-    """The kernel's time limit for one call. 0 is for ever."""
+    """Set the kernel's time limit for one call, in seconds; 0: for ever."""
     value = struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
 
 
 def prepare(connected: socket.socket) -> None:
-    """Small messages at once, big buffers, and a peer whose machine is gone is noticed within about 15 s."""
+    """Set a socket's options: no delay, big buffers, and to notice within about 15 s that a peer's machine is gone."""
     connected.setblocking(True)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

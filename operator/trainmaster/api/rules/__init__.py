@@ -1,7 +1,7 @@
-"""The rules between the fields of a TrainingJob, each once: as CEL for the API server, as Python for us.
+"""Hold the rules between the fields of a TrainingJob, each once: as CEL for the API server, as Python for us.
 
-`api/schema.py` hangs them into the CRD; `api/document.py` runs them on a file, where they get line numbers.
-Rules about what an API server cannot know (does the script exist?) are not here.
+`api/schema.py` puts them into the CRD; `api/document.py` runs them on a file, where they get line numbers. Rules about
+what an API server cannot know (does the script exist?) are not here.
 """
 
 from __future__ import annotations
@@ -39,5 +39,5 @@ __all__ = ["RULES", "Rule", "Violation", "violations"]
 
 
 def violations(job: object, old: object = None) -> tuple[Violation, ...]:
-    """Every rule that `job` breaks; with `old`, also those about the change from the one to the other."""
+    """Return each rule that `job` breaks; with `old`, also the rules about the change from `old` to `job`."""
     return check(RULES, job, old)

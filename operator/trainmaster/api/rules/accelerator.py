@@ -1,4 +1,4 @@
-"""Rules on spec.workers.accelerator: what TPUs can be asked for."""
+"""Hold the rules on spec.workers.accelerator: what TPUs can do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CEL_TPU = f"(has(self.workers.accelerator) && self.workers.accelerator == '{TPU}
 
 
 def on_tpu(spec: Any) -> bool:
-    """Whether the workers have TPUs."""
+    """Return whether the workers have TPUs."""
     return bool(spec.workers.accelerator == TPU)
 
 

@@ -1,4 +1,4 @@
-"""Rules on what may be edited, and when: some fields only while the job is suspended, and nothing once it is over.
+"""Hold the rules on what may be edited when: some fields only while the job is suspended, and none once it has ended.
 
 All other fields may be edited at any time: core/revision.py says which of them the pods are made of.
 """
@@ -28,9 +28,10 @@ _CEL_SUSPENDED = (
 
 
 def _free(job: Any) -> bool:
-    """Return whether nothing of the job runs. A job that was made suspended may not have been seen by any operator.
+    """Return whether nothing of the job runs.
 
-    Of a job that is over another rule tells the truth: no suspension would help.
+    Before the first attempt `spec.suspend` decides, because no operator may have seen the job yet. A job that has ended
+    counts as free, because another rule has the right message for it.
     """
     if job.status.finished:
         return True
@@ -38,10 +39,11 @@ def _free(job: Any) -> bool:
 
 
 def _fixed(field: str, cel: str, same: Callable[[Any, Any], bool], cure: str = _ANOTHER, how: str = "") -> Rule:
-    """`field` holds while the job runs: another model or another place for checkpoints is another run.
+    """Return a rule that `field` cannot change while the job runs.
 
-    So does whatever stands in the plan of each pod and all ranks must agree on: a pod that comes later would have
-    another one than those that train. The phase decides, not the wish: of two changes at once only the last is seen.
+    Another model or another place for checkpoints is another run. The rule is also for what is in the plan of each pod
+    and must be the same for all ranks: a pod that is created later would have another value than the others. The phase
+    decides, not `suspend`: of two changes at once only the last is seen.
     """
     return Rule(
         name=f"{field}-fixed",

@@ -1,4 +1,4 @@
-"""Rules between spec.strategy and spec.training: options that this training would never use, or could not."""
+"""Hold the rules between spec.strategy and spec.training: options that this training would never or could never use."""
 
 from __future__ import annotations
 

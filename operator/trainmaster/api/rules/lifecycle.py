@@ -1,4 +1,4 @@
-"""Rules on how a job lives: elasticity, checkpoints, failures, scheduling."""
+"""Hold the rules on elasticity, checkpoints, failures and scheduling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules on spec.training.precision, maxGradientNorm and microBatchSize: what each strategy can promise of them."""
+"""Hold the rules on spec.training.precision, maxGradientNorm and microBatchSize: which strategies support them."""
 
 from __future__ import annotations
 

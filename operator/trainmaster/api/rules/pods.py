@@ -1,4 +1,4 @@
-"""Rules on spec.workers and spec.parameterServers: amounts, environment, volumes, and the template beneath."""
+"""Hold the rules on spec.workers and spec.parameterServers: amounts, environment, volumes, and the template beneath."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR
 
 
 def below(path: str) -> tuple[str, ...]:
-    """The same place under both roles."""
+    """Return this path under both roles."""
     return tuple(f"{role}.{path}" for role in ROLES)
 
 
@@ -186,7 +186,7 @@ _VOLUMES = (
 
 
 def _not_here(alias: str, attribute: str, why: str, cure: str) -> Rule:
-    """A field of a pod's container, which people write where a pod's container is described."""
+    """Return a rule that refuses a field of a pod's container that users write under a role."""
     return Rule(
         name=f"{alias}-elsewhere",
         where=ROLES,

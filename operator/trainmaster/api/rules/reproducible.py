@@ -1,4 +1,4 @@
-"""Rules on spec.reproducible: the same bits at any number of ranks, which not every way to train can promise."""
+"""Hold the rules on spec.reproducible: not every strategy can give the same bits at any number of ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules on the resource as a whole: its name."""
+"""Hold the rules on the resource as a whole: its name."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""What a rule is: one condition written twice, CEL beside Python, with one text that names the field and the cure.
+"""Define a rule: one condition written twice, in CEL and in Python, with one text that names the field and the cure.
 
-A rule about `spec.workers.env[]` is asked once per item. A text may hold {figures}, each again given as CEL and Python.
+A rule about `spec.workers.env[]` is checked once per item. A text may hold {figures}, each again given as CEL and
+Python.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _READ = re.compile(r"\bself((?:\.\w+)+)(\(?)")
 
 
 class Figure(NamedTuple):
-    """A whole number in a rule's text."""
+    """A figure is a whole number in a rule's text."""
 
     cel: str
     value: Callable[[Any], int]
@@ -28,7 +29,10 @@ class Figure(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """`holds` gets the model at `where`; that of a rule about changes (`transition`) the new and the old one."""
+    """A rule is one condition with its text.
+
+    `holds` gets the model at `where`, and for a `transition` the new and the old one.
+    """
 
     name: str
     where: tuple[str, ...]  # places in the resource; [] stands for every item of a list
@@ -42,19 +46,22 @@ class Rule:
 
     @property
     def plain_text(self) -> str:
-        """The text where no figures can be shown."""
+        """Return the text with N in place of its figures."""
         return _FIGURE.sub("N", f"{self.message}. {self.cure}")
 
     @property
     def cel_text(self) -> str:
-        """The text with its figures, in CEL. By `format`: the cost of adding strings up is without bound for CEL."""
+        """Return the text with its figures, as a CEL expression.
+
+        It uses `format`, because adding strings has no cost bound.
+        """
         text = f"{self.message}. {self.cure}"
         names = _FIGURE.findall(text)
         text = _FIGURE.sub("%d", text.replace("%", "%%"))
         return f"{json.dumps(text)}.format([{', '.join(self.figures[name].cel for name in names)}])"
 
     def reads(self) -> tuple[tuple[str, ...], ...]:
-        """The members below `where` that the condition looks at."""
+        """Return the members below `where` that the condition reads."""
         found: set[tuple[str, ...]] = set()
         for path, call in _READ.findall(self.cel):
             parts = tuple(path.split(".")[1:])
@@ -63,7 +70,7 @@ class Rule:
 
 
 class Violation(NamedTuple):
-    """A rule that is broken, and where."""
+    """A violation is a rule that is broken, and where."""
 
     rule: Rule
     place: Location
@@ -72,12 +79,12 @@ class Violation(NamedTuple):
 
     @property
     def location(self) -> Location:
-        """The field that it is about."""
+        """Return the location of the field that the rule is about."""
         return (*self.place, *(self.rule.field.split(".") if self.rule.field else ()))
 
 
 def check(rules: Iterable[Rule], job: Any, old: Any) -> tuple[Violation, ...]:
-    """Ask every rule at every one of its places."""
+    """Check every rule at every one of its places, and return the violations."""
     return tuple(
         violation
         for rule in rules
@@ -103,7 +110,7 @@ def _filled(text: str, figures: Mapping[str, int]) -> str:
 
 
 def _places(root: Any, where: str) -> Iterator[tuple[Location, Any]]:
-    """Every value at `where` that is there, with its way."""
+    """Yield the location and value of everything that exists at `where`."""
     found: list[tuple[Location, Any]] = [((), root)]
     for part in where.split(".") if where else ():
         name = part.removesuffix("[]")
@@ -123,7 +130,11 @@ def _at(root: Any, place: Location) -> Any:
 
 
 def member(model: BaseModel, alias: str) -> Any:
-    """The value of the member that is called `alias` in YAML."""
+    """Return the value of the member that is called `alias` in YAML.
+
+    Raises:
+        AttributeError: the model has no such member.
+    """
     for name, info in type(model).model_fields.items():
         if info.alias == alias:
             return getattr(model, name)
@@ -131,7 +142,7 @@ def member(model: BaseModel, alias: str) -> Any:
 
 
 def shaped(name: str, where: tuple[str, ...], field: str, pattern: str, *, message: str, cure: str) -> Rule:
-    """A rule on the form of a text: all of it fits `pattern`, written in what Python and RE2 have in common."""
+    """Return a rule that a text matches `pattern` as a whole. Python and RE2 must read the pattern alike."""
 
     def holds(model: Any) -> bool:
         value = member(model, field)

@@ -1,4 +1,4 @@
-"""Rules on spec.strategy, and between it and the number of workers."""
+"""Hold the rules on spec.strategy, and between it and the number of workers."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ CEL_PLAIN_SUMS = (
 
 
 def plain_sums(spec: Any) -> bool:
-    """No compression, and no algorithm or reduction but Native."""
+    """Return whether there is no compression, and no algorithm or reduction but Native."""
     options = spec.strategy.all_reduce or spec.strategy.mirrored
     return spec.strategy.compression == "None" and (options is None or "Native" in options.to_dict().values())
 
 
 def ranks(spec: Any) -> int:
-    """Ranks of all workers."""
+    """Return the number of ranks of all workers."""
     return int(spec.worker_ranks)
 
 
 def most_ranks(spec: Any) -> int:
-    """Ranks of all workers that elasticity allows for."""
+    """Return the number of ranks of all workers that elasticity allows."""
     return int(spec.elasticity.max_replicas * spec.workers.ranks)
 
 
@@ -63,7 +63,7 @@ def _mesh(spec: Any) -> int:
 
 
 def _copy(spec: Any) -> int:
-    """Ranks that one copy of the model needs."""
+    """Return the number of ranks that one copy of the model needs."""
     return _mesh(spec) // int(spec.strategy.mesh.data)
 
 
@@ -72,7 +72,7 @@ def _mesh_fits(spec: Any) -> bool:
 
 
 def shares(spec: Any) -> int:
-    """Into how many parts a global batch is cut: ranks that hold the same model see different samples."""
+    """Return into how many parts a global batch is cut."""
     if spec.strategy.type in _ONE_COPY:
         return 1
     if spec.strategy.type == "Mesh":
@@ -86,7 +86,7 @@ def _batch(spec: Any) -> int:
 
 
 def _native_only(attribute: str, choice: str, strategy_type: str) -> Rule:
-    """Most compressions bring an exchange of their own; an algorithm beside it would do nothing."""
+    """Return a rule against an algorithm beside a compression that has an exchange of its own: it would do nothing."""
     alias = str(Strategy.model_fields[attribute].alias)
 
     def holds(strategy: Any) -> bool:
@@ -106,7 +106,7 @@ def _native_only(attribute: str, choice: str, strategy_type: str) -> Rule:
 
 
 def _of_type(strategy_type: str, attribute: str) -> Rule:
-    """Options belong to one type: leaving them behind when the type changes is a mistake worth a word."""
+    """Return a rule against options of another strategy type, which a user may have left when changing the type."""
     alias = str(Strategy.model_fields[attribute].alias)
 
     def holds(strategy: Any) -> bool:

@@ -1,6 +1,6 @@
-"""Rules on what a pod template says a second time, or takes from the agent: devices, amounts, variables, mounts, names.
+"""Hold the rules on what a pod template repeats or takes from the agent: devices, amounts, variables, mounts, names.
 
-The template lies beneath spec.workers. Of two ways to say one thing one would be dropped without a word.
+The template lies beneath spec.workers. If both say the same thing differently, one of them would be dropped silently.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _about_trainer(condition: str) -> str:
 
 
 def _amounts(replicas: Any, *kinds: str) -> set[str]:
-    """The names of the resources that the template asks for."""
+    """Return the names of the resources that the template asks for."""
     resources = replicas.trainer.resources if replicas.trainer else None
     return {name for kind in kinds for name in (getattr(resources, kind) or {} if resources else {})}
 
@@ -87,7 +87,7 @@ _RESOURCES = (
 
 
 def _variables(name: str, cel: str, holds: Callable[[str], bool], message: str, cure: str) -> Rule:
-    """A rule on the names of a trainer's variables in the template."""
+    """Return a rule on the names of the trainer's variables in the template."""
     return Rule(
         name=name,
         where=below("template.spec.containers[]"),
@@ -143,7 +143,7 @@ def _two_checkpoints(spec: Any) -> bool:
 
 
 def _mounts_elsewhere(role: str) -> str:
-    """No mount of this role is at /checkpoints."""
+    """Return the CEL condition that no mount of this role is at /checkpoints."""
     free = "!m.mountPath.matches('^/+checkpoints/*$')"
     return (
         f"(!has(self.{role}) || ((!has(self.{role}.volumeMounts) || self.{role}.volumeMounts.all(m, {free})) && ("

@@ -1,4 +1,4 @@
-"""Rules on spec.training: what is trained."""
+"""Hold the rules on spec.training: what is trained."""
 
 from __future__ import annotations
 

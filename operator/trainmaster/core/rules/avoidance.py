@@ -1,10 +1,10 @@
-"""A node that fails this job again and again is avoided by it for a while; new pods keep away from it.
+"""Avoid a node on which this job fails again and again, for a while: new pods keep away from it.
 
-Written down before anything is made for it, with reason and expiry (`.status.avoidedNodes`); the hand renders it as
-node affinity (cluster/affinity.py). Disruptions never count, nor do failures while the rest of the job's nodes fail as
-much. A member that starts again alone is moved alone; whoever trains is left where it is. If the cluster has no room
-elsewhere the job does not wait for it: the node is used all the same. So is a node avoided on which a replica cannot
-even start (rules/elsewhere.py), and one from which nothing is heard any more (unreachable.py).
+This is written before any pod is made for it, with reason and expiry (`.status.avoidedNodes`); the platform renders it
+as node affinity (cluster/affinity.py). Disruptions never count, nor do failures while the rest of the job's nodes fail
+as much. A member that starts again alone is moved alone; replicas that train stay where they are. If the cluster has no
+room elsewhere the job does not wait for it: the node is used all the same. A node is also avoided on which a replica
+cannot even start (rules/elsewhere.py), or from which nothing is heard any more (unreachable.py).
 """
 
 from collections import Counter
@@ -18,16 +18,16 @@ from trainmaster.core.observed import PENDING
 from trainmaster.core.verdict import NOTHING, Verdict
 
 FAILURES = 3  # on one node ...
-WINDOW_SECONDS = 3600  # ... within so long
+WINDOW_SECONDS = 3600  # ... within this time
 AVOIDED_SECONDS = 3600
-CUT_OFF_SECONDS = 600  # a node that is dead is out of the cluster by then
-PATIENCE_SECONDS = 60  # how long pods may find no place because of it
+CUT_OFF_SECONDS = 600  # a dead node has left the cluster by then
+PATIENCE_SECONDS = 60  # how long pods may stay unschedulable because of it
 
 
 def keep_away(facts: Facts) -> Verdict:
-    """Forget what has expired, lift what leaves no room, notice what is new; else come back when something may."""
+    """Drop what has expired, lift what leaves no room, avoid a node that is due; else look again when one may be."""
     nodes = facts.status.avoided_nodes
-    latest = figures.later(facts.now, AVOIDED_SECONDS)  # a clock that was put back makes nothing longer
+    latest = figures.later(facts.now, AVOIDED_SECONDS)  # a clock that was set back makes no time longer
     kept = tuple(
         node if node.until <= latest else node.model_copy(update={"until": latest})
         for node in nodes
@@ -46,14 +46,14 @@ def keep_away(facts: Facts) -> Verdict:
 
 
 def in_force(status: TrainingJobStatus) -> tuple[AvoidedNode, ...]:
-    """The nodes that new pods keep away from."""
+    """Return the nodes that new pods keep away from."""
     return tuple(node for node in status.avoided_nodes if not node.lifted)
 
 
 def _noticed(facts: Facts) -> TrainingJobStatus | None:
-    """With the node of a failure that is not over avoided and the job's replicas moved away, where that is due.
+    """Return the status with a failing node avoided and the replicas on it moved away; None where none is due.
 
-    Only those that have not been told to run again, so that the move costs no further restart.
+    Only replicas that have not been told to run again are moved, so that the move costs no further restart.
     """
     free = _free_to_move(facts)
     if not free:
@@ -67,13 +67,13 @@ def _noticed(facts: Facts) -> TrainingJobStatus | None:
 
 
 def _open(facts: Facts) -> list[RestartRecord]:
-    """The failures that are not over yet, as far as they speak against a node."""
+    """Return the failures that are not over yet and whose class blames the node."""
     lines = (line for line in facts.status.restarts if line.seconds_lost is None)
     return [line for line in lines if classes.of(line.failure_class).blames_node]
 
 
 def _free_to_move(facts: Facts) -> list[Slot]:
-    """While a group gathers after a failure all of it; of members that live alone those that have not begun again."""
+    """Return a whole group that gathers after a failure; of members that live alone those that have not begun again."""
     status = facts.status
     if membership.alone(facts):
         ended = {key for line in _open(facts) for key in line.members or ()}
@@ -102,7 +102,7 @@ def _avoided(facts: Facts, line: RestartRecord, leaving: list[Slot]) -> Training
 
 
 def avoiding(facts: Facts, node: str, reason: str, leaving: list[Slot], said: str = "") -> TrainingJobStatus:
-    """With the node avoided, and other replicas for those that leave it. Also used by rules/elsewhere.py."""
+    """Return the status with the node avoided, and other replicas for those that leave it."""
     entry = AvoidedNode(node=node, reason=reason, until=figures.later(facts.now, AVOIDED_SECONDS))
     known = (*facts.status.avoided_nodes, entry)
     sentence = f"{said}Node {node} is avoided for {figures.duration(AVOIDED_SECONDS)}."
@@ -110,9 +110,9 @@ def avoiding(facts: Facts, node: str, reason: str, leaving: list[Slot], said: st
 
 
 def of_cut_off(facts: Facts, lost: Sequence[Slot]) -> dict[str, object]:
-    """With the nodes avoided on which these fell silent and the cluster sees nothing wrong yet.
+    """Return the update that avoids the nodes of silent replicas on which the cluster sees nothing wrong yet.
 
-    It would send the next ones there. For rules/losses.py.
+    Else the cluster would place their successors there.
     """
     silent = [slot.replica for slot in lost if slot.replica and slot.replica.disruption == unreachable.AGENT_CUT_OFF]
     known = {node.node for node in facts.status.avoided_nodes}
@@ -127,7 +127,7 @@ def of_cut_off(facts: Facts, lost: Sequence[Slot]) -> dict[str, object]:
 
 
 def _moved(facts: Facts, leaving: list[Slot], sentence: str) -> TrainingJobStatus:
-    """With other replicas for these. A member joins anew when its next one is there."""
+    """Return the status with other replicas for these. A member joins again when its next replica is there."""
     nodes = {slot.replica.node for slot in leaving if slot.replica}
     beside = {slot.key for slot in facts.spares}
     exchange = spares.step_in(facts, [slot for slot in leaving if slot.key not in beside], barred=nodes)
@@ -146,7 +146,7 @@ def _named(slots: list[Slot]) -> str:
 
 
 def _blamed(facts: Facts) -> Counter[str]:
-    """Failures of late by node; those of nodes that are avoided already are explained."""
+    """Return the number of recent failures by node, without nodes that are avoided already."""
     known = {node.node for node in facts.status.avoided_nodes}
     return Counter(line.node or "" for line in facts.status.restarts if line.node not in known and _counts(facts, line))
 
@@ -157,16 +157,16 @@ def _counts(facts: Facts, line: RestartRecord) -> bool:
 
 
 def _has_another(facts: Facts, node: str) -> bool:
-    """Whether the job uses a node that does better: else there is nothing to compare with, or to go to."""
+    """Return whether the job uses another node that is not avoided: else there is nothing to compare, or to move to."""
     known = {avoided.node for avoided in facts.status.avoided_nodes}
     used = {slot.replica.node for slot in facts.slots if slot.replica and slot.replica.node}
     return bool(used - known - {node})
 
 
 def _finds_no_place(facts: Facts, slot: Slot) -> bool:
-    """Whether the scheduler says that affinity is part of the trouble. Only while the slot may be made anew freely."""
+    """Return whether the scheduler names affinity as an obstacle, and the slot's replica may be recreated freely."""
     replica = slot.replica
-    if replica is None or not replica.alive or replica.phase != PENDING:  # first: it is so for nearly all slots
+    if replica is None or not replica.alive or replica.phase != PENDING:  # first, as it holds for nearly all slots
         return False
     trains = facts.status.phase not in phases.GATHERING and slot.key in facts.taking_part
     if trains and not (membership.alone(facts) and slot.key not in facts.status.starts):
@@ -184,7 +184,7 @@ def _since(slot: Slot, facts: Facts) -> datetime:
 
 
 def _lifted(facts: Facts, stuck: list[Slot]) -> TrainingJobStatus:
-    """The pods that found no place are made anew, without the affinity."""
+    """Return the status with all avoidance lifted: the pods that found no place are recreated, without the affinity."""
     told = stuck[0].replica.obstacle.message if stuck[0].replica and stuck[0].replica.obstacle else ""
     reason = f"Lifted, for there is no room elsewhere: {figures.sentence(told)}"
     nodes = tuple(

@@ -1,8 +1,8 @@
-"""A survivor's error was the first to arrive, and the restart is under way; now the cause is known.
+"""Name the cause of a restart that a survivor's error began, once the cause is known.
 
-The ledger is put right, and what was decided is judged again: a cause that would only repeat itself ends the job,
-and one that is nobody's fault gives the budget back. A survivor's error alone never ends a job while somebody who
-was there has not spoken: it may be the echo of an eviction, or of a node that the cluster has not given up yet.
+The ledger is corrected, and the decision is made again: a cause that would only repeat itself ends the job, and one
+that is not the job's fault gives the budget back. A survivor's error alone never ends a job while a replica that was
+there has not reported: it may follow from an eviction, or from a node that the cluster has not given up yet.
 """
 
 from trainmaster.api.status import RestartRecord
@@ -13,7 +13,7 @@ from trainmaster.core.verdict import NOTHING, Verdict
 
 
 def name_the_cause(facts: Facts) -> Verdict:
-    """Replace the newest line of the ledger where it names but an echo of another rank's death."""
+    """Replace the newest line of the ledger where it names only a symptom of another rank's death."""
     symptom = ledger.unexplained(facts.status)
     if symptom is None or facts.job.spec.independent:
         return NOTHING
@@ -24,22 +24,22 @@ def name_the_cause(facts: Facts) -> Verdict:
 
 
 def _wait(facts: Facts, symptom: RestartRecord) -> Verdict:
-    """For everybody to speak, or to be lost (rules/losses.py); as long as for replicas that do not start."""
+    """Wait until all replicas have reported or are lost (rules/losses.py), `startSeconds` at most; then stop."""
     end = figures.later(symptom.time, facts.job.spec.failure_policy.start_seconds)
     silent = [slot for slot in facts.slots if not _has_spoken(slot, symptom.attempt)]
-    if silent and symptom.time <= facts.now < end:  # a time to come was edited by hand
+    if silent and symptom.time <= facts.now < end:  # a time in the future was edited by hand
         return Verdict(wake_at=end)
     return Verdict(status=ledger.stop_undecided(facts))
 
 
 def _has_spoken(slot: Slot, attempt: int) -> bool:
-    """It told how its ranks of `attempt` ended, or that it has left them behind."""
+    """Return whether its agent reported how its ranks of `attempt` ended, or is at a later attempt."""
     beat = slot.heartbeat
     return beat is not None and (beat.attempt > attempt or (beat.exit is not None and beat.exit.attempt == attempt))
 
 
 def _cause(facts: Facts, attempt: int) -> Failure | None:
-    """The first death of that attempt that is not an echo. Agents keep their last report."""
+    """Return the first death of that attempt that is no symptom; None: none yet. Agents keep their last report."""
     for slot in facts.slots:
         report = slot.heartbeat.exit if slot.heartbeat else None
         if report and report.attempt == attempt:

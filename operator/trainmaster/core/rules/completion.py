@@ -1,7 +1,7 @@
-"""The job has succeeded when every worker's ranks ended with exit code 0 in the same attempt.
+"""End a job as succeeded when every worker's ranks ended with exit code 0 in the same attempt.
 
-A worker that is through need not be there any more when the last one is: `status.done` remembers it. Where members come
-and go, whoever is there does all the work of a task: who has not begun is not waited for.
+A worker that has finished need not be there any more when the last one finishes: `status.done` remembers it. Where
+members come and go, those present do all the work of a task: a worker that has not begun is not waited for.
 """
 
 from trainmaster.core import ending, membership, parting
@@ -11,7 +11,7 @@ from trainmaster.wire import messages, names
 
 
 def complete(facts: Facts) -> Verdict:
-    """Succeeded, once and for all."""
+    """Set the phase Succeeded, which is final."""
     there = {slot.key for slot in facts.at_attempt(messages.FINISHED)}.union(facts.status.done)
     workers = [slot for slot in facts.slots if slot.role == names.WORKER]
     finished = [slot for slot in workers if slot.key in there]
@@ -23,7 +23,7 @@ def complete(facts: Facts) -> Verdict:
 
 
 def _nothing_to_train(facts: Facts) -> str:
-    """Where steps was lowered below what had been trained; else empty."""
+    """Return the message where steps was lowered below what had been trained; else empty."""
     steps, began = facts.job.spec.training.steps, facts.resumed_step
     if steps is None or began is None or began <= steps:
         return ""
@@ -33,7 +33,7 @@ def _nothing_to_train(facts: Facts) -> str:
 
 
 def _needed(facts: Facts, workers: list[Slot]) -> list[Slot]:
-    """All workers of the group; where they come and go within bounds, or share a task, those that take part now."""
+    """Return the workers that must finish: all; of members that come and go and share work, those that take part."""
     shared = facts.job.spec.elasticity is not None or facts.job.spec.training.task is not None
     if not (shared and membership.alone(facts)):
         return workers

@@ -1,4 +1,4 @@
-"""`spec.activeDeadlineSeconds`: the time that the whole job may take, waiting included."""
+"""Apply `spec.activeDeadlineSeconds`: the time that the whole job may take, waiting included."""
 
 from trainmaster.core import conditions, ending, figures, ledger, phases
 from trainmaster.core.facts import Facts
@@ -6,7 +6,7 @@ from trainmaster.core.verdict import NOTHING, Verdict
 
 
 def expire(facts: Facts) -> Verdict:
-    """Fail the job when its time is up; else come back then."""
+    """Fail the job when its time is up; else look again then."""
     seconds, started = facts.job.spec.active_deadline_seconds, facts.status.start_time
     if seconds is None or started is None:
         return NOTHING
@@ -18,7 +18,7 @@ def expire(facts: Facts) -> Verdict:
 
 
 def _why(facts: Facts) -> str:
-    """Return what the job was at when its time was up, with the cure."""
+    """Return what the job did when its time was up, with the cure."""
     status = facts.status
     if status.phase not in phases.GATHERING:
         return "Raise it, or train fewer steps." if facts.job.spec.training.steps else "Raise it."

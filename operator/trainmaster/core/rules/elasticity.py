@@ -1,9 +1,9 @@
-"""`spec.elasticity`: train on with the workers that are there, within bounds, and with all again when they are back.
+"""Apply `spec.elasticity`: train on with the workers present, within bounds, and with all when they are back.
 
-A worker that has not come for WAIT_SECONDS is done without, as long as `minReplicas` are there; its pod stays wanted.
-When all who were missed are there again, the group grows: a new attempt that costs no budget, before which ranks save.
-So it does, at most every PARTIAL_SECONDS, with those of them who are there.
-Where members come and go one by one, this is about the start only; later whoever is there takes part.
+The group goes on without a worker that has not come for WAIT_SECONDS, as long as `minReplicas` are there; its pod stays
+wanted. When all missing workers are there again, the group grows: a new attempt that costs no budget, before which
+ranks save. At most every PARTIAL_SECONDS it grows by those that are there. Where members come and go one by one, this
+is about the start only; later each worker that is there takes part.
 """
 
 from trainmaster.api.status import TrainingJobStatus
@@ -12,9 +12,9 @@ from trainmaster.core.facts import Facts
 from trainmaster.core.verdict import NOTHING, Verdict
 from trainmaster.wire import names
 
-# How long a group waits for a worker before it goes on without.
+# How long a group waits for a worker before it goes on without it.
 WAIT_SECONDS = 60
-# So long a group trains before it grows by a part of those whom it misses.
+# A group trains for so long before it grows by only a part of its missing workers.
 PARTIAL_SECONDS = 600
 
 
@@ -29,7 +29,10 @@ def fit(facts: Facts) -> Verdict:
 
 
 def _replaced(facts: Facts) -> TrainingJobStatus | None:
-    """Who is missed and whose replica has ended needs another one; nobody trains with it, so nothing else changes."""
+    """Return the status with new incarnations for absent workers whose replicas have ended; None where none has.
+
+    No rank trains with them, so nothing else changes.
+    """
     ended = [slot for slot in facts.left_out if slot.replica and not slot.replica.alive]
     if not ended:
         return None
@@ -37,7 +40,7 @@ def _replaced(facts: Facts) -> TrainingJobStatus | None:
 
 
 def _shrink(facts: Facts) -> Verdict:
-    """Nobody has been told to run yet, so the group that gathers simply changes; who has come meanwhile takes part."""
+    """Change a group that gathers: take in absent workers that have come, or go on without missing ones."""
     back = {slot.key for slot in facts.left_out if slot.ready}
     if back:
         absent = tuple(key for key in facts.status.absent if key not in back)
@@ -57,7 +60,7 @@ def _shrink(facts: Facts) -> Verdict:
 
 
 def _grow(facts: Facts) -> Verdict:
-    """All at once, so that a group does not stop for each of them; in time also without who does not come at all."""
+    """Grow by all missing workers at once, so that a group does not stop for each; after PARTIAL_SECONDS by a part."""
     absent = facts.left_out
     back = [slot for slot in absent if slot.ready]
     if not back or facts.status.phase != phases.RUNNING:

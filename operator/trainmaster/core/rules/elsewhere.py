@@ -1,8 +1,8 @@
-"""A replica that cannot start on its node, though the job's others do on theirs, is tried on another node in time.
+"""Move a replica that cannot start on its node, though the job's others start on theirs, to another node in time.
 
 A runtime, a network or a way to the registry that is broken on one node must not end a job that trains well elsewhere:
 the node is avoided as one that fails is (rules/avoidance.py), long before the job is given up (rules/obstacles.py).
-Where nothing starts anywhere it is not the node, and nobody is moved.
+Where nothing starts anywhere the node is not the cause, and no replica is moved.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from trainmaster.core.observed import PENDING, RUNNING, Obstacle
 from trainmaster.core.rules import avoidance, obstacles
 from trainmaster.core.verdict import NOTHING, Verdict
 
-# What the node may be to blame for: its images, its runtime, its network. What is hopeless there is not waited for.
+# Reasons that the node may cause: its images, its runtime, its network. A hopeless one is not waited for.
 REASONS = frozenset(
     {
         "ErrImageNeverPull",
@@ -30,14 +30,14 @@ REASONS = frozenset(
 )
 SHARE = 3  # a replica stays on such a node for this part of `startSeconds`, 1/3 ...
 LONGEST_SECONDS = 600  # ... but no longer
-NODES = 3  # so many are left; what is wrong with them all is not theirs
-# Who has been stuck for so long was not moved because of NODES. When they are forgotten it stays, or no job would end.
+NODES = 3  # so many nodes are left at most; what is wrong with them all is not their fault
+# A replica stuck for so long was not moved because of NODES. It stays when those expire, or no job would end.
 TOO_LATE_SECONDS = 1800
 
 
 @dataclass(frozen=True)
 class _Stuck:
-    """A slot whose replica has a node and does not start there."""
+    """Hold a slot whose replica has a node and does not start there."""
 
     slot: Slot
     node: str
@@ -46,13 +46,13 @@ class _Stuck:
 
 
 def leave_node(facts: Facts) -> Verdict:
-    """Avoid the node that keeps a replica from starting, and write a new incarnation; or come back when that is due."""
+    """Avoid the node that keeps a replica from starting, and write a new incarnation; or look again when it is due."""
     known = {node.node for node in facts.status.avoided_nodes}
     stuck = _stuck(facts) if len(known) < NODES else []
     wakes = []
     in_doubt, running = {one.node for one in stuck}, _running(facts) if stuck else {}
     for one in stuck:
-        # A replica of its kind runs on another node; or the job once trained, and only this node is in doubt.
+        # A replica of its role runs on another node; or the job once trained, and only this node is in doubt.
         well = running.get(one.slot.role, set())
         elsewhere = len(well) > (one.node in well)
         is_the_nodes = elsewhere or (facts.status.running_time is not None and in_doubt == {one.node})

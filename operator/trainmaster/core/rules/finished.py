@@ -1,4 +1,4 @@
-"""After the end: agents are sent home, what does not listen is deleted, and the job itself goes after its TTL.
+"""Clean up after the end: agents are told to exit, remaining pods are deleted, and the job itself after its TTL.
 
 Terminal is terminal: nothing here can bring a job back, whatever happens to its replicas.
 """
@@ -12,17 +12,17 @@ from trainmaster.core.observed import RUNNING, Replica
 from trainmaster.core.verdict import NOTHING, Verdict
 from trainmaster.wire.messages import EXIT, Orders
 
-# A replica that is still up this long after the end has an agent that does not hear us, or a sidecar that does not end
-# by itself. Its log goes with it, so until then it can be read.
+# A replica that is still up this long after the end has an agent that gets no orders, or a sidecar that does not end
+# by itself. Its log is deleted with it, so until then it can be read.
 GOODBYE_SECONDS = 30
-# What servers get to save, from SIGTERM to SIGKILL, once all workers have finished.
+# The time that servers get to save, from SIGTERM to SIGKILL, once all workers have finished.
 LAST_WORDS_SECONDS = 20.0
-# What was asked for is seen to be done, or asked for again, after this.
+# After this time it is checked whether the actions were done; else they are repeated.
 AGAIN_SECONDS = 5
 
 
 def finish(facts: Facts) -> Verdict:
-    """What is left to do for a job that is over, or being deleted (its replicas go with it)."""
+    """Return what is left to do for a job that has ended, or is being deleted (its replicas go with it)."""
     if facts.job.deleting:
         return Verdict(final=True)
     if facts.status.phase not in phases.TERMINAL:

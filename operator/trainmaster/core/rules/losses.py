@@ -1,8 +1,8 @@
-"""A replica is lost (deleted, evicted, its agent ended, its node gone): a new incarnation takes its place.
+"""Replace a replica that is lost (deleted, evicted, its agent ended, its node gone) by a new incarnation.
 
-It is not waited for: a pod that is stuck in Terminating has an older number in its name than its successor. The
-others keep their pods and wait, warm, for the next attempt. Where a spare stands by, it takes the place in that
-attempt, and the successor becomes the spare. One whose ranks had all ended well is not needed any more.
+The old one is not waited for: a pod that is stuck in Terminating has an older number in its name than its successor.
+The others keep their pods and wait, warm, for the next attempt. Where a spare stands by, it takes the place in that
+attempt, and the successor becomes the spare. A replica whose ranks had all ended well is not needed any more.
 """
 
 from trainmaster.api.status import TrainingJobStatus
@@ -31,7 +31,7 @@ def replace_lost(facts: Facts) -> Verdict:
 
 
 def _remembered(facts: Facts, through: list[Slot]) -> TrainingJobStatus:
-    """Their work is done, and the others train on. New replicas would come only with a new attempt."""
+    """Return the status with these workers done: the others train on, and new replicas come with a new attempt only."""
     gone = ", ".join(slot.key for slot in through)
     update = {
         "done": tuple(sorted({*facts.status.done, *(slot.key for slot in through)})),
@@ -48,7 +48,7 @@ def _lost(facts: Facts, slot: Slot) -> bool:
 
 
 def _was_complete(facts: Facts) -> bool:
-    """Else an absent replica may not have been created yet. A survivor's error tells of a group that was complete."""
+    """Return whether the group was complete, as a survivor's error also shows; else replicas may not exist yet."""
     phase = facts.status.phase
     return phase not in phases.GATHERING or (phase == phases.RESTARTING and _unexplained(facts))
 
@@ -58,7 +58,7 @@ def _unexplained(facts: Facts) -> bool:
 
 
 def _harmless(facts: Facts, failure: Failure) -> bool:
-    """Nobody's fault, nobody told to run, and not the cause of what the ledger could not explain."""
+    """Return whether the loss is free, no rank was told to run, and it is not the cause of an unexplained failure."""
     gathering = facts.status.phase in phases.GATHERING
     return failure.failure_class in classes.FREE and gathering and ledger.explained_by(facts, failure) is None
 

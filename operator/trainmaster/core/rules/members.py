@@ -1,7 +1,7 @@
-"""Members that come and go one by one: who is lost or dies starts again alone, who is new joins, the others train on.
+"""Manage members that come and go: a lost or dead one starts again alone, a new one joins, the others train on.
 
-Only where no process group spans replicas, and only in phase Running (see `membership`). Each change is written before
-anybody is told of it, with its line in the ledger where it is a failure.
+This applies only where no process group spans replicas, and only in phase Running (see `membership`). Each change is
+written before any agent is told of it, with its line in the ledger where it is a failure.
 """
 
 from trainmaster.api.status import TrainingJobStatus
@@ -12,7 +12,7 @@ from trainmaster.wire import messages
 
 
 def look_after(facts: Facts) -> Verdict:
-    """One change of the members, the most pressing first."""
+    """Make one change of the members, the most urgent first."""
     if not membership.alone(facts):
         return NOTHING
     lost = [slot for slot in facts.slots if _lost(facts, slot)]
@@ -22,14 +22,14 @@ def look_after(facts: Facts) -> Verdict:
 
 
 def _lost(facts: Facts, slot: Slot) -> bool:
-    """Of a slot that has not joined an absent replica is simply not there yet."""
+    """Return whether the slot's replica is lost; an absent one of a slot that has not joined has only not come yet."""
     if slot.replica is None:
         return slot.key in facts.status.starts
     return not slot.replica.alive
 
 
 def _dismissed(facts: Facts) -> TrainingJobStatus | None:
-    """Fewer workers are wanted. Should one be wanted again, it is another one."""
+    """Return the status without members that are not wanted any more, or None. One wanted later is a new replica."""
     wanted = {slot.key for slot in facts.slots}
     gone = [key for key in facts.status.starts if key not in wanted]
     if not gone:
@@ -59,7 +59,7 @@ def _replaced(facts: Facts, lost: list[Slot], died: list[Slot]) -> TrainingJobSt
             update={**update, "message": f"{figures.sentence(failure.evidence)} Replacing it."}
         )
     left = {slot.key for slot in lost}
-    mixed = any(slot.stale and slot.key not in left for slot in membership.members(facts))  # the next one has this spec
+    mixed = any(slot.stale and slot.key not in left for slot in membership.members(facts))  # successors have this spec
     if not mixed and membership.can_go_on(facts, without={slot.key for slot in (*lost, *died)}):
         return ledger.after_lonely_failure(facts, failure, [slot.key for slot in lost], **update)
     return ledger.after_failure(facts, failure, **update)
@@ -69,7 +69,7 @@ def _again(facts: Facts, died: list[Slot]) -> TrainingJobStatus | None:
     if not died:
         return None
     told = {slot.key: failures.of_agent(slot, facts.status.attempt) for slot in died}
-    # What went wrong may be in the others too: they have what this one has sent them.
+    # The others may have the fault too: they have taken in what this member has sent.
     older = next((failure for failure in told.values() if classes.of(failure.failure_class).older), None)
     failure = older or told[died[0].key]
     if older or not membership.can_go_on(facts, without=told):

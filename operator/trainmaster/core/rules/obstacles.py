@@ -1,6 +1,6 @@
-"""What keeps replicas from starting. Some of it will not mend itself; nearly all else gets its time, then the job ends.
+"""Handle what keeps replicas from starting: hopeless obstacles end the job, most others after `startSeconds`.
 
-Unless the job trains: whatever keeps another replica away is then told, and ends nothing.
+While the job trains, an obstacle of another replica is reported and ends nothing.
 """
 
 from collections.abc import Iterator
@@ -13,25 +13,25 @@ from trainmaster.core.observed import RUNNING, Obstacle
 from trainmaster.core.verdict import Verdict
 from trainmaster.wire import names
 
-# The variables of a process are more than the kernel gives room for.
+# The variables of a process exceed the limit of the kernel.
 TOO_LARGE = "BadConfiguration"
-# Somebody else's object has the name of one of ours. A replica gets another one (rules/replicas.py), a Service cannot.
+# A foreign object has the name of one of ours. A replica gets another name (rules/replicas.py), a Service cannot.
 NAME_TAKEN = "NameTaken"
 
 HOPELESS = frozenset({"InvalidImageName", "ErrImageNeverPull", "Invalid", TOO_LARGE})
 
-# A replica runs, and its agent has not called in. That ends nothing: whatever is between them is not the job's.
+# A replica runs, and its agent has not reported. That ends nothing: the network between is not the job's fault.
 AGENT_SILENT = "AgentSilent"
 
-# The namespace wants amounts that the job does not name, or adds some that the pod then may not have.
+# The namespace requires amounts that the job does not set, or adds defaults that it then refuses.
 AMOUNTS_MISSING, NAMESPACE_DEFAULTS = "AmountsMissing", "NamespaceDefaults"
 
-# The API server, or a webhook that it must ask, says that it is broken (5xx).
+# The API server, or a webhook that it must ask, answers with an error of its own (5xx).
 BROKEN = "InternalError"
 
-# What may be waited for without end: what is merely full or held back on purpose (the cluster, the namespace's quota),
-# and what is broken or refused beside the job. Whatever else keeps a replica from starting, known or not, has
-# `startSeconds`: nobody can say of a reason that we have never heard of that it passes by itself.
+# Reasons that are waited for without end: the cluster or the namespace's quota is full, the pod is held back by intent,
+# or something beside the job is broken or refused. Every other reason, known or not, has `startSeconds`: of an unknown
+# reason it cannot be said that it passes by itself.
 ENDLESS = frozenset(
     {
         "Unschedulable",
@@ -45,8 +45,8 @@ ENDLESS = frozenset(
     }
 )
 
-# What may well pass by itself, and is an obstacle only if it lasts: the way of every replica, the Service of a job of
-# the same name that was deleted; an image that one node lacks, while others with it may be about to run. Seconds.
+# Seconds after which something that often passes by itself is an obstacle: what every replica goes through, the Service
+# of a deleted job of the same name, an image that one node lacks while others with it may be about to run.
 PATIENCE = {"MountsNotReady": 15, "ErrImageNeverPull": 30, NAME_TAKEN: 60, AGENT_SILENT: 60}
 
 _AMOUNTS_IN_TEMPLATE = "spec.workers.template: {spec: {containers: [{name: trainer, resources: {limits: {cpu: 2}}}]}}"
@@ -83,7 +83,7 @@ CURES = {
     "make room.",
 }
 OTHER_CURE = "`kubectl describe pod` tells more of it."
-# The obstacle is a container's that spec.workers.image says nothing about.
+# Cures for obstacles of a container that does not use spec.workers.image.
 _CURES_OF_OTHERS = {
     names.INSTALLER_CONTAINER: "That is the operator's own trainer image: its administrator corrects the chart.",
     "": "Correct that container in spec.workers.template (or parameterServers.template).",
@@ -91,7 +91,7 @@ _CURES_OF_OTHERS = {
 
 
 def give_up(facts: Facts) -> Verdict:
-    """Fail a job that cannot start; else come back when its time is up."""
+    """Fail a job that cannot start; else look again when its time is up."""
     if _trains(facts):
         return Verdict(wake_at=next_look(facts))
     found = obstacles(facts)
@@ -114,12 +114,12 @@ def has_its_time(reason: str) -> bool:
 
 
 def obstacles(facts: Facts) -> list[tuple[Obstacle, datetime]]:
-    """Everything that is in the way now, and since when."""
+    """Return all present obstacles, and since when each has existed."""
     return [(obstacle, since) for obstacle, since in _told(facts) if facts.now >= _counts_from(obstacle, since)]
 
 
 def next_look(facts: Facts) -> datetime | None:
-    """When something that may still pass would be an obstacle."""
+    """Return when something that may still pass becomes an obstacle; None where nothing will."""
     moments = [_counts_from(obstacle, since) for obstacle, since in _told(facts)]
     return min((moment for moment in moments if moment > facts.now), default=None)
 
@@ -129,14 +129,14 @@ def _counts_from(obstacle: Obstacle, since: datetime) -> datetime:
 
 
 def _told(facts: Facts) -> list[tuple[Obstacle, datetime]]:
-    """Of the slots that the group needs: what keeps a spare from starting is in nobody's way."""
+    """Return what keeps the group from starting, and since when. What keeps only a spare from starting is left out."""
     found = [(obstacle, _since(obstacle, facts.incomplete_since, facts.now)) for obstacle in _refused(facts)]
     found += [one for slot in facts.slots if (one := of(facts, slot))]
     return [(obstacle, max(since, _stood_still(facts))) for obstacle, since in found]
 
 
 def of(facts: Facts, slot: Slot) -> tuple[Obstacle, datetime] | None:
-    """What keeps this slot's replica from starting, and since when."""
+    """Return what keeps this slot's replica from starting, and since when; None where nothing does."""
     replica = slot.replica
     if replica is None or replica.obstacle is None or not replica.alive:
         return None
@@ -145,26 +145,26 @@ def of(facts: Facts, slot: Slot) -> tuple[Obstacle, datetime] | None:
 
 
 def lasting(facts: Facts, slot: Slot) -> Obstacle | None:
-    """The same, once it has lasted for too long to pass by itself."""
+    """Return what keeps this slot's replica from starting once it has lasted too long to pass by itself; else None."""
     found = of(facts, slot)
     return found[0] if found and facts.now >= _counts_from(*found) else None
 
 
 def _stood_still(facts: Facts) -> datetime:
-    """Since when nobody trains, at the most: no obstacle from before a suspension or a failure has had its time."""
+    """Return since when no rank can have trained: obstacles from before a suspension or a failure count from then."""
     began = [facts.status.start_time, *(line.time for line in facts.status.restarts[-1:])]
     return max((time for time in began if time and time <= facts.now), default=facts.now)
 
 
 def _refused(facts: Facts) -> Iterator[Obstacle]:
-    """The refusals of what is still wished for: the replica of an empty slot, the Service, or what is about neither."""
+    """Yield the refusals of what is still wanted: a replica of an empty slot, the Service, or what is about neither."""
     wished = {_name(facts, slot) for slot in facts.slots if slot.replica is None} - _taken(facts)
     wished |= {""} if facts.observed.service else {"", facts.job.name}
     return (obstacle for obstacle in facts.observed.refused if obstacle.name in wished)
 
 
 def nameless(facts: Facts) -> list[Slot]:
-    """The slots whose replica cannot be made because its name is taken."""
+    """Return the slots whose replica cannot be made because its name is taken."""
     taken, slots = _taken(facts), (*facts.wanted, *facts.spares)
     return [slot for slot in slots if slot.replica is None and _name(facts, slot) in taken] if taken else []
 
@@ -178,7 +178,7 @@ def _name(facts: Facts, slot: Slot) -> str:
 
 
 def _trains(facts: Facts) -> bool:
-    """Whether a worker is at work. Its agent need not have called in: the operator may have just started."""
+    """Return whether a worker runs. Its agent need not have reported: the operator may have just started."""
     if facts.status.phase not in (phases.STARTING, phases.RUNNING):
         return False
     workers = (slot.replica for slot in facts.slots if slot.role == names.WORKER)
@@ -186,13 +186,13 @@ def _trains(facts: Facts) -> bool:
 
 
 def _since(obstacle: Obstacle, otherwise: datetime, now: datetime) -> datetime:
-    """As the platform tells, whose clock may be ahead of ours: what is told of is there now."""
+    """Return since when, by the platform's clock, which may be ahead: at most `now`. `otherwise` if it does not say."""
     told = None if obstacle.since is None else figures.moment(obstacle.since)
     return min(told or otherwise, now)
 
 
 def sentence(obstacle: Obstacle) -> str:
-    """The platform's message and our cure."""
+    """Return the platform's message with a cure."""
     cure = CURES.get(obstacle.reason, OTHER_CURE)
     if obstacle.container not in ("", names.MAIN_CONTAINER):
         cure = _CURES_OF_OTHERS.get(obstacle.container, _CURES_OF_OTHERS[""])

@@ -1,4 +1,4 @@
-"""What every agent is told: train this attempt with this roster, or wait for the others; a spare always waits."""
+"""Give every agent its orders: train this attempt with this roster, or wait for the others; a spare always waits."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -11,12 +11,12 @@ from trainmaster.core.verdict import NOTHING, Verdict
 from trainmaster.wire import names
 from trainmaster.wire.messages import RUN, WAIT, Orders
 
-# What ranks get at least to save before a resize that nobody forced, from SIGTERM to SIGKILL.
+# The time that ranks get at least to save before a resize that no failure forced, from SIGTERM to SIGKILL.
 SAVE_SECONDS = 20.0
 
 
 def give(facts: Facts) -> Verdict:
-    """The same orders to all slots, as long as they hold."""
+    """Give the same orders to all slots, as long as they hold."""
     uids, beside = _living(facts.slots), _living(facts.spares)
     if not uids and not beside:
         return NOTHING
@@ -37,14 +37,14 @@ def _stand_by(facts: Facts) -> Orders:
 
 
 def _grace_seconds(facts: Facts) -> float:
-    """A group that grows by itself, or whose pods are made anew, has lost nobody: ranks save before they end."""
+    """Return the seconds from SIGTERM to SIGKILL: enough to save where a group grows or its pods are recreated."""
     forgets = facts.job.spec.elasticity is not None or any(slot.stale for slot in facts.slots)
     saves = forgets and not ledger.is_open(facts.status)
     return max(SAVE_SECONDS, grace.to_save(facts.status)) if saves else Orders.grace_seconds
 
 
 def _each_alone(facts: Facts, orders: Orders) -> Verdict:
-    """Who is not named with an address does not run: it has not joined yet, or its next start is put off."""
+    """Give the roster to its members. A replica without an address in it waits: it has not joined, or is put off."""
     members = orders.roster.members if orders.roster else ()
     named = {names.replica_key(one.role, one.index) for one in members if one.address}
     wait = Orders(WAIT, facts.status.attempt, f"Attempt {facts.status.attempt}: not among its members now.")
@@ -56,12 +56,12 @@ def _each_alone(facts: Facts, orders: Orders) -> Verdict:
 
 
 def may_run(facts: Facts) -> bool:
-    """Whether the order to run is given now. The phase Starting is written first."""
+    """Return whether the order to run is given now. The phase Starting is written first."""
     return roster(facts) is not None and not ledger.undecided(facts.status) and held_until(facts) is None
 
 
 def held_until(facts: Facts) -> datetime | None:
-    """Until when the next attempt is put off after a failure that needs time to pass; None: it may begin."""
+    """Return until when the next attempt is put off after a failure that needs time to pass; None: it may begin."""
     if facts.status.phase not in phases.GATHERING:
         return None
     until = budgets.restart_at(facts.job, facts.status.restarts)
@@ -79,7 +79,7 @@ def _orders(facts: Facts) -> Orders:
         seconds = figures.duration((until - facts.status.restarts[-1].time).total_seconds())
         return Orders(WAIT, attempt, f"Attempt {attempt}: begins {seconds} after the failure, which may pass by then.")
     if members is None:
-        # One sentence for the whole wait: naming the missing would wake every agent whenever one calls in.
+        # One sentence for the whole wait: naming missing replicas would wake every agent whenever one reports.
         why = f"Attempt {attempt}: waiting until all {len(facts.slots)} replicas are here."
         return Orders(WAIT, attempt, why, grace_seconds=_grace_seconds(facts))
     if members.independent:

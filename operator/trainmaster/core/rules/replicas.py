@@ -1,8 +1,8 @@
-"""The replicas that should exist are created; those that should not are deleted.
+"""Create the replicas that should exist, and delete those that should not.
 
-A slot whose replicas end as soon as they are made (a node that refuses them, an agent that cannot start) is given
-time: the third within WINDOW_SECONDS waits a little, and those after it longer. The last few that have ended stay for
-people to read. One whose name is taken gets the next one.
+A slot whose replicas end as soon as they are made (a node that refuses them, an agent that cannot start) is given time:
+the third within WINDOW_SECONDS waits a little, and those after it longer. The last few that have ended are kept for
+their logs. A replica whose name is taken gets the next name.
 """
 
 from datetime import datetime
@@ -14,16 +14,16 @@ from trainmaster.core.observed import Replica
 from trainmaster.core.rules import obstacles
 from trainmaster.core.verdict import NOTHING, Verdict
 
-KEPT = 3  # ended replicas of a slot
+KEPT = 3  # so many ended replicas of a slot are kept
 WINDOW_SECONDS = 120
-# By how many replicas of the slot have ended within the window: seconds from the last one's creation to the next one's.
+# Seconds from the last replica's creation to the next one's, by how many of the slot have ended within the window.
 PAUSES = (0, 0, 5, 30)
 
 
 def take_other_names(facts: Facts) -> Verdict:
-    """Where a pod of a job of the same name lingers that was deleted, or one of ours whose labels somebody edited.
+    """Take the next incarnation where a foreign pod has the name: of a deleted job, or one whose labels were edited.
 
-    As often as it takes: each number that is passed over is that of a pod which is there.
+    This is repeated as often as needed: each number that is passed over is that of a pod which is there.
     """
     nameless = obstacles.nameless(facts)
     if not nameless:
@@ -38,7 +38,7 @@ def take_other_names(facts: Facts) -> Verdict:
 
 
 def create_and_delete(facts: Facts) -> Verdict:
-    """Level-triggered: what is there already is left alone."""
+    """Create missing replicas and delete unwanted ones. Level-triggered: what is there already is left alone."""
     actions: list[Action] = [] if facts.observed.service else [CreateService()]
     wakes: list[datetime] = []
     for slot in (*facts.wanted, *facts.spares):
@@ -53,7 +53,7 @@ def create_and_delete(facts: Facts) -> Verdict:
 
 
 def _due(facts: Facts, slot: Slot) -> datetime:
-    """When the slot's next replica may be created. What was created in a time to come tells nothing."""
+    """Return when the slot's next replica may be created. Creation times in the future are ignored."""
     window = figures.later(facts.now, -WINDOW_SECONDS)
     created = (figures.moment(replica.created) for replica in facts.ended.get(slot.key, ()))
     made = [time for time in (clocks.past(one, facts.now) for one in created) if time and time > window]

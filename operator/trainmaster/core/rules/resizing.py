@@ -1,7 +1,7 @@
-"""`spec.workers.replicas` was changed: the group of the new size is a new attempt. It costs no restart.
+"""Begin a new attempt when `spec.workers.replicas` was changed: the group has the new size. It costs no restart.
 
-The size that the present attempt was started with stands in `status.replicas.desired`, which is written together
-with the attempt.
+The size that the present attempt was started with stands in `status.replicas.desired`, which is written together with
+the attempt.
 """
 
 from trainmaster.core import ledger, membership, phases
@@ -11,7 +11,7 @@ from trainmaster.wire import names
 
 
 def resize(facts: Facts) -> Verdict:
-    """From any phase in which agents may run ranks of the old size. A group that still gathers simply changes."""
+    """Resize in any phase in which agents may run ranks of the old size. A group that still gathers simply changes."""
     before, now = facts.status.replicas, facts.job.spec.workers.replicas
     if before is None:
         return NOTHING
@@ -32,21 +32,21 @@ def resize(facts: Facts) -> Verdict:
 
 
 def _another_group(facts: Facts) -> Verdict:
-    """Nobody is blamed: whose end the newest line of the ledger still looks for may be among those who leave."""
+    """Change a group that gathers. An unexplained failure costs no budget: its cause may be a replica that leaves."""
     update = {"absent": _still_missed(facts), **ledger.overtaken(facts.status, "resized")}
     status = facts.status.model_copy(update=update)
     return Verdict(status=status) if status != facts.status else NOTHING
 
 
 def _still_missed(facts: Facts) -> tuple[str, ...]:
-    """Without whom the group of the new size goes on: nobody, where those that are left would be too few."""
+    """Return the workers that the group of the new size goes on without; none if those left would be too few."""
     least = facts.job.spec.elasticity.min_replicas if facts.job.spec.elasticity else 1
     present = [slot for slot in facts.slots if slot.role == names.WORKER]
     return tuple(slot.key for slot in facts.left_out) if len(present) >= least else ()
 
 
 def _other_servers(facts: Facts) -> Verdict:
-    """Workers come and go as they please (rules/members.py); the model is laid out anew for other servers only."""
+    """Begin a new attempt for another number of servers only: workers come and go in rules/members.py."""
     before, now = facts.status.founders, facts.job.spec.servers
     if before is None or before.parameter_servers == now:
         return NOTHING

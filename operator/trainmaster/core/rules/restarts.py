@@ -1,7 +1,7 @@
-"""A rank died: raise the attempt, or stop and say why.
+"""Raise the attempt when a rank died, or stop the job and say why.
 
 The whole group trains again from the newest checkpoint, in the same pods. Each failure is counted once: its report
-carries the attempt, and the attempt rises with it. So does it when all ranks live, but only wait for one another.
+carries the attempt, and the attempt rises with it. It also rises when all ranks live, but only wait for one another.
 """
 
 from trainmaster.core import classes, failures, ledger, membership, uneven
@@ -13,21 +13,21 @@ from trainmaster.wire import messages
 
 
 def restart_ranks(facts: Facts) -> Verdict:
-    """When an agent reports that its ranks of the present attempt died."""
+    """Return the verdict where an agent reports that its ranks of the present attempt died."""
     if membership.alone(facts):
         return NOTHING
     failed = [failures.of_agent(slot, facts.status.attempt) for slot in facts.at_attempt(messages.FAILED)]
     failed = failed or _deadlocked(facts)
     if not failed:
         return NOTHING
-    # The survivors' errors are echoes: name the one that came first where it can be told.
+    # The survivors' errors are symptoms: name another failure where there is one.
     failed.sort(key=lambda failure: failure.failure_class in classes.SYMPTOMS)
     cause = uneven.behind(facts, failed[0], facts.status.attempt)
     return Verdict(status=ledger.after_failure(facts, cause or failed[0]))
 
 
 def _deadlocked(facts: Facts) -> list[Failure]:
-    """Who waits too long, if all do: while one does not say so, the others may wait for its compiler or its storage."""
+    """Return the failures of replicas that wait too long, if all do: a single one may wait for one that works."""
     if any(_may_be_at_work(facts, slot) for slot in facts.slots):
         return []
     told = [(slot, _stall(facts, slot.heartbeat)) for slot in facts.at_attempt(messages.RUNNING)]
@@ -35,7 +35,7 @@ def _deadlocked(facts: Facts) -> list[Failure]:
 
 
 def _may_be_at_work(facts: Facts, slot: Slot) -> bool:
-    """A replica whose ranks never tell what they are at is not waited for: it would be for ever."""
+    """Return whether a rank of the slot may still work. Ranks that never report count as not at work."""
     beat = slot.heartbeat
     if slot.key in facts.done:
         return False
@@ -45,13 +45,13 @@ def _may_be_at_work(facts: Facts, slot: Slot) -> bool:
 
 
 def _stall(facts: Facts, beat: messages.Heartbeat | None) -> messages.ExitReport | None:
-    """What it says of its ranks that wait too long."""
+    """Return its report of ranks that wait too long in the present attempt; None where there is none."""
     report = beat.stalled if beat else None
     return report if report and report.attempt == facts.status.attempt else None
 
 
 def restart_drifted(facts: Facts) -> Verdict:
-    """When an agent trains with another roster than the one that holds now (a member was replaced meanwhile)."""
+    """Return the verdict where an agent trains with an older roster: a member was replaced meanwhile."""
     present = roster(facts)
     if present is None or present.independent:
         return NOTHING

@@ -1,7 +1,7 @@
-"""The spec was changed in what pods are made of: pods that train nothing are made anew at once, at no cost.
+"""Recreate pods when the spec changed in what they are made of: those that train nothing at once, at no cost.
 
 A group that trains takes the new spec as a whole, at its next attempt: then none of its pods trains, and all that are
-of an older spec are made anew before anybody is told to run. No attempt ever has pods of two specs (decision 0137).
+of an older spec are recreated before any agent is told to run. No attempt ever has pods of two specs (decision 0137).
 """
 
 from datetime import datetime
@@ -12,14 +12,14 @@ from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.verdict import NOTHING, Verdict
 from trainmaster.wire import messages
 
-# Agents tell at once that their ranks have ended; one that has gone meanwhile is seen at the next look.
+# Agents report at once that their ranks have ended; one that is lost meanwhile is noticed after this time.
 LOOK_SECONDS = 5
 
 
 def take_spec(facts: Facts) -> Verdict:
-    """Write new incarnations for pods of an older spec that train nothing; else come back when their ranks have ended.
+    """Write new incarnations for pods of an older spec that train nothing; else look again when their ranks have ended.
 
-    Ranks of the last attempt may still save, and their agents still tell why it ended.
+    Ranks of the last attempt may still save, and their agents still report why it ended.
     """
     old = [slot for slot in _idle(facts) if slot.stale]
     if old and any(_runs_ranks(slot) for slot in old):
@@ -53,13 +53,13 @@ def _next_look(facts: Facts) -> datetime:
 def _made_anew(facts: Facts, old: list[Slot]) -> TrainingJobStatus:
     they = edits.listed([slot.key for slot in old])
     sentence = f"{edits.named(facts, old)} changed: {they} {'is' if len(old) == 1 else 'are'} made anew."
-    before = "" if facts.status.phase == phases.PENDING else facts.status.message or ""  # why it gathers again stands
+    before = "" if facts.status.phase == phases.PENDING else facts.status.message or ""  # keep why it gathers again
     update = {"incarnations": facts.replacing(old), "message": f"{before} {sentence}".strip()}
     return facts.status.model_copy(update=update)
 
 
 def _all_together(facts: Facts) -> TrainingJobStatus:
-    """A member that is new would train beside members of an older spec: all begin another attempt instead."""
+    """Return the status of another attempt for all: a new member must not train beside members of an older spec."""
     old = [slot for slot in membership.members(facts) if slot.stale]
     update = {
         "attempt": facts.status.attempt + 1,

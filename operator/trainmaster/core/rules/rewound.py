@@ -1,8 +1,8 @@
-"""The status says less than agents and pods do: it was edited by hand, or lost. It is wound on to what they know.
+"""Raise a status that is behind what agents and pods know, because it was edited by hand, or lost.
 
 Agents take no orders of an attempt older than one that they have seen, and the names of pods are never used again. So a
 lower number in the status would be waited for without end. Each heartbeat was verified to come from a pod of this job;
-its number is believed up to one attempt for each second that the job is old, and a few.
+its number is believed up to AT_ONCE plus one attempt for each second of the job's age.
 """
 
 from trainmaster.api.status import TrainingJobStatus
@@ -10,14 +10,14 @@ from trainmaster.core.facts import Facts
 from trainmaster.core.verdict import NOTHING, Verdict
 from trainmaster.wire import names
 
-# So many attempts, and replicas of a slot, a job of any age may have had.
+# A job of any age may have had so many attempts, and so many replicas of a slot.
 AT_ONCE = 100
 EDITED = "The status was edited or lost"
-_TOLD = 4  # differences in the message
+_TOLD = 4  # at most so many differences in the message
 
 
 def wind_on(facts: Facts) -> Verdict:
-    """To the highest attempt that is reported, and to the newest replica of each slot."""
+    """Raise the attempt to the highest that is reported, and each slot to its newest replica."""
     attempt, incarnations = _reported(facts), _newest(facts)
     said = []
     if attempt > facts.status.attempt:
@@ -33,7 +33,7 @@ def _reported(facts: Facts) -> int:
 
 
 def _newest(facts: Facts) -> dict[str, int]:
-    """Of the slots whose replicas are newer than the status says."""
+    """Return the newest incarnation of each slot whose replicas are newer than the status says."""
     known = facts.status.incarnations
     found: dict[str, int] = {}
     for replica in facts.observed.replicas:

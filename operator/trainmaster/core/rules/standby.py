@@ -1,7 +1,7 @@
-"""Spares are looked after: one that is lost is replaced, and one that is ready fills a place that stays empty.
+"""Look after spares: a lost one is replaced, and a ready one fills a place that stays empty.
 
-A spare trains nothing, so its loss is no failure: no attempt, no budget, no line in the ledger. That a spare takes the
-place of a worker that was lost is the affair of rules/losses.py; here, that of one that has not come.
+A spare trains nothing, so its loss is no failure: no attempt, no budget, no line in the ledger. rules/losses.py lets a
+spare take the place of a lost worker; this rule, that of a worker that has not come.
 """
 
 from trainmaster.api.status import TrainingJobStatus
@@ -11,16 +11,16 @@ from trainmaster.core.observed import PENDING
 from trainmaster.core.verdict import NOTHING, Verdict
 from trainmaster.wire import names
 
-# How long a group that gathers waits for a worker before a spare takes its place; for one that replaces a lost worker
-# and whose container has not even started, not at all.
+# How long a group that gathers waits for a worker before a spare takes its place. It does not wait for one that
+# replaces a lost worker and whose container has not even started.
 PATIENCE_SECONDS = 10
-# While the ledger knows but an echo, who is missing may tell the cause, or be lost, which explains it as well. A node
-# that has gone tells nothing, and the cluster takes minutes to give it up.
+# While the ledger has only a symptom, a missing worker may still report the cause, or be lost, which is the cause too.
+# A node that is lost reports nothing, and the cluster takes minutes to give it up.
 ECHO_SECONDS = 60
 
 
 def look_after(facts: Facts) -> Verdict:
-    """One change, or when to look again."""
+    """Make one change, or return when to look again."""
     if not facts.job.spec.spares:
         return NOTHING
     lost = [slot for slot in facts.spares if slot.replica and not slot.replica.alive]
@@ -39,7 +39,7 @@ def _replaced(facts: Facts, lost: list[Slot]) -> TrainingJobStatus:
 
 
 def _filled(facts: Facts) -> Verdict:
-    """Places that the group does without are free for a spare; others once their worker has had its time."""
+    """Fill empty places with spares: at once where the group does without, else when the worker's time is up."""
     empty = [slot for slot in facts.left_out if not slot.ready]
     echo = ledger.unexplained(facts.status) is not None
     missing = _missing(facts)
@@ -53,12 +53,12 @@ def _filled(facts: Facts) -> Verdict:
 
 
 def _missing(facts: Facts) -> list[Slot]:
-    """The workers that a group waits for. Where the cause decides whether to go on, whoever may tell it stays."""
+    """Return the workers that a group waits for; none while a cause is awaited that decides whether to go on."""
     if facts.status.phase not in phases.GATHERING or ledger.undecided(facts.status):
         return []
     return [slot for slot in facts.missing if slot.role == names.WORKER]
 
 
 def _only_just_made(facts: Facts, slot: Slot) -> bool:
-    """It comes after one that was lost when no spare was there, or none had been heard yet."""
+    """Return whether the replica has not started yet: it replaces one that was lost when no spare was ready."""
     return facts.status.phase == phases.RESTARTING and (slot.replica is None or slot.replica.phase == PENDING)

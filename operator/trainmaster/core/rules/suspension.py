@@ -1,4 +1,4 @@
-"""`spec.suspend`: no replica exists while it is true; the job goes on afterwards, from what outlives its pods."""
+"""Apply `spec.suspend`: no replica exists while it is true; later the job goes on from what outlives its pods."""
 
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import ledger, phases
@@ -8,9 +8,9 @@ from trainmaster.core.verdict import NOTHING, Verdict
 
 
 def suspend(facts: Facts) -> Verdict:
-    """Into Suspended, and out of it again. As with a Kubernetes Job, the deadline then begins anew.
+    """Enter the phase Suspended, and leave it again. As with a Kubernetes Job, the deadline then starts again.
 
-    Never out of it while an old replica lives: the spec may be another one by now, and its plan is the old one's.
+    It is not left while an old replica lives: that one was made of the spec before, which may have changed.
     """
     suspended = facts.status.phase == phases.SUSPENDED
     if facts.job.spec.suspend and not suspended:
@@ -25,8 +25,8 @@ def suspend(facts: Facts) -> Verdict:
 
 
 def _suspended(facts: Facts) -> TrainingJobStatus:
-    """The ranks of this attempt end with their replicas, so the next start is an attempt of its own."""
-    may_run = facts.status.phase not in phases.GATHERING  # an agent may have begun, unheard
+    """Return the suspended status. Ranks that may run end with their replicas, so the next start is a new attempt."""
+    may_run = facts.status.phase not in phases.GATHERING  # an agent may have begun without having reported it
     update = {
         "phase": phases.SUSPENDED,
         "message": f"Suspended by spec.suspend; {_afterwards(facts)}",
@@ -39,7 +39,7 @@ def _suspended(facts: Facts) -> TrainingJobStatus:
 
 
 def _afterwards(facts: Facts) -> str:
-    """What setting it to false will do. Checkpoints inside the pods went with them."""
+    """Return what setting it to false will do. Checkpoints inside the pods went with them."""
     spec = facts.job.spec
     if spec.training.command:
         return "set it to false to start the command again."

@@ -1,8 +1,8 @@
 """Gossip: every worker has the whole model, trains on its own, and averages with one random other after each step.
 
-Decentralized asynchronous data parallelism: AD-PSGD (Lian et al., "Asynchronous decentralized parallel stochastic
-gradient descent", ICML 2018). There is no centre: nobody hands out work, nobody holds the model. A slow worker slows
-nobody, because it answers others while it computes.
+This is decentralized asynchronous data parallelism: AD-PSGD (Lian et al., "Asynchronous decentralized parallel
+stochastic gradient descent", ICML 2018). No process hands out work or holds the model for others. A slow worker does
+not slow down others, because it answers them while it computes.
 
 mixing.py   the pairwise average, atomic and without loss (pure arithmetic under a lock)
 sample_counters.py   who has done how much: a counter that only grows, spread with every exchange (pure)

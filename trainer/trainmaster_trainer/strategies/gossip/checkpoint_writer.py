@@ -1,7 +1,7 @@
-"""What one worker does for all: metrics, checkpoints, the last average. The lowest rank of the roster is the one.
+"""The checkpoint writer is the worker of the lowest rank in the roster: it writes metrics and checkpoints for all.
 
-It decides nothing: should it vanish, the next one goes on from what it has heard and from what the folder has, until it
-is back. Where each replica has a folder of its own, each worker writes checkpoints for itself.
+It decides nothing. If it is lost, the next worker goes on from what it has heard and from what the folder has, until
+the lost one is back. Where each replica has a folder of its own, each worker writes checkpoints for itself.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ STORE_SECONDS = 5.0
 
 
 class CheckpointWriter:
-    """Writes, when it is this worker's turn to."""
+    """CheckpointWriter writes metrics and checkpoints while this worker is the one that has to."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
@@ -63,7 +63,7 @@ class CheckpointWriter:
 
     @property
     def _step(self) -> int:
-        """Return the step: counters may end above the last one, which may be below what had been saved before."""
+        """Return the step in global batches: at most the last step, or a saved step that is later."""
         return min(self._peer.sample_counters.step, max(self._plan.steps, self._saved))
 
     def resume(self) -> None:
@@ -79,7 +79,7 @@ class CheckpointWriter:
             self._peer.sample_counters.entries[BEFORE] = Entry(self._saved * self._plan.global_batch_size)
 
     def _read(self) -> int:
-        """Read what the checkpoint writer resumes from, without a trace in its folder.
+        """Read what the checkpoint writer resumes from, without writing to its folder.
 
         What is in an object store, or another job's, it alone fetches: that job may have gone on, and then two would
         begin with two checkpoints. The others take it over from it: see `Peer.take_over`.
@@ -111,7 +111,7 @@ class CheckpointWriter:
         return None
 
     def begin(self) -> None:
-        """Training begins."""
+        """Start the progress page and, if this worker writes, its journal. Save a borrowed checkpoint as its own."""
         self._peer.member.progress.start(self._step, self._durable_step)
         self._see_to_office()
         if self._is_borrowed and self._saver is not None:
@@ -130,7 +130,7 @@ class CheckpointWriter:
         return saver
 
     def _see_to_office(self) -> None:
-        """Take it where it is this worker's, and leave it where a lower rank is back, which tells the same steps."""
+        """Start to write if this worker has to; stop if a worker of a lower rank is back: it writes the same steps."""
         if not self._writes:
             self._leave_office()
         elif self._journal is None:
@@ -148,7 +148,7 @@ class CheckpointWriter:
         self._saver = self._journal = None
 
     def tell(self) -> None:
-        """Lines of the steps that were done since; a checkpoint if one is due."""
+        """Write the metrics of the steps done since the last call, and a checkpoint if one is due."""
         self._see_to_office()
         if self._journal is None or self._saver is None:
             self._tell_page()
@@ -178,13 +178,13 @@ class CheckpointWriter:
     def _save(self, step: int) -> None:
         if self._saver is None or self._journal is None:
             return
-        self._saver.wait(needed=False)  # for the one before; nobody can be met while the lock is held
+        self._saver.wait(needed=False)  # for the one before; no peer can be met while the lock is held
         with self._peer.mixer.lock:
             self._saver.save(step, self._peer.state(), before_commit=self._journal.sync)
         self._saved = step
 
     def save_and_leave(self) -> None:
-        """Somebody asked this worker to stop."""
+        """Save a checkpoint, because this worker was asked to stop."""
         if self._saver is not None:
             if self._step > self._saved:
                 self._save(self._step)
@@ -193,12 +193,12 @@ class CheckpointWriter:
             self._peer.member.progress.enter("save", self._saver.committed_step)
 
     def date(self, error: NonFiniteLossError) -> None:
-        """Let the error say before which step a restart goes on."""
+        """Note in the error before which step a restart goes on."""
         if self._saver is not None:
             self._saver.date(error)
 
     def close(self) -> None:
-        """When all have stopped training: the average of all models is the last checkpoint."""
+        """Save the average of all models as the last checkpoint, once all workers have stopped training."""
         peer = self._peer
         peer.finished.add(peer.member.rank)
         self.tell()
@@ -212,7 +212,7 @@ class CheckpointWriter:
         peer.closed = True
 
     def final_stands(self) -> bool:
-        """Whether the last checkpoint is there already: who comes only then finds nobody, and needs nobody."""
+        """Return whether the last checkpoint is there: a worker that starts after that needs no other worker."""
         if self._saved >= self._plan.steps:
             return True
         if not self._plan.checkpoint_shared:
@@ -227,7 +227,7 @@ class CheckpointWriter:
             return False
 
     def _stands_in_store(self, remote: Remote) -> bool:
-        """Looked for now and then: a list costs a request. A store that is away is asked again."""
+        """Return whether the last checkpoint is in the store. It is asked at most every `STORE_SECONDS` seconds."""
         if self._stands or time.monotonic() < self._next_look:
             return self._stands
         self._next_look = time.monotonic() + STORE_SECONDS
@@ -241,7 +241,7 @@ class CheckpointWriter:
         return self._stands
 
     def _save_average(self) -> bool:
-        """Whether all have stopped and given their models."""
+        """Save the average of all models. Return whether all workers have stopped and given their models."""
         peer = self._peer
         if not {*peer.workers} <= peer.finished:
             peer.member.stop.wait(0.02)
@@ -263,7 +263,7 @@ class CheckpointWriter:
             self._peer.member.progress.enter("evaluate", self._saver.committed_step)
 
     def keep_final(self) -> None:
-        """Another one has closed; a folder of one's own gets the last checkpoint too."""
+        """Save the last checkpoint in this worker's own folder too, after another worker has closed the training."""
         if self.closed_it or self._plan.checkpoint_shared or self.final_stands():
             return
         try:
@@ -275,7 +275,7 @@ class CheckpointWriter:
         self._save_final()
 
     def _sum_of_others(self) -> dict[str, Tensor] | None:
-        """All others' models, one after the other: they need not fit into memory at once. None if somebody is away."""
+        """Return the sum of all other models, fetched one by one to save memory; None if a worker does not answer."""
         total: dict[str, Tensor] = {}
         for rank in self._peer.workers:
             if rank != self._peer.member.rank:
@@ -299,15 +299,15 @@ class CheckpointWriter:
 
 
 def means(own: Mapping[str, Tensor], others: Mapping[str, Tensor], count: int) -> dict[str, Tensor]:
-    """The averages of `count` models: one's own tensors and the sums of the others'.
+    """Return the averages of `count` models, from this worker's tensors and the sums of the others'.
 
-    All of them before any takes its place: a tensor with two names would be averaged with its own average.
+    All averages are made before any is put in place: a tensor with two names would be averaged with its own average.
     """
     return {name: (rest + own[name]) / count for name, rest in others.items()}
 
 
 class _Resumable(Strategy):
-    """A peer, for `resume`."""
+    """_Resumable is a peer in the form that `resume` needs."""
 
     def __init__(self, peer: Peer) -> None:
         self.share = None

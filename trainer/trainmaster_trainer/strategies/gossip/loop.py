@@ -1,4 +1,4 @@
-"""Gossip's loop, top to bottom: resume or take over, step and average, end together. One per worker."""
+"""Run Gossip's loop for one worker: resume or take over, step and average, end together."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LAST_WORDS_SECONDS = 60.0  # how long the checkpoint writer stays for those who 
 
 
 def train(member: Member) -> int:
-    """Train with the others until enough samples are done, or until somebody asks it to stop; the exit code."""
+    """Train with the other workers until enough samples are done, or until asked to stop. Return the exit code."""
     if len(member.directory.workers) < 2:  # noqa: PLR2004 (it takes two)
         raise ConfigurationError(
             "spec.workers.replicas: Gossip averages pairs of workers, and here is one. Raise it to 2 at least, or set "
@@ -56,10 +56,10 @@ def _train_on(peer: Peer, checkpoint_writer: CheckpointWriter) -> int:
 
 
 def _end(peer: Peer, checkpoint_writer: CheckpointWriter) -> int:
-    """Nobody leaves before the final checkpoint stands."""
+    """Wait until the final checkpoint stands, then leave. Return the exit code."""
     peer.member.progress.enter("evaluate")
     if peer.closed and _is_first(peer) and checkpoint_writer.final_stands():
-        checkpoint_writer.close()  # it stood before anybody began: the others had nothing to do or to evaluate
+        checkpoint_writer.close()  # it stood before any worker began: the others had nothing to do or to evaluate
     while not peer.closed:
         peer.member.check()
         if peer.member.stop.is_set():
@@ -87,13 +87,13 @@ def _is_first(peer: Peer) -> bool:
 
 
 def _ask_whether_closed(peer: Peer) -> bool:
-    """Tell the checkpoint writer that this worker has stopped training; whether the last checkpoint stands."""
+    """Tell the checkpoint writer that this worker has stopped training. Return whether the last checkpoint stands."""
     answer = _tell(peer, min(peer.workers), Message("closing"))
     return answer is not None and answer.name == "closed"
 
 
 def _say_goodbye(peer: Peer) -> None:
-    """To all: whoever was the checkpoint writer waits for it, and may not be the lowest rank of the roster any more."""
+    """Tell all workers that this one leaves: the one that wrote the last checkpoint waits for it."""
     for rank in peer.workers:
         if rank != peer.member.rank:
             _tell(peer, rank, Message("closing", {"leaving": True}))

@@ -1,4 +1,4 @@
-"""The pairwise average: atomic on both sides, whatever else they do, and without a lock held across the network.
+"""Average two models, atomically on both sides, whatever else they do, and without a lock held across the network.
 
     asker                                   answerer
       sends its x (or k entries of it) ---->  d = (y - x) / 2;  y := y - d     under the answerer's lock
@@ -22,9 +22,9 @@ AVERAGED = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.c
 
 
 class Mixer:
-    """One peer's parameters, as flat buffers that others may change at any time under `lock`.
+    """Mixer holds one peer's parameters as flat buffers that others may change at any time under `lock`.
 
-    What no optimizer can step (whole numbers, 8 bits) is the same everywhere, and stays at home.
+    Parameters that no optimizer can step (whole numbers, 8 bits) are the same everywhere, and are not sent.
     """
 
     def __init__(self, buffers: Sequence[Tensor], top_k_percent: int | None = None) -> None:
@@ -35,7 +35,7 @@ class Mixer:
         self._turns = [0 for _ in self.buffers]
 
     def offer(self) -> list[Tensor]:
-        """What to send: all values, or places and values."""
+        """Return what to send: all values, or places and values."""
         with self.lock:
             if self._percent is None:
                 return [buffer.clone() for buffer in self.buffers]
@@ -47,7 +47,7 @@ class Mixer:
             return chosen
 
     def _choose(self, index: int, change: Tensor) -> Tensor:
-        """Places, each once: it would be added twice."""
+        """Return the places to send, each once: a place that came twice would be added twice."""
         half = max(1, change.numel() * (self._percent or 0) // 200)
         turn = (torch.arange(half) + self._turns[index]) % change.numel()
         self._turns[index] = (self._turns[index] + half) % change.numel()
@@ -55,7 +55,7 @@ class Mixer:
         return places
 
     def meet(self, theirs: Sequence[Tensor]) -> list[Tensor]:
-        """The answerer's side: take its half step, and give the asker's."""
+        """Take the answerer's half step and return the asker's."""
         with self.lock:
             if self._percent is None:
                 half = [(own - other).div_(2) for own, other in zip(self.buffers, theirs, strict=True)]
@@ -69,7 +69,7 @@ class Mixer:
             return half
 
     def settle(self, offered: Sequence[Tensor], half: Sequence[Tensor]) -> float:
-        """The asker's side: take the step; how far the two were apart, relative to the length of what was sent."""
+        """Take the asker's half step. Return the distance of the two models relative to the length of what was sent."""
         with self.lock:
             if self._percent is None:
                 values = list(offered)

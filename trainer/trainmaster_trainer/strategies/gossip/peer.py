@@ -1,7 +1,7 @@
-"""A worker: steps of its own, averages with random others beside them, answers to those who ask it.
+"""A peer is one worker: it takes steps, averages with random others beside them, and answers those who ask it.
 
-The average after a step travels while the next gradient is computed, as in AD-PSGD; the next average waits for it. A
-gradient may then be of a model from before one average more, which is the bargain that `_update` speaks of.
+The average after a step travels while the next gradient is computed, as in AD-PSGD; the next average waits for it. So a
+gradient may be of the model before the latest average, as `_update` says.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ SAMPLE_COUNTERS = "sample_counters"  # among the scalars of a state
 PARTNER_SECONDS = 0.0  # a partner that does not answer is left alone for a while, and another one met
 SILENCE_SECONDS = 2.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
-ABSENCE_SECONDS = 0.25  # between two looks for somebody to take over from
+ABSENCE_SECONDS = 0.25  # between two looks for a peer to take over from
 START_SECONDS = 2.0  # within which all are there, when all begin together
 HELLO_TIMES = 3  # a whole state has the optimizer's tensors too
 
 
 class Given(NamedTuple):
-    """What an asker was given, kept until it says thanks; then only which meeting that was."""
+    """Given keeps an answer to an asker until the asker confirms it; after that only the number of the meeting."""
 
     life: bytes
     number: int  # of its asker's meetings
@@ -56,14 +56,14 @@ class Given(NamedTuple):
 
 
 class Peer:
-    """One worker: its parameters, its optimizer, what it has heard, and what it answers."""
+    """Peer is one worker: its parameters, its optimizer, the sample counters it knows, and its answers."""
 
     def __init__(self, member: Member) -> None:
         self.member = member
         self.plan = member.settings.plan
         check_options("Gossip", member.options, {"peers": (), "topKPercent": ()})
         self._partners = int(member.options.get("peers") or 1)
-        self._model = make_model(member.task).to(member.device)  # computes; nobody else touches it
+        self._model = make_model(member.task).to(member.device)  # computes; peers do not touch it
         self._mine = make_model(member.task)  # is averaged, and stepped by the optimizer; on the CPU
         member.numerics.attach(self._model, member.device)
         self._mine.load_state_dict(self._model.state_dict())
@@ -88,7 +88,7 @@ class Peer:
         self.finished: set[int] = set()
         self.closed = False
         self._has_heard = False  # any other worker
-        self._settled = False  # has looked whether somebody is further, and may be met
+        self._settled = False  # has looked whether a peer is further, and may be met
         self._avoided: dict[int, tuple[float, float]] = {}  # who did not answer: until when, and for how long
         self.left: set[int] = set()  # who has said goodbye
         self._random = random.Random(f"{self.plan.seed} {member.rank} {member.identity.life.hex()}")  # noqa: S311
@@ -102,12 +102,12 @@ class Peer:
 
     @property
     def dataset(self) -> int:
-        """How many samples it has."""
+        """Return the number of samples of the data set."""
         return self._batches.count
 
     @property
     def workers(self) -> list[int]:
-        """All workers of the roster."""
+        """Return the ranks of all workers of the roster."""
         return self.member.directory.workers
 
     def open(self) -> None:
@@ -162,7 +162,7 @@ class Peer:
     # The worker's own.
 
     def state(self) -> State:
-        """Everything that must outlive the process; the live tensors."""
+        """Return everything that must outlive the process, as live tensors."""
         buffers = dict(self._model.named_buffers())
         for name, buffer in self._mine.named_buffers():
             buffer.copy_(buffers[name])
@@ -170,11 +170,11 @@ class Peer:
         return dataclasses.replace(state, scalars={**state.scalars, SAMPLE_COUNTERS: self.sample_counters.state()})
 
     def trained(self) -> list[nn.Parameter]:
-        """What is averaged and stepped."""
+        """Return the parameters that are averaged and stepped."""
         return trained(self._mine)
 
     def restore(self, state: State) -> None:
-        """Go on from a checkpoint, or from a peer's model, and count what is in it."""
+        """Go on from a checkpoint or from a peer's model, and count the samples that are in it."""
         with self.mixer.lock:
             self._state.restore(state)
             self.compute_with_own()
@@ -182,17 +182,17 @@ class Peer:
                 self.sample_counters.restore(state.scalars[SAMPLE_COUNTERS])
 
     def compute_with_own(self) -> None:
-        """The model that computes becomes what is averaged, its buffers too. Under the lock."""
+        """Copy the averaged model, with its buffers, into the model that computes. The caller holds the lock."""
         self._model.load_state_dict(self._mine.state_dict())
 
     def take_over(self, is_over: Callable[[], bool]) -> bool:
-        """Somebody is further than the newest checkpoint: go on from its model, and count as it does.
+        """Wait for a worker that is further than the newest checkpoint, and go on from its model and its counters.
 
-        Initial weights are for the beginning: averaged into the models of those who have trained, they undo much of it.
-        So who finds no checkpoint waits for an answer of anybody, as it may have joined others that train; and if it
-        comes later than they began, or cannot see what they begin with, for somebody who is further. It waits until
-        nobody silent is in the roster, or until it `is_over`: the last checkpoint stands, and nobody may be there any
-        more. False: it was asked to stop meanwhile.
+        Initial weights are for the beginning: averaged into models that have trained, they undo much of it. So a worker
+        that finds no checkpoint waits for an answer of any other, as it may have joined others that train. If it came
+        later than they began, or cannot see what they begin with, it waits for one that is further. It waits until no
+        worker of the roster is silent, or until `is_over` says that the last checkpoint stands, as the others may have
+        left. Return False if it was asked to stop meanwhile.
         """
         begun, has_told = time.monotonic(), False
         while self._ask_around() and self._may_be_behind and not self.sample_counters.samples:
@@ -212,7 +212,7 @@ class Peer:
 
     @property
     def _may_be_behind(self) -> bool:
-        """Whether others may have a model that is further, though this one has found no checkpoint."""
+        """Return whether others may have a model that is further, though this worker has found no checkpoint."""
         fetched = (
             self.plan.checkpoint_url or self.plan.resume_from or self.plan.resume_job
         )  # by the checkpoint writer alone
@@ -221,12 +221,12 @@ class Peer:
 
     @property
     def _came_later(self) -> bool:
-        """Its pod was replaced, or it was started again alone: not one of those with whom all began."""
+        """Return whether its pod was replaced or it was started again alone, so that the others began without it."""
         place = self.member.directory.place(self.member.rank)
         return place is not None and place.life != (0, 0)
 
     def _ask_around(self) -> bool:
-        """Take over the model of whoever is furthest; whether somebody did not answer."""
+        """Take over the model of the worker that is furthest. Return whether a worker did not answer."""
         heard: list[Any] = []
         silent = False
         for rank in self._others():
@@ -254,7 +254,7 @@ class Peer:
         return others
 
     def train(self) -> None:
-        """One step of its own."""
+        """Take one step of this worker's own."""
         share = self._share()
         check_batch_size(self.plan.global_batch_size, share.of)
         self._turn += 1
@@ -278,14 +278,14 @@ class Peer:
         return Share(index, len(workers) or 1)
 
     def _update(self) -> None:
-        """The gradient was taken at a copy that others may have changed since: that is AD-PSGD's bargain."""
+        """Take a step with a gradient of a copy of the model that others may have changed since, as AD-PSGD allows."""
         for live, own in zip(self._model.parameters(), self._mine.parameters(), strict=True):
             own.grad = None if live.grad is None else live.grad.cpu()
         self._rates.set(min(self.sample_counters.samples / self.goal, 1.0))
         self.member.numerics.take_step(self._optimizer)
 
     def average_meanwhile(self) -> None:
-        """Begin an average, when the one before is over."""
+        """Begin an average in the background, after the one before has ended."""
         self.end_average()
         self._averaging = self._averager.submit(self.average)
 
@@ -295,7 +295,7 @@ class Peer:
             self._averaging.result()
 
     def average(self) -> None:
-        """Meet as many others as the YAML says, at random among those who answer."""
+        """Meet as many other workers as the YAML says, chosen at random among those that answer."""
         met = 0
         for rank in self._others():
             until, pause = self._avoided.get(rank, (0.0, FIRST_PAUSE))
@@ -310,7 +310,7 @@ class Peer:
                 return
 
     def meet(self, rank: int) -> bool:
-        """An average with one other; whether it came about.
+        """Average with one other worker. Return whether it came about.
 
         A meeting that broke off is taken up again with the same number and the same values the next time: the other
         may have taken its half step.
@@ -333,10 +333,10 @@ class Peer:
         return True
 
     def _check_model(self, rank: int, place: Place | None) -> None:
-        """Whoever is met there for the first time is asked what model it has.
+        """Ask a worker that is met at this place for the first time which model it has.
 
         Raises:
-            ConfigurationError: another one.
+            ConfigurationError: it has another model.
             PeerLostError: it does not answer.
         """
         if place is None or self._alike.get(rank) != place:
@@ -345,7 +345,7 @@ class Peer:
             self._alike[rank] = place
 
     def _meeting(self, rank: int, place: Place | None) -> Message:
-        """What to ask for: the meeting that broke off, or a new one."""
+        """Return the message to ask with: the meeting that broke off, or a new one."""
         known = self._open.get(rank)
         if known is None or known[0] != place:  # a successor knows nothing of that meeting
             self._meetings += 1
@@ -361,7 +361,7 @@ class Peer:
             return  # it keeps the answer until the next meeting
 
     def evaluate(self) -> dict[str, float]:
-        """What the task says of the model."""
+        """Return what the task's evaluation says of the model."""
         with self.mixer.lock, torch.no_grad():
             for live, own in zip(self._model.parameters(), self._mine.parameters(), strict=True):
                 live.copy_(own)
@@ -369,6 +369,6 @@ class Peer:
 
 
 def whole_state(answer: Message) -> State:
-    """The state that a peer sent."""
+    """Return the state that a peer sent."""
     values: Mapping[str, Any] = answer.values
     return State(dict(zip(values["names"], answer.tensors, strict=True)), values["scalars"])

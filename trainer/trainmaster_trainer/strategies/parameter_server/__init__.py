@@ -1,4 +1,4 @@
-"""ParameterServer: the model lives on servers; workers pull it, compute a gradient, push it.
+"""ParameterServer keeps the model on servers; workers pull it, compute a gradient and push it.
 
 Centralized data parallelism (Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014).
 

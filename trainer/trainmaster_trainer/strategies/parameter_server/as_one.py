@@ -1,4 +1,4 @@
-"""A server's parameters stepped as if they were a single one, which lies where all of them lie.
+"""Step a server's parameters as if they were a single one that lies where all of them lie.
 
 An optimizer that steps each number by itself does the same to one long parameter as to many short ones, without what it
 does for each: with 160 tensors SGD takes 0.03 ms instead of the fused kernels' 0.26, and 0.2 instead of 0.7 in a server
@@ -21,7 +21,7 @@ COUNTER = "step"  # of a parameter's steps, in the state of torch's optimizers
 
 
 class AsOne:
-    """Of the optimizer of `parameters`, which lie in `flat`, one for `flat` itself.
+    """AsOne makes, from the optimizer of `parameters`, which lie in `flat`, an optimizer of `flat` itself.
 
     The optimizer's own state stays as its state_dict has it: moments become views of the long ones.
     """
@@ -35,20 +35,20 @@ class AsOne:
 
     @staticmethod
     def fits(optimizer: Optimizer, parameters: Mapping[str, nn.Parameter], flat: Sequence[Tensor]) -> bool:
-        """Whether there is nothing but one group with all parameters of one buffer, and nobody looks at its steps."""
+        """Return whether there is one group with all parameters, one buffer, and no hook or scheduler on the steps."""
         groups = optimizer.param_groups
         hooks = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks  # noqa: SLF001 (no other way)
         watched = bool(hooks) or "step" in vars(optimizer)  # as torch's schedulers replace it
         return len(flat) == len(groups) == 1 and set(groups[0]["params"]) == {*parameters.values()} and not watched
 
     def is_ready(self) -> bool:
-        """Whether all parameters have the same past."""
+        """Return whether all parameters have the same state and steps, so that they can be stepped as one."""
         if self._one is None:
             self._one = self._joined()
         return self._one is not None
 
     def optimizer(self, gradient: Tensor) -> Optimizer:
-        """The one to step, with this gradient of all parameters. Settings are those of now."""
+        """Return the optimizer to step, given the gradient of all parameters. It gets the present settings."""
         assert self._one is not None  # noqa: S101 (the caller has asked)
         self._whole.grad = gradient
         (own,), (group,) = self._optimizer.param_groups, self._one.param_groups
@@ -56,14 +56,14 @@ class AsOne:
         return self._one
 
     def share_out(self) -> None:
-        """After a step: what the first one has made belongs to the parameters too."""
+        """Give the parameters their parts of the state that the first step of `flat` has made."""
         assert self._one is not None  # noqa: S101 (it has been stepped)
         made = self._one.state.get(self._whole, {})
         if made and not self._optimizer.state:
             self._share(made)
 
     def part(self) -> None:
-        """The parameters are about to be stepped one by one: what counts their steps is no more the same for all."""
+        """Give each parameter its own step counter, before the parameters are stepped one by one."""
         if self._one is not None:
             self._one = None
             for state in self._optimizer.state.values():
@@ -71,7 +71,7 @@ class AsOne:
                     state[COUNTER] = state[COUNTER].clone()
 
     def forget(self) -> None:
-        """The optimizer has another state now."""
+        """Drop the joined optimizer, as the optimizer has another state now."""
         self._one = None
 
     def _joined(self) -> Optimizer | None:
@@ -88,7 +88,7 @@ class AsOne:
         return one
 
     def _joined_state(self) -> dict[str, Any] | None:
-        """One long moment for all short ones; none where parameters differ in what they have, or in their steps."""
+        """Return one long moment for all short ones; None where parameters differ in their moments or their steps."""
         states = {name: self._optimizer.state.get(one, {}) for name, one in self._parameters.items()}
         keys, *others = (state.keys() for state in states.values())
         if any(other != keys for other in others):

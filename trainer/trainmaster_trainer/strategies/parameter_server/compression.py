@@ -1,4 +1,4 @@
-"""What workers push may be smaller: BF16 half, INT8 a quarter, TopK a fiftieth of float32's bytes.
+"""Compress what workers push: BF16 to half, INT8 to a quarter, TopK to a fiftieth of float32's bytes.
 
 What a worker leaves out it keeps, and adds to its next gradient (error feedback: Seide et al., "1-bit stochastic
 gradient descent", Interspeech 2014; Karimireddy et al., "Error feedback fixes SignSGD", ICML 2019). A worker that dies
@@ -24,35 +24,35 @@ _LEVELS = 127
 
 
 def pack_bf16(gradient: Tensor) -> list[Tensor]:
-    """Half the bytes."""
+    """Return the gradient in half the bytes."""
     return [gradient.bfloat16()]
 
 
 def unpack_bf16(packed: Sequence[Tensor], size: int) -> Tensor:  # noqa: ARG001 (all have the same)
-    """The reverse."""
+    """Undo `pack_bf16`."""
     return packed[0].float()
 
 
 def pack_int8(gradient: Tensor) -> list[Tensor]:
-    """Whole numbers from -127 to 127, and a scale for each group."""
+    """Return whole numbers from -127 to 127, and a scale for each group."""
     groups = functional.pad(gradient, (0, -gradient.numel() % GROUP)).view(-1, GROUP)
     scales = groups.abs().amax(dim=1, keepdim=True).clamp(min=1e-30) / _LEVELS
     return [(groups / scales).round().to(torch.int8), scales]
 
 
 def unpack_int8(packed: Sequence[Tensor], size: int) -> Tensor:
-    """The reverse."""
+    """Undo `pack_int8`."""
     return (packed[0].float() * packed[1]).view(-1)[:size]
 
 
 def pack_top_k(gradient: Tensor) -> list[Tensor]:
-    """The largest hundredth: places and values."""
+    """Return the places and values of the largest hundredth."""
     places = gradient.abs().topk(max(1, math.ceil(TOP_K * gradient.numel()))).indices
     return [places.int(), gradient[places]]
 
 
 def unpack_top_k(packed: Sequence[Tensor], size: int) -> Tensor:
-    """The reverse; all else is zero."""
+    """Undo `pack_top_k`; all other places are zero."""
     return torch.zeros(size).index_put_((packed[0].long(),), packed[1])
 
 
@@ -79,14 +79,14 @@ def check(name: str) -> None:
 
 
 class Packer:
-    """A worker's side, for one server's flat gradients: packs, and keeps what was left out."""
+    """Packer packs a worker's flat gradients for one server, and keeps what was left out."""
 
     def __init__(self, name: str, layout: Layout) -> None:
         self._name = name
         self._kept = [torch.zeros(count) for count in _counts(layout)] if name in METHODS else []
 
     def pack(self, gradients: Sequence[Tensor]) -> list[Tensor]:
-        """What to send."""
+        """Return what to send."""
         if self._name not in METHODS:
             return list(gradients)
         pack, unpack, _ = METHODS[self._name]
@@ -99,7 +99,7 @@ class Packer:
 
 
 def unpack_all(name: str, tensors: Sequence[Tensor], layout: Layout) -> list[Tensor]:
-    """The server's side: flat gradients in the layout's dtypes, then whatever came behind them."""
+    """Return what a server received: flat gradients in the layout's dtypes, then the tensors that came behind them."""
     if name not in METHODS:
         return list(tensors)
     _, unpack, count = METHODS[name]
@@ -111,5 +111,5 @@ def unpack_all(name: str, tensors: Sequence[Tensor], layout: Layout) -> list[Ten
 
 
 def _counts(layout: Layout) -> list[int]:
-    """Real numbers in each of its buffers."""
+    """Return how many real numbers are in each buffer of the layout."""
     return [size * (2 if dtype.is_complex else 1) for size, dtype in zip(layout.sizes, layout.dtypes, strict=True)]

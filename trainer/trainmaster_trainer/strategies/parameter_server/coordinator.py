@@ -1,4 +1,4 @@
-"""What server 0 does besides holding a shard: keeps the books, cuts checkpoints, writes metrics, calls the end.
+"""The coordinator is server 0's second duty: it keeps the books, cuts checkpoints, writes metrics, ends the training.
 
 All of it can be found again: which tickets are done is what all shards have in them, so a server 0 that comes back asks
 the servers (`_reconcile`). That happens whenever a server starts: a new generation of tickets begins, and pushes that
@@ -40,7 +40,7 @@ ALONE_SECONDS = 1.0  # told to stop, server 0 stays so long for workers that are
 
 
 class Coordinator:
-    """Server 0's second duty. Service threads answer; `run` is the main thread's."""
+    """Coordinator is server 0's second duty. Service threads answer requests; `run` is for the main thread."""
 
     def __init__(self, member: Member, options: Options, whole: Whole, own: Shard) -> None:
         self._member, self._options, self._whole, self._own = member, options, whole, own
@@ -57,7 +57,7 @@ class Coordinator:
     # In service threads.
 
     def answer(self, caller: Caller, request: Message) -> Answer:
-        """What workers and servers ask of server 0 alone."""
+        """Answer what workers and servers ask of server 0 alone."""
         match request.name:
             case "next":
                 return self.ticket_queue.next(Asker(caller, request.values))
@@ -75,25 +75,25 @@ class Coordinator:
         raise RefusalError(f"a server cannot {request.name}")
 
     def _compare_samples(self, caller: Caller, values: Values) -> Message:
-        """How many samples a checkpoint, or else the worker that came first, said there are: others compare theirs."""
+        """Return the number of samples from a checkpoint, or else from the first worker: others compare theirs."""
         with self.ticket_queue.changed:
             if not self._saver.dataset:
                 self._saver.dataset, self._counted_by = int(values["count"]), caller.rank
             return Message("samples", {"count": self._saver.dataset, "rank": self._counted_by})
 
     def reconcile_soon(self) -> None:
-        """A server has started."""
+        """Note that a server has started, so that the main thread reconciles."""
         with self.ticket_queue.changing():
             self.ticket_queue.is_unsettled = True
             self.ticket_queue.due.notify_all()
 
     def _leaving(self) -> Message:
-        """Another server was told to stop: whether its shard is still needed, for the cut with which all stop."""
+        """Tell a server that was told to stop whether its shard is still needed, for the cut with which all stop."""
         over = self.ticket_queue.is_over
         return Message("ok", {"needed": self._member.stop.is_set() and not over, "over": over})
 
     def _take_result(self, values: Values) -> Message:
-        """One worker says how good the model is; it waits until that is written down."""
+        """Take the figures with which a worker has evaluated the model; answer when they are written down."""
         with self.ticket_queue.changed:
             self._result = dict(values["figures"])
             self.ticket_queue.due.notify_all()
@@ -103,7 +103,7 @@ class Coordinator:
     # In the main thread.
 
     def run(self) -> int:
-        """Keep the books until the training is over and somebody says so; the exit code."""
+        """Keep the books until the training is over or this server is asked to stop. Return the exit code."""
         self.ticket_queue.open()
         self._saver.prepare()
         try:
@@ -148,7 +148,7 @@ class Coordinator:
         self._member.progress.write()
 
     def _may_leave(self) -> bool:
-        """Asked to stop: first a cut at the newest step that has been begun."""
+        """Return whether server 0, asked to stop, may leave: the newest step that has begun is complete and saved."""
         with self.ticket_queue.changing():
             book = self.ticket_queue.book
             if book is None or self.ticket_queue.is_over or self.ticket_queue.has_ended:
@@ -158,13 +158,13 @@ class Coordinator:
             return leave or self._is_alone()
 
     def _is_alone(self) -> bool:
-        """Nobody is there, nor will be, to bring to its end what has been begun: there will be no cut."""
+        """Return whether no worker has been there for `ALONE_SECONDS`, so that what has begun will not be finished."""
         if self.ticket_queue.present or not self._last_seen:
             self._last_seen = time.monotonic()
         return time.monotonic() > self._last_seen + ALONE_SECONDS
 
     def _tell_steps(self) -> None:
-        """Completed steps into metrics, progress page and log."""
+        """Write the completed steps to metrics, progress page and log."""
         if self.ticket_queue.book is None or self._journal is None:
             return
         with self.ticket_queue.changed:
@@ -188,7 +188,7 @@ class Coordinator:
         self._journal.stepped(step, loss, size, self._saver.committed_step, figures, ended=ended)
 
     def _save(self, step: int) -> None:
-        """A cut at `step`: nothing beyond it has begun, everything up to it is in all shards."""
+        """Make a cut at `step`: no later ticket has begun, and all up to it are in all shards."""
         if self._journal is None:
             return
         self._ask_servers(Message("cut"))
@@ -204,7 +204,7 @@ class Coordinator:
             self._end()
 
     def _save_as(self, step: int, state: State) -> None:
-        """Write a checkpoint; the last one before all else goes on."""
+        """Write a checkpoint; wait for it only if it is the last one."""
         assert self._journal is not None  # noqa: S101 (whoever saves has one)
         sync, is_last = self._journal.sync, step >= self._plan.steps
         if is_last:
@@ -220,7 +220,7 @@ class Coordinator:
             self.ticket_queue.last, self.ticket_queue.has_ended = self._saver.record, True
 
     def _open_gate(self) -> None:
-        """The next step at which a checkpoint is due."""
+        """Set the gate to the next step at which a checkpoint is due."""
         with self.ticket_queue.changing():
             if self.ticket_queue.book is not None and not self._member.stop.is_set():
                 every = self._plan.checkpoint_every
@@ -232,7 +232,7 @@ class Coordinator:
         return self._member.links.ask_all({rank: Question(message) for rank in ranks}, SERVERS_SECONDS)
 
     def _reconcile(self) -> None:
-        """A new generation, from what the servers have."""
+        """Begin a new generation from what the servers have."""
         with self.ticket_queue.changed:
             self.ticket_queue.is_unsettled = False
             self.ticket_queue.book = None
@@ -253,7 +253,7 @@ class Coordinator:
             self._end()
 
     def _recall(self, reports: list[Values]) -> TicketBook:
-        """All shards are there. Done is what is in all of them."""
+        """Rebuild the books when all shards are there. Tickets that are in all shards are done."""
         floor = min(report["floor"] for report in reports)
         self._cut = self._saved = max(self._saved, floor)
         book = TicketBook(floor, self._plan.steps, self._options.bound, self._options.spare)
@@ -271,7 +271,7 @@ class Coordinator:
         return book
 
     def _set_back(self) -> TicketBook:
-        """A shard is lost, or nothing has begun: everybody goes back to the newest checkpoint."""
+        """Set all servers back to the newest checkpoint, as a shard is lost or nothing has begun."""
         self._saver.wait(needed=False)
         self._whole.found = None
         resumed = resume(self._member.settings, self._member.alone(), self._whole)
@@ -298,7 +298,7 @@ def _state(shard: Message) -> State:
 
 
 def _install(state: State, step: int, branch: Values) -> Message:
-    """A whole model's state, of which each shard takes its own."""
+    """Return the message with a whole model's state, of which each server takes its own part."""
     values = {"names": list(state.tensors), "scalars": state.scalars, "floor": step, "newest": step, "step": step}
     tensors = [tensor.contiguous() for tensor in state.tensors.values()]
     return Message("install", {**values, **branch, "past": 0, "applied": [], "waiting": []}, tensors)

@@ -1,7 +1,7 @@
-"""A server's step in torch's fused kernels: one pass over all parameters instead of some small ones for each.
+"""Take a server's step in torch's fused kernels: one pass over all parameters instead of some small ones for each.
 
-torch chooses them for nobody by itself, and on CPUs it chooses nothing else either. A server does little but step: with
-160 tensors SGD takes 0.2 ms instead of 1.1, Adam 0.7 instead of 3.8. Results may differ in their last bit.
+torch does not choose them by itself, and on CPUs it chooses no other fast path either. A server does little but step:
+with 160 tensors SGD takes 0.2 ms instead of 1.1, Adam 0.7 instead of 3.8. Results may differ in their last bit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
 class Fused:
-    """Of a task's optimizer, the groups whose steps may be fused: those for which it has left the choice to others."""
+    """Fused finds those groups of a task's optimizer whose steps may be fused, as the task has not chosen."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         known = type(optimizer) in _KINDS
@@ -29,12 +29,12 @@ class Fused:
 
     @property
     def takes_all(self) -> bool:
-        """Whether that is every group."""
+        """Return whether the steps of every group may be fused."""
         return len(self._groups) == len(self._optimizer.param_groups)
 
     @contextmanager
     def steps(self) -> Iterator[None]:
-        """Steps within are fused. Settings are as before afterwards: other strategies read them from checkpoints."""
+        """Fuse the steps within. The settings are restored afterwards: other strategies read them from checkpoints."""
         groups = self._groups if self._is_even else []
         for group in groups:
             group["fused"] = True
@@ -46,7 +46,7 @@ class Fused:
 
     @property
     def _is_even(self) -> bool:
-        """Whether all that have a gradient have been stepped before, or none of them.
+        """Return whether all parameters that have a gradient have been stepped before, or none of them.
 
         torch's fused SGD breaks where only some have a momentum yet, as with experts that the first batches left out.
         """

@@ -1,4 +1,4 @@
-"""The options of ParameterServer, as the YAML has them."""
+"""Read the options of ParameterServer in the YAML."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UPDATES = ("Async", "Sync")
 
 @dataclass(frozen=True)
 class Options:
-    """How workers and servers keep step."""
+    """Hold the options: how workers and servers keep in step."""
 
     sync: bool
     bound: int | None  # steps that a ticket may be ahead of the oldest one that is not done; None is without bound
@@ -23,7 +23,7 @@ class Options:
 
     @classmethod
     def read(cls, options: Mapping[str, Any]) -> Options:
-        """From the plan.
+        """Return the options of the plan.
 
         Raises:
             ConfigurationError: there is no such option, or value of it.

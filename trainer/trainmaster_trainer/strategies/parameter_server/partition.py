@@ -1,7 +1,7 @@
-"""Which server holds which parameter: the biggest first, each to the server that has the least so far.
+"""Decide which server holds which parameter: the biggest first, each to the server that has the least so far.
 
-Greedy number partitioning (Graham, "Bounds on multiprocessing timing anomalies", 1969: at most 4/3 of the best). It
-depends on names and sizes alone, so every worker and every server finds the same split without asking.
+This is greedy number partitioning (Graham, "Bounds on multiprocessing timing anomalies", 1969: at most 4/3 of the
+best). It depends on names and sizes alone, so every worker and every server finds the same split without asking.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from trainmaster_trainer.errors import ConfigurationError
 
 
 def divide(sizes: Mapping[str, int], servers: int) -> list[list[str]]:
-    """The names of each server, given bytes by name.
+    """Return the names of each server's parameters, given the bytes of each by name.
 
     Raises:
         ConfigurationError: there are more servers than tensors.

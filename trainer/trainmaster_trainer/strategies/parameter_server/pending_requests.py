@@ -1,7 +1,7 @@
-"""PendingRequests: workers that have asked what to do next, while there is nothing yet.
+"""PendingRequests holds the requests of workers that have asked what to do next, while there is nothing yet.
 
-No thread waits with them. Whatever changes the books, the thread that did it asks for each of them again what it should
-do, and sends it: with a synchronous step, the worker that comes last has all others told.
+No thread waits with them. The thread that changes the books decides for each of them again what it should do, and sends
+it: with a synchronous step, the worker that comes last has all others told.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ HOLD_SECONDS = 1.0  # how long a worker's question is held open
 
 
 def as_it_is(order: Message) -> Message:
-    """The order, and nothing with it."""
+    """Return the order without any addition."""
     return order
 
 
 @dataclass(eq=False)
 class Asker:
-    """A worker that waits, and what it said when it asked. `dress` adds what the order is to bring along."""
+    """Hold a worker that waits, and what it said when it asked. `dress` adds what the order is to bring along."""
 
     caller: Caller
     values: Values
@@ -34,11 +34,11 @@ class Asker:
 
     @property
     def is_impatient(self) -> bool:
-        """Whether it has been held for long enough."""
+        """Return whether it has waited for as long as it may."""
         return time.monotonic() > self.until
 
     def tell(self, order: Message) -> None:
-        """Answer it. Called without any lock: it may be sent from here."""
+        """Send it the answer. Call this without any lock: the answer may be sent from this thread."""
         try:
             message = self.dress(order)
         except Exception as error:  # noqa: BLE001 (goes on to who called `next`, who tells the main thread)
@@ -48,26 +48,26 @@ class Asker:
 
 
 class PendingRequests:
-    """All of them, in the order in which they came. The caller holds the books' lock."""
+    """PendingRequests holds the askers in the order in which they came. The caller holds the books' lock."""
 
     def __init__(self) -> None:
         self._waiting: list[Asker] = []
 
     def add(self, asker: Asker) -> None:
-        """One more."""
+        """Add an asker."""
         self._waiting.append(asker)
 
     def forget(self, caller: Caller) -> None:
-        """It has hung up."""
+        """Drop the askers of a caller that has hung up."""
         self._waiting = [asker for asker in self._waiting if asker.caller != caller]
 
     @property
     def are_impatient(self) -> bool:
-        """Whether one is: the first has waited for longest."""
+        """Return whether an asker has waited for as long as it may. The first has waited for longest."""
         return bool(self._waiting) and self._waiting[0].is_impatient
 
     def take(self, decide: Callable[[Asker], Message | None]) -> list[tuple[Asker, Message]]:
-        """Those for whom there is an order now; they do not wait any more."""
+        """Remove and return the askers for which there is an order now, each with its order."""
         orders = [(asker, decide(asker)) for asker in self._waiting]
         self._waiting = [asker for asker, order in orders if order is None]
         return [(asker, order) for asker, order in orders if order is not None]

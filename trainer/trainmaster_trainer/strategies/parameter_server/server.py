@@ -1,4 +1,4 @@
-"""What a parameter server does: answers pulls and pushes for its shard, keeps a copy of its neighbour's.
+"""A parameter server answers pulls and pushes for its shard, and keeps a copy of its neighbour's.
 
 A server that starts takes its shard from its neighbour's copy where there is one, tells server 0 that it is there, and
 answers workers from when server 0 has said which generation of tickets counts. Until then, and while server 0 sets all
@@ -38,7 +38,7 @@ ALONE_SECONDS = 1.0  # where all are told to stop, server 0 has heard of it by t
 
 
 def serve(member: Member) -> int:
-    """Answer until somebody says that it is over; the exit code."""
+    """Answer until the training is over or this server is asked to stop. Return the exit code."""
     server = Server(member)
     server.start()
     if server.coordinator is not None:
@@ -51,7 +51,7 @@ def serve(member: Member) -> int:
 
 
 class Server:
-    """One parameter server."""
+    """Server is one parameter server."""
 
     def __init__(self, member: Member) -> None:
         self._member = member
@@ -98,7 +98,7 @@ class Server:
         return Shard(whole, index, self._options, numerics, self._member.settings.plan.seed)
 
     def start(self) -> None:
-        """Take the shard from the neighbour's copy if there is one; then answer."""
+        """Start to answer, and beside that take the shard from the neighbour's copy if there is one."""
         member = self._member
         gone = self.coordinator.ticket_queue.gone if self.coordinator else lambda _caller: None
         Service(member.listener, member.identity, self.answer, gone, failed=member.failures.append)
@@ -132,7 +132,7 @@ class Server:
             log.info("Took the shard over from the neighbour's copy.")
 
     def tell_progress(self) -> float:
-        """Bring the page up to date; return after how many seconds to do so again.
+        """Update the progress page. Return after how many seconds to do so again.
 
         A server trains from when server 0 lets it answer. From which step it goes on is told again when all were set
         back to a checkpoint: what had been trained beyond that is lost.
@@ -148,7 +148,7 @@ class Server:
         return PAGE_SECONDS
 
     def wait_for_the_last_cut(self) -> None:
-        """Told to stop: if all are, server 0 brings this shard into a checkpoint before it goes."""
+        """Wait, when told to stop, until server 0 has this shard in a checkpoint, if all servers stop."""
         alone = time.monotonic() + ALONE_SECONDS
         while True:
             try:
@@ -160,7 +160,7 @@ class Server:
             time.sleep(0.05)
 
     def answer(self, caller: Caller, request: Message) -> Answer:
-        """What a peer asks."""
+        """Answer what a peer asks."""
         if request.name in self._answers:
             return self._answers[request.name](caller, request)
         if self.coordinator is not None:
@@ -191,7 +191,7 @@ class Server:
         return Message("ok")
 
     def _step(self, caller: Caller, request: Message) -> Answer:
-        """Push, next ticket and pull in one, where there is one server: each round trip costs two wake-ups."""
+        """Do push, next ticket and pull in one request, if there is one server: a round trip costs two wake-ups."""
         pushed = self._push(caller, request)
         if pushed.name == "later" or self.coordinator is None:
             return pushed
@@ -209,14 +209,14 @@ class Server:
     # The copy: this server's shard at its neighbour, and the neighbour's here.
 
     def _pass_on(self, push: Push) -> Future[None] | None:
-        """Send it to the copy, in the order in which pushes were taken in."""
+        """Send the push to the copy, in the order in which pushes were taken in."""
         if self._copied_by is None:
             return None
         values = {**push.values(), "edition": self._edition_now, "keeper": self._copied_by.hex()}
         return self._copier.submit(self._send_to_copy, Message("copy push", values, push.tensors))
 
     def _send_to_copy(self, message: Message) -> None:
-        """A copy that is away must fetch all when it is back, and then has what was still to be sent."""
+        """Send a push to the copy. If the copy is away, send no more: it fetches everything when it is back."""
         if self._copied_by is None or message.values["edition"] != self._edition_now:
             return
         backup = self._member.directory.servers[(self.index + 1) % self._count]
@@ -275,7 +275,7 @@ class Server:
     # Server 0.
 
     def _report(self, _caller: Caller, request: Message) -> Message:
-        """From here on, pushes of older generations are refused: what is reported is all that is in."""
+        """Report the tickets in this shard. From now on it refuses pushes of older generations."""
         deadline = time.monotonic() + PATIENCE
         while not self.own.lock.acquire(timeout=0.1):
             if time.monotonic() > deadline:
@@ -301,7 +301,7 @@ class Server:
         return Message("ok")
 
     def _begin(self, _caller: Caller, request: Message) -> Message:
-        """All begin with what the task gives: also a server that had come further, when another one was lost."""
+        """Begin with the weights that the task makes, also if this server was further, as another server was lost."""
         with self.own.lock, randomness.ONE_AT_A_TIME:
             self._forget()
             if self.own.version:

@@ -1,4 +1,4 @@
-"""Shard: some parameters and their optimizer, and which tickets are in them.
+"""A shard holds some parameters, their optimizer, and which tickets are in them.
 
 Each server has its own, and keeps a live copy of its neighbour's.
 
@@ -38,7 +38,7 @@ from trainmaster_trainer.transport.frame import Message, Values
 
 
 class Part(nn.Module):
-    """Some parameters of a model under their full names, for ModelState."""
+    """Hold some parameters of a model under their full names, for ModelState."""
 
     def __init__(self, parameters: Mapping[str, nn.Parameter], buffers: Mapping[str, Tensor]) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class Part(nn.Module):
 
 @dataclass(frozen=True)
 class Push:
-    """A gradient that came: for which ticket, over how many samples of which moment of the training."""
+    """Hold a gradient that came: its ticket, its number of samples, and the moment of the training."""
 
     ticket: Ticket
     done: Done
@@ -71,18 +71,18 @@ class Push:
 
     @classmethod
     def read(cls, message: Message) -> Push:
-        """From a request."""
+        """Return the push that a request holds."""
         values = message.values
         ticket, done = Ticket(*values["ticket"]), Done(*values["done"])
         return cls(ticket, done, float(values["fraction"]), tuple(values["absent"]), message.tensors)
 
     def values(self) -> Values:
-        """For a request."""
+        """Return the values for a request."""
         return {"ticket": self.ticket, "done": self.done, "fraction": self.fraction, "absent": self.absent}
 
 
 class Shard:
-    """Parameters, optimizer, and the tickets in them. The caller holds `lock` around everything."""
+    """Shard holds parameters, optimizer, and the tickets in them. The caller holds `lock` around everything."""
 
     def __init__(self, whole: Whole, index: int, options: Options, numerics: Numerics, seed: int) -> None:
         sync = options.sync
@@ -119,11 +119,11 @@ class Shard:
 
     @property
     def size(self) -> int:
-        """Bytes of it, with an optimizer of two moments."""
+        """Return its bytes, counted with an optimizer of two moments."""
         return 3 * sum(tensor.nbytes for tensor in self._flat)
 
     def push(self, push: Push) -> bool:
-        """Take a gradient in; whether it was new."""
+        """Take a gradient in. Return whether it was new."""
         if push.ticket.step <= self.floor or push.ticket in self.applied:
             return False
         self.applied[push.ticket] = push.done
@@ -163,28 +163,28 @@ class Shard:
         self.version += 1
 
     def parameters(self, with_buffers: bool, step: int | None = None) -> list[Tensor]:
-        """Copies of the parameters; of before the last step, if that is `step`, whose gradients are to be computed."""
+        """Return copies of the parameters: those before the last step, if they are wanted for that `step`."""
         copies = self._past if step == self._step and self._past else self._copies()
         return copies if with_buffers else copies[: len(self._flat)]
 
     def _copies(self) -> list[Tensor]:
-        """Made once per version: they are sent while the next gradient is applied."""
+        """Return copies made once per version: they are sent while the next gradient is applied."""
         if self._snapshot is None or self._snapshot[0] != self.version:
             live = (*self._flat, *self._buffers.values())
             self._snapshot = (self.version, [tensor.clone().contiguous() for tensor in live])
         return self._snapshot[1]
 
     def settle(self, floor: int) -> None:
-        """Steps up to `floor` are complete and saved: their tickets need not be remembered."""
+        """Note that steps up to `floor` are complete and saved, and forget their tickets."""
         self.floor = max(self.floor, floor)
         self.applied = {ticket: done for ticket, done in self.applied.items() if ticket.step > self.floor}
 
     def state(self) -> State:
-        """The live tensors, under the names of a checkpoint."""
+        """Return the live tensors, under the names of a checkpoint."""
         return self._state.capture()
 
     def restore(self, state: State, floor: int) -> None:
-        """Go on from a checkpoint of step `floor`. Of a whole model's state it takes its own part."""
+        """Go on from a checkpoint of step `floor`, taking its own part of a whole model's state."""
         self._state.restore(self._own(state))
         self._steps.forget()
         self.loaded, self.floor, self.newest = True, floor, floor
@@ -214,7 +214,7 @@ class Shard:
         return State({**buffers, **own}, {**state.scalars, "optimizer": optimizer})
 
     def export(self, *, with_past: bool = True) -> Message:
-        """All of it, as a message: for a neighbour's copy, or for a successor. A checkpoint needs no past."""
+        """Return the whole shard as a message for a neighbour's copy or a successor. A checkpoint needs no past."""
         state = self.state()
         past = self._past if with_past else []
         waiting = [push for step in self._waiting.values() for push in step.values()]
@@ -234,7 +234,7 @@ class Shard:
         return Message("shard", values, [*tensors, *past, *waiting_tensors])
 
     def install(self, message: Message) -> None:
-        """Become what `export` gave."""
+        """Take over what `export` gave."""
         values, tensors = message.values, list(message.tensors)
         names = values["names"]
         self.restore(State(dict(zip(names, tensors, strict=False)), values["scalars"]), values["floor"])

@@ -1,4 +1,4 @@
-"""Steps: how a server's optimizer takes them. Of all parameters as one where it can be, else of each, fused or not."""
+"""Take the steps of a server's optimizer: of all parameters as one where that can be, else of each, fused or not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Step = Callable[[Optimizer], None]
 
 
 class Steps:
-    """The steps of an optimizer of `parameters`, which lie in `flat` as the layout says."""
+    """Steps takes the steps of an optimizer of `parameters`, which lie in `flat` as the layout says."""
 
     def __init__(
         self, optimizer: Optimizer, parameters: Mapping[str, nn.Parameter], layout: Layout, flat: list[Tensor]
@@ -28,7 +28,7 @@ class Steps:
         self._views: dict[str, Tensor] = {}
 
     def take(self, gradients: list[Tensor], absent: Collection[str], step: Step) -> None:
-        """One, with gradients that lie like the parameters, but for those that are `absent`, by `step(optimizer)`."""
+        """Take a step by `step(optimizer)`. Gradients lie like the parameters; those named in `absent` have none."""
         if self._as_one and not absent and self._as_one.is_ready():
             step(self._as_one.optimizer(gradients[0]))
             self._as_one.share_out()
@@ -46,6 +46,6 @@ class Steps:
         return self._views
 
     def forget(self) -> None:
-        """The optimizer has got another state."""
+        """Drop the joined optimizer, as the optimizer has another state now."""
         if self._as_one:
             self._as_one.forget()

@@ -1,7 +1,7 @@
-"""The ticket queue: where workers ask server 0 for tickets, say what became of them, and wait for the next.
+"""The ticket queue is where workers ask server 0 for tickets, report them, and wait for the next.
 
-Service threads answer here; the coordinator's main thread opens and closes it. No thread waits for a ticket: whoever
-changes the books answers all for whom that changes something.
+Service threads answer here; the coordinator's main thread opens and closes it. No thread waits for a ticket: the
+thread that changes the books answers all workers for which that means an order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trainmaster_trainer.transport.handshake import Caller
 
 
 class TicketQueue:
-    """The books of server 0, and those who wait at them. `changing` is around every change."""
+    """TicketQueue holds the books of server 0 and the workers that wait for them. `changing` is around every change."""
 
     def __init__(self, member: Member, committed: Callable[[], int]) -> None:
         self._member = member
@@ -43,11 +43,11 @@ class TicketQueue:
         self._pending_requests = PendingRequests()
 
     def open(self) -> None:
-        """From now on, nobody is kept waiting for longer than `HOLD_SECONDS`."""
+        """Start the thread that lets no worker wait for longer than `HOLD_SECONDS`."""
         self._member.beside(self._release_the_impatient, "patience")
 
     def next(self, asker: Asker) -> Future[Message]:
-        """A worker says how its last ticket went; what it should do next."""
+        """Note how a worker's last ticket went. Return what it should do next."""
         with self.changing():
             self.present.add(asker.caller)
             self._note(asker.caller, asker.values)
@@ -60,14 +60,14 @@ class TicketQueue:
         return asker.answer
 
     def claim(self, values: Values) -> Message:
-        """May this share be part of its step? With backup workers, the late ones may not."""
+        """Answer whether this share may be part of its step. With backup workers, the late ones may not."""
         with self.changing():
             current = self.book is not None and values["generation"] == self.generation
             accepted = bool(current and self.book and self.book.claim(Ticket(*values["ticket"])))
             return Message("ok", {"accepted": accepted})
 
     def gone(self, caller: Caller) -> None:
-        """A process hung up: its ticket goes to another."""
+        """Free the ticket of a process that hung up."""
         with self.changing():
             self.present.discard(caller)
             self._pending_requests.forget(caller)
@@ -76,7 +76,7 @@ class TicketQueue:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """The books may be changed within. After it, whoever waited for that is answered."""
+        """Hold the lock of the books within. After that, answer the workers for which the change means an order."""
         with self.changed:
             yield
             self.changed.notify_all()
@@ -85,7 +85,7 @@ class TicketQueue:
             asker.tell(order)
 
     def _has_orders(self) -> bool:
-        """Whether anybody who waits could be told anything: most changes are none to them."""
+        """Return whether a worker that waits may get an order now: most changes mean nothing to them."""
         return (
             self.has_ended
             or self._pending_requests.are_impatient
@@ -93,7 +93,7 @@ class TicketQueue:
         )
 
     def _order(self, asker: Asker) -> Message | None:
-        """What a worker should do next; None while there is nothing yet."""
+        """Return what a worker should do next; None while there is nothing yet."""
         if self.has_ended:
             first = min(self._member.directory.workers, default=asker.caller.rank)
             last = {"last": codec.to_plain(self.last)} if self.last else {}
@@ -108,14 +108,14 @@ class TicketQueue:
         return self._reply("leave" if stopping and not (all_stop and not self.is_over) else "wait", {})
 
     def _release_the_impatient(self) -> None:
-        """A worker that hears nothing at all takes us for dead."""
+        """Answer workers before their time is up: a worker that hears nothing at all takes this server for dead."""
         while True:
             time.sleep(HOLD_SECONDS / 4)
             with self.changing():
                 pass
 
     def _note(self, caller: Caller, values: Values) -> None:
-        """What the worker says of its last ticket."""
+        """Note what the worker says of its last ticket."""
         if self.book is None or values.get("generation") != self.generation:
             return
         if values.get("done"):
@@ -133,7 +133,7 @@ class TicketQueue:
             self.due.notify_all()
 
     def _drop_predecessor(self, caller: Caller) -> None:
-        """A worker that died and is there again leaves the ticket that it had to whoever asks."""
+        """Free the tickets of earlier processes of a worker that died and is there again."""
         book = self.book
         for holder in book.holders if book else []:
             if book and isinstance(holder, Caller) and holder.rank == caller.rank and holder.life != caller.life:

@@ -1,12 +1,12 @@
-"""Tickets: who computes which share of which global batch. Pure bookkeeping of server 0, without I/O or clock.
+"""Tickets decide who computes which share of which global batch. This is bookkeeping of server 0, without I/O or clock.
 
-A ticket is (step, share): part `index` of `of` equal parts of the global batch of `step`. Whoever asks gets the next
-one, so a slow worker takes fewer, and costs no more than its own share. A lost worker's tickets are given out again.
-A ticket counts once, however often it is reported.
+A ticket is (step, share): part `index` of `of` equal parts of the global batch of `step`. A worker that asks gets the
+next one, so a slow worker takes fewer, and costs no more than its own share. A lost worker's tickets are given out
+again. A ticket counts once, however often it is reported.
 
 Bounded staleness (Ho et al., "More effective distributed ML via a stale synchronous parallel parameter server", NIPS
-2013): a ticket of step t is given out only when all of steps up to t - 1 - bound are done. Bound 0 is lock step, which
-is what the synchronous update uses. `gate` is a step that none may pass: where a checkpoint is to be cut.
+2013): a ticket of step t is given out only when all of steps up to t - 1 - bound are done. Bound 0 is lock step, for
+the synchronous update. `gate` is a step that no ticket may pass: a checkpoint is to be cut there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 
 class Ticket(NamedTuple):
-    """Part `index` of `of` of the global batch of `step`."""
+    """A ticket is part `index` of `of` of the global batch of `step`."""
 
     step: int
     index: int  # type: ignore[assignment]  # a tuple's method of that name is of no use here
@@ -25,7 +25,7 @@ class Ticket(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What is known of a ticket that is done: mean loss over `size` samples."""
+    """Hold what is known of a ticket that is done: the mean loss over `size` samples."""
 
     loss: float
     size: int
@@ -33,7 +33,7 @@ class Done(NamedTuple):
 
 @dataclass
 class _Step:
-    """One step under way."""
+    """Hold one step under way."""
 
     of: int
     done: dict[int, Done] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class _Step:
 
 
 class TicketBook:
-    """Gives out tickets from `complete` + 1 to `steps`. `spare` shares of a step need not come (backup workers)."""
+    """TicketBook gives out tickets from `complete` + 1 to `steps`. `spare`: so many shares of a step need not come."""
 
     def __init__(self, complete: int, steps: int, bound: int | None, spare: int = 0) -> None:
         self.complete = complete  # all steps up to this one are done
@@ -59,9 +59,9 @@ class TicketBook:
         self._finished: dict[int, dict[int, Done]] = {}
 
     def take(self, holder: object, shares: int) -> Ticket | None:
-        """The next ticket for a worker process; None while there is none. Asked again, the same one.
+        """Return the next ticket for a worker process, or the one that it holds; None while there is none.
 
-        `shares` is into how many parts a step that nobody has begun is cut.
+        `shares` is the number of parts into which a step that has not begun is cut.
         """
         if holder in self._held:
             return self._held[holder]
@@ -75,7 +75,7 @@ class TicketBook:
 
     @property
     def has_ticket(self) -> bool:
-        """Whether somebody who has none could take one."""
+        """Return whether there is a ticket for a worker that has none."""
         numbers = range(self.complete + 1, self._last_open() + 1)
         return any(number not in self._open or self._open[number].free for number in numbers)
 
@@ -84,7 +84,7 @@ class TicketBook:
         return last if self._bound is None else min(last, self.complete + 1 + self._bound)
 
     def claim(self, ticket: Ticket) -> bool:
-        """May this share be part of its step? With backup workers, the late ones may not."""
+        """Return whether this share may be part of its step. With backup workers, the late ones may not."""
         step = self._open.get(ticket.step)
         if step is None:
             return False
@@ -97,7 +97,7 @@ class TicketBook:
         return min(self._spare, step.of - 1)
 
     def done(self, ticket: Ticket, result: Done) -> None:
-        """A ticket's gradient is in the model. Said twice, it counts once."""
+        """Note that a ticket's gradient is in the model. Noted twice, it counts once."""
         self._release(ticket)
         step = self._open.get(ticket.step)
         if step is None or ticket.of != step.of:
@@ -114,14 +114,14 @@ class TicketBook:
             del self._held[holder]
 
     def drop(self, holder: object) -> None:
-        """A worker process is gone, or gives its ticket back."""
+        """Free the ticket of a worker process that is gone or gives it back."""
         ticket = self._held.pop(holder, None)
         step = self._open.get(ticket.step) if ticket else None
         if ticket and step and ticket.index not in step.done and ticket.index not in step.free:
             step.free.append(ticket.index)
 
     def refuse(self, holder: object) -> None:
-        """The holder's share came too late for its step; nobody needs it any more."""
+        """Take the ticket from its holder, whose share came too late for its step; free it if still needed."""
         ticket = self._held.get(holder)
         step = self._open.get(ticket.step) if ticket else None
         if ticket and step and len(step.claimed - {ticket.index}) < step.of - self._needless(step):
@@ -130,16 +130,16 @@ class TicketBook:
 
     @property
     def newest_begun(self) -> int:
-        """The highest step of which a ticket was given out."""
+        """Return the highest step of which a ticket was given out."""
         return max(self._open, default=self.complete)
 
     @property
     def holders(self) -> list[object]:
-        """Who has a ticket now."""
+        """Return the worker processes that hold a ticket."""
         return list(self._held)
 
     def finished(self) -> list[tuple[int, list[Done]]]:
-        """The steps completed since the last call, with what their shares said in order."""
+        """Return the steps completed since the last call, with the results of their shares in order."""
         found = [(step, [done[index] for index in sorted(done)]) for step, done in sorted(self._finished.items())]
         self._finished.clear()
         return found

@@ -1,4 +1,4 @@
-"""Shards put together to the state of a whole model, as every strategy's checkpoint has it."""
+"""Join shards to the state of a whole model, as every strategy's checkpoint has it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trainmaster_trainer.task import Task
 
 
 class Whole(Strategy):
-    """The model as the task makes it, alike on every member; and for `resume`, a place to put what it found."""
+    """Whole holds the model as the task makes it, alike on every member, and takes what `resume` finds."""
 
     def __init__(self, task: Task, servers: int) -> None:
         self.share = None
@@ -37,7 +37,7 @@ class Whole(Strategy):
         self.found: State | None = None
 
     def part(self, index: int) -> dict[str, nn.Parameter]:
-        """The parameters of a server, in the model's order, which optimizers and checkpoints keep."""
+        """Return the parameters of a server, in the model's order, which optimizers and checkpoints keep."""
         names = set(self.parts[index])
         return {name: parameter for name, parameter in self.parameters.items() if name in names}
 
@@ -47,7 +47,7 @@ class Whole(Strategy):
         return optimizer
 
     def optimizer(self, index: int) -> Optimizer:
-        """The task's, over all parameters as everywhere, and then reduced to those of a server: groups stay groups."""
+        """Return the task's optimizer, made over all parameters and then reduced to those of a server, by group."""
         optimizer = self._optimizer()
         kept = set(self.part(index).values())
         for group in optimizer.param_groups:
@@ -56,7 +56,7 @@ class Whole(Strategy):
         return optimizer
 
     def join(self, states: list[State]) -> State:
-        """One state of all shards' states, under the names that it has with every strategy."""
+        """Return the state of the whole model, under the names that it has with every strategy."""
         found = {name: tensor for state in states for name, tensor in state.tensors.items()}
         found |= {MODEL + alias: found[MODEL + name] for alias, name in self._aliases.items()}
         known = self._template.tensors
@@ -89,7 +89,7 @@ class Whole(Strategy):
 
 
 def _aliases(model: nn.Module) -> dict[str, str]:
-    """Names in the state of what has another name as a parameter or buffer: tied weights, a layer used twice."""
+    """Return the further names of parameters and buffers in the state: of tied weights, or a layer used twice."""
     named = (*model.named_parameters(), *model.named_buffers())
     by_identity: Mapping[int, str] = {id(tensor): name for name, tensor in named}
     state: dict[str, Any] = model.state_dict(keep_vars=True)
@@ -97,7 +97,7 @@ def _aliases(model: nn.Module) -> dict[str, str]:
 
 
 def _check_takes_dense(optimizer: Optimizer) -> None:
-    """Refuse what only takes gradients that name rows: what workers push has a number for each parameter.
+    """Refuse an optimizer that takes sparse gradients only: workers push a number for each parameter.
 
     Raises:
         ConfigurationError: it is such an optimizer.

@@ -1,7 +1,7 @@
-"""The worker's loop: take a ticket, pull the model, compute the share's gradient, push it, again.
+"""Run the worker's loop: take a ticket, pull the model, compute the share's gradient, push it, again.
 
-It knows nothing that a successor would need. A server that is away is waited for; a ticket whose generation is over is
-given back and its gradient forgotten. Told to stop, it leaves when server 0 needs it no more.
+A worker keeps nothing that a successor would need. It waits for a server that is away; if the generation of its ticket
+is over, it gives the ticket back and drops its gradient. Told to stop, it leaves when server 0 needs it no more.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ LATER_SECONDS = 0.05
 
 
 def train(member: Member) -> int:
-    """Work until there are no more tickets; the exit code."""
+    """Work until there are no more tickets. Return the exit code."""
     try:
         return _work(member)
     except PeerLostError:
         if not member.stop.is_set():
             raise
-        return EXIT_STOPPED  # nobody is there to say goodbye to
+        return EXIT_STOPPED  # no server is there to say goodbye to
 
 
 def _work(member: Member) -> int:
@@ -63,7 +63,7 @@ def _work(member: Member) -> int:
 
 
 class Worker:
-    """One worker: a whole model whose parameters lie where the servers' answers are received."""
+    """Worker holds a whole model whose parameters lie where the servers' answers are received."""
 
     def __init__(self, member: Member) -> None:
         self._member = member
@@ -83,11 +83,11 @@ class Worker:
         self._generation = -1  # in which its samples were last compared
 
     def _buffers(self) -> list[Tensor]:
-        """As they are now: a forward pass may put another tensor in the place of one."""
+        """Return the buffers as they are now: a forward pass may replace them."""
         return list(self._model.buffers())
 
     def next(self, said: Values) -> Message:
-        """What to do next; `said` is how the last ticket went."""
+        """Ask server 0 what to do next; `said` is how the last ticket went."""
         values = {**said, "stopping": self._member.stop.is_set()}
         order = self._member.links.ask(self._servers[0], Message("next", values), PATIENCE, until=self._member.stop)
         self._tell(order)
@@ -117,7 +117,7 @@ class Worker:
         progress.enter(progress.phase if order.name != "ticket" else "train", values["saved"])
 
     def _check_servers(self) -> None:
-        """Before anything of theirs is used.
+        """Compare the servers' models with this one, before anything of theirs is used.
 
         Raises:
             ConfigurationError: one of them has another model.
@@ -128,7 +128,7 @@ class Worker:
                 alike.check_alike(alike.shapes_told(answer), self._shapes, rank, self._member.rank)
 
     def _check_samples(self, step: int) -> None:
-        """Before one is used, and again whenever server 0 may be a new one, which knows of none.
+        """Compare the number of samples, before one is used, and again when server 0 may be new and know of none.
 
         Raises:
             ConfigurationError: another worker has more or fewer, or had, when `step` was reached.
@@ -143,7 +143,7 @@ class Worker:
                 check_same_everywhere({told["rank"]: told["count"], rank: count})
 
     def work(self, order: Message) -> Message:
-        """Compute a ticket and bring it to the servers; what to do next."""
+        """Compute a ticket and bring its gradient to the servers. Return what to do next."""
         ticket = Ticket(*order.values["ticket"])
         generation = {"generation": order.values["generation"], "ticket": ticket}
         if order.tensors:
@@ -167,14 +167,14 @@ class Worker:
         return ahead[1] if ahead and ahead[0] == ticket else self._take(ticket)
 
     def _take(self, ticket: Ticket) -> Batch:
-        """The samples of a ticket, and the random numbers of its forward pass."""
+        """Return the samples of a ticket, and seed the random numbers of its forward pass."""
         batch = self._batches.take(ticket.step, Share(ticket.index, ticket.of))
-        # Whoever computes this share, and however often, draws the same numbers.
+        # Every worker that computes this share, however often, draws the same numbers.
         randomness.seed_rank(self._member.settings.plan.seed, ticket.index, ticket.step)
         return batch
 
     def _prepare(self, ticket: Ticket) -> None:
-        """While the servers take this ticket's step: what the next one needs. In lock step it can be guessed."""
+        """Prepare the next ticket while the servers take this ticket's step. In lock step it can be guessed."""
         self._clear()
         following = ticket._replace(step=ticket.step + 1)
         if self._options.sync and self._ahead is None and following.step <= self._member.settings.plan.steps:
@@ -202,7 +202,7 @@ class Worker:
         return bool(answer.values["accepted"])
 
     def _step(self, values: Values) -> Message:
-        """One server has shard and tickets: the gradient goes there, the next ticket and its model come back."""
+        """Send the gradient to the only server, and receive the next ticket with its model."""
         rank = self._servers[0]
         stopping = {"stopping": self._member.stop.is_set()}
         message = self._gradient_message("step", 0, {**values, **stopping})
@@ -213,7 +213,7 @@ class Worker:
         return order
 
     def _push(self, values: Values) -> bool:
-        """Whether all servers have it."""
+        """Push the gradient. Return whether all servers have it."""
         messages = [self._gradient_message("push", index, values) for index in range(len(self._servers))]
         questions = {rank: Question(message) for rank, message in zip(self._servers, messages, strict=True)}
         questions[self._servers[0]].meanwhile = partial(self._prepare, Ticket(*values["ticket"]))
@@ -226,7 +226,7 @@ class Worker:
         return Message(name, {**values, "absent": part.absent}, [*gradient, *buffers])
 
     def _pull(self, *, with_buffers: bool, step: int | None = None) -> None:
-        """The model as it is now; with `step`, as this step's gradients are to be taken at it."""
+        """Pull the model as it is now; with `step`, as it was for this step's gradients."""
         questions = {}
         for index, rank in enumerate(self._servers):
             wanted = with_buffers and not index  # the first server has all of them
@@ -236,18 +236,18 @@ class Worker:
         self._take_over([answers[rank].tensors for rank in self._servers])
 
     def _places(self, index: int, *, with_buffers: bool) -> list[Tensor]:
-        """Where a server's answer is received."""
+        """Return the tensors into which a server's answer is received."""
         return [*self._parts[index].received, *(self._landing if with_buffers else ())]
 
     def _take_over(self, pulled: Sequence[Sequence[Tensor]]) -> None:
-        """What came from each server becomes the model's."""
+        """Put what came from each server into the model."""
         for part, tensors in zip(self._parts, pulled, strict=True):
             part.take_over(tensors)
         for buffer, tensor in zip(self._buffers(), pulled[0][len(self._parts[0].received) :], strict=False):
             buffer.copy_(tensor)
 
     def _ask(self, questions: dict[int, Question]) -> dict[int, Message]:
-        """All answers; who says "later" is asked again."""
+        """Return all answers. A server that says "later" is asked again."""
         answers: dict[int, Message] = {}
         while questions:
             answers |= self._member.links.ask_all(questions, PATIENCE, self._member.stop)
@@ -258,7 +258,7 @@ class Worker:
         return answers
 
     def finish(self, evaluates: bool) -> None:
-        """The training is over, and its last checkpoint stands. One worker says how good the model is."""
+        """End, as the last checkpoint stands. If `evaluates`, first report the task's figures of the model."""
         progress = self._member.progress
         progress.enter("evaluate")
         if evaluates:
@@ -270,7 +270,7 @@ class Worker:
 
 
 class _Part:
-    """The parameters of one server: received in `received`, which on the CPU is where the model has them."""
+    """Hold the parameters of one server: received in `received`, which on the CPU is where the model has them."""
 
     def __init__(self, parameters: dict[str, Any], device: torch.device, compression: str) -> None:
         self.absent: list[str] = []
@@ -283,12 +283,12 @@ class _Part:
         self.received = self._live if device.type == "cpu" else layout.empty()
 
     def clear(self) -> None:
-        """No gradient yet."""
+        """Drop the gradients."""
         for parameter in self._parameters.values():
             parameter.grad = None
 
     def gradient(self) -> list[Tensor]:
-        """On the CPU, as it travels: zero where a parameter has none, and then it is one of `absent`."""
+        """Return the gradient on the CPU, as it is sent: zero for a parameter without, which is named in `absent`."""
         self.absent = []
         views: list[Tensor] = []
         gradients: list[Tensor] = []
@@ -305,7 +305,7 @@ class _Part:
         return self._packer.pack([buffer.cpu() for buffer in self._gradient])
 
     def take_over(self, tensors: Sequence[Tensor]) -> None:
-        """What was received becomes the model's."""
+        """Copy what was received into the model, where it lies elsewhere."""
         for live, tensor in zip(self._live, tensors, strict=False):
             if live is not tensor:
                 live.copy_(tensor)
