@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from trainmaster.api.job import TrainingJob
@@ -65,13 +66,18 @@ def test_columns(server: CrdServer, finished: None) -> None:
     assert row.split()[-1] == "training"
 
 
+def scale_of(server: CrdServer, job: str) -> Any:
+    return json.loads(server.kubectl("get", "tj", job, "--subresource=scale", "--output=json"))
+
+
 def test_scale(server: CrdServer, finished: None) -> None:
     """`kubectl scale` and autoscalers change the number of workers and nothing else."""
-    server.kubectl("scale", "tj", "digits", "--replicas=6")
-    scale = json.loads(server.kubectl("get", "tj", "digits", "--subresource=scale", "--output=json"))
+    other = changed(good_job(), {"spec.suspend": True, "metadata.name": "scaled"})
+    server.kubectl("create", "--filename=-", stdin=json.dumps(other))
+    server.kubectl("scale", "tj", "scaled", "--replicas=6")
 
-    assert scale["spec"] == {"replicas": 6}
-    assert scale["status"] == {"replicas": 3, "selector": "trainmaster.dev/job=a"}
+    assert scale_of(server, "scaled")["spec"] == {"replicas": 6}
+    assert scale_of(server, "digits")["status"] == {"replicas": 3, "selector": "trainmaster.dev/job=a"}
 
 
 def test_a_spec_change_leaves_the_status(server: CrdServer) -> None:
