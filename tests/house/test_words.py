@@ -1,0 +1,76 @@
+"""Docstrings begin with a whole sentence: a reader understands what a thing is or does without its neighbours."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainmaster.api.generate import ROOT
+
+MOST_FRAGMENTS = 0.03
+# A sentence that begins with one of these is nearly always a relative clause, a question or a mere phrase.
+FRAGMENTS = frozenset(
+    {
+        "Whether",
+        "What",
+        "Whatever",
+        "Which",
+        "Who",
+        "Whoever",
+        "Whose",
+        "How",
+        "Why",
+        "When",
+        "Where",
+        "While",
+        "Until",
+        "Unless",
+        "If",
+        "As",
+        "Else",
+        "Nor",
+        "And",
+        "Or",
+        "But",
+        "Of",
+        "For",
+        "From",
+        "With",
+        "Without",
+        "By",
+        "In",
+        "On",
+        "At",
+        "To",
+        "Those",
+        "That",
+        "Also",
+        "Not",
+        "Never",
+        "None",
+        "Only",
+        "All",
+        "Both",
+        "Each",
+        "Every",
+        "After",
+        "Before",
+        "Once",
+    }
+)
+
+
+def docstrings(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield where each docstring of a file stands, and its text."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node)
+            if text:
+                yield f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}", text
+
+
+def test_docstrings_begin_with_a_whole_sentence() -> None:
+    files = [path for folder in ("operator", "trainer") for path in sorted((ROOT / folder).rglob("*.py"))]
+    found = [(place, text.split(maxsplit=1)[0]) for path in files for place, text in docstrings(path)]
+    fragments = [place for place, first in found if first in FRAGMENTS]
+    assert len(found) > 2000
+    assert len(fragments) <= MOST_FRAGMENTS * len(found), fragments
