@@ -71,8 +71,8 @@ def test_the_same_pod_twice_is_the_same() -> None:
 
 def test_labels_of_the_job_are_on_its_pods_but_for_ours() -> None:
     """Costs and network policies go by them. None may take a pod for the operator, or for another job's."""
-    own = {"team": "vision", "app.kubernetes.io/name": "trainmaster", "example.org/cost": "7"}
-    taken = {"app.kubernetes.io/component": "operator", "app.kubernetes.io/managed-by": "x"}
+    own = {"team": "vision", "example.org/cost": "7"}
+    taken = {f"app.kubernetes.io/{name}": "operator" for name in ("name", "component", "managed-by")}
     taken |= {names.LABEL_JOB: "other", "trainmaster.dev/anything": "x", "sub.trainmaster.dev/anything": "y"}
     found = the_pod(a_job().with_metadata(labels={**own, **taken}))["metadata"]["labels"]
     assert found == {**own, **the_pod(a_job())["metadata"]["labels"]}

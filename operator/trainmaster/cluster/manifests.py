@@ -39,8 +39,14 @@ def labels(job: TrainingJob) -> dict[str, str]:
 
 
 def _own_labels(job: TrainingJob) -> dict[str, str]:
-    """Return the labels that the user gave the job, without those of Trainmaster's own group."""
-    return {key: value for key, value in job.metadata.labels.items() if f"{names.GROUP}/" not in key}
+    """Return the labels that the author gave the job, for costs and network policies.
+
+    Reserved ones stay on the job: the Service of the operator selects pods by them, and so does the admission policy.
+    """
+    own = job.metadata.labels.items()
+    return {
+        key: value for key, value in own if f"{names.GROUP}/" not in key and not key.startswith(names.RESERVED_LABELS)
+    }
 
 
 def service(job: TrainingJob) -> Document:
