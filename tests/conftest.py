@@ -18,8 +18,9 @@ from xdist.scheduler import LoadScopeScheduling
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
-# A shell starts its background jobs with SIGINT ignored, nohup with SIGHUP, and what we start would inherit that.
+# A shell starts its background jobs with SIGINT and SIGQUIT ignored, nohup with SIGHUP; what we start would inherit it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 HERE = Path(__file__).parent

@@ -99,8 +99,11 @@ def test_so_are_those_that_a_script_writes_itself(tmp_path: Path) -> None:
     assert found.time == 0.0
 
 
-def test_an_error_file_without_an_end_is_told_and_not_read(tmp_path: Path) -> None:
-    (tmp_path / "error").symlink_to("/dev/zero")
+def test_an_error_file_that_is_too_large_is_told_and_not_read(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/dev/zero")
+    assert evidence.read_error(tmp_path / "link") is None, "no link is followed"
+    with (tmp_path / "error").open("wb") as file:
+        file.truncate(1 << 40)
     found = evidence.read_error(tmp_path / "error")
     assert found is not None
     assert found.message == "its error file has more than 16 MiB and was not read"
