@@ -113,10 +113,10 @@ def _yaml(content: bytes) -> object:
 
 def _content(what: str) -> bytes:
     """Return what is to be explained. What is in a folder of a run is opened as any file there: by no link."""
+    if what == "-":
+        return _bounded(sys.stdin.buffer, what)  # where it cannot be read, `main` says so as of any output or input
+    path = Path(what)
     try:
-        if what == "-":
-            return _bounded(sys.stdin.buffer, what)
-        path = Path(what)
         if path.is_dir():
             path /= "status.json"
             with os.fdopen(open_to_read(path), "rb") as file:
