@@ -76,6 +76,7 @@ def test_labels_of_the_job_are_on_its_pods_but_for_ours() -> None:
     taken |= {names.LABEL_JOB: "other", "trainmaster.dev/anything": "x", "sub.trainmaster.dev/anything": "y"}
     found = the_pod(a_job().with_metadata(labels={**own, **taken}))["metadata"]["labels"]
     assert found == {**own, **the_pod(a_job())["metadata"]["labels"]}
+    assert not [label for label in found if label.startswith("app.kubernetes.io/") and not label.endswith("managed-by")]
 
 
 @pytest.mark.parametrize(("resource", "limits"), [({}, {}), ({"gpuResource": "amd.com/gpu"}, {"amd.com/gpu": "2"})])

@@ -93,8 +93,6 @@ def _pod(place: Place, settings: PodSettings) -> Document:
             spec[kind] = [_finished(one, amounts) for one in spec[kind]]
     identity = {names.LABEL_ROLE: role, names.LABEL_INDEX: str(place.index)}
     identity[names.LABEL_INCARNATION] = str(place.incarnation)
-    # The operator's Service selects pods by their component: a label of the user must not add a pod to it.
-    identity["app.kubernetes.io/component"] = names.ROLE_IN_NAMES[role]
     metadata = {
         "name": place.name,
         "namespace": job.namespace,
