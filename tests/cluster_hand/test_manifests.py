@@ -37,7 +37,6 @@ def test_a_pod_is_named_labelled_and_owned() -> None:
     assert metadata["namespace"] == "lab"
     assert metadata["labels"] == {
         "app.kubernetes.io/managed-by": "trainmaster",
-        "app.kubernetes.io/component": "worker",
         names.LABEL_JOB: "digits",
         names.LABEL_ROLE: "worker",
         names.LABEL_INDEX: "3",
