@@ -57,7 +57,7 @@ FAST_TESTS := tests/core tests/advice tests/api tests/wire tests/house
 test: lint .venv-xla/.ready  ## Every test, the real cluster included
 	@$(PY) -c 'from tools.onebox import binaries; binaries.ensure()'  # before the first test that needs one
 	@$(PY) -m pytest $(SIDE_BY_SIDE) $(TEST_FLAGS) tests
-SIDE_BY_SIDE := --numprocesses=2 --dist=loadscope --no-loadscope-reorder  # tests/conftest.py says who; empty: one after the other
+SIDE_BY_SIDE := --numprocesses=3 --dist=loadscope --no-loadscope-reorder  # tests/conftest.py says who; empty: one after the other
 
 simulate: .venv/.ready  ## Inject faults into the simulated world: make simulate N=10000 (lives; 0: no end) FIRST=10000000 (members that come and go) FIRST=20000000 (pairs of deaths)
 	@$(PY) -m tests.simulation --seeds $(or $(N),1000) --first $(or $(FIRST),0)

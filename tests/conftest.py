@@ -1,6 +1,6 @@
 """What holds for all tests: no judgement by the clock, a Ctrl-C that can be tested, and who runs beside whom.
 
-`make test` shares the folders between two processes (pytest-xdist): the cluster's tests mostly
+`make test` shares the folders among three processes (pytest-xdist): the cluster's tests mostly
 wait for pods, which leaves the machine to the others. A folder stays in one process and in its own order, so what a
 session of tests shares (a cluster, an API server, a warm parent, a process to fork from) is started once.
 """
