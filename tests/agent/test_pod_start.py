@@ -76,7 +76,8 @@ def test_the_agent_starts_and_the_ranks_have_the_users_variables(
     own = tmp_path / "src"
     own.mkdir()
     (own / "torch.py").write_text("raise ModuleNotFoundError('no torch in this image')")  # importing it takes seconds
-    mine = {"PYTHONPATH": str(own), "PATH": "/nowhere", "LD_LIBRARY_PATH": "/nowhere", "HOME": "/nowhere/home"}
+    path = f"{own}{os.pathsep}{tmp_path}"  # PYTHONSAFEPATH takes the script's own folder away
+    mine = {"PYTHONPATH": path, "PATH": "/nowhere", "LD_LIBRARY_PATH": "/nowhere", "HOME": "/nowhere/home"}
     mine |= {"PYTHONSAFEPATH": "1", "PYTHONSTARTUP": "/nowhere.py", "LD_PRELOAD": "/nowhere.so"}
     strangers = {names.ENV_WARM_SOCKET: "/nowhere", names.ENV_FAULTS: "/nowhere", "PYTHONHOME": ""}
     in_a_pod.start(**handed_over(**mine), **strangers, USER="")
@@ -85,7 +86,7 @@ def test_the_agent_starts_and_the_ranks_have_the_users_variables(
     (world,) = witness.wait(what="world")
     intake.wait_state(messages.FINISHED, 1, W0)
     given = world["environment"]
-    assert {name: given[name] for name in mine} == {**mine, "PYTHONPATH": f"{library}{os.pathsep}{own}"}
+    assert {name: given[name] for name in mine} == {**mine, "PYTHONPATH": f"{library}{os.pathsep}{path}"}
     assert [name for name in given if name.startswith(names.ENV_OF_THE_USER)] == []
     assert names.ENV_FAULTS not in given
 
