@@ -27,7 +27,8 @@ _READ_AT_START = (
 )
 # Done for a forked process as well (`rank`, `main_module`), or read later than at the start.
 _OBEYED = ("TRAINMASTER_", "TORCHELASTIC_", "TORCH_NCCL_", "PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONFAULTHANDLER")
-_LATE = ("TORCH_HOME", "TORCH_EXTENSIONS_DIR", "TORCH_CUDA_ARCH_LIST", "LD_RUN_PATH")
+# Inductor sets its folder itself, in whichever process asks for it first.
+_LATE = ("TORCH_HOME", "TORCH_EXTENSIONS_DIR", "TORCH_CUDA_ARCH_LIST", "TORCHINDUCTOR_CACHE_DIR", "LD_RUN_PATH")
 # There before Python looks at any folder of the user's.
 _FIRST = (
     *sys.builtin_module_names,
