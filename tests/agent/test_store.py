@@ -31,9 +31,9 @@ def wait_for_stores(count: int) -> set[int]:
 
 def train(agent: MakeAgent, intake: Intake) -> tuple[AgentProcess, int, int]:
     """Start an attempt that lasts; its agent, and the stores of it and of the next one."""
-    one = agent("python", "SCRIPTS/ddp.py", "100000", "0.01")
+    one = agent("python", "SCRIPTS/ddp.py", "100000", "0.01", ranks=2)  # who is alone opens its own store
     intake.wait_state(messages.WAITING, 0, W0)
-    intake.run(1, [(W0, 1)])
+    intake.run(1, [(W0, 2)])
     (first,) = wait_for_stores(1)
     (second,) = wait_for_stores(2) - {first}
     return one, first, second
@@ -41,11 +41,11 @@ def train(agent: MakeAgent, intake: Intake) -> tuple[AgentProcess, int, int]:
 
 def test_the_next_attempt_finds_its_store_waiting(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
     _, first, second = train(agent, intake)
-    (said,) = witness.wait(what="step")
+    said, _ = witness.wait(2, what="step")
     os.kill(said["pid"], signal.SIGKILL)
     intake.wait_state(messages.FAILED, 1, W0)
-    intake.run(2, [(W0, 1)])
-    witness.wait(2, what="step")
+    intake.run(2, [(W0, 2)])
+    witness.wait(4, what="step")
     assert wait_gone(first)
     assert second in wait_for_stores(2), "it served attempt 2, and there is one for the next again"
 
@@ -54,11 +54,11 @@ def test_a_store_that_dies_before_its_time_is_replaced(agent: MakeAgent, intake:
     _, _, second = train(agent, intake)
     os.kill(second, signal.SIGKILL)
     assert wait_gone(second)
-    (said,) = witness.wait(what="step")
+    said, _ = witness.wait(2, what="step")
     os.kill(said["pid"], signal.SIGKILL)
     intake.wait_state(messages.FAILED, 1, W0)
-    intake.run(2, [(W0, 1)])
-    witness.wait(2, what="step")
+    intake.run(2, [(W0, 2)])
+    witness.wait(4, what="step")
 
 
 def test_none_waits_longer_than_its_agent(agent: MakeAgent, intake: Intake) -> None:
