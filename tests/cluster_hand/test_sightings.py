@@ -24,6 +24,11 @@ def waits(reason: str) -> dict[str, Any]:
     return {"phase": "Pending", "conditions": [PLACED], "containerStatuses": [{"name": "trainer", "state": waiting}]}
 
 
+def timed_out(reason: str, since: float) -> Obstacle:
+    """What is told of such a pod."""
+    return Obstacle(reason, "container trainer: i/o timeout", since, container="trainer")
+
+
 def no_place(message: str) -> dict[str, Any]:
     """A pod that no node takes."""
     unplaced = {**PLACED, "status": "False", "reason": "Unschedulable", "message": message}
@@ -71,9 +76,9 @@ async def test_it_counts_from_the_first_sight_until_it_is_over(monkeypatch: pyte
         return (await observed(platform)).replicas[0].obstacle
 
     async with stage.platform() as platform:
-        assert await seen_at(100.0, "ErrImagePull") == Obstacle("ImagePullBackOff", "i/o timeout", 100.0)
-        assert await seen_at(200.0, "RegistryUnavailable") == Obstacle("RegistryUnavailable", "i/o timeout", 100.0)
+        assert await seen_at(100.0, "ErrImagePull") == timed_out("ImagePullBackOff", 100.0)
+        assert await seen_at(200.0, "RegistryUnavailable") == timed_out("RegistryUnavailable", 100.0)
         assert await seen_at(300.0, "ContainerCreating") is None
-        assert await seen_at(400.0, "ErrImagePull") == Obstacle("ImagePullBackOff", "i/o timeout", 400.0)
+        assert await seen_at(400.0, "ErrImagePull") == timed_out("ImagePullBackOff", 400.0)
         platform.forget("job-1")
-        assert await seen_at(500.0, "ErrImagePull") == Obstacle("ImagePullBackOff", "i/o timeout", 500.0)
+        assert await seen_at(500.0, "ErrImagePull") == timed_out("ImagePullBackOff", 500.0)
