@@ -165,11 +165,17 @@ def alone() -> Iterator[None]:
 
     Metrics add themselves up over all ranks where there is a group, and would wait for ranks that never come.
     """
-    if not dist.is_initialized() or dist.get_world_size() == 1 or "xla" in dist.get_backend_config():
-        yield  # XLA cannot make a group without all ranks
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        yield
         return
     whole = GroupMember.WORLD
-    single = dist.new_group([dist.get_rank()], backend=dist.get_backend_config(), use_local_synchronization=True)
+    try:
+        single = dist.new_group([dist.get_rank()], backend=dist.get_backend_config(), use_local_synchronization=True)
+    except TypeError:  # XLA's backend cannot make a group without all ranks
+        single = None
+    if single is None:
+        yield
+        return
     GroupMember.WORLD = single  # type: ignore[assignment]
     try:
         yield
