@@ -43,16 +43,22 @@ def _parse(text: bytes, most_values: int, most_objects: int) -> Any:
     if text.count(b",") > most_values or text.count(b"{") > most_objects or text.count(b"[") > 2 * most_objects:
         raise ValueError("it has more values than any of ours")
     try:
-        return json.loads(text, parse_constant=_refused, parse_float=_finite, parse_int=_small)
+        return json.loads(text, parse_constant=refuse_constant, parse_float=finite, parse_int=_small)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
 
 
-def _refused(constant: str) -> float:
+def refuse_constant(constant: str) -> float:
+    """Refuse NaN and Infinity: Python's json takes them, JSON does not have them."""
     raise ValueError(f"{constant} is no number of JSON")
 
 
-def _finite(digits: str) -> float:
+def finite(digits: str) -> float:
+    """Return the number that these digits write.
+
+    Raises:
+        ValueError: it is too large for a float.
+    """
     number = float(digits)
     if not math.isfinite(number):
         raise ValueError(f"{digits:.40} is too large")

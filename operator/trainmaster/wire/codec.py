@@ -9,10 +9,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import math
 import types
 import typing
 from typing import Any, Dict, Mapping, Optional, Tuple, Type, TypeVar, Union
+
+from trainmaster.wire.bounded_json import finite, refuse_constant
 
 T = TypeVar("T")
 
@@ -60,7 +61,7 @@ def decode(kind: Type[T], data: Union[bytes, str], most_items: Optional[int] = N
         WireError: not JSON, or a member is missing or of another type, or a list is too long.
     """
     try:
-        plain = json.loads(data, parse_constant=_refuse, parse_float=_finite)
+        plain = json.loads(data, parse_constant=refuse_constant, parse_float=finite)
     except (ValueError, RecursionError) as error:
         raise WireError(f"not JSON: {error}") from None
     if most_items is not None:
@@ -78,18 +79,6 @@ def _bound_lists(plain: Any, most: int, where: str) -> None:
             waiting += [(f"{place}[]", item) for item in value if isinstance(item, (list, dict))]
         elif isinstance(value, dict):
             waiting += [(f"{place}.{key}", item) for key, item in value.items() if isinstance(item, (list, dict))]
-
-
-def _refuse(constant: str) -> float:
-    """Refuse NaN and Infinity: Python's json takes them, JSON does not have them."""
-    raise ValueError(f"{constant} is no number of JSON")
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"{text} is too large")
-    return number
 
 
 def from_plain(kind: Type[T], plain: Any) -> T:
