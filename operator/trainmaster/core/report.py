@@ -108,7 +108,12 @@ def _running(facts: Facts, phase: str) -> str:
 
 
 def _restarts(facts: Facts, status: TrainingJobStatus, phase: str) -> ledger.Lines:
-    """Return the ledger: its open lines get their cost when training goes on; in a group, when all train."""
+    """Return the ledger: its open lines get their cost when training goes on; in a group, when all train.
+
+    What agents say after the end closes nothing: an ended job does not change.
+    """
+    if facts.status.finished:
+        return status.restarts
     if not facts.job.spec.independent:
         return ledger.resumed(facts, status.restarts) if phase == phases.RUNNING else status.restarts
     if phase not in (phases.RUNNING, phases.SUCCEEDED):  # a member that comes back may have finished already
