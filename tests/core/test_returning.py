@@ -60,7 +60,8 @@ def test_a_server_that_is_back_after_the_end_changes_nothing() -> None:
     stage = together(a_task(servers=2), a_death(step=100), SECOND).wait(1)
     stage.load(SECOND).finish("worker-0", "worker-1")  # type: ignore[attr-defined]
     ended = stage.status
-    assert ended.finished and ended.restarts[-1].seconds_lost is None
+    assert ended.finished
+    assert ended.restarts[-1].seconds_lost is None
     stage.tell(SECOND, step=100, phase="train", resumed_step=100).wait(20)  # type: ignore[attr-defined]
     assert stage.status.restarts == ended.restarts
 
