@@ -107,3 +107,22 @@ def test_loading_is_no_training() -> None:
     stage.follow("worker-0", step=0).wait(10)
     assert stage.told("Training") == ("True", "Running")
     assert goodput(stage.finish()).starting == 35
+
+
+def test_members_of_whom_no_one_trains_begin_anew_together() -> None:
+    """A new operator has not heard that the only other member waits for one that trains."""
+    stage = Members(a_job().where(strategy={"type": "Gossip"}, training=TASK).with_workers(2))
+    stage.settle().call_in()
+    stage.offer().follow(step=100)
+    stage.change("worker-1", evicted).call_in()
+    stage.offer().operator_restarts()
+    stage.change("worker-0", evicted)
+    assert stage.status.phase == "Running", "worker-1 counts as training: it has not been heard yet"
+    stage.wait(60).call_in()
+    stage.offer()
+    assert (stage.status.phase, stage.status.attempt) == ("Starting", 2)
+    stage.follow(step=1, resumed_step=0).wait(5)
+    assert stage.status.phase == "Running"
+    (line,) = stage.status.restarts
+    assert (line.members, line.steps_lost) == (None, 100)
+    assert line.seconds_lost is not None

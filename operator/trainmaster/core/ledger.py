@@ -126,6 +126,24 @@ def noted(status: TrainingJobStatus, sentence: str) -> TrainingJobStatus:
     return status.model_copy(update=update)
 
 
+def of_all(facts: Facts, sentence: str) -> TrainingJobStatus:
+    """Return the status at the next attempt: the newest open line was a failure of some members, and is one of all."""
+    lines = list(facts.status.restarts)
+    place = next((place for place in reversed(range(len(lines))) if lines[place].seconds_lost is None), None)
+    if place is not None:
+        line = lines[place]
+        lost = max(0, line.step - resumed_at(facts))
+        why = f"{line.why} {sentence}"
+        lines[place] = line.model_copy(update={"members": None, "steps_lost": lost, "why": why})
+    update = {
+        "attempt": facts.status.attempt + 1,
+        "phase": phases.RESTARTING,
+        "restarts": tuple(lines),
+        "message": sentence,
+    }
+    return facts.status.model_copy(update=update)
+
+
 def stop_undecided(facts: Facts) -> TrainingJobStatus:
     """Return the ended status: no cause was reported, so the survivor's error stands, and it exceeds the budget."""
     symptom = facts.status.restarts[-1]

@@ -17,7 +17,9 @@ def look_after(facts: Facts) -> Verdict:
         return NOTHING
     lost = [slot for slot in facts.slots if _lost(facts, slot)]
     died = [slot for slot in membership.members(facts) if membership.is_at(facts, slot, messages.FAILED)]
-    status = _dismissed(facts) or _replaced(facts, lost, died) or _again(facts, died) or _joined(facts)
+    status = (
+        _dismissed(facts) or _replaced(facts, lost, died) or _again(facts, died) or _joined(facts) or _begun_anew(facts)
+    )
     return Verdict(status=status) if status else NOTHING
 
 
@@ -89,3 +91,16 @@ def _joined(facts: Facts) -> TrainingJobStatus | None:
         "message": f"{', '.join(new)} joined attempt {facts.status.attempt}.",
     }
     return facts.status.model_copy(update=update)
+
+
+def _begun_anew(facts: Facts) -> TrainingJobStatus | None:
+    """Return the next attempt where no agent has begun this one any more, so that nobody can let the others in.
+
+    An operator that has just started counts a member that it has not heard yet as training, so it may replace one too
+    many alone. Then each member waits for a rendezvous that no other has.
+    """
+    there = membership.members(facts)
+    heard = there and all(slot.replica and slot.replica.alive and slot.heartbeat for slot in there)
+    if not heard or membership.meeting(facts) or membership.held(facts):
+        return None
+    return ledger.of_all(facts, "No member trains any more, so all begin anew.")
