@@ -57,6 +57,55 @@ TEMPLATES = (
     _trainer(
         "memory twice", "Remove one", "memory", workers={"memory": "4Gi"}, resources={"limits": {"memory": "8Gi"}}
     ),
+    *(
+        _bad(
+            f"{field} twice",
+            "workers",
+            {"replicas": 4, field: "a", "template": {"spec": {field: "b"}}},
+            "Remove one of the two, or say the same in both",
+            at=f"workers.{field}",
+        )
+        for field in ("priorityClassName", "serviceAccountName")
+    ),
+    _bad(
+        "node selector twice",
+        "workers",
+        {"replicas": 4, "nodeSelector": {"a": "1", "zone": "b"}, "template": {"spec": {"nodeSelector": {"zone": "c"}}}},
+        "want different values of one label. Remove one of the two",
+        at="workers.nodeSelector",
+    ),
+    *(
+        _bad(
+            f"another GPU {where}",
+            "workers",
+            {"replicas": 4, "gpus": 1, "accelerator": "NVIDIA-H200", **selector},
+            "nodeSelector wants another one",
+            at="workers.accelerator",
+        )
+        for where, selector in (
+            ("beside", {"nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-L4"}}),
+            ("beneath", {"template": {"spec": {"nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-L4"}}}}),
+        )
+    ),
+    _trainer(
+        "pull policy twice",
+        "otherwise for the container trainer",
+        "imagePullPolicy",
+        workers={"imagePullPolicy": "Always"},
+        imagePullPolicy="Never",
+    ),
+    _bad(
+        "folder twice",
+        "workers.template.spec.containers.0",
+        {"name": "trainer", "workingDir": "/src"},
+        "is another folder than workingDir",
+        at="training.workingDirectory",
+        training={"command": ["a"], "workingDirectory": "/work"},
+    ),
+    *(
+        _bad(f"own {field}", f"workers.template.spec.{field}", "node7", "each replica has its own")
+        for field in ("hostname", "subdomain")
+    ),
     _trainer("image twice", "Remove one of the two", "image", workers={"image": "a"}, image="b"),
     _trainer("agent's variable", "Rename the variable", env=[{"name": "TRAINMASTER_FAULTS", "value": "/x"}]),
     _trainer("torchrun's variable", "Remove it", env=[{"name": "A", "value": "1"}, {"name": "RANK", "value": "1"}]),

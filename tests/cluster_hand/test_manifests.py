@@ -241,28 +241,29 @@ def test_a_users_own_volume_takes_the_place_of_ours(path: str, where: str) -> No
     assert mounts[the_variables(pod)[names.ENV_SCRATCH]] == "trainmaster-scratch"
 
 
-def test_what_the_spec_names_wins_over_the_template() -> None:
+def test_what_the_spec_names_is_laid_over_the_template() -> None:
+    """What both say otherwise is refused before (tests/api/test_said_twice.py), but for amounts, which add up here."""
     template: Document = {
         "metadata": {"labels": {"team": "a"}, "annotations": {"note": "x"}},
         "spec": {
             "containers": [
                 {
                     "name": "trainer",
-                    "env": [{"name": "A", "value": "template"}, {"name": names.ENV_JOB, "value": "stolen"}],
+                    "env": [{"name": "B", "value": "template"}, {"name": names.ENV_JOB, "value": "stolen"}],
                     "resources": {"limits": {"memory": "1Gi", "cpu": "2"}},
                     "securityContext": {"readOnlyRootFilesystem": False},
                 },
                 {"name": "logs", "image": "shipper:1"},
             ],
             "terminationGracePeriodSeconds": 120,
-            "nodeSelector": {"pool": "template", "zone": "1"},
+            "nodeSelector": {"zone": "1"},
             "runtimeClassName": "nvidia",
         },
     }
     env = [{"name": "A", "value": "spec"}]
     pod = the_pod(a_job().with_workers(1, env=env, memory="8Gi", nodeSelector={"pool": "spec"}, template=template))
     trainer, variables = the_trainer(pod), the_variables(pod)
-    assert (variables["A"], variables[names.ENV_JOB]) == ("spec", "lab/digits")
+    assert (variables["A"], variables["B"], variables[names.ENV_JOB]) == ("spec", "template", "lab/digits")
     assert trainer["resources"]["limits"] == {"memory": "8Gi", "cpu": "2"}
     assert trainer["securityContext"]["readOnlyRootFilesystem"] is False
     assert trainer["securityContext"]["allowPrivilegeEscalation"] is False
@@ -274,6 +275,19 @@ def test_what_the_spec_names_wins_over_the_template() -> None:
     assert pod["metadata"]["labels"][names.LABEL_JOB] == "digits"
     assert pod["metadata"]["labels"]["team"] == "a"
     assert pod["metadata"]["annotations"]["note"] == "x"
+
+
+def test_the_templates_labels_are_for_the_pods_and_the_jobs_for_whatever_has_none_there() -> None:
+    template = {"metadata": {"labels": {"team": "night-shift"}}}
+    job = a_job().with_metadata(labels={"team": "vision", "cost": "7"}).with_workers(1, template=template)
+    found = the_pod(job)["metadata"]["labels"]
+    assert (found["team"], found["cost"]) == ("night-shift", "7")
+
+
+def test_how_a_template_pulls_our_own_image_is_not_overruled_by_the_operators_setting() -> None:
+    template = {"spec": {"containers": [{"name": "trainer", "imagePullPolicy": "Always"}]}}
+    assert the_trainer(the_pod(a_job().with_workers(1, template=template)))["imagePullPolicy"] == "Always"
+    assert the_trainer(the_pod(a_job()))["imagePullPolicy"] == "IfNotPresent"
 
 
 def test_an_image_in_the_template_is_the_users_own() -> None:
@@ -288,6 +302,16 @@ def test_a_lost_node_is_waited_for_as_long_as_the_job_says() -> None:
     keys = {t["key"]: t["tolerationSeconds"] for t in pod["spec"]["tolerations"]}
     assert keys == {"node.kubernetes.io/not-ready": 20, "node.kubernetes.io/unreachable": 20}
     assert "tolerations" not in the_pod(a_job())["spec"]
+
+
+@pytest.mark.parametrize("where", ["spec", "template"])
+def test_a_toleration_of_the_users_own_for_a_lost_node_is_the_only_one(where: str) -> None:
+    """Of two, Kubernetes would take the shorter."""
+    own: Document = {"tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]}
+    said = own if where == "spec" else {"template": {"spec": own}}
+    pod = the_pod(a_job().with_failure_policy(nodeLostSeconds=20).with_workers(1, **said))
+    times = [(one["key"].rpartition("/")[2], one.get("tolerationSeconds")) for one in pod["spec"]["tolerations"]]
+    assert times == [("not-ready", None), ("unreachable", 20)]
 
 
 def test_parameter_servers_have_a_spec_of_their_own() -> None:

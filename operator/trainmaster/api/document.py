@@ -20,6 +20,7 @@ from trainmaster.api.launcher import refused_launch
 from trainmaster.api.problem import Location, Problem
 from trainmaster.api.repair import Kept, has_member, keep_valid
 from trainmaster.api.rules import Violation, violations
+from trainmaster.api.sizes import SAID_TWICE
 from trainmaster.api.wording import Words, closest, missing, of_a_pod, unknown_field, words_for
 from trainmaster.wire import names
 
@@ -152,6 +153,8 @@ class _Check:
             return self._at(error["loc"], self._missing(error["loc"]))
         if error["type"] == "duplicate":
             location = (*location, error["ctx"]["index"])
+        elif error["type"] == SAID_TWICE:
+            location = (*location, *error["ctx"]["place"])
         elif location != error["loc"]:  # the arms of int or text: one problem, not two
             if error["loc"][-1] == "str":
                 return None

@@ -157,10 +157,14 @@ class TemplateContainer(Model):
     """Not for the container trainer: write spec.training.command."""
     image: Annotated[str, Field(max_length=1024)] | None = None
     """Its image; of the container trainer, where workers.image is unset."""
+    image_pull_policy: Annotated[str, Field(max_length=32)] | None = None
+    """When to pull the image; of the container trainer, where workers.imagePullPolicy is unset or says the same."""
+    working_dir: Annotated[str, Field(max_length=4096)] | None = None
+    """Where it starts; of the container trainer, where a relative spec.training.workingDirectory begins."""
     env: Annotated[tuple[TemplateVariable, ...], Field(strict=False, max_length=128)] | None = None
-    """Its environment variables. Those of workers.env go before them."""
+    """Its environment variables. Those of workers.env are added; the same one with another value is refused."""
     volume_mounts: Annotated[tuple[TemplateMount, ...], Field(strict=False, max_length=48)] | None = None
-    """Where volumes appear in it. Those of workers.volumeMounts go before them."""
+    """Where volumes appear in it. workers.volumeMounts is added; another mount at the same path is refused."""
     resources: TemplateResources | None = None
     """What it needs beside cpu, memory and gpus."""
 
@@ -190,7 +194,17 @@ class PodTemplateSpec(Model):
     init_containers: Annotated[tuple[TemplateInitContainer, ...], Field(strict=False, max_length=32)] | None = None
     """Run before it, one after the other."""
     volumes: Annotated[tuple[TemplateVolume, ...], Field(strict=False, max_length=128), Keyed("name")] | None = None
-    """More volumes, merged by name."""
+    """More volumes. One of the same name as in workers.volumes, with other content, is refused."""
+    node_selector: Annotated[dict[str, LabelValue], Field(max_length=64)] | None = None
+    """More labels that a node must have. One that workers.nodeSelector wants otherwise is refused."""
+    priority_class_name: Annotated[str, Field(max_length=253)] | None = None
+    """As workers.priorityClassName, where that is unset or says the same."""
+    service_account_name: Annotated[str, Field(max_length=253)] | None = None
+    """As workers.serviceAccountName, where that is unset or says the same."""
+    hostname: Annotated[str, Field(max_length=253)] | None = None
+    """Must stay unset: each replica has a name of its own."""
+    subdomain: Annotated[str, Field(max_length=253)] | None = None
+    """Must stay unset: the replicas of a job find each other below its name."""
     restart_policy: Annotated[str, Field(max_length=32)] | None = None
     """Must stay unset: Trainmaster restarts training itself."""
     host_network: bool | None = None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
 
+from trainmaster.api import overlay
 from trainmaster.api.model import FreeObject, Int, Keyed, Model, Name, Place, Quantity, Weighs
 from trainmaster.api.pods import (
     EnvFrom,
@@ -18,13 +20,17 @@ from trainmaster.api.pods import (
     Volume,
     VolumeMount,
 )
-from trainmaster.api.sizes import MOST_OF_ALL_VARIABLES, fit_an_environment
+from trainmaster.api.sizes import MOST_OF_ALL_VARIABLES, SAID_TWICE, fit_an_environment
 from trainmaster.wire import names
 
 TPU = "tpu"
 """The accelerator that is no model of a GPU: XLA devices."""
 _TPU_RESOURCE = "google.com/tpu"
 _GPU_RESOURCE = "nvidia.com/gpu"
+GPU_MODEL = "nvidia.com/gpu.product"
+"""The node label that NVIDIA's feature discovery sets: the model of GPU."""
+# What is compared with the template by `_says_one_thing`; rules/twice.py and rules/template.py have the rest.
+_IN_THE_POD, _IN_THE_CONTAINER = ("volumes", "affinity"), ("env", "volumeMounts")
 
 
 class ReplicaSpec(Model):
@@ -88,6 +94,20 @@ the program that trains, and the code of Trainmaster is added to PYTHONPATH."""
     ports: Annotated[tuple[FreeObject, ...], Field(strict=False, max_length=64)] = ()
     """Must stay unset: replicas reach each other at any port; others are declared in the template."""
 
+    @model_validator(mode="after")
+    def _says_one_thing(self) -> Self:
+        """Refuse what stands in the template too, and otherwise: one of the two would be lost without a word."""
+        if self.template is None or self.template.spec is None:
+            return self
+        own, beneath = self.to_dict(), self.template.spec.to_dict()
+        trainer = {"name": names.MAIN_CONTAINER, **{key: own[key] for key in _IN_THE_CONTAINER if key in own}}
+        above = {**{key: own[key] for key in _IN_THE_POD if key in own}, "containers": [trainer]}
+        place = next(overlay.lost(beneath, above), None)
+        if place is not None:
+            context = {"what": _what(beneath, place), "place": ("template", "spec", *place)}
+            raise PydanticCustomError(SAID_TWICE, "{what}. Remove one of the two, or say the same in both", context)
+        return self
+
     @property
     def trainer(self) -> TemplateContainer | None:
         """Return what the template says about the container that trains; None if it says nothing."""
@@ -118,6 +138,19 @@ the program that trains, and the code of Trainmaster is added to PYTHONPATH."""
         # The API server fills the default in, so that alone does not tell whether the user wrote it.
         own = self.gpu_resource != _GPU_RESOURCE
         return _TPU_RESOURCE if self.accelerator == TPU and not own else self.gpu_resource
+
+
+def _what(template: Any, place: tuple[str | int, ...]) -> str:
+    """Return what is said twice: a variable, a mount or a volume by its name, or a member of affinity."""
+    if place[0] == "affinity":
+        where = ".".join(str(part) for part in place)
+        return f"{where} stands beside the template and, with other content, in its pod spec"
+    held = template
+    for part in place:
+        held = held[part]
+    field, name = place[-2], held.get("mountPath") or held["name"]
+    there = "its pod spec" if place[0] == "volumes" else f"its container {names.MAIN_CONTAINER}"
+    return f"{name} stands in {field} beside the template and, with other content, in {field} of {there}"
 
 
 class ServerSpec(ReplicaSpec):

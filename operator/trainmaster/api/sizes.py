@@ -31,6 +31,8 @@ TOO_HEAVY = "too_heavy"
 HAS_NUL = "has_nul"
 TOKEN_LASTS = "token_lasts"
 """The type of the error about a token that lasts for too long."""
+SAID_TWICE = "said_twice"
+"""The type of the error about what spec and template say differently; its context has `what` and `place`."""
 
 
 def without_nul(value: str) -> str:

@@ -6,7 +6,7 @@
     cache       what the API server said last, in slim frozen values
     informer    list and watch: keeps a cache fresh
     pods        a pod's JSON to core.observed.Replica
-    manifests   a job and a replica to a pod and a service; `overlay` merges the user's template
+    manifests   a job and a replica to a pod and a service; `shelter` renames variables that the agent would obey
     client      requests to the API server; `connection` its address and credentials, `throttle` how many
     lease       which of several operators may write
     refusals    what the API server refused, and when to ask again

@@ -118,7 +118,8 @@ def trainer(place: Place, settings: PodSettings) -> Document:
     storage = place.job.spec.checkpoint.storage
     if storage and storage.object_store and storage.object_store.secret_name:
         named["envFrom"] = [*named.get("envFrom", []), {"secretRef": {"name": storage.object_store.secret_name}}]
-    pull_policy = place.spec.image_pull_policy or (None if place.own_image else settings.pull_policy)
+    theirs = place.spec.image_pull_policy or place.trainer_template.get("imagePullPolicy")
+    pull_policy = theirs or (None if place.own_image else settings.pull_policy)
     more = {"imagePullPolicy": pull_policy, "envFrom": named.get("envFrom")}
     return {**container, **{key: value for key, value in more.items() if value}}
 

@@ -7,11 +7,11 @@ and on top what the job's spec names and what the agent needs.
 from typing import Any
 
 from trainmaster.api.job import TrainingJob
-from trainmaster.api.replicas import TPU, ReplicaSpec
+from trainmaster.api.overlay import lay
+from trainmaster.api.replicas import GPU_MODEL, TPU, ReplicaSpec
 from trainmaster.cluster import container
 from trainmaster.cluster.affinity import keeping_away
 from trainmaster.cluster.container import Place, PodSettings
-from trainmaster.cluster.overlay import lay
 from trainmaster.cluster.shelter import sheltered
 from trainmaster.core import revision
 from trainmaster.core.grace import grace_seconds
@@ -24,7 +24,6 @@ Document = dict[str, Any]
 
 USER = 65532
 _NODE_LOST = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-_GPU_MODEL = "nvidia.com/gpu.product"
 _FROM_TEMPLATE = ("labels", "annotations")
 _PASSED_ON = ("affinity", "priorityClassName", "imagePullSecrets", "serviceAccountName")
 
@@ -96,7 +95,7 @@ def _pod(place: Place, settings: PodSettings) -> Document:
     metadata = {
         "name": place.name,
         "namespace": job.namespace,
-        "labels": {**_own_labels(job), **labels(job), **identity},
+        "labels": {**labels(job), **identity},
         "annotations": {names.ANNOTATION_REVISION: revision.of(job, role)},
         "ownerReferences": [_owner(job)],
     }
@@ -104,7 +103,8 @@ def _pod(place: Place, settings: PodSettings) -> Document:
         if label.startswith(names.RESERVED_LABELS):  # the CRD says so too, but may be older than this operator
             raise ValueError(f"template.metadata.labels: {label} is Trainmaster's own; use a prefix of your own")
     beneath = {key: value for key, value in (template.get("metadata") or {}).items() if key in _FROM_TEMPLATE}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": lay(beneath, metadata), "spec": spec}
+    told = lay(lay({"labels": _own_labels(job)}, beneath), metadata)  # the template speaks of the pods alone
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": told, "spec": spec}
 
 
 def _is_trainer(one: Any) -> bool:
@@ -165,9 +165,10 @@ def _spec(place: Place, settings: PodSettings) -> Document:
     """Return the part of the pod spec that the job names, and what the agent needs."""
     named = place.spec.to_dict()
     given = named.get("tolerations", [])
+    beneath = place.template.get("tolerations") or []
     more = {
         "nodeSelector": {**_gpu_model(place.spec), **named.get("nodeSelector", {})},
-        "tolerations": [*given, *_patience(place.job, given)],
+        "tolerations": [*given, *_patience(place.job, [*beneath, *given])],
         "initContainers": [container.installer(settings)] if place.own_image else [],
     }
     return {
@@ -184,13 +185,13 @@ def _spec(place: Place, settings: PodSettings) -> Document:
 def _gpu_model(replica: ReplicaSpec) -> dict[str, str]:
     """Return the node label of NVIDIA's feature discovery for the wanted GPU; empty for a TPU or no wish."""
     wanted = replica.accelerator
-    return {_GPU_MODEL: wanted} if wanted and wanted != TPU else {}
+    return {GPU_MODEL: wanted} if wanted and wanted != TPU else {}
 
 
 def _patience(job: TrainingJob, given: list[Document]) -> list[Document]:
     """Return tolerations: a pod may stay `failurePolicy.nodeLostSeconds` on a node that does not answer."""
     limit = job.spec.failure_policy.node_lost_seconds
-    named = {toleration.get("key") for toleration in given}
+    named = {toleration.get("key") for toleration in given if isinstance(toleration, dict)}
     return [
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": limit}
         for key in _NODE_LOST

@@ -18,6 +18,7 @@ from trainmaster.api.rules import (
     strategy,
     template,
     training,
+    twice,
 )
 from trainmaster.api.rules.rule import Rule, Violation, check
 
@@ -28,6 +29,7 @@ RULES: tuple[Rule, ...] = (
     *training.RULES,
     *pods.RULES,
     *template.RULES,
+    *twice.RULES,
     *lifecycle.RULES,
     *changes.RULES,
     *reproducible.RULES,
