@@ -130,5 +130,5 @@ def test_the_operator_leaves_such_a_job_alone_and_says_why_until_it_is_corrected
     status, event = told
     (condition,) = status.conditions
     assert (condition.type, status.phase, event.reason) == ("InvalidSpec", "Pending", "InvalidSpec")
-    assert "spec.workers: A stands in env beside the template" in status.message
+    assert "spec.workers: A stands in env beside the template" in (status.message or "")
     assert "Remove one of the two, or say the same in both" in condition.message

@@ -121,22 +121,22 @@ def test_a_node_that_does_not_answer_takes_ready_and_nothing_else(
 def test_a_sidecar_that_outlives_the_trainer_is_seen() -> None:
     ended = trainer(terminated={"exitCode": 1})
     sidecar = {"name": "logs", "state": {"running": {}}}
-    assert replica({"phase": "Running", "containerStatuses": [*ended, sidecar]}).lingering
+    assert replica({"phase": "Running", "containerStatuses": [*ended, sidecar]}).kept_by == "logs"
     gone = "2026-03-01T12:00:00Z"
-    assert not replica({"containerStatuses": [*ended, sidecar]}, deletionTimestamp=gone).lingering
-    assert not replica({"phase": "Running", "containerStatuses": trainer(running={})}).lingering
+    assert not replica({"containerStatuses": [*ended, sidecar]}, deletionTimestamp=gone).kept_by
+    assert not replica({"phase": "Running", "containerStatuses": trainer(running={})}).kept_by
 
 
 def test_a_native_sidecar_is_ended_by_the_kubelet() -> None:
     """Who deletes the pod meanwhile takes the log of the trainer away."""
     status = {"phase": "Running", "containerStatuses": trainer(terminated={"exitCode": 0})}
     sidecar = {"name": "logs", "state": {"running": {}}}
-    assert not replica({**status, "initContainerStatuses": [sidecar]}).lingering
+    assert not replica({**status, "initContainerStatuses": [sidecar]}).kept_by
 
 
-def test_a_pod_whose_only_container_has_just_ended_does_not_linger() -> None:
+def test_a_pod_whose_only_container_has_just_ended_is_kept_by_none() -> None:
     """The kubelet says Running for a moment longer; who deletes the pod then takes its log away."""
-    assert not replica({"phase": "Running", "containerStatuses": trainer(terminated={"exitCode": 0})}).lingering
+    assert not replica({"phase": "Running", "containerStatuses": trainer(terminated={"exitCode": 0})}).kept_by
 
 
 def test_one_that_is_being_deleted_is_not_alive() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 from trainmaster.wire.messages import CheckpointRecord
 
@@ -68,10 +69,38 @@ def test_that_nothing_keeps_the_model_is_said_from_the_beginning_and_at_the_end(
     assert (kept.told("CheckpointStorage"), kept.status.message) == (("", ""), "All 2 workers finished.")
 
 
-def test_a_pod_that_a_sidecar_holds_is_deleted_when_its_log_could_be_read() -> None:
-    stage = Stage(a_job().with_workers(1, template=LOGS)).train().finish()
-    assert "(logs) hold the pods" in (stage.status.message or "")
-    stage.change("worker-0", lambda replica: dataclasses.replace(ended(replica, 0), lingering=True))
-    assert stage.wait(20).replicas
+def _kept_by_a_mesh(spec: Mapping[str, object] | None = None) -> Stage:
+    """The job has succeeded; of its two pods one has ended, and in the other an injected container runs on."""
+    stage = Stage(a_job().with_workers(2, **({"template": spec} if spec else {}))).train().finish()
+    stage.change("worker-0", lambda replica: ended(replica, 0))
+    return stage.change("worker-1", lambda replica: dataclasses.replace(ended(replica, 0), kept_by="istio-proxy"))
+
+
+def test_a_pod_that_a_sidecar_keeps_is_deleted_when_its_log_could_be_read_and_that_is_said() -> None:
+    stage = _kept_by_a_mesh().wait(25)
+    assert stage.told("SidecarsEnded") == ("", ""), "it may end by itself"
+    stage.wait(10)
+    assert stage.told("SidecarsEnded") == ("False", "StillRunning")
+    (event,) = [event for event in stage.events if event.reason == "StillRunning"]
+    assert "the container istio-proxy runs on in digits-worker-1-0" in event.message
+    assert "deleted at 12:05:00 UTC, and their logs with them" in event.message
+    assert "an init container with restartPolicy: Always" in event.message
+    assert len(stage.wait(200).replicas) == 2
     assert stage.wake_at is not None
-    assert not stage.wait(15).replicas
+    stage.wait((stage.wake_at - stage.now).total_seconds())
+    assert list(stage.replicas) == ["digits-worker-0-0"], "who has ended keeps its log"
+    assert stage.told("SidecarsEnded") == ("True", "PodsDeleted")
+    assert stage.wake_at is None
+
+
+def test_a_sidecar_that_ends_late_keeps_pod_and_log() -> None:
+    stage = _kept_by_a_mesh().wait(100)
+    stage.change("worker-1", lambda replica: dataclasses.replace(replica, kept_by=""))
+    assert len(stage.wait(1000).replicas) == 2
+    assert stage.told("SidecarsEnded") == ("True", "AllEnded")
+    assert stage.wake_at is None
+
+
+def test_of_a_sidecar_in_the_template_the_end_itself_tells() -> None:
+    stage = _kept_by_a_mesh(LOGS)
+    assert "(logs) hold the pods until they end: after 5 minutes" in (stage.status.message or "")

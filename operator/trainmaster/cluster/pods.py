@@ -87,7 +87,7 @@ def _replica(pod: Document, labels: dict[str, str]) -> Replica:
         ending=_ending(status, terminated),
         obstacle=_obstacle(status),
         revision=(metadata.get("annotations") or {}).get(names.ANNOTATION_REVISION, ""),
-        lingering=_lingers(pod, terminated),
+        kept_by=_kept_by(pod, terminated),
         node_silent=_node_is_silent(status),
     )
 
@@ -116,15 +116,17 @@ def _phase(status: Document, terminated: Document | None) -> str:
     return observed.RUNNING if phase == "Unknown" else phase
 
 
-def _lingers(pod: Document, terminated: Document | None) -> bool:
-    """Return whether a sidecar keeps the pod, and so its GPUs, after the trainer has ended.
+def _kept_by(pod: Document, terminated: Document | None) -> str:
+    """Return the sidecar that keeps the pod, and so its GPUs, after the trainer has ended; empty where none does.
 
     Ended containers alone do not count: the kubelet reports them a moment before it reports that the pod has ended. Nor
     do native sidecars (init containers with restartPolicy Always): the kubelet ends them itself.
     """
+    if terminated is None or "deletionTimestamp" in pod["metadata"]:
+        return ""
     containers = (pod.get("status") or {}).get("containerStatuses") or ()
-    others_run = any("running" in (container.get("state") or {}) for container in containers)
-    return terminated is not None and others_run and "deletionTimestamp" not in pod["metadata"]
+    running = (one.get("name") or "" for one in containers if "running" in (one.get("state") or {}))
+    return next(running, "")
 
 
 def _node_is_silent(status: Document) -> bool:

@@ -1,7 +1,7 @@
 """State the conditions of a job: what holds now, each with its reason and a sentence, as Kubernetes does."""
 
 from trainmaster.api.status import Condition, TrainingJobStatus
-from trainmaster.core import edits, membership, parting, phases, saving, stragglers
+from trainmaster.core import edits, membership, parting, phases, saving, sidecars, stragglers
 from trainmaster.core.facts import Facts
 from trainmaster.core.rules import obstacles
 
@@ -32,6 +32,7 @@ def of(facts: Facts, status: TrainingJobStatus, phase: str) -> tuple[Condition, 
         saving.statement(facts),
         edits.statement(facts, phase),
         parting.statement(facts),
+        sidecars.statement(facts, phase),
     )
     stated += [said for said in told if said]
     if phase in phases.TERMINAL:

@@ -6,7 +6,7 @@ fact.
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import conditions, edits, phases, saving, stragglers
+from trainmaster.core import conditions, edits, phases, saving, sidecars, stragglers
 from trainmaster.core.actions import PostEvent
 from trainmaster.core.rules import rewound
 
@@ -18,7 +18,7 @@ def between(job: TrainingJob, new: TrainingJobStatus) -> tuple[PostEvent, ...]:
     old = job.status
     told = [_unsupported(old, new), _rewound(old, new), _obstacle(old, new)]
     told += [_replaced(job, new), _alone(old, new), _phase(old, new)]
-    told += [_stepped_in(old, new), _straggling(old, new), _unsaved(old, new), _edited(old, new)]
+    told += [_stepped_in(old, new), _straggling(old, new), _unsaved(old, new), _edited(old, new), _kept(old, new)]
     return tuple(event for event in told if event is not None)
 
 
@@ -134,6 +134,16 @@ def _edited(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
 
     told = waits(new)
     return PostEvent("Normal", edits.SPEC_CHANGED, told) if told and told != waits(old) else None
+
+
+def _kept(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
+    """Return the event of pods that a sidecar keeps after the end, and that will be deleted with their logs."""
+
+    def stated(status: TrainingJobStatus) -> str:
+        found = (c for c in status.conditions if c.type == sidecars.SIDECARS_ENDED and c.status == "False")
+        return next((condition.message for condition in found), "")
+
+    return PostEvent("Warning", sidecars.STILL_RUNNING, stated(new)) if stated(new) and not stated(old) else None
 
 
 def _unsupported(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:

@@ -65,7 +65,7 @@ class Replica:
     silent_seconds: float = 0.0  # since its agent's last heartbeat
     node_silent: bool = False  # the platform says that its node does not answer any more
     revision: str = ""  # of the spec that it was made of (revision.py); empty: not known
-    lingering: bool = False  # its training has ended, but a container beside it still runs
+    kept_by: str = ""  # the container that still runs in it, though its training has ended; empty: none
 
     @property
     def alive(self) -> bool:

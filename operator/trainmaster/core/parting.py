@@ -1,6 +1,7 @@
 """Warn of what is lost with the pods while it can still be helped: an unsaved model, and logs beside sidecars."""
 
 from trainmaster.core.facts import Facts
+from trainmaster.core.sidecars import KEPT_SECONDS
 from trainmaster.wire import names
 
 CHECKPOINT_STORAGE = "CheckpointStorage"
@@ -23,12 +24,13 @@ def statement(facts: Facts) -> Statement | None:
 def at_the_end(facts: Facts) -> str:
     """Return sentences, each after a blank, about what is lost already, or will be soon; empty where nothing is."""
     model = " The model was not kept, as spec.checkpoint.storage is not set." if statement(facts) else ""
-    sidecars = ", ".join(_sidecars(facts))
-    if not sidecars:
+    beside = ", ".join(_sidecars(facts))
+    if not beside:
         return model
     return (
-        f"{model} Containers that do not end by themselves ({sidecars}) hold the pods: they are deleted soon, with "
-        "their logs. An init container with restartPolicy: Always ends by itself, and the log stays."
+        f"{model} Containers beside the trainer ({beside}) hold the pods until they end: after {KEPT_SECONDS // 60} "
+        "minutes the pods are deleted with their logs. An init container with restartPolicy: Always is ended by "
+        "Kubernetes, and the log stays."
     )
 
 

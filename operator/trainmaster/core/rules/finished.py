@@ -5,15 +5,14 @@ Terminal is terminal: nothing here can bring a job back, whatever happens to its
 
 from datetime import datetime
 
-from trainmaster.core import figures, phases
+from trainmaster.core import figures, phases, sidecars
 from trainmaster.core.actions import Action, DeleteJob, DeleteReplica, GiveOrders
 from trainmaster.core.facts import Facts
 from trainmaster.core.observed import RUNNING, Replica
 from trainmaster.core.verdict import NOTHING, Verdict
 from trainmaster.wire.messages import EXIT, Orders
 
-# A replica that is still up this long after the end has an agent that gets no orders, or a sidecar that does not end
-# by itself. Its log is deleted with it, so until then it can be read.
+# A replica that is still up this long after the end has an agent that gets no orders.
 GOODBYE_SECONDS = 30
 # The time that servers get to save, from SIGTERM to SIGKILL, once all workers have finished.
 LAST_WORDS_SECONDS = 20.0
@@ -31,12 +30,13 @@ def finish(facts: Facts) -> Verdict:
     late = facts.now >= figures.later(_ended_at(facts), GOODBYE_SECONDS)
     deaf = [replica for replica in alive if late or replica.phase != RUNNING]
     actions: list[Action] = [GiveOrders(tuple((replica.uid, _goodbye(facts)) for replica in alive))] if alive else []
-    lingering = [replica for replica in facts.observed.replicas if replica.lingering]
-    actions += [DeleteReplica(replica.name, replica.uid) for replica in deaf + (lingering if late else [])]
+    kept = sidecars.keeping(facts)
+    over = facts.now >= figures.later(_ended_at(facts), sidecars.KEPT_SECONDS)
+    actions += [DeleteReplica(replica.name, replica.uid) for replica in deaf + (kept if over else [])]
     expiry = _expiry(facts)
     if expiry and facts.now >= expiry:
         actions.append(DeleteJob())
-    return Verdict(actions=tuple(actions), wake_at=_next_look(facts, alive + lingering, expiry), final=True)
+    return Verdict(actions=tuple(actions), wake_at=_next_look(facts, alive, kept, expiry), final=True)
 
 
 def _goodbye(facts: Facts) -> Orders:
@@ -57,8 +57,10 @@ def _expiry(facts: Facts) -> datetime | None:
     return None if seconds is None else figures.later(_ended_at(facts), seconds)
 
 
-def _next_look(facts: Facts, alive: list[Replica], expiry: datetime | None) -> datetime | None:
+def _next_look(facts: Facts, alive: list[Replica], kept: list[Replica], expiry: datetime | None) -> datetime | None:
+    told, over = (figures.later(_ended_at(facts), s) for s in (sidecars.TOLD_SECONDS, sidecars.KEPT_SECONDS))
     moments = [expiry] if expiry else []
     moments += [figures.later(_ended_at(facts), GOODBYE_SECONDS)] if alive else []
+    moments += [told if told > facts.now else over] if kept else []
     soonest = figures.later(facts.now, AGAIN_SECONDS)
     return min((moment if moment > facts.now else soonest for moment in moments), default=None)

@@ -67,5 +67,5 @@ def _unwanted(facts: Facts) -> list[Replica]:
     return [
         replica
         for replica in facts.observed.replicas
-        if replica.uid in old or ((replica.alive or replica.lingering) and replica.uid not in wanted)
+        if replica.uid in old or ((replica.alive or replica.kept_by) and replica.uid not in wanted)
     ]
