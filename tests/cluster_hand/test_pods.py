@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.cluster import pods
+from trainmaster.cluster.waiting import seconds
 from trainmaster.core.observed import Ending, Obstacle, Replica
 from trainmaster.queueing import Key
 from trainmaster.wire import names
@@ -208,10 +209,6 @@ UNBOUND = "0/2 nodes are available: pod has unbound immediate PersistentVolumeCl
 OBSTACLES: list[tuple[Document, Obstacle | None]] = [
     ({"phase": "Pending"}, None),
     ({"containerStatuses": waiting("ContainerCreating")}, None),
-    (
-        {"phase": "Pending", "conditions": [SCHEDULED, {"type": "PodReadyToStartContainers", "status": "True"}]},
-        None,
-    ),
     ({"containerStatuses": waiting("PodInitializing")}, None),
     ({"containerStatuses": waiting("ImagePullBackOff", "back-off")}, waits("ImagePullBackOff", "back-off")),
     ({"containerStatuses": waiting("ErrImagePull", "not found")}, waits("ImagePullBackOff", "not found")),
@@ -262,11 +259,85 @@ def test_what_is_in_its_way(status: Document, obstacle: Obstacle | None) -> None
     assert replica(status).obstacle == obstacle
 
 
-def test_a_sandbox_that_is_not_ready_is_told_with_its_time() -> None:
-    waits = {"type": "PodReadyToStartContainers", "status": "False"}
-    told = replica({"phase": "Pending", "conditions": [SCHEDULED, waits]}).obstacle
+SANDBOX = {"type": "PodReadyToStartContainers", "status": "True", "lastTransitionTime": "2026-03-01T12:00:05Z"}
+NO_SANDBOX = {**SANDBOX, "status": "False"}
+FETCHES = {"name": "fetch", "state": {"running": {"startedAt": "2026-03-01T12:00:07Z"}}, "started": True}
+FETCHED = {"name": "fetch", "state": {"terminated": {"exitCode": 0, "finishedAt": "2026-03-01T12:00:09Z"}}}
+CREATING, INITIALIZING = waiting("ContainerCreating"), waiting("PodInitializing")
+# What a pod with a node says, that reports no failure: reason, since which second, and words of the message.
+ON_ITS_WAY: dict[str, tuple[Document, str, int, str]] = {
+    "nothing is mounted": (
+        {"conditions": [SCHEDULED, NO_SANDBOX], "containerStatuses": CREATING},
+        "MountsNotReady",
+        1,
+        "`kubectl describe pod digits-worker-1-2` tells which",
+    ),
+    "the kubelet is silent": ({"conditions": [SCHEDULED]}, "NodeNotResponding", 1, "node-1 has not begun"),
+    "an image is pulled": (
+        {"conditions": [SCHEDULED, SANDBOX], "containerStatuses": CREATING},
+        "ContainerCreating",
+        5,
+        "its image may still be pulled",
+    ),
+    "an old kubelet": (
+        {"conditions": [SCHEDULED], "containerStatuses": CREATING},
+        "ContainerCreating",
+        1,
+        "A container of digits-worker-1-2 is being created",
+    ),
+    "an init container runs": (
+        {
+            "conditions": [SCHEDULED, SANDBOX],
+            "initContainerStatuses": [FETCHES],
+            "containerStatuses": INITIALIZING,
+        },
+        "PodInitializing",
+        7,
+        "init container fetch of digits-worker-1-2 still runs",
+    ),
+    "an init container has ended": (
+        {
+            "conditions": [SCHEDULED, SANDBOX],
+            "initContainerStatuses": [FETCHED],
+            "containerStatuses": INITIALIZING,
+        },
+        "ContainerCreating",
+        9,
+        "its image may still be pulled",
+    ),
+    "a native sidecar is up": (
+        {
+            "conditions": [SCHEDULED, SANDBOX],
+            "initContainerStatuses": [{**FETCHES, "name": "mesh"}],
+            "containerStatuses": INITIALIZING,
+        },
+        "ContainerCreating",
+        5,
+        "its image may still be pulled",
+    ),
+    "a native sidecar does not get up": (
+        {
+            "conditions": [SCHEDULED, SANDBOX],
+            "initContainerStatuses": [{**FETCHES, "name": "mesh", "started": False}],
+            "containerStatuses": INITIALIZING,
+        },
+        "PodInitializing",
+        7,
+        "init container mesh",
+    ),
+}
+
+
+@pytest.mark.parametrize(("status", "reason", "second", "words"), ON_ITS_WAY.values(), ids=ON_ITS_WAY.keys())
+def test_how_far_a_pod_is_that_reports_no_failure(status: Document, reason: str, second: int, words: str) -> None:
+    """With its time, as the core passes over what every pod goes through for a moment."""
+    sidecars = [{"name": "fetch"}, {"name": "mesh", "restartPolicy": "Always"}]
+    pod = a_pod({"phase": "Pending", **status})
+    pod["spec"] = {**pod.get("spec", {}), "nodeName": "node-1", "initContainers": sidecars}
+    told = pods.read(pod).replica.obstacle
     assert told is not None
-    assert (told.reason, told.since) == ("MountsNotReady", pods.seconds("2026-03-01T12:00:01Z"))
+    assert (told.reason, told.since) == (reason, seconds(f"2026-03-01T12:00:0{second}Z"))
+    assert words in told.message
 
 
 def test_a_pod_that_has_ended_waits_for_nothing() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from trainmaster.cluster.platform import ClusterPlatform
+from trainmaster.cluster.waiting import seconds
 from trainmaster.core.decide import Decision, decide
 from trainmaster.core.observed import Obstacle
 
@@ -78,7 +79,9 @@ async def test_it_counts_from_the_first_sight_until_it_is_over(monkeypatch: pyte
     async with stage.platform() as platform:
         assert await seen_at(100.0, "ErrImagePull") == timed_out("ImagePullBackOff", 100.0)
         assert await seen_at(200.0, "RegistryUnavailable") == timed_out("RegistryUnavailable", 100.0)
-        assert await seen_at(300.0, "ContainerCreating") is None
+        told = await seen_at(300.0, "ContainerCreating")
+        assert told is not None
+        assert (told.reason, told.since) == ("ContainerCreating", seconds(LONG_AGO)), "it has a time of its own"
         assert await seen_at(400.0, "ErrImagePull") == timed_out("ImagePullBackOff", 400.0)
         platform.forget("job-1")
         assert await seen_at(500.0, "ErrImagePull") == timed_out("ImagePullBackOff", 500.0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
-from trainmaster.cluster.pods import seconds
+from trainmaster.cluster.waiting import seconds
 from trainmaster.core.decide import Decision, decide
 from trainmaster.core.observed import Observed, Obstacle
 from trainmaster.wire import codec, names

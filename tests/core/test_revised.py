@@ -183,6 +183,31 @@ def test_a_lost_member_of_an_older_spec_means_another_attempt_for_all() -> None:
     assert workers_of(stage) == {revision.of(stage.job, names.WORKER)}
 
 
+@pytest.mark.parametrize("who", ["worker-1", "parameterServer-1"])
+@pytest.mark.parametrize("role", ["workers", "parameterServers"])
+def test_a_rank_that_dies_after_an_edit_means_another_attempt_for_all(who: str, role: str) -> None:
+    """The edit may be what corrects its death; alone, in its old pod, it would die until the job is given up."""
+    stage = a_parameter_server_job(workers=2, servers=2)
+    spec = stage.job.spec.to_dict()
+    parsed = TrainingJob.parse({"spec": {**spec, role: {**spec[role], "memory": "64Gi"}}}).spec
+    stage.respec(workers=parsed.workers, parameter_servers=parsed.parameter_servers)
+    assert stage.told("SpecChanged") == ("True", "NextAttempt")
+    stage.dies(who)
+    assert (stage.status.attempt, stage.status.phase) == (2, phases.RESTARTING)
+    stage.obey()
+    assert {one.revision for one in stage.replicas.values() if one.alive} == {
+        revision.of(stage.job, names.WORKER),
+        revision.of(stage.job, names.PARAMETER_SERVER),
+    }
+    assert stage.told("SpecChanged") == ("False", "Taken")
+    assert stage.status.restart_count == 1
+
+
+def test_a_rank_that_dies_without_an_edit_starts_again_alone() -> None:
+    stage = a_parameter_server_job(workers=2, servers=2).dies("worker-1")
+    assert (stage.status.attempt, stage.status.phase) == (1, phases.RUNNING)
+
+
 def test_a_member_of_another_spec_does_not_join() -> None:
     stage = edit(a_parameter_server_job(workers=2), image="other").scale(3)
     assert stage.status.attempt == 1, "whoever is added is not there yet"

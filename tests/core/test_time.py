@@ -127,6 +127,28 @@ def test_what_every_pod_passes_through_is_an_obstacle_only_if_it_lasts() -> None
     assert stage.wait(285).status.reason == "MountsNotReady"
 
 
+@pytest.mark.parametrize("reason", ["ContainerCreating", "PodInitializing"])
+def test_what_may_be_progress_is_waited_for_without_end_but_not_without_a_word(reason: str) -> None:
+    """An image of 30 GB, an init container that fetches the data: nobody can tell them from what stands still."""
+    stage = a_stage(workers=2, failurePolicy={"startSeconds": 300}).settle()
+    stage.change("worker-0", blocked(reason, since=stage.now.timestamp())).wait(59)
+    assert stage.told("ReplicasReady") == ("False", "WaitingForReplicas")
+    assert stage.wait(1).told("ReplicasReady") == ("False", reason)
+    assert "spec.activeDeadlineSeconds bounds all waiting" in (stage.status.message or "")
+    assert stage.wait(86_400).status.phase == phases.PENDING
+    stage.change("worker-1", blocked("ImagePullBackOff", since=stage.now.timestamp()))
+    assert stage.told("ReplicasReady") == ("False", "ImagePullBackOff"), "what is surely wrong is said first"
+    assert stage.wait(300).status.reason == "ImagePullBackOff"
+
+
+def test_a_node_that_does_not_take_up_its_pod_is_an_obstacle_soon() -> None:
+    stage = a_stage(workers=1, failurePolicy={"startSeconds": 300}).settle()
+    stage.change("worker-0", blocked("NodeNotResponding", since=stage.now.timestamp())).wait(29)
+    assert stage.told("ReplicasReady") == ("False", "WaitingForReplicas")
+    assert stage.wait(1).told("ReplicasReady") == ("False", "NodeNotResponding")
+    assert stage.wait(270).status.reason == "NodeNotResponding"
+
+
 def test_help_that_comes_in_time_helps() -> None:
     stage = a_stage(workers=2).settle().change("worker-1", blocked("ImagePullBackOff")).wait(500)
     assert stage.train().wait(1000).status.phase == phases.RUNNING

@@ -6,26 +6,19 @@ Every pod that is listed or watched goes through it, so it keeps only what is ne
 import dataclasses
 import re
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
+from trainmaster.cluster.waiting import condition, obstacle_of, seconds
 from trainmaster.core import observed
-from trainmaster.core.observed import Ending, Obstacle, Replica
+from trainmaster.core.observed import Ending, Replica
 from trainmaster.queueing import Key
 from trainmaster.wire import names
 
 Document = dict[str, Any]
 
-# Every pod goes through these; they are no obstacles.
-_ON_ITS_WAY = frozenset({"", "ContainerCreating", "PodInitializing"})
-# The kubelet reports these two in turns for the same error.
-_ALIASES = {"ErrImagePull": "ImagePullBackOff"}
 _DISRUPTIONS = frozenset({"Evicted", "Preempting", "Preempted", "NodeLost", "NodeShutdown", "Shutdown", "Terminated"})
 # The node refused a pod, because it has less free than the scheduler thought. Try another node.
 _NODE_WAS_FULL = re.compile(r"OutOf[A-Za-z0-9][-A-Za-z0-9./_]*$")
-_VOLUME_MISSING = re.compile(r"persistentvolumeclaim .* (not found|bound to non-existent|is being deleted)|\blost\b")
-# The scheduler says this if another pod uses a claim that is for one pod at a time.
-_ONE_POD_ONLY = re.compile(r"ReadWriteOncePod access mode")
 _NUMBER = re.compile(rf"\d{{1,{len(str(names.MAX_INCARNATION))}}}")
 
 
@@ -83,18 +76,13 @@ def _replica(pod: Document, labels: dict[str, str]) -> Replica:
         node=(pod.get("spec") or {}).get("nodeName") or "",
         deleting="deletionTimestamp" in metadata,
         disruption=_disruption(status),
-        disruption_message=_condition(status, "DisruptionTarget").get("message") or status.get("message") or "",
+        disruption_message=condition(status, "DisruptionTarget").get("message") or status.get("message") or "",
         ending=_ending(status, terminated),
-        obstacle=_obstacle(status),
+        obstacle=obstacle_of(pod),
         revision=(metadata.get("annotations") or {}).get(names.ANNOTATION_REVISION, ""),
         kept_by=_kept_by(pod, terminated),
         node_silent=_node_is_silent(status),
     )
-
-
-def seconds(timestamp: str | None) -> float:
-    """Return a Kubernetes timestamp in seconds since the epoch; 0 if there is none."""
-    return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0
 
 
 def _number(label: str | None) -> int:
@@ -135,7 +123,7 @@ def _node_is_silent(status: Document) -> bool:
     The node controller then sets Ready to False, and that condition alone, on the pods of the node. Nodes are not
     asked: a namespaced installation may not read them.
     """
-    ready, containers = _condition(status, "Ready"), _condition(status, "ContainersReady")
+    ready, containers = condition(status, "Ready"), condition(status, "ContainersReady")
     return (ready.get("status"), containers.get("status")) == ("False", "True")
 
 
@@ -160,58 +148,8 @@ def _failed_before(status: Document) -> Ending | None:
 
 def _disruption(status: Document) -> str:
     """Return why the pod was ended from outside the job; empty if it was not."""
-    condition = _condition(status, "DisruptionTarget")
-    if condition.get("status") == "True":
-        return condition.get("reason") or "DisruptionTarget"
+    target = condition(status, "DisruptionTarget")
+    if target.get("status") == "True":
+        return target.get("reason") or "DisruptionTarget"
     reason = status.get("reason") or ""
     return reason if reason in _DISRUPTIONS or _NODE_WAS_FULL.match(reason) else ""
-
-
-def _obstacle(status: Document) -> Obstacle | None:
-    """Return what keeps the pod from starting, in the words of the scheduler or the kubelet; None if nothing does.
-
-    For a pod without a node, Kubernetes tells since when it has none, but not since when for this reason.
-    """
-    scheduled = _condition(status, "PodScheduled")
-    if scheduled.get("status") == "False" and scheduled.get("reason"):
-        message = scheduled.get("message") or ""
-        if _VOLUME_MISSING.search(message):
-            return Obstacle("VolumeMissing", message)
-        if _ONE_POD_ONLY.search(message):
-            return Obstacle("ClaimOfOnePod", message)
-        return Obstacle(scheduled["reason"], message, seconds(scheduled.get("lastTransitionTime")) or None)
-    return _waiting_container(status) or _unready_sandbox(status, scheduled)
-
-
-def _waiting_container(status: Document) -> Obstacle | None:
-    """Return what the first container that does not start waits for; None if none waits.
-
-    In a pod that runs, the training container has started, so another container that waits is no obstacle.
-    """
-    if status.get("phase") == observed.RUNNING:
-        return None
-    for kind in ("initContainerStatuses", "containerStatuses"):
-        for container in status.get(kind) or ():
-            waiting = (container.get("state") or {}).get("waiting") or {}
-            reason, name = waiting.get("reason") or "", container.get("name") or ""
-            if reason not in _ON_ITS_WAY:
-                message = f"container {name}: {waiting.get('message') or reason}"
-                return Obstacle(_ALIASES.get(reason, reason), message, container=name)
-    return None
-
-
-def _unready_sandbox(status: Document, scheduled: Document) -> Obstacle | None:
-    """Return an obstacle if volumes or network are not ready yet, else None. The core ignores it for a short time.
-
-    The kubelet tells which volume is missing in an event only, and the operator may not read events.
-    """
-    ready = _condition(status, "PodReadyToStartContainers")
-    if status.get("phase") != observed.PENDING or scheduled.get("status") != "True" or ready.get("status") != "False":
-        return None
-    message = "A volume (a ConfigMap, a Secret, a claim) or the network of the pod is not ready on its node"
-    return Obstacle("MountsNotReady", message, seconds(scheduled.get("lastTransitionTime")) or None)
-
-
-def _condition(status: Document, kind: str) -> Document:
-    found: Document = next((c for c in status.get("conditions") or () if c.get("type") == kind), {})
-    return found

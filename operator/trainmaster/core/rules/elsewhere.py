@@ -25,7 +25,8 @@ REASONS = frozenset(
         "RegistryUnavailable",
         "CreateContainerError",
         "RunContainerError",
-        "MountsNotReady",
+        obstacles.NOT_MOUNTED,
+        obstacles.NOT_TAKEN_UP,
     }
 )
 SHARE = 3  # a replica stays on such a node for this part of `startSeconds`, 1/3 ...

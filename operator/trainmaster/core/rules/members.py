@@ -74,7 +74,9 @@ def _again(facts: Facts, died: list[Slot]) -> TrainingJobStatus | None:
     # The others may have the fault too: they have taken in what this member has sent.
     older = next((failure for failure in told.values() if classes.of(failure.failure_class).older), None)
     failure = older or told[died[0].key]
-    if older or not membership.can_go_on(facts, without=told):
+    # What was corrected since may be what it died of, and it is taken by all together (rules/revised.py).
+    edited = any(slot.stale for slot in membership.members(facts))
+    if older or edited or not membership.can_go_on(facts, without=told):
         return ledger.after_failure(facts, failure)
     alike = [slot for slot in died if told[slot.key].failure_class == failure.failure_class]
     again = {slot.key: membership.start_of(facts, slot) + 1 for slot in alike}

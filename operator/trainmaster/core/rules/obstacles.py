@@ -26,12 +26,20 @@ AGENT_SILENT = "AgentSilent"
 # The namespace requires amounts that the job does not set, or adds defaults that it then refuses.
 AMOUNTS_MISSING, NAMESPACE_DEFAULTS = "AmountsMissing", "NamespaceDefaults"
 
+# How far a pod has come on its node that reports no failure. The kubelet tells more in events, which only users read.
+NOT_MOUNTED, NOT_TAKEN_UP = "MountsNotReady", "NodeNotResponding"
+BEING_CREATED, INITIALIZING = "ContainerCreating", "PodInitializing"
+
+# A claim is for one pod at a time, and another pod has it.
+CLAIM_OF_ONE_POD = "ClaimOfOnePod"
+
 # The API server, or a webhook that it must ask, answers with an error of its own (5xx).
 BROKEN = "InternalError"
 
 # Reasons that are waited for without end: the cluster or the namespace's quota is full, the pod is held back by intent,
-# or something beside the job is broken or refused. Every other reason, known or not, has `startSeconds`: of an unknown
-# reason it cannot be said that it passes by itself.
+# something beside the job is broken or refused, or the pod may be making progress that cannot be seen from outside (an
+# image of 30 GB is pulled, an init container fetches the data). Every other reason, known or not, has `startSeconds`:
+# of an unknown reason it cannot be said that it passes by itself.
 ENDLESS = frozenset(
     {
         "Unschedulable",
@@ -42,12 +50,17 @@ ENDLESS = frozenset(
         BROKEN,
         NAME_TAKEN,
         AGENT_SILENT,
+        BEING_CREATED,
+        INITIALIZING,
     }
 )
+# Reasons that are told after all others: it is likely that nothing is wrong.
+_LIKELY_WELL = frozenset({BEING_CREATED, INITIALIZING})
 
 # Seconds after which something that often passes by itself is an obstacle: what every replica goes through, the Service
 # of a deleted job of the same name, an image that one node lacks while others with it may be about to run.
-PATIENCE = {"MountsNotReady": 15, "ErrImageNeverPull": 30, NAME_TAKEN: 60, AGENT_SILENT: 60}
+PATIENCE = {NOT_MOUNTED: 15, NOT_TAKEN_UP: 30, "ErrImageNeverPull": 30}
+PATIENCE |= dict.fromkeys((NAME_TAKEN, AGENT_SILENT, BEING_CREATED, INITIALIZING), 60)
 
 _AMOUNTS_IN_TEMPLATE = "spec.workers.template: {spec: {containers: [{name: trainer, resources: {limits: {cpu: 2}}}]}}"
 CURES = {
@@ -56,10 +69,14 @@ CURES = {
     "ImagePullBackOff": "Check spec.workers.image and spec.workers.imagePullSecrets.",
     "ErrImagePull": "Check spec.workers.image and spec.workers.imagePullSecrets.",
     "VolumeMissing": "Create the claim, or correct spec.checkpoint.storage or spec.workers.volumes.",
-    "ClaimOfOnePod": "A claim with ReadWriteOncePod serves one pod at a time: use one with ReadWriteMany, or "
-    "spec.workers.replicas: 1.",
-    "MountsNotReady": "`kubectl describe pod` tells what among the pod's events: create what is missing, or have the "
-    "node's network mended.",
+    CLAIM_OF_ONE_POD: "A claim with ReadWriteOncePod serves one pod at a time, and another one uses it: take a claim "
+    "with ReadWriteMany, or spec.workers.replicas: 1, or give each pod a claim of its own by ephemeral: "
+    "{volumeClaimTemplate: ...} in spec.workers.volumes.",
+    NOT_MOUNTED: "Create what is missing among the pod's events, or have the node's network mended.",
+    NOT_TAKEN_UP: "`kubectl describe node` tells how the node fares; have it mended, or delete the pod.",
+    BEING_CREATED: "It goes on by itself where the events that `kubectl describe pod` shows tell of no failure; "
+    "spec.activeDeadlineSeconds bounds all waiting.",
+    INITIALIZING: "`kubectl logs POD -c CONTAINER` tells what it does; spec.activeDeadlineSeconds bounds all waiting.",
     "CreateContainerConfigError": "Create the ConfigMap or Secret that the pod refers to.",
     "Forbidden": "Pod Security, a limit of the namespace, or a right that the operator lacks: see the message.",
     AMOUNTS_MISSING: "A ResourceQuota of the namespace wants these amounts to be named: set spec.workers.cpu and "
@@ -132,6 +149,7 @@ def _told(facts: Facts) -> list[tuple[Obstacle, datetime]]:
     """Return what keeps the group from starting, and since when. What keeps only a spare from starting is left out."""
     found = [(obstacle, _since(obstacle, facts.incomplete_since, facts.now)) for obstacle in _refused(facts)]
     found += [one for slot in facts.slots if (one := of(facts, slot))]
+    found.sort(key=lambda one: one[0].reason in _LIKELY_WELL)
     return [(obstacle, max(since, _stood_still(facts))) for obstacle, since in found]
 
 
