@@ -99,7 +99,10 @@ LAST_WORDS = [
         ended(a_replica(), 78, "Error", PYTHON_38),
         "The image has Python 3.8.18, and the agent needs 3.9 or newer. (before",
     ),
-    (ended(a_replica(), 128, "StartError", NO_PYTHON), "The image has no python3 in its PATH, and the agent needs"),
+    (
+        ended(a_replica(), 128, "StartError", NO_PYTHON),
+        "The image has no python3 in its PATH (that of a source in spec.workers.envFrom goes before",
+    ),
     (ended(a_replica(), 128, "StartError", "exec python3: exec format error"), "another kind of processor"),
 ]
 

@@ -36,7 +36,10 @@ def told(text: str) -> str:
 def why_it_cannot_start(text: str) -> str:
     """Return the runtime's message on a container that cannot be started, after its meaning where that is known."""
     if _MISSING_PYTHON.search(text):
-        return f"The image has no python3 in its PATH, and the agent needs Python 3.9 or newer in every image: {text}"
+        return (
+            "The image has no python3 in its PATH (that of a source in spec.workers.envFrom goes before the image's), "
+            f"and the agent needs Python 3.9 or newer in every image: {text}"
+        )
     if _FOREIGN.search(text):
         return f"The image is made for another kind of processor than the node's: {text}"
     return text
