@@ -141,6 +141,18 @@ def test_what_may_be_progress_is_waited_for_without_end_but_not_without_a_word(r
     assert stage.wait(300).status.reason == "ImagePullBackOff"
 
 
+def test_a_claim_that_serves_one_pod_at_a_time_is_told_with_every_cure_and_given_its_time() -> None:
+    """Another pod of the job may have it, or one that is still ending: then time helps."""
+    stage = a_stage(workers=2, failurePolicy={"startSeconds": 300}).settle()
+    stage.change("worker-1", blocked("ClaimOfOnePod", since=stage.now.timestamp()))
+    assert stage.told("ReplicasReady") == ("False", "ClaimOfOnePod")
+    for cure in ("ReadWriteMany", "spec.workers.replicas: 1", "ephemeral: {volumeClaimTemplate"):
+        assert cure in (stage.status.message or "")
+    assert stage.wait(299).status.phase == phases.PENDING
+    assert stage.wait(1).status.reason == "ClaimOfOnePod"
+    assert "volumeClaimTemplate" in (stage.status.message or "")
+
+
 def test_a_node_that_does_not_take_up_its_pod_is_an_obstacle_soon() -> None:
     stage = a_stage(workers=1, failurePolicy={"startSeconds": 300}).settle()
     stage.change("worker-0", blocked("NodeNotResponding", since=stage.now.timestamp())).wait(29)
