@@ -24,6 +24,7 @@ from tests.agent.machine import SCRIPTS
 from tests.agent.test_settings import COMPLETE
 
 AUTO = Policy()
+SCRIPT = Policy(script=True)
 
 
 def page(step: int = 50, phase: str = "train", median: float = 0.1, longest: float = 0.1) -> ProgressPage:
@@ -56,6 +57,10 @@ LIMITS: dict[str, tuple[Quiet, str, Policy, float]] = {
     "the first step": (quiet(steps=0), OUTSIDE, AUTO, hangs.YOUNG_SECONDS),
     "the second": (quiet(steps=1), OUTSIDE, AUTO, 0.8 * hangs.YOUNG_STEP_SECONDS),
     "nothing known of it": (quiet(), UNKNOWN, AUTO, 10.8),
+    "a script may evaluate": (quiet(), OUTSIDE, SCRIPT, 1440.0),
+    "... and is no victim of itself": (quiet(), WAITING, SCRIPT, 60.0),
+    "... unless somebody knows better": (quiet(), OUTSIDE, replace(SCRIPT, fixed=60.0), 48.0),
+    "... but it does not stop itself": (quiet(), STOPPED, SCRIPT, 1.95),
     "no median yet": (quiet(median=float("nan"), longest=float("nan")), OUTSIDE, AUTO, 9.6),
 }  # fmt: skip
 
@@ -100,7 +105,7 @@ def test_nobody_waits_too_long_for_a_rank_that_is_at_something_slow(slow: str) -
     def look(seconds: float, *activities: str) -> hangs.Verdict | None:
         told = dict(enumerate(activities))
         for rank, activity in told.items():
-            ranks[rank] = hangs.heard(ranks[rank], activity, seconds)
+            ranks[rank] = hangs.heard(ranks[rank], activity, seconds, AUTO)
         return hangs.judge(ranks.values(), told, AUTO, seconds)
 
     assert look(60.0, slow, WAITING) is None
@@ -112,15 +117,33 @@ def test_nobody_waits_too_long_for_a_rank_that_is_at_something_slow(slow: str) -
 
 
 def test_who_waits_for_a_declared_phase_of_a_rank_beside_it_is_no_victim() -> None:
-    saving = hangs.heard(quiet(phase="save"), None, 60.0)
-    waiting = hangs.heard(replace(quiet(), rank=1), WAITING, 60.0)
+    saving = hangs.heard(quiet(phase="save"), None, 60.0, AUTO)
+    waiting = hangs.heard(replace(quiet(), rank=1), WAITING, 60.0, AUTO)
     assert hangs.judge([saving, waiting], {1: WAITING}, AUTO, 60.0) is None
+
+
+def test_ranks_of_a_script_wait_for_one_that_evaluates_and_a_deadlock_is_seen() -> None:
+    """Nothing says that rank 0 evaluates, but that it is in its own code. A minute later all wait for one another."""
+    ranks = {0: quiet(), 1: replace(quiet(), rank=1)}
+
+    def look(seconds: float, *activities: str) -> hangs.Verdict | None:
+        told = dict(enumerate(activities))
+        for rank, activity in told.items():
+            ranks[rank] = hangs.heard(ranks[rank], activity, seconds, SCRIPT)
+        return hangs.judge(ranks.values(), told, SCRIPT, seconds)
+
+    assert hangs.suspicious(ranks[0], SCRIPT, 45.1), "it is looked at long before it would be named"
+    assert look(1400.0, OUTSIDE, WAITING) is None
+    assert look(1459.9, WAITING, WAITING) is None
+    found = look(1460.1, WAITING, WAITING)
+    assert found is not None
+    assert found.waiting
 
 
 def test_what_is_slow_for_an_hour_is_named_and_not_who_waits_for_it() -> None:
     ranks = {0: quiet(), 1: replace(quiet(), rank=1)}
     activities = {0: SAVING, 1: WAITING}
-    heard = [hangs.heard(one, activities[rank], GENEROUS_SECONDS) for rank, one in ranks.items()]
+    heard = [hangs.heard(one, activities[rank], GENEROUS_SECONDS, AUTO) for rank, one in ranks.items()]
     found = hangs.judge(heard, activities, AUTO, GENEROUS_SECONDS)
     assert found is not None
     assert found.rank == 0
@@ -225,6 +248,7 @@ Current thread 0x00007f00 (most recent call first):
 ACTIVITIES = {
     "/site-packages/torch/distributed/distributed_c10d.py": WAITING,
     "/site-packages/torch/distributed/checkpoint/filesystem.py": SAVING,
+    "/site-packages/torch/serialization.py": SAVING,
     "/site-packages/torch/autograd/graph.py": WAITING,
     "/src/trainmaster_trainer/collectives/ring.py": WAITING,
     "/src/trainmaster_trainer/transport/links.py": WAITING,

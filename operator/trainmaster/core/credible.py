@@ -61,6 +61,7 @@ def _doubts(beat: Heartbeat) -> Iterator[str]:
 def _rank(where: str, rank: RankProgress) -> Iterator[str]:
     yield from _counts(where, {"rank": rank.rank, "step": rank.step, "resumed_step": rank.resumed_step or 0})
     yield from _counts(where, {"attempt": rank.attempt or 0, "start": rank.start or 0})
+    yield from _counts(where, {"total_steps": rank.total_steps or 0})
     yield from _texts(where, {"phase": rank.phase}, _LONGEST_NAME)
     if rank.unsaved:
         yield from _counts(f"{where}.unsaved", {"step": rank.unsaved.step})

@@ -14,7 +14,7 @@ still before it was noticed (a hang, a lost node) also moves to recovering.
 from datetime import datetime
 
 from trainmaster.api.status import Goodput, TrainingJobStatus
-from trainmaster.core import conditions, figures, ledger, phases, returning
+from trainmaster.core import conditions, figures, ledger, phases, returning, told_late
 from trainmaster.core.facts import Facts
 
 WAITING, STARTING, TRAINING, RECOVERING = "waiting", "starting", "training", "recovering"
@@ -33,9 +33,9 @@ _ACCOUNTS = {
 def of(facts: Facts, status: TrainingJobStatus) -> Goodput:
     """Return the accounts as they stand when `status` is written now."""
     booked = _stood_still(facts, status, _booked(facts, _before(facts)))
-    if not conditions.trains(status):
+    if not _trains(facts, status):
         return booked
-    if not conditions.trains(facts.status):
+    if not _trains(facts, facts.status):
         went_on = _went_on(facts, booked, ledger.reached(facts), ledger.resumed_at(facts))
         return went_on.model_copy(update={"try_saving": 0.0})  # its ranks are new
     over = returning.newly_closed(facts.status.restarts, status.restarts)
@@ -43,6 +43,12 @@ def of(facts: Facts, status: TrainingJobStatus) -> Goodput:
     if set_back is None or not set_back.steps_lost:
         return booked
     return _went_on(facts, booked, set_back.step, set_back.step - set_back.steps_lost)
+
+
+def _trains(facts: Facts, status: TrainingJobStatus) -> bool:
+    """Return whether steps are made, by the written status: a script that has failed tells its next step later."""
+    late = told_late.of_a_script(facts) and ledger.is_open(status)
+    return conditions.trains(status) and not late
 
 
 def _before(facts: Facts) -> Goodput:
@@ -56,7 +62,7 @@ def _booked(facts: Facts, before: Goodput) -> Goodput:
     account = _ACCOUNTS.get(facts.status.phase)
     if account is None:
         return before
-    if account == TRAINING and not conditions.trains(facts.status):
+    if account == TRAINING and not _trains(facts, facts.status):
         account = STARTING
     if account == STARTING and ledger.is_open(facts.status):
         account = RECOVERING

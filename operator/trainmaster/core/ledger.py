@@ -9,7 +9,7 @@ from datetime import datetime
 
 from trainmaster.api.replicas import TPU
 from trainmaster.api.status import MAX_RESTARTS_KEPT, RestartRecord, TrainingJobStatus
-from trainmaster.core import budgets, classes, ending, figures, phases
+from trainmaster.core import budgets, classes, ending, figures, phases, told_late
 from trainmaster.core.budgets import Stop
 from trainmaster.core.facts import Facts
 from trainmaster.core.failures import Failure
@@ -208,6 +208,8 @@ def resumed(facts: Facts, lines: Lines) -> Lines:
     if all(line.seconds_lost is not None for line in lines):
         return lines
     since, step = facts.status.running_time, facts.resumed_step
+    if told_late.of_a_script(facts):
+        return _closed(told_late.corrected(lines, step), facts.now)
     found = [corrected(line, step) if since is None or line.time >= since else line for line in lines]
     return _closed(tuple(found), facts.now)
 
@@ -223,9 +225,14 @@ def left_behind(status: TrainingJobStatus) -> Lines:
 
 
 def resumed_at(facts: Facts) -> int:
-    """Return the step that training goes on from: as ranks report (memory may be newer), else the checkpoint's."""
+    """Return the step that training goes on from: as ranks report (memory may be newer), else the checkpoint's.
+
+    Nothing is known to be lost where a script does not report it.
+    """
     if facts.resumed_step is not None:
         return facts.resumed_step
+    if told_late.of_a_script(facts):
+        return reached(facts)
     return facts.checkpoint.step if facts.checkpoint else 0
 
 
@@ -303,7 +310,9 @@ def _line(
     resumes_at = facts.checkpoint.step if facts.checkpoint else 0
     step = symptom.step if symptom else min(failure.step, facts.job.spec.training.steps or failure.step)
     newer = " or a newer one in memory" if remembered else ""
-    decision, why = RESTART, f"Restarting from step {resumes_at}{newer}.{_remark(failure)}"
+    script = told_late.of_a_script(facts)
+    where = "the script goes on from what it has saved itself" if script else f"from step {resumes_at}{newer}"
+    decision, why = RESTART, f"Restarting{';' if script else ''} {where}.{_remark(failure)}"
     older = _before(facts, failure)
     if older:
         why = f"Restarting from an older checkpoint than that of step {older}, which may hold what went wrong."
@@ -321,7 +330,7 @@ def _line(
         exit=failure.exit,
         evidence=failure.evidence,
         step=step,
-        steps_lost=max(0, step - resumes_at),
+        steps_lost=None if script else max(0, step - resumes_at),
         fingerprint=failure.fingerprint,
         resume_before=older or None,
         stacks=failure.stacks or None,

@@ -5,10 +5,11 @@ missing replicas) is refreshed every few seconds, so that a thousand jobs do not
 is written at once. After the end nothing changes any more.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from trainmaster.api.status import Progress, ReplicaStatus, TrainingJobStatus
-from trainmaster.core import conditions, figures, goodput, ledger, membership, phases, returning
+from trainmaster.core import conditions, figures, goodput, ledger, membership, phases, returning, told_late
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.rules import orders
 from trainmaster.wire import messages, names
@@ -115,7 +116,9 @@ def _restarts(facts: Facts, status: TrainingJobStatus, phase: str) -> ledger.Lin
     if facts.status.finished:
         return status.restarts
     if not facts.job.spec.independent:
-        return ledger.resumed(facts, status.restarts) if phase == phases.RUNNING else status.restarts
+        goes_on = phase == phases.RUNNING and not told_late.awaited(facts, status)
+        over = phase == phases.SUCCEEDED and told_late.of_a_script(facts)
+        return ledger.resumed(facts, status.restarts) if goes_on or over else status.restarts
     if phase not in (phases.RUNNING, phases.SUCCEEDED):  # a member that comes back may have finished already
         return status.restarts
     # Else a member was told to start again just now, and its heartbeat is from before that.
@@ -152,30 +155,42 @@ def _waiting(facts: Facts, status: TrainingJobStatus) -> str:
 
 def progress(facts: Facts, status: TrainingJobStatus) -> Progress:
     """Return how far the workers are now."""
-    total = facts.job.spec.training.steps
+    before = facts.status.progress or Progress()
     ranks = sorted(
         (rank for slot in _speaking(facts) for rank in _ranks(slot) if slot.role == names.WORKER),
         key=lambda rank: rank.rank,
     )
     if facts.job.spec.independent:  # the first worker may have just come
         ranks = [rank for rank in ranks if rank.phase != "load"]
-    before = facts.status.progress or Progress()
+    total = _total(facts, ranks, before)
     if not ranks or ranks[0].phase == "load":
         return before.model_copy(update={"total_steps": total, "eta": None, "time": facts.now})
     told = figures.count(ranks[0].step)  # the same rank as for loss and speed: others may have reported earlier
     step = told if total is None else min(told, max(total, facts.resumed_step or 0))  # steps may have been lowered
+    seconds = ranks[0].step_seconds
+    if facts.job.spec.training.command and ranks[0].resumed_step is None:  # they count from its restart only
+        seconds = None
     return Progress(
         step=step,
         total_steps=total,
         loss=ranks[0].loss if ranks[0].loss is not None else before.loss,
         samples_per_second=ranks[0].samples_per_second,
-        eta=None if status.finished else _eta(total, step, ranks[0].step_seconds),
+        eta=None if status.finished else _eta(total, step, seconds),
         time=facts.now,
     )
 
 
 def _speaking(facts: Facts) -> tuple[Slot, ...]:
     return facts.at_attempt(messages.RUNNING) + facts.at_attempt(messages.FINISHED)
+
+
+def _total(facts: Facts, ranks: Sequence[messages.RankProgress], before: Progress) -> int | None:
+    """Return how many steps there will be: as the spec says, else as a script does, in this attempt or before."""
+    steps = facts.job.spec.training.steps
+    if steps is not None or not facts.job.spec.training.command:
+        return steps
+    told = [figures.count(rank.total_steps) for rank in ranks if rank.total_steps]
+    return told[0] if told else before.total_steps
 
 
 def _eta(total: int | None, step: int, step_seconds: float | None) -> str | None:

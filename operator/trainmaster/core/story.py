@@ -74,9 +74,10 @@ def _budget(kind: classes.FailureClass) -> str:
 
 
 def _cost(line: RestartRecord) -> str:
-    steps = _number(line.steps_lost or 0, "step") + " trained again"
-    if line.steps_lost is None or line.decision == "Stop":
-        steps = f"{_number(line.steps_lost or 0, 'step')} since the last checkpoint"
+    steps = "steps trained again were not told"
+    if line.steps_lost is not None:
+        ended = line.decision == "Stop"
+        steps = _number(line.steps_lost, "step") + (" since the last checkpoint" if ended else " trained again")
     if line.seconds_lost is None:
         return f"{steps}; training has not gone on."
     unseen = f" ({line.seconds_to_detect:.3g} s of them before it was seen)" if line.seconds_to_detect else ""

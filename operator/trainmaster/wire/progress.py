@@ -28,7 +28,9 @@ PHASES = ("load", "train", "save", "evaluate", "done")
 _COUNTER = struct.Struct("<Q")
 _ORIGIN = struct.Struct("<qq")  # attempt, start
 _ORIGIN_AT = 16
-_LAYOUT = struct.Struct("<QddddIqqddd")
+_WRITER = struct.Struct("<q")  # the process of a script that writes
+_WRITER_AT = 32
+_LAYOUT = struct.Struct("<QddddIqqdddq")
 _COPIES = (64, 512)  # where they begin
 SIZE = 4096
 LIFELINE_AT = 3584
@@ -55,6 +57,7 @@ class ProgressPage(NamedTuple):
     busy_seconds: float = _NOTHING  # median per step that the rank itself works, without waiting for others
     save_seconds: float = 0.0  # in phase save, since this try began
     longest_seconds: float = _NOTHING  # the longest recent step, for the hang detector: old ones fade
+    total_steps: int = 0  # as the training itself says; 0: it does not
     attempt: int = 0  # the attempt that the page belongs to, as its maker wrote it; `write` leaves it as it is
     start: int = 0  # of the replica's starts within the attempt, where members start alone; likewise
 
@@ -102,6 +105,7 @@ class ProgressFile:
             page.busy_seconds,
             page.save_seconds,
             page.longest_seconds,
+            page.total_steps,
         )
         # Assigned as a whole: `pack_into` would clear the eight bytes first, and 0 says that the first copy is whole.
         self._page[: _COUNTER.size] = _COUNTER.pack(following)
@@ -120,6 +124,15 @@ class ProgressFile:
         name = PHASES[phase] if phase < len(PHASES) else PHASES[0]
         origin = _ORIGIN.unpack(self._page[_ORIGIN_AT : _ORIGIN_AT + _ORIGIN.size])
         return ProgressPage(step, loss, speed, seconds, updated, name, *more, *origin)
+
+    def claim(self, process: int) -> bool:
+        """Return whether `process` may write: a script may start others, and the first that reports has the page."""
+        here = slice(_WRITER_AT, _WRITER_AT + _WRITER.size)
+        (writer,) = _WRITER.unpack(self._page[here])
+        if writer not in (0, process) and os.path.exists(f"/proc/{writer}"):  # noqa: PTH110 quicker
+            return False
+        self._page[here] = _WRITER.pack(process)
+        return True
 
     def write_problem(self, step: int, text: str) -> None:
         """Write why the checkpoint of `step` could not be written; an empty text: it was."""

@@ -101,10 +101,11 @@ class Engine:
     def _start_ranks(self, action: supervise.StartRanks) -> None:
         self._ranks.start(action.attempt, action.roster)
         others = [member for member in action.roster.members if member.ranks]
-        policy = Policy(self._hang_seconds, action.roster.independent, shared=len(others) > 1)
+        script = bool(self._settings.plan.command)
+        policy = Policy(self._hang_seconds, action.roster.independent, shared=len(others) > 1, script=script)
         self._hang_watch.expect(action.attempt, policy)
-        if not self._settings.plan.command:  # a script does not tell
-            self._first_steps.expect(self._settings.ranks, action.attempt, self._agent.start or 0)
+        awaited = 1 if self._settings.plan.command else self._settings.ranks  # of a script often one rank alone tells
+        self._first_steps.expect(awaited, action.attempt, self._agent.start or 0)
 
     def _put_up(self) -> None:
         self._status_collector.put_up(self._agent, self._ranks.offer.rendezvous)

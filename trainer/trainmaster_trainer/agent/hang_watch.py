@@ -101,7 +101,9 @@ class HangWatch:
         }
         self._quiet = {rank: hangs.anew(quiet, now) if away else quiet for rank, quiet in looks.items()}
         activities = self._activities(now)
-        self._quiet = {rank: hangs.heard(one, activities.get(rank), now) for rank, one in self._quiet.items()}
+        self._quiet = {
+            rank: hangs.heard(one, activities.get(rank), now, self._policy) for rank, one in self._quiet.items()
+        }
         verdict = hangs.judge(self._quiet.values(), activities, self._policy, now)
         if verdict is not None and verdict.is_final(self._policy):
             self._convict(verdict, pids, now)

@@ -8,7 +8,7 @@ A rank is quiet while its progress page does not change. How long it may be quie
   slow that they have declared (a save), so until a step has ended after such a phase, patience is that of the phase
   (where peers are other agents' as well, these say nothing meanwhile, and that will do); and while a rank of the same
   agent is at something slow, or has not told yet what it is at, no wait is too long
-- saving, compiling, loading, evaluating: generous
+- saving, compiling, loading, evaluating: generous. A script does not say so: in its own code it may be at any of it
 
 What a rank was at before counts for it: the time in which it waited, saved or compiled is not time in its own code.
 
@@ -31,6 +31,8 @@ MEDIAN_STEPS = 5.0  # for a rank that is stopped
 JITTER_STEPS = 15.0  # a step may take ten times as long as the others, times the smallest share below
 LONGEST_STEPS = 2.0  # and twice as long as any of late
 GENEROUS_SECONDS = 3600.0
+SCRIPT_SECONDS = 1800.0  # for a script in its own code: it may evaluate or save
+SCRIPT_WAIT_SECONDS = 60.0  # for one whose ranks all wait, whenever they are looked at: an evaluation waits, too
 YOUNG_STEPS = 5  # of a try: what is lazy, imported or compiled at the first use comes now
 YOUNG_SECONDS = 600.0  # before the first step of a try
 YOUNG_STEP_SECONDS = 60.0
@@ -49,12 +51,19 @@ _IN_A_STEP = "train"
 class Policy:
     """Policy is what the job wants. `fixed`: its `hangSeconds`. `independent`: members come and go; peers may be away.
 
-    `shared`: ranks of other agents are in the group as well.
+    `shared`: ranks of other agents are in the group as well. `script`: a program of the user's, which does not say when
+    it evaluates or saves.
     """
 
     fixed: Optional[float] = None
     independent: bool = False
     shared: bool = False
+    script: bool = False
+
+    @property
+    def patient(self) -> bool:
+        """Return whether a rank in its own code may be at anything, and others may wait for it."""
+        return self.script and self.fixed is None
 
 
 @dataclass(frozen=True)
@@ -98,7 +107,7 @@ def seen(before: Optional[Quiet], rank: int, page: ProgressPage, stopped: bool, 
         return Quiet(rank, page, now, since)
     if _same(page, before.page):
         return replace(before, stopped=since)
-    ended = max(0, page.step - before.page.step) if _resumed(before.page) else 0
+    ended = max(0, page.step - before.page.step) if before.page.phase != "load" else 0  # it may resume at any step
     pause = page.phase != _IN_A_STEP or (before.after_pause and not ended)
     return replace(before, page=page, since=now, stopped=since, steps=before.steps + ended, after_pause=pause)
 
@@ -108,10 +117,11 @@ def anew(quiet: Quiet, now: float) -> Quiet:
     return replace(quiet, since=now, stopped=None if quiet.stopped is None else now)
 
 
-def heard(quiet: Quiet, activity: Optional[str], now: float) -> Quiet:
+def heard(quiet: Quiet, activity: Optional[str], now: float, policy: Policy) -> Quiet:
     """Return the rank when its newest stack says that it is at `activity`; None: it has not been asked."""
     declared = _tells(quiet) and quiet.page.phase != _IN_A_STEP and activity != stacks.WAITING
-    slow = now if declared or activity in _SLOW else quiet.slow
+    slow_ones = (*_SLOW, stacks.OUTSIDE, stacks.UNKNOWN) if policy.patient else _SLOW
+    slow = now if declared or activity in slow_ones else quiet.slow
     return replace(quiet, slow=slow, no_fault=now if activity in _NO_FAULT else quiet.no_fault)
 
 
@@ -127,7 +137,10 @@ def limit(quiet: Quiet, activity: str, policy: Policy) -> float:
         return max(GENEROUS_SECONDS, policy.fixed or 0.0)
     if quiet.steps == 0:
         return max(YOUNG_SECONDS, policy.fixed or 0.0)
-    return _SHARES[activity] * (policy.fixed or _learned(quiet, median))
+    learned = policy.fixed or _learned(quiet, median)
+    if policy.patient:
+        learned = max(SCRIPT_WAIT_SECONDS if activity == stacks.WAITING else SCRIPT_SECONDS, learned)
+    return _SHARES[activity] * learned
 
 
 def _learned(quiet: Quiet, median: float) -> float:
@@ -138,7 +151,8 @@ def _learned(quiet: Quiet, median: float) -> float:
 
 def suspicious(quiet: Quiet, policy: Policy, now: float) -> bool:
     """Return whether a rank has been quiet for so long that its stack is to be asked for."""
-    return _tells(quiet) and now - quiet.since >= _CLOSER * limit(quiet, stacks.OUTSIDE, policy)
+    least = min(limit(quiet, activity, policy) for activity in (stacks.OUTSIDE, stacks.WAITING))
+    return _tells(quiet) and now - quiet.since >= _CLOSER * least
 
 
 def suspects(ranks: Iterable[Quiet], policy: Policy, now: float) -> List[Quiet]:
@@ -178,18 +192,13 @@ def _counted_from(quiet: Quiet, activity: str, slow: float) -> float:
 
 
 def _tells(quiet: Quiet) -> bool:
-    """Return whether a rank's page says what the rank does: a script's seldom does."""
+    """Return whether a rank's page says what the rank does: that of a script that takes no steps does not."""
     return quiet.page.updated > 0 and quiet.page.phase != "done"
 
 
 def _same(page: ProgressPage, other: ProgressPage) -> bool:
     """Return whether nothing was written to the page in between."""
     return (page.updated, page.step, page.phase) == (other.updated, other.step, other.phase)
-
-
-def _resumed(page: ProgressPage) -> bool:
-    """Return whether the page says from which step the try went on: only steps after that one count."""
-    return page.resumed_step >= 0
 
 
 WORDS = {

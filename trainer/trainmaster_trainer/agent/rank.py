@@ -33,6 +33,7 @@ from trainmaster_trainer.agent import (
     imports,
     lifeline,
     main_module,
+    optimizer_steps,
     process,
     stacks,
 )
@@ -242,6 +243,8 @@ def _run_plan(plan: TrainingPlan) -> Any:
     _note_imports(without=invocation.target if invocation.kind == command.MODULE else "")
     if hasattr(sys, "orig_argv"):
         sys.orig_argv = [*plan.command]
+    if invocation.kind != command.EXECUTE:
+        optimizer_steps.count()
     return _RUNNERS[invocation.kind](invocation)
 
 

@@ -27,6 +27,7 @@ UNKNOWN = "unknown"  # no stack could be had
 # Folders and files of the innermost frame. First match counts.
 _TABLE = (
     ("/torch/distributed/checkpoint/", SAVING),
+    ("/torch/serialization.py", SAVING),
     ("/trainmaster_trainer/checkpoint/", SAVING),
     ("/trainmaster_trainer/metrics.py", SAVING),
     ("/torch/distributed/", WAITING),

@@ -155,6 +155,7 @@ def told(pages: Dict[int, ProgressPage], unsaved: Dict[int, UnsavedCheckpoint]) 
             overdue_seconds=page.overdue_seconds(now),
             attempt=page.attempt,
             start=page.start,
+            total_steps=page.total_steps or None,
         )
         for rank, page in sorted(pages.items())
     )

@@ -25,7 +25,7 @@ def complete(facts: Facts) -> Verdict:
 def _nothing_to_train(facts: Facts) -> str:
     """Return the message where steps was lowered below what had been trained; else empty."""
     steps, began = facts.job.spec.training.steps, facts.resumed_step
-    if steps is None or began is None or began <= steps:
+    if steps is None or began is None or began <= steps or facts.job.spec.training.command:
         return ""
     return (
         f"The newest checkpoint is of step {began}, beyond spec.training.steps ({steps}), so nothing was left to train."

@@ -1,0 +1,179 @@
+"""The progress page of a script's rank: written after steps that are counted (`agent/optimizer_steps.py`) or reported.
+
+Standard library only, and Python 3.9: it runs in images that are not ours. A page costs microseconds; figures that take
+longer (medians) are made anew a few times a second.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from statistics import median
+
+from trainmaster.wire import codec, names
+from trainmaster.wire.progress import ProgressFile, ProgressPage
+from trainmaster.wire.training import TrainingPlan
+
+_WINDOW = 50  # steps over which speeds are taken
+_FIGURES_SECONDS = 0.2  # for so long a median holds
+_LAZY_STEPS = 3  # the first ones compile and connect
+_FADING = 0.999  # as that of a task: the longest step of late fades to half in 700 steps
+_NOTHING = float("nan")
+
+
+class ScriptProgress:
+    """ScriptProgress is what a rank of a script has said so far, and its page.
+
+    Steps that the script reports are its steps. Until it reports one, optimizer steps are, after those that the
+    optimizer itself had taken before, where it keeps count (Adam does, SGD does not).
+    """
+
+    def __init__(self, file: ProgressFile, attempt: int = 1, batch_size: int = 0) -> None:
+        self._file = file
+        self._attempt = attempt
+        self._batch_size = batch_size
+        self._counted = 0
+        self._base = 0
+        self._reports = False
+        self._total = 0
+        self._loss = _NOTHING
+        self._resumed = -1
+        self.step = 0
+        self._pace = _Pace()
+        # A handler of a signal may report in the midst of a report.
+        self.lock = threading.RLock()
+
+    def counted(self, own_count: int | None) -> None:
+        """Note an optimizer step. `own_count`: with the first one, how many the optimizer says that it has taken."""
+        with self.lock:
+            self._counted += 1
+            if self._counted == 1 and not self._reports:
+                self._begin(own_count)
+            if self._reports:
+                self._write(time.monotonic())  # it lives
+            else:
+                self._advance(self._base + self._counted)
+
+    def reported(self, step: int | None, total: int | None, loss: float | None) -> None:
+        """Note what the script reports."""
+        with self.lock:
+            self._total = self._total if total is None else total
+            self._loss = self._loss if loss is None else loss
+            if step is None:
+                if self.has_steps:
+                    self._write(time.monotonic())
+                return
+            if not self._reports:
+                # After `counted` optimizer steps it says that `step` are done: it went on from the difference.
+                self._resumed = step - self._counted if self._counted <= step else step
+                self._reports = True
+                self._pace = _Pace()
+            self._advance(step)
+
+    @property
+    def has_steps(self) -> bool:
+        """Return whether there is a step to speak of."""
+        return self._reports or self._counted > 0
+
+    def _begin(self, own_count: int | None) -> None:
+        if own_count is not None and own_count > 0:
+            self._base = self._resumed = own_count - 1
+        elif self._attempt <= 1:
+            self._resumed = 0
+        # Else it may have resumed from anywhere, and nobody says so: these are the steps since the restart.
+
+    def _advance(self, step: int) -> None:
+        now = time.monotonic()
+        self._pace.note(step, step - self.step, now)
+        self.step = step
+        self._write(now)
+
+    def _write(self, now: float) -> None:
+        pace = self._pace
+        self._file.write(
+            ProgressPage(
+                step=self.step,
+                loss=self._loss,
+                samples_per_second=pace.steps_per_second * self._batch_size if self._batch_size else _NOTHING,
+                step_seconds=pace.seconds,
+                updated=now,
+                phase="train",
+                resumed_step=self._resumed,
+                busy_seconds=pace.busy,
+                longest_seconds=pace.longest,
+                total_steps=self._total,
+            )
+        )
+
+
+class _Pace:
+    """_Pace is how long steps take, and for how much of it the thread that takes them computes.
+
+    A thread that waits for peers in gloo takes no time of the processor, so the slowest rank is the one that takes
+    most.
+    """
+
+    def __init__(self) -> None:
+        self._ends: deque[tuple[int, float]] = deque(maxlen=_WINDOW + 1)
+        self._seconds: deque[float] = deque(maxlen=_WINDOW)
+        self._busy: deque[float] = deque(maxlen=_WINDOW)
+        self._computed = _NOTHING
+        self._thread = 0
+        self._figured = 0.0
+        self.seconds = self.busy = self.steps_per_second = self.longest = _NOTHING
+
+    def note(self, step: int, steps: int, now: float) -> None:
+        """Note that `step` is done now, `steps` after the last one that was noted."""
+        computed, thread = time.thread_time(), threading.get_ident()
+        if self._ends and steps > 0:
+            seconds = now - self._ends[-1][1]
+            self._seconds.append(seconds / steps)
+            if thread == self._thread:
+                self._busy.append((computed - self._computed) / steps)
+            if len(self._seconds) > _LAZY_STEPS:
+                self.longest = max(seconds, _FADING * self.longest) if math.isfinite(self.longest) else seconds
+        elif steps < 0:
+            self._ends.clear()
+        self._computed, self._thread = computed, thread
+        self._ends.append((step, now))
+        if now - self._figured >= _FIGURES_SECONDS or len(self._seconds) <= _LAZY_STEPS:
+            self._figure(now)
+
+    def _figure(self, now: float) -> None:
+        self._figured = now
+        if self._seconds:
+            self.seconds = median(self._seconds)
+        if self._busy:
+            self.busy = median(self._busy)
+        (first, then), (last, end) = self._ends[0], self._ends[-1]
+        if end > then:
+            self.steps_per_second = (last - first) / (end - then)
+
+
+_page: ScriptProgress | None = None
+_opened_by = 0  # the process that has looked for a page
+
+
+def of_this_process() -> ScriptProgress | None:
+    """Return this process's progress; None outside of Trainmaster, and in processes that a rank has started."""
+    global _page, _opened_by  # noqa: PLW0603 one process has one page
+    if _opened_by != os.getpid():
+        forked, _opened_by = _opened_by != 0, os.getpid()
+        _page = None if forked else _open(os.environ)  # a data loader's process reports no steps
+    return _page
+
+
+def _open(environment: Mapping[str, str]) -> ScriptProgress | None:
+    path = environment.get(names.ENV_PROGRESS_FILE)
+    with suppress(OSError, ValueError, KeyError, codec.WireError):
+        if path:
+            file = ProgressFile(path)
+            plan = codec.decode(TrainingPlan, environment[names.ENV_TRAINING])
+            if file.claim(os.getpid()):
+                return ScriptProgress(file, int(environment[names.ENV_ATTEMPT]), plan.global_batch_size)
+    return None
