@@ -68,6 +68,16 @@ def test_the_ranks_memory_is_believed_where_they_went_on_from() -> None:
     assert (goodput(stage).training, goodput(stage).lost_work) == (98, 2)
 
 
+def test_a_group_that_is_through_before_it_is_seen_to_train_closes_the_ledger() -> None:
+    """Few steps were left, and they were fast."""
+    stage = a_running_group(workers=2, step=0).wait(100).rank_dies("worker-1", a_death(step=100)).wait(4)
+    stage.obey("worker-0", step=98, phase="load").obey("worker-1", step=98, phase="load")
+    saying_of_itself(stage, step=98, phase="load", resumed_step=98).wait(1).finish()
+    (line,) = stage.status.restarts
+    assert (stage.status.phase, line.steps_lost, line.seconds_lost) == ("Succeeded", 2, 5.0)
+    assert (goodput(stage).training, goodput(stage).lost_work, goodput(stage).recovering) == (98, 2, 5)
+
+
 def test_a_standstill_that_nobody_could_see_yet_was_no_training() -> None:
     """Of a hang, its agent says how long; of a lost node, the others do."""
     stage = a_running_group(workers=2, step=0).wait(100)

@@ -33,7 +33,8 @@ _ACCOUNTS = {
 def of(facts: Facts, status: TrainingJobStatus) -> Goodput:
     """Return the accounts as they stand when `status` is written now."""
     booked = _stood_still(facts, status, _booked(facts, _before(facts)))
-    if not _trains(facts, status):
+    is_over = status.phase == phases.SUCCEEDED and not facts.status.finished and facts.resumed_step is not None
+    if not (_trains(facts, status) or is_over):
         return booked
     if not _trains(facts, facts.status):
         went_on = _went_on(facts, booked, ledger.reached(facts), ledger.resumed_at(facts))

@@ -101,7 +101,7 @@ def judged(facts: Facts, failure: Failure, more: More | None = None, alone: bool
     failure = _placed(facts, failure)
     symptom = explained_by(facts, failure)
     before = facts.status.restarts[:-1] if symptom else facts.status.restarts
-    before = before if symptom or alone else _closed(before, facts.now)
+    before = before if symptom or alone else all_closed(before, facts.now)
     stop = budgets.reason_to_stop(facts.job, before, failure, symptom.time if symptom else facts.now)
     more = more or {}
     line = _line(facts, failure, stop, symptom, _remembers(facts, more.get("incarnations")))
@@ -211,7 +211,7 @@ def resumed(facts: Facts, lines: Lines) -> Lines:
     if told_late.of_a_script(facts):
         return _closed(told_late.corrected(lines, step), facts.now)
     found = [corrected(line, step) if since is None or line.time >= since else line for line in lines]
-    return _closed(tuple(found), facts.now)
+    return all_closed(tuple(found), facts.now)
 
 
 def left_behind(status: TrainingJobStatus) -> Lines:
@@ -221,7 +221,7 @@ def left_behind(status: TrainingJobStatus) -> Lines:
     """
     accounts = (status.goodput, status.progress, *status.restarts)
     written = [account.time for account in accounts if account and account.time]
-    return _closed(status.restarts, max(written)) if written else ()
+    return all_closed(status.restarts, max(written)) if written else ()
 
 
 def resumed_at(facts: Facts) -> int:
@@ -364,7 +364,7 @@ def _stopped(facts: Facts, status: TrainingJobStatus, line: RestartRecord, stop:
     return ending.failed(status, reason, f"{figures.sentence(line.evidence or '')} {line.why}", facts.now)
 
 
-def _closed(lines: Lines, now: datetime) -> Lines:
+def all_closed(lines: Lines, now: datetime) -> Lines:
     """Return the lines with the open ones closed at `now`: the newest, or those of members that were away."""
     return tuple(closed(line, now) if line.seconds_lost is None else line for line in lines)
 

@@ -111,19 +111,18 @@ def _running(facts: Facts, phase: str) -> str:
 def _restarts(facts: Facts, status: TrainingJobStatus, phase: str) -> ledger.Lines:
     """Return the ledger: its open lines get their cost when training goes on; in a group, when all train.
 
-    What agents say after the end closes nothing: an ended job does not change.
+    The end closes what is open yet: a group may finish before it is seen to train, and nobody waits for a member that
+    is away. What agents say afterwards closes nothing: an ended job does not change.
     """
-    if facts.status.finished:
+    if facts.status.finished or phase not in (phases.RUNNING, phases.SUCCEEDED):
         return status.restarts
     if not facts.job.spec.independent:
-        goes_on = phase == phases.RUNNING and not told_late.awaited(facts, status)
-        over = phase == phases.SUCCEEDED and told_late.of_a_script(facts)
-        return ledger.resumed(facts, status.restarts) if goes_on or over else status.restarts
-    if phase not in (phases.RUNNING, phases.SUCCEEDED):  # a member that comes back may have finished already
-        return status.restarts
+        goes_on = phase == phases.SUCCEEDED or not told_late.awaited(facts, status)
+        return ledger.resumed(facts, status.restarts) if goes_on else status.restarts
     # Else a member was told to start again just now, and its heartbeat is from before that.
     unchanged = status.starts == facts.status.starts and status.incarnations == facts.status.incarnations
-    return returning.closed(facts, status.restarts) if unchanged else status.restarts
+    lines = returning.closed(facts, status.restarts) if unchanged else status.restarts
+    return ledger.all_closed(lines, facts.now) if phase == phases.SUCCEEDED else lines
 
 
 def _all_train(facts: Facts) -> bool:
