@@ -24,7 +24,7 @@ def wrong(scenario: Lonely, world: World) -> list[str]:
     found, status = problems(scenario, world), world.status()
     if status.attempt not in scenario.attempts:
         found.append(f"ended in attempt {status.attempt}, not {scenario.attempts}")
-    if scenario.all_return:
+    if scenario.all_return and not world.crashes:  # an operator that was away may close them as late as at the end
         found += [f"{line.failure_class} at step {line.step} is still open" for line in _open(status)]
     lost = sum(line.steps_lost or 0 for line in status.restarts)
     if lost not in scenario.lost:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import argparse
 import collections
+import hashlib
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from trainmaster.wire import names
@@ -25,12 +27,12 @@ from tests.soak.oracle import Calm, calm_of, problems
 
 
 class Campaign:
-    """Lives that share a warm parent and the calm runs that they are compared with."""
+    """Lives that share a warm parent and the calm runs that they are compared with; `calm` keeps these for others."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, calm: Path) -> None:
         self.folder = folder
         self.socket = folder / "warm"
-        self._calm: dict[str, Calm] = {}
+        self._calm = calm
         environment = {**os.environ, names.ENV_PARENT_PID: str(os.getpid())}
         command = [sys.executable, "-P", "-m", "trainmaster_trainer.agent.warm", "--socket", str(self.socket)]
         self._warm = subprocess.Popen(command, env=environment)
@@ -42,21 +44,26 @@ class Campaign:
 
     def live(self, one: Life) -> tuple[Lived, list[str]]:
         """Live it; return it with a sentence for each anomaly."""
-        if one.kind not in self._calm:
-            quiet = Lived(replace(one, faults=()), self.folder / f"calm-{one.seed}", self.socket)
-            try:
-                quiet.live()
-                self._calm[one.kind] = calm_of(quiet)
-            finally:
-                quiet.close()
-            shutil.rmtree(quiet.command.folder)
+        calm = self._calm_of(one)
         lived = Lived(one, self.folder / f"life-{one.seed}", self.socket)
         try:
             lived.live()
-            found = problems(lived, self._calm[one.kind])
+            found = problems(lived, calm)
         except (AssertionError, OSError, KeyError, ValueError) as error:
             found = [f"{type(error).__name__}: {error}"]
         return lived, found + lived.close()
+
+    def _calm_of(self, one: Life) -> Calm:
+        known = self._calm / hashlib.sha256(one.kind.encode()).hexdigest()
+        if not known.exists():
+            quiet = Lived(replace(one, faults=()), self.folder / f"calm-{one.seed}", self.socket)
+            try:
+                quiet.live()
+                known.write_text(json.dumps(asdict(calm_of(quiet))))
+            finally:
+                quiet.close()
+            shutil.rmtree(quiet.command.folder)
+        return Calm.of(json.loads(known.read_text()))
 
 
 def main() -> int:
@@ -64,15 +71,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--runs", type=int, default=300, help="how many lives (default %(default)s)")
     parser.add_argument("--first", type=int, default=1, help="the seed of the first one (default %(default)s)")
+    parser.add_argument("--calm", type=Path, help="a folder that keeps what calm runs ended with, for other campaigns")
     options = parser.parse_args()
-    campaign = Campaign(Path(tempfile.mkdtemp(prefix="soak-")))
+    folder = Path(tempfile.mkdtemp(prefix="soak-"))
+    campaign = Campaign(folder, options.calm or folder)
     ran: collections.Counter[str] = collections.Counter()
     began, anomalies = time.monotonic(), 0
     try:
         for seed in range(options.first, options.first + options.runs):
             one = life(seed)
             lived, found = campaign.live(one)
-            ran[one.job["spec"]["strategy"]["type"]] += 1
+            ran["script" if one.is_script else one.job["spec"]["strategy"]["type"]] += 1
             anomalies += bool(found)
             _report(lived, found)
             if not found:
@@ -88,8 +97,9 @@ def main() -> int:
 
 def _report(lived: Lived, found: list[str]) -> None:
     spec = lived.life.job["spec"]
+    what = "a script" if lived.life.is_script else spec["strategy"]
     who = f"{spec['workers']['replicas']} x {spec['workers'].get('gpus', 1)}"
-    print(f"{lived.life.seed}: {spec['strategy']} with {who}: {'; '.join(lived.told) or 'no fault came'}")
+    print(f"{lived.life.seed}: {what} with {who}: {'; '.join(lived.told) or 'no fault came'}")
     for sentence in found:
         print(f"    ANOMALY {sentence}")
     if found:

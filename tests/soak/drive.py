@@ -9,11 +9,13 @@ import time
 from pathlib import Path
 
 from tests.local.command import Command, is_warm_parent, kill, wait_gone, what_it_is
-from tests.soak.lives import AGENT, COMMAND, RANK, WARM_PARENT, Fault, Life
+from tests.soak.lives import AGENT, CHILD, COMMAND, RANK, WARM_PARENT, Fault, Life
 
 HERE = Path(__file__).parent
-PATIENCE = 240.0
+PATIENCE = 120.0
 """Seconds in which something new must be said: a hang is found within 30."""
+# How the command may end after a signal: 0 where the job was over before it came.
+ENDS = {signal.SIGKILL: (0, -9), signal.SIGTERM: (0, 130), signal.SIGINT: (0, 130)}
 
 
 class Lived:
@@ -23,7 +25,8 @@ class Lived:
         self.life = life
         self.told: list[str] = []
         folder.mkdir(parents=True)
-        shutil.copy(HERE / "noisy.py", folder)
+        for file in ("noisy.py", "script.py"):
+            shutil.copy(HERE / file, folder)
         # A warm parent of its own, where it is to suffer.
         needs_its_own = any(fault.victim == WARM_PARENT for fault in life.faults)
         self.command = Command(folder, None if needs_its_own else warm)
@@ -59,29 +62,47 @@ class Lived:
         self._scratch |= _scratch_folders(self.command.process.pid)
 
     def _strike(self, fault: Fault) -> None:
-        number = signal.Signals[f"SIG{fault.signal}"]
-        if fault.victim == COMMAND:
-            self.command.send(number)
-            code = self.command.end(PATIENCE)
-            self.told.append(f"{fault}, which ended with {code}{'; begun again' if code else ''}")
-            if code != 0:
-                self._begin()
+        if fault.victim == COMMAND and not fault.pause:
+            self._end_and_begin_again(fault)
             return
         victims = self._victims(fault.victim)
         if victims:
-            kill(victims[fault.index % len(victims)], number)
+            victim = victims[fault.index % len(victims)]
+            kill(victim, signal.Signals[f"SIG{fault.signal}"])
             self.told.append(str(fault))
+            if fault.pause:
+                time.sleep(fault.pause)
+                kill(victim, signal.SIGCONT)
+
+    def _end_and_begin_again(self, fault: Fault) -> None:
+        number = signal.Signals[f"SIG{fault.signal}"]
+        self.command.send(number)
+        code = self.command.end(PATIENCE)
+        self.told.append(f"{fault}, which ended with {code}{'; begun again' if code else ''}")
+        if code not in ENDS[number]:
+            raise AssertionError(f"the command ended with {code} after SIG{fault.signal}")
+        if code != 0:
+            self._begin()
 
     def _victims(self, victim: str) -> list[int]:
-        if victim == RANK:
+        if victim == COMMAND:
+            return [self.command.process.pid]
+        if victim in (RANK, CHILD):
             # A pid may be somebody else's by now: the working directory tells whose it is.
             found = [int(path.name) for path in self.command.folder.glob("ranks/*")]
-            return sorted(pid for pid in found if _works_in(pid, self.command.folder))
+            ranks = sorted(pid for pid in found if _works_in(pid, self.command.folder))
+            return ranks if victim == RANK else [child for rank in ranks for child in _children(rank)]
         if victim == AGENT:
             agents = self.command.agents() | {100 + i: pid for i, pid in self.command.agents("parameterServer").items()}
             return [agents[index] for index in sorted(agents)]
         # The oldest: a child has its command line until it has taken a name of its own.
         return sorted(pid for pid in self.command.processes() if is_warm_parent(pid))[:1]
+
+
+def _children(pid: int) -> list[int]:
+    with contextlib.suppress(OSError):
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
 
 
 def _works_in(pid: int, folder: Path) -> bool:

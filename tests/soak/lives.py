@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 STEPS = 60
-RANK, AGENT, WARM_PARENT, COMMAND = "rank", "agent", "warm parent", "command"
+RANK, AGENT, WARM_PARENT, COMMAND, CHILD = "rank", "agent", "warm parent", "command", "child of a rank"
 
 # Strategies, each with the workers that it can have: (replicas, gpus per replica).
 SYNCHRONOUS: list[tuple[dict[str, Any], list[tuple[int, int]]]] = [
@@ -40,20 +40,40 @@ ASYNCHRONOUS: list[tuple[dict[str, Any], list[tuple[int, int]]]] = [
     ({"type": "ParameterServer"}, [(2, 0), (3, 0)]),
     ({"type": "Gossip"}, [(2, 0), (3, 0)]),
 ]
-SHARE_OF_ASYNCHRONOUS = 0.15
+SCRIPTS: list[tuple[dict[str, Any], list[tuple[int, int]]]] = [
+    ({"type": "AllReduce"}, [(1, 0), (2, 0), (3, 0), (2, 2)])
+]
+"""Scripts save by themselves; who goes on from that ends with the very bits of a calm one, too."""
+SHARE_OF_ASYNCHRONOUS, SHARE_OF_SCRIPTS = 0.12, 0.15
+
+# Who is struck, by what: signals that are there twice come twice as often. A command, or an agent, that is stopped goes
+# on after a while (the user has typed Ctrl-Z and fg, the machine has slept); who stops a rank never lets it go on.
+SIGNALS: dict[str, tuple[int, list[str]]] = {
+    RANK: (5, ["KILL", "KILL", "STOP", "TERM", "INT"]),
+    AGENT: (3, ["KILL", "KILL", "STOP", "TERM", "INT"]),
+    WARM_PARENT: (2, ["KILL", "STOP", "TERM", "INT"]),
+    COMMAND: (3, ["KILL", "KILL", "STOP", "TERM", "INT"]),
+    CHILD: (2, ["KILL", "KILL", "STOP", "TERM", "INT"]),
+}
+LONGEST_PAUSE = 6.0
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One blow: `signal` to a process of the kind `victim`, `delay` seconds after the one before."""
+    """One blow: `signal` to a process of the kind `victim`, `delay` seconds after the one before.
+
+    After `pause` seconds, if there are any, it goes on.
+    """
 
     victim: str
     signal: str
     delay: float
     index: int = 0
+    pause: float = 0.0
 
     def __str__(self) -> str:
-        return f"{self.signal} to {self.victim} {self.index} after {self.delay:.2f} s"
+        pause = f", for {self.pause:.2f} s" if self.pause else ""
+        return f"{self.signal} to {self.victim} {self.index} after {self.delay:.2f} s{pause}"
 
 
 @dataclass(frozen=True)
@@ -66,46 +86,70 @@ class Life:
     is_exact: bool
 
     @property
+    def is_script(self) -> bool:
+        """Return whether the job brings its own training loop."""
+        return "command" in self.job["spec"]["training"]
+
+    @property
     def kind(self) -> str:
         """Return what the model follows from, as text: lives with equal text share a calm run."""
         spec = self.job["spec"]
-        return json.dumps([spec[part] for part in ("strategy", "training", "workers")], sort_keys=True)
+        arguments = spec["training"].get("arguments", {})
+        follows = {name: value for name, value in arguments.items() if name != "helper"}
+        return json.dumps([spec["strategy"], spec["workers"], self.is_script, follows], sort_keys=True)
 
 
 def life(seed: int) -> Life:
     """Make the life that `seed` stands for; the same one each time."""
     chance = random.Random(seed)
-    is_exact = chance.random() >= SHARE_OF_ASYNCHRONOUS
-    strategy, sizes = chance.choice(SYNCHRONOUS if is_exact else ASYNCHRONOUS)
+    lot = chance.random()
+    is_script, is_asynchronous = lot < SHARE_OF_SCRIPTS, lot >= 1 - SHARE_OF_ASYNCHRONOUS
+    strategy, sizes = chance.choice(SCRIPTS if is_script else ASYNCHRONOUS if is_asynchronous else SYNCHRONOUS)
     replicas, gpus = chance.choice(sizes)
-    return Life(seed, _job(strategy, replicas, gpus, chance), _faults(strategy, chance), is_exact)
+    faults = _faults(chance)
+    has_children = any(fault.victim == CHILD for fault in faults)
+    training = _script(has_children, chance) if is_script else _task(strategy, has_children, chance)
+    return Life(seed, _job(strategy, training, replicas, gpus, chance), faults, not is_asynchronous)
 
 
-def _job(strategy: dict[str, Any], replicas: int, gpus: int, chance: random.Random) -> dict[str, Any]:
+def _task(strategy: dict[str, Any], has_children: bool, chance: random.Random) -> dict[str, Any]:
+    draws = chance.random() < 0.5 and strategy["type"] not in ("Pipeline", "Mesh")
+    arguments = {"draws": draws, "adam": not draws, "helper": has_children}
+    return {"task": "noisy:Noisy", "steps": STEPS, "globalBatchSize": 24, "seed": 1, "arguments": arguments}
+
+
+def _script(has_children: bool, chance: random.Random) -> dict[str, Any]:
+    options = {"--steps": STEPS, "--loaders": chance.choice([1, 2]) if has_children else 0, "--every": 5}
+    return {"command": ["python", "script.py", *(str(word) for option in options.items() for word in option)]}
+
+
+def _job(
+    strategy: dict[str, Any], training: dict[str, Any], replicas: int, gpus: int, chance: random.Random
+) -> dict[str, Any]:
     workers: dict[str, Any] = {"replicas": replicas}
     if gpus:
         workers["gpus"] = gpus
-    draws = chance.random() < 0.5 and strategy["type"] not in ("Pipeline", "Mesh")
     spec: dict[str, Any] = {
         "strategy": strategy,
-        "training": {
-            "task": "noisy:Noisy", "steps": STEPS, "globalBatchSize": 24, "seed": 1,
-            "arguments": {"draws": draws, "adam": not draws},
-        },
+        "training": training,
         "workers": workers,
-        "checkpoint": {"everySteps": chance.choice([5, 20]), "keep": 2},
-        "failurePolicy": {"maxRestarts": 30},
-    }  # fmt: skip
+        "failurePolicy": {"maxRestarts": 30, "nodeLostSeconds": 10},
+    }
+    if "task" in training:
+        spec["checkpoint"] = {"everySteps": chance.choice([5, 20]), "keep": 2}
+        if chance.random() < 0.15:
+            spec["checkpoint"]["memoryEverySteps"] = 0
     if strategy["type"] == "ParameterServer":
         spec["parameterServers"] = {"replicas": chance.choice([1, 2])}
     return {"apiVersion": "trainmaster.dev/v1", "kind": "TrainingJob", "metadata": {"name": "soak"}, "spec": spec}
 
 
-def _faults(strategy: dict[str, Any], chance: random.Random) -> tuple[Fault, ...]:
+def _faults(chance: random.Random) -> tuple[Fault, ...]:
     faults = []
     for _ in range(chance.randint(1, 4)):
-        victim = chance.choices([RANK, AGENT, WARM_PARENT, COMMAND], [5, 3, 1, 2])[0]
-        signals = {RANK: ["KILL", "KILL", "STOP", "TERM"], AGENT: ["KILL"], WARM_PARENT: ["KILL", "STOP"]}
-        signal = chance.choice(signals.get(victim, ["KILL", "TERM", "INT"]))
-        faults.append(Fault(victim, signal, chance.uniform(0, 1.5), chance.randrange(4)))
+        victim = chance.choices(list(SIGNALS), [weight for weight, _ in SIGNALS.values()])[0]
+        signal = chance.choice(SIGNALS[victim][1])
+        goes_on = signal == "STOP" and victim in (AGENT, COMMAND)
+        pause = chance.uniform(0.2, LONGEST_PAUSE) if goes_on else 0.0
+        faults.append(Fault(victim, signal, chance.uniform(0, 1.5), chance.randrange(4), pause))
     return tuple(faults)

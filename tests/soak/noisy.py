@@ -6,6 +6,7 @@ recovery that restores anything but the right generators ends with another model
 
 import os
 import random
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -18,34 +19,51 @@ from torch.utils.data import Dataset
 from trainmaster_trainer.task import Task
 from typing_extensions import override
 
-FEATURES, CLASSES = 7, 3
+SAMPLES, FEATURES, CLASSES = 101, 7, 3
 
 
 class Samples(Dataset[tuple[Tensor, Tensor]]):
-    """Points with noise from all three generators of a process."""
+    """Points with noise from all three generators of a process. With `helper`, a child process hands each one over."""
 
-    def __init__(self, inputs: Tensor, targets: Tensor) -> None:
-        self.inputs, self.targets = inputs, targets
+    def __init__(self, inputs: Tensor, targets: Tensor, helper: bool) -> None:
+        self.inputs, self.targets, self.needs_helper = inputs, targets, helper
+        self.helper: subprocess.Popen[bytes] | None = None
 
     def __len__(self) -> int:
         return len(self.inputs)
 
     @override
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        if self.needs_helper:
+            self.ask_helper()
         noise = torch.randn(FEATURES) + random.random() + float(np.random.rand())
         return self.inputs[index] + 0.02 * noise, self.targets[index]
 
+    def ask_helper(self) -> None:
+        """Wait for the word of a child process, as for one that decodes images; an error if it has died."""
+        if self.helper is None:
+            self.helper = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+        assert self.helper.stdin is not None
+        assert self.helper.stdout is not None
+        self.helper.stdin.write(b"?")
+        if not self.helper.stdout.read(1):
+            raise RuntimeError("the helper process has died")
+
 
 class Noisy(Task):
-    """A small perceptron with dropout. `seconds` is how long a step takes at least."""
+    """A small perceptron with dropout. `seconds` is how long a step takes at least.
+
+    The file ranks/PID says which rank the process is, and has a full stop for each loss that was asked for.
+    """
 
     def __init__(
-        self, samples: int = 101, hidden: int = 16, seconds: float = 0.02, draws: bool = False, adam: bool = True
+        self, hidden: int = 16, seconds: float = 0.02, draws: bool = False, adam: bool = True, helper: bool = False
     ) -> None:
-        self.samples, self.hidden, self.seconds, self.draws, self.adam = samples, hidden, seconds, draws, adam
-        folder = Path("ranks")
-        folder.mkdir(exist_ok=True)
-        (folder / str(os.getpid())).write_text(os.environ["RANK"])
+        self.hidden, self.seconds, self.draws, self.adam, self.helper = hidden, seconds, draws, adam, helper
+        note = Path("ranks") / str(os.getpid())
+        note.parent.mkdir(exist_ok=True)
+        self.note = note.open("wb", buffering=0)
+        self.note.write(f"{os.environ['RANK']} ".encode())
 
     @override
     def model(self) -> nn.Module:
@@ -57,11 +75,12 @@ class Noisy(Task):
 
     @override
     def dataset(self) -> Samples:
-        inputs = torch.randn(self.samples, FEATURES, generator=torch.Generator().manual_seed(5))
-        return Samples(inputs, (inputs.sum(dim=1) > 0).long() + (inputs[:, 0] > 1).long())
+        inputs = torch.randn(SAMPLES, FEATURES, generator=torch.Generator().manual_seed(5))
+        return Samples(inputs, (inputs.sum(dim=1) > 0).long() + (inputs[:, 0] > 1).long(), self.helper)
 
     @override
     def loss(self, outputs: Any, targets: Any) -> Tensor:
+        self.note.write(b".")
         time.sleep(self.seconds)
         loss = nn.functional.cross_entropy(outputs, targets)
         if self.draws:
