@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -94,7 +95,7 @@ def test_a_tasks_rank_that_dies_is_told_of_at_once(
     assert (heartbeat.exit.rank, heartbeat.exit.signal, heartbeat.exit.error) == (1, "SIGKILL", None)
 
 
-@pytest.mark.parametrize("moment", ["while a rank runs", "while the parent imports"])
+@pytest.mark.parametrize("moment", ["while a rank runs", "while the parent imports", "while the parent is stopped"])
 def test_an_agent_that_is_killed_leaves_nothing(agent: MakeAgent, intake: Intake, tmp_path: Path, moment: str) -> None:
     """Nor what its ranks had started, whose end the kernel does not see to."""
     imports = "import time; time.sleep(1000)" if moment == "while the parent imports" else "raise ModuleNotFoundError"
@@ -102,14 +103,42 @@ def test_an_agent_that_is_killed_leaves_nothing(agent: MakeAgent, intake: Intake
     one = agent("bash", "-c", command, **own(tmp_path, torch=imports))
     intake.wait_state(messages.WAITING, 0, W0)
     left = [parent_of(one.pid)]
-    if moment == "while a rank runs":
+    if moment != "while the parent imports":
         intake.run(1, [(W0, 1)])
         while not (tmp_path / "child").exists():
             time.sleep(0.01)
         left.append(int((tmp_path / "child").read_text()))
+    if moment == "while the parent is stopped":
+        os.kill(left[0], signal.SIGSTOP)
     os.kill(one.pid, signal.SIGKILL)
     one.wait()
     assert all(wait_gone(pid) for pid in left)
+
+
+# Start a shared warm parent as `trainmaster run` does, tell its pid and wait to be killed.
+STARTER = """
+import os, subprocess, sys, time
+environment = {**os.environ, "TRAINMASTER_PARENT_PID": str(os.getpid())}
+warm = [sys.executable, "-m", "trainmaster_trainer.agent.warm", "--socket", sys.argv[1]]
+print(subprocess.Popen(warm, env=environment).pid, flush=True)
+time.sleep(1000)
+"""
+
+
+def test_a_shared_parent_that_is_stopped_while_it_imports_ends_with_who_started_it(tmp_path: Path) -> None:
+    python_path = own(tmp_path, torch="import time; time.sleep(1000)")["PYTHONPATH"]
+    command = [sys.executable, "-c", STARTER, str(tmp_path / "socket")]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": python_path}
+    ) as starter:
+        assert starter.stdout is not None
+        warm = int(starter.stdout.readline())
+        with socket.socket(socket.AF_UNIX) as probe:
+            while probe.connect_ex(str(tmp_path / "socket")):
+                time.sleep(0.01)
+        os.kill(warm, signal.SIGSTOP)
+        starter.kill()
+        assert wait_gone(warm)
 
 
 @pytest.mark.parametrize("moment", ["with a rank that then ends", "before it is to start one"])

@@ -126,7 +126,10 @@ def test_ctrl_c_before_anything_runs_leaves_nothing_either(own_command: Command,
     assert "Traceback" not in own_command.stderr
 
 
-def test_sigkill_of_the_command_ends_everything_and_the_next_run_sweeps(own_command: Command, command: Command) -> None:
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["that runs", "that is stopped"])
+def test_sigkill_of_the_command_ends_everything_and_the_next_run_sweeps(
+    own_command: Command, command: Command, is_stopped: bool
+) -> None:
     """Agents, warm parent and ranks go by themselves; the next run goes on."""
     own_command.make_gate()
     own_command.start(a_job(arguments=HELD))
@@ -134,6 +137,9 @@ def test_sigkill_of_the_command_ends_everything_and_the_next_run_sweeps(own_comm
     everything = own_command.processes()
     assert len(everything) >= 5
     scratch = own_command.scratch
+    if is_stopped:
+        for pid in (own_command.warm_parent(), *own_command.agents().values()):
+            kill(pid, signal.SIGSTOP)
     own_command.send(signal.SIGKILL)
     assert all(wait_gone(pid) for pid in everything)
     own_command.open_gate()

@@ -51,7 +51,7 @@ SHARE_OF_ASYNCHRONOUS, SHARE_OF_SCRIPTS = 0.12, 0.15
 SIGNALS: dict[str, tuple[int, list[str]]] = {
     RANK: (5, ["KILL", "KILL", "STOP", "TERM", "INT"]),
     AGENT: (3, ["KILL", "KILL", "STOP", "TERM", "INT"]),
-    WARM_PARENT: (2, ["KILL", "STOP", "TERM", "INT"]),
+    WARM_PARENT: (1, ["KILL", "STOP", "TERM", "INT"]),
     COMMAND: (3, ["KILL", "KILL", "STOP", "TERM", "INT"]),
     CHILD: (2, ["KILL", "KILL", "STOP", "TERM", "INT"]),
 }

@@ -13,7 +13,7 @@ from typing import Any, Callable, Deque, Dict
 from trainmaster.wire import messages, names
 from trainmaster.wire.messages import ExitReport, Orders
 
-from trainmaster_trainer.agent import supervise
+from trainmaster_trainer.agent import process, supervise
 from trainmaster_trainer.agent.first_steps import FirstSteps
 from trainmaster_trainer.agent.hang_watch import HangWatch
 from trainmaster_trainer.agent.hangs import Policy
@@ -157,6 +157,7 @@ class Engine:
             return
         try:
             self._reactor.watch(os.pidfd_open(self._settings.parent_pid), self._owner_gone)
+            process.wake_with_parent()
         except ProcessLookupError:
             self._reactor.call(self._owner_gone)
 

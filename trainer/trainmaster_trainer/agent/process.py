@@ -38,9 +38,12 @@ def die_with_parent(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def outlive_parent() -> None:
-    """Undo `die_with_parent`: from here on this process sees to its end itself."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0)
+def wake_with_parent() -> None:
+    """Have the kernel let this process go on, where it is stopped, when its parent ends: it sees to its end itself.
+
+    This undoes `die_with_parent`.
+    """
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGCONT, 0, 0, 0)
 
 
 def rename(name: str) -> None:

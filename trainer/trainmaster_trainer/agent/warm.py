@@ -198,8 +198,12 @@ class WarmParent:
             _say(work.client, {"ended": work.identity, "code": end.code, "signal": end.signal})
 
     def _kill(self, pids: List[int]) -> None:
-        for pid in pids:  # a branch has ranks of its own to kill
-            process.kill_group(pid, signal.SIGTERM if self._work[pid].identity < 0 else signal.SIGKILL)
+        for pid in pids:
+            if self._work[pid].identity < 0:  # a branch has ranks of its own to kill, and may be stopped
+                process.kill_group(pid, signal.SIGTERM)
+                process.kill_group(pid, signal.SIGCONT)
+            else:
+                process.kill_group(pid, signal.SIGKILL)
 
     def _end(self) -> None:
         self._ending = True
@@ -274,14 +278,15 @@ def can_serve_stores() -> bool:
 def main() -> NoReturn:
     """Serve until no agent needs this process. A forked child does here what it was forked for, and ends."""
     options = _options()
-    if options.descriptor is not None:
+    told = int(os.environ.get(names.ENV_PARENT_PID) or 0) if options.socket else 0
+    if options.descriptor is not None or told == os.getppid():
         process.die_with_parent(os.getppid())
     # Set before any import: a library's thread pool would make every fork unsafe.
     ours = {**dict.fromkeys(rank.THREAD_LIMITS, "1"), **_CAREFUL}
     os.environ.update(ours)
     parent = _open(options)
-    if os.environ.get(names.ENV_PARENT_PID) and options.socket:
-        parent.watch_process(int(os.environ[names.ENV_PARENT_PID]))
+    if told:
+        parent.watch_process(told)
     with afresh.watched({**names.WARM_ENVIRONMENT, **ours}):
         if not options.bare:
             extra = [name.strip() for name in os.environ.get(names.ENV_PRELOAD, "").split(",") if name.strip()]
@@ -290,7 +295,7 @@ def main() -> NoReturn:
     gc.collect()
     gc.freeze()
     # The loop sees the end of its line. What it then kills, the kernel would leave: ranks' own children.
-    process.outlive_parent()
+    process.wake_with_parent()
     rest = parent.serve(stores=can_serve_stores())
     process.leave(rest() if rest is not None else 0)
 
