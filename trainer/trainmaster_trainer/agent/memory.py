@@ -37,6 +37,6 @@ def remove(folder: Optional[Path]) -> None:
 def _home(settings: Settings) -> Path:
     scratch = Path(settings.scratch).resolve()
     in_memory = _SHARED_MEMORY in scratch.parents
-    if in_memory:
+    if in_memory and settings.parent_pid is None:  # else it is there; or the run was killed, and nobody would clear it
         scratch.mkdir(parents=True, exist_ok=True)
     return scratch if in_memory else _SHARED_MEMORY
