@@ -8,7 +8,7 @@ from trainmaster.api.status import Condition
 from trainmaster.core import figures, phases
 from trainmaster.wire.messages import CheckpointRecord, RankProgress
 
-from tests.builders import NOON
+from tests.builders import NOON, a_heartbeat, evicted, finished, saying
 from tests.core.stage import Stage, a_running_group, a_stage
 
 
@@ -183,6 +183,17 @@ def test_a_checkpoint_outlives_the_agent_that_told_of_it() -> None:
     assert stage.status.checkpoint
     why = stage.status.restarts[-1].why
     assert why == "Restarting from step 50. It costs no restart budget.", "its memory went with it"
+
+
+def test_the_last_word_of_a_worker_that_is_lost_right_after_it_names_the_last_checkpoint() -> None:
+    """The worker that commits had finished, so nobody makes it again."""
+    stage = a_running_group(workers=2)
+    record = CheckpointRecord(100, NOON.timestamp(), "abc")
+    last_word = dataclasses.replace(finished(stage.replica("worker-0").heartbeat or a_heartbeat()), checkpoint=record)
+    stage.change("worker-0", lambda one: evicted(saying(one, last_word))).finish("worker-1")
+    assert stage.status.phase == "Succeeded"
+    assert stage.status.checkpoint
+    assert stage.status.checkpoint.step == 100
 
 
 @pytest.mark.parametrize(

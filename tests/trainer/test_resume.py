@@ -33,6 +33,16 @@ def test_killed_and_resumed_ends_in_the_same_bits(new_job: NewJob) -> None:
     assert {line["attempt"] for line in job.lines()} == {1, 2, 3}
 
 
+def test_an_attempt_with_nothing_left_to_train_tells_of_the_last_checkpoint(new_job: NewJob) -> None:
+    """Its agent need not read it from a storage that may be slow, and the pod that saved it may be gone."""
+    job = new_job("again", steps=3).run(2)
+    running = job.start(2, attempt=2)
+    assert running.wait() == [0, 0], running.output()
+    record = running.pages[0].read_checkpoint()
+    assert record is not None
+    assert (record.step, record.sha256) == (3, job.manifest(3)["model_sha256"])
+
+
 @pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 1), (1, 4)])
 def test_another_world_size_goes_on_with_the_same_losses(new_job: NewJob, before: int, after: int) -> None:
     task = {"task": "trainmaster_trainer.tasks.digits:Digits", "arguments": {"hidden": 16}, "global_batch_size": 25}

@@ -41,7 +41,7 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
     saver = Saver(settings, group, batches.count)
     saver.prepare()
     resumed = resume(settings, group, strategy, batches.count)
-    saver.committed_step = resumed.durable_step
+    saver.go_on_from(resumed.durable_step)
     report = Report(settings, group, progress, resumed)
     memory = Memory(settings, group, strategy, batches.count)
     memory.start(resumed.step)

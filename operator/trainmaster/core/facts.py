@@ -186,7 +186,7 @@ class Facts:
     def checkpoint(self) -> CheckpointStatus | None:
         """Return the newest complete checkpoint that was reported and is still there; None where there is none."""
         written = self.status.checkpoint if self._is_still_there else None
-        told = [beat.checkpoint for beat in self.heartbeats() if beat.checkpoint and self._may_be(beat.checkpoint)]
+        told = [beat.checkpoint for beat in self._last_words if beat.checkpoint and self._may_be(beat.checkpoint)]
         newest = max(told, key=lambda record: record.step, default=None)
         if newest is None or (written and written.step >= newest.step):
             return written
@@ -196,6 +196,13 @@ class Facts:
             sha256=figures.legible(newest.sha256),
             seconds=figures.seconds(newest.seconds) if newest.seconds is not None else None,
         )
+
+    @property
+    def _last_words(self) -> tuple[messages.Heartbeat, ...]:
+        """Return the heartbeats that tell of checkpoints: those of lost replicas too, where storage outlives them."""
+        if self.observed.private_checkpoints:
+            return self.heartbeats()
+        return tuple(slot.replica.heartbeat for slot in self.slots if slot.replica and slot.replica.heartbeat)
 
     @property
     def _is_still_there(self) -> bool:

@@ -33,7 +33,7 @@ from trainmaster.wire.progress import ProgressFile
 
 from trainmaster_trainer.checkpoint import layout
 from trainmaster_trainer.checkpoint.copier import Copier, Settled, nothing_settled
-from trainmaster_trainer.checkpoint.manifest import Cursor, Manifest, model_sha256
+from trainmaster_trainer.checkpoint.manifest import Cursor, Manifest, glance, model_sha256
 from trainmaster_trainer.checkpoint.place import Place, problem_of
 from trainmaster_trainer.checkpoint.shard import ShardRecord, write_shard
 from trainmaster_trainer.checkpoint.soundness import complaint
@@ -108,6 +108,20 @@ class Saver:
     def optimizer_waited(self) -> float:
         """Return the seconds that optimizer steps have waited for copies so far."""
         return self._copier.waited
+
+    def go_on_from(self, step: int) -> None:
+        """Note the step of the newest checkpoint, which an attempt before has saved.
+
+        That of the last step is told to the agent at once: there is no later one, and the job may be over before the
+        agent has read it from a slow storage.
+        """
+        self.committed_step = step
+        if self._page is None or step < self._plan.steps:
+            return
+        with suppress(OSError):
+            seen = glance(layout.step_folder(self._folder, step), step)
+            if seen is not None:
+                self._page.write_checkpoint(CheckpointRecord(seen.step, seen.time, seen.model_sha256, seen.seconds))
 
     def due(self, step: int) -> bool:
         """Return whether a checkpoint is to be written after this step. It always is after the last."""

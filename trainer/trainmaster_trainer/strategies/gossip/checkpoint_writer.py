@@ -72,7 +72,7 @@ class CheckpointWriter:
             self._saver = self._open_saver()
             resumed = resume(self._settings, self._peer.member.alone(), _Resumable(self._peer), self._peer.dataset)
             self._saved, self._is_borrowed = resumed.step, resumed.is_borrowed
-            self._saver.committed_step = resumed.durable_step
+            self._saver.go_on_from(resumed.durable_step)
         else:
             self._saved = self._read()
         if self._saved and not self._peer.sample_counters.entries:  # another strategy wrote it

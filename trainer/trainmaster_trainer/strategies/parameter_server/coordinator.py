@@ -276,7 +276,7 @@ class Coordinator:
         self._whole.found = None
         resumed = resume(self._member.settings, self._member.alone(), self._whole)
         found, step = self._whole.found, resumed.step
-        self._saver.committed_step = resumed.durable_step
+        self._saver.go_on_from(resumed.durable_step)
         if resumed.dataset:
             with self.ticket_queue.changed:
                 self._saver.dataset, self._counted_by = resumed.dataset, None
