@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from trainmaster.api.status import Goodput
+from trainmaster.core import ledger
 from trainmaster.core.story import story
 from trainmaster.wire import messages
 from trainmaster.wire.messages import CheckpointRecord
@@ -76,6 +77,17 @@ def test_a_group_that_is_through_before_it_is_seen_to_train_closes_the_ledger() 
     (line,) = stage.status.restarts
     assert (stage.status.phase, line.steps_lost, line.seconds_lost) == ("Succeeded", 2, 5.0)
     assert (goodput(stage).training, goodput(stage).lost_work, goodput(stage).recovering) == (98, 2, 5)
+
+
+def test_a_run_that_goes_on_where_another_was_killed_in_a_restart_learns_what_was_lost() -> None:
+    stage = a_running_group(workers=2, step=0).wait(100).rank_dies("worker-1", a_death(step=100))
+    left = {"attempt": 3, "restarts": ledger.left_behind(stage.status)}
+    stage.job = stage.job.model_copy(update={"status": stage.status.model_copy(update=left)})
+    assert stage.status.restarts[-1].steps_lost == 100
+    stage.settle().obey(step=98, phase="load")
+    saying_of_itself(stage, step=99, phase="train", resumed_step=98).wait(2)
+    (line,) = stage.status.restarts
+    assert (stage.status.phase, line.steps_lost, line.seconds_lost) == ("Running", 2, 0.0)
 
 
 def test_a_standstill_that_nobody_could_see_yet_was_no_training() -> None:

@@ -204,9 +204,10 @@ def is_open(status: TrainingJobStatus) -> bool:
 
 
 def resumed(facts: Facts, lines: Lines) -> Lines:
-    """Return the lines when a group goes on: the newest gets its cost, and all since the last try what was lost."""
-    if all(line.seconds_lost is not None for line in lines):
-        return lines
+    """Return the lines when a group goes on: the newest gets its cost, and all since the last try what was lost.
+
+    The steps of a line that another run has left behind were an estimate, too.
+    """
     since, step = facts.status.running_time, facts.resumed_step
     if told_late.of_a_script(facts):
         return _closed(told_late.corrected(lines, step), facts.now)
