@@ -70,6 +70,7 @@ def main() -> None:
         loss.backward()  # type: ignore[no-untyped-call]
         if not is_wrapped:
             for weight in model.parameters():
+                assert weight.grad is not None
                 dist.all_reduce(weight.grad)
         optimizer.step()
         if dist.get_rank() == 0 and (step % options.every == 0 or step == options.steps):
