@@ -210,7 +210,7 @@ def resumed(facts: Facts, lines: Lines) -> Lines:
     """
     since, step = facts.status.running_time, facts.resumed_step
     if told_late.of_a_script(facts):
-        return _closed(told_late.corrected(lines, step), facts.now)
+        return all_closed(told_late.corrected(lines, step), facts.now)
     found = [corrected(line, step) if since is None or line.time >= since else line for line in lines]
     return all_closed(tuple(found), facts.now)
 
