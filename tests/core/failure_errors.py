@@ -4,6 +4,7 @@ The texts are those that people quote in bug reports; addresses and file names a
 """
 
 from tests.core.failure_labels import (
+    APART,
     BUG,
     DEVICE,
     DEVICE_MEMORY,
@@ -82,6 +83,7 @@ ERRORS: list[tuple[str, str, Label]] = [
     # What the trainer says itself.
     ("NonFiniteLossError", "the loss of step 73 is nan", NAN),
     ("NonFiniteLossError", "the loss of step 73 is inf", NAN),
+    ("CopiesDifferError", "The ranks' copies of the parameter 0.weight have become different", APART),
     ("CorruptCheckpointError", "step 50: shard-00000.safetensors has another SHA-256 than the manifest says", ROT),
     ("ConfigurationError", "spec.training.task: no module named 'mine'", WRONG),
     # Memory.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -75,6 +76,27 @@ class WithNoise(Line):
 def _add_noise(optimizer: torch.optim.Optimizer, *_: Any) -> None:
     for parameter in _held(optimizer):
         parameter.data += 0.01 * torch.randn_like(parameter)
+
+
+class WithDamage(Line):
+    """The memory of rank 1 is hit after step 2, which makes a weight there `value`."""
+
+    def __init__(self, value: str) -> None:
+        super().__init__()
+        self.value, self.steps = float(value), 0
+
+    @override
+    def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        optimizer = super().optimizer(parameters)
+        if os.environ["RANK"] == "1":
+            optimizer.register_step_post_hook(self.hit)
+        return optimizer
+
+    def hit(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        """Hit the first number of the first parameter."""
+        self.steps += 1
+        if self.steps == 2:
+            _held(optimizer)[0].data[0, 0] = self.value
 
 
 class WithBounds(Line):

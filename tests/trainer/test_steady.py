@@ -67,8 +67,17 @@ def test_it_is_refused_by_parameter_servers(new_job: NewJob) -> None:
 @pytest.mark.parametrize("task", ["WithShortRows", "WithNoise"])
 def test_copies_that_become_different_are_noticed(new_job: NewJob, task: str) -> None:
     running = new_job(task=f"moving_tasks:{task}", strategy="AllReduce", steps=50).start(2)
-    assert running.wait() == [78, 78]
-    assert "the ranks' copies of the parameter 0.weight have become different" in running.output()
+    assert running.wait() == [1, 1]
+    assert "CopiesDifferError: The ranks' copies of the parameter 0.weight have become different" in running.output()
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "1e30"])
+def test_damage_to_one_copy_is_seen_by_all_ranks(new_job: NewJob, value: str) -> None:
+    """All go on from an older checkpoint then, so all must know of it."""
+    plan: Options = {"task": "moving_tasks:WithDamage", "arguments": {"value": value}, "checkpoint_shared": False}
+    running = new_job(**plan, strategy="AllReduce", steps=50).start(2)
+    assert running.wait() == [1, 1]
+    assert running.output().count("CopiesDifferError: The ranks' copies of the parameter 0.weight") == 2
 
 
 @pytest.mark.parametrize("strategy", [{"strategy": "FullySharded"}, MESH], ids=["FullySharded", "Mesh"])

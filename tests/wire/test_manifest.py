@@ -12,13 +12,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from trainmaster.wire import bounded_json
-from trainmaster.wire.manifest import MAX_MANIFEST, Cursor, Manifest, ShardRecord, TensorRecord, glance, read_manifest
+from trainmaster.wire.manifest import (
+    MAX_MANIFEST,
+    Cursor,
+    Manifest,
+    ShardRecord,
+    TensorRecord,
+    glance,
+    model_sha256,
+    read_manifest,
+)
 from trainmaster.wire.reading import CorruptCheckpointError
 
 HASH = "0" * 64
 WEIGHT = TensorRecord("float32", (2, 3), (0, 0), HASH)
 SHARD = ShardRecord("shard-00000-of-00001.safetensors", 100, HASH, {"model/w": WEIGHT})
-GOOD = Manifest(4, 1, 1, "AllReduce", Cursor(4, 16, 4, 1), 1.5, HASH, (SHARD,), {"a": [1, {"b": None}]})
+GOOD = Manifest(
+    4, 1, 1, "AllReduce", Cursor(4, 16, 4, 1), 1.5, model_sha256([SHARD]), (SHARD,), {"a": [1, {"b": None}]}
+)
 
 
 def write(folder: Path, text: bytes) -> Path:
@@ -63,6 +74,8 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "dtype": lambda: of_tensor(dtype="load"),
     "no dtype": lambda: of_tensor(dtype=["float32"]),
     "hash": lambda: of_tensor(sha256=5),
+    "no shards": lambda: signed(lambda plain: plain.update(shards=[])),
+    "other model": lambda: of_tensor(shape=[3, 2]),
     "length": lambda: signed(lambda plain: plain["shards"][0].update(length=1 << 63)),
     "other digits": lambda: signed(
         lambda plain: plain["shards"][0].update(file=f"shard-{chr(0x660) * 5}-of-00001.safetensors")

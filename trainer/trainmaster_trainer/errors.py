@@ -1,7 +1,8 @@
 """Define errors that have a meaning beyond this process.
 
 ConfigurationError is raised wherever what the user wrote cannot work; the agent, and `rank.py` when it is started
-without one, turn it into exit code 78 and show its message alone. The operator knows NonFiniteLossError by its name.
+without one, turn it into exit code 78 and show its message alone. The operator knows NonFiniteLossError and
+CopiesDifferError by their names.
 """
 
 from __future__ import annotations
@@ -18,16 +19,24 @@ class ConfigurationError(Exception):
     trainmaster_configuration_error = True
 
 
-class NonFiniteLossError(Exception):
-    """The loss of a global batch is NaN or infinite, or a step has left such a state.
+class DamagedStateError(Exception):
+    """The state of the training is not what its steps make of it, so nothing of it is saved.
 
-    It is raised on all ranks alike, before anything of the state is saved. `resume_before`: a restart goes on from a
-    checkpoint of before this step; the agent writes it into its report. None: not known yet.
+    It is raised on all ranks alike. `resume_before`: a restart goes on from a checkpoint of before this step; the agent
+    writes it into its report. None: not known yet.
     """
 
     def __init__(self, message: str, resume_before: int | None = None) -> None:
         super().__init__(message)
         self.resume_before = resume_before
+
+
+class NonFiniteLossError(DamagedStateError):
+    """The loss of a global batch is NaN or infinite, or a step has left such a state."""
+
+
+class CopiesDifferError(DamagedStateError):
+    """The ranks' copies of the model have become different, though they have taken the same steps."""
 
 
 class SupersededError(Exception):

@@ -22,6 +22,7 @@ ENDED_EARLY = "EndedEarly"
 HANG = "Hang"
 STALLED = "Stalled"
 NON_FINITE_LOSS = "NonFiniteLoss"
+COPIES_DIFFER = "CopiesDiffer"
 CORRUPT_CHECKPOINT = "CorruptCheckpoint"
 DEVICE_FAULT = "DeviceFault"
 INFRASTRUCTURE = "Infrastructure"
@@ -202,6 +203,16 @@ CLASSES = (
         older=True,
         blames_node=True,
         cure="Lower the learning rate, clip gradients or mend the data at that step.",
+    ),
+    FailureClass(
+        COPIES_DIFFER,
+        "ranks that took the same steps have different copies of the model (CopiesDifferError)",
+        "A device or memory that was wrong once is not gone on from: an older checkpoint, and no memory. A task that "
+        "moves the copies apart does so again.",
+        limit=1,
+        older=True,
+        blames_node=True,
+        cure=f"Leave out of the task what the error names, choose another strategy, and {AGAIN}.",
     ),
     FailureClass(
         CORRUPT_CHECKPOINT,

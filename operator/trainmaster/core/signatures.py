@@ -58,6 +58,7 @@ class Signature:
 SIGNATURES = (
     # The trainer's own words.
     Signature(classes.NON_FINITE_LOSS, "NonFiniteLossError"),
+    Signature(classes.COPIES_DIFFER, "CopiesDifferError"),
     Signature(classes.CORRUPT_CHECKPOINT, "CorruptCheckpointError"),
     Signature(classes.CONFIGURATION, "ConfigurationError"),
     # A missing module and invalid Python are the same at the next attempt.

@@ -8,6 +8,7 @@ can make one with a good digest, so each number is bounded before anything is ma
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import re
 import stat
@@ -121,6 +122,18 @@ class Manifest:
             for name, record in shard.tensors.items():
                 found.setdefault(name, []).append(record)
         return found
+
+
+def model_sha256(shards: Iterable[ShardRecord]) -> str:
+    """Return one hash for the full model: name, dtype, shape and the hash of its bytes, in the order of names.
+
+    It says nothing of ranks or shards, so equal weights have equal hashes at any world size.
+    """
+    tensors = {name: record for shard in shards for name, record in shard.tensors.items() if name.startswith(MODEL)}
+    digest = hashlib.sha256()
+    for name, record in sorted(tensors.items()):
+        digest.update(f"{name} {record.dtype} {list(record.shape)} {record.sha256}\n".encode())
+    return digest.hexdigest()
 
 
 def whole(pieces: Iterable[TensorRecord]) -> Tuple[str, Tuple[int, ...]]:
@@ -258,6 +271,8 @@ def _verify(manifest: Manifest, step: int) -> None:
     _require(max(len(manifest.strategy), len(manifest.job)) <= _MOST_NAME, "a strategy or a job of a long name")
     for name, pieces in manifest.pieces().items():
         _verify_pieces(name, pieces)
+    # Else a checkpoint that has lost a tensor would look like one of another model, and no older one would be tried.
+    _require(manifest.model_sha256 == model_sha256(manifest.shards), "a SHA-256 of the model that its tensors lack")
 
 
 def _verify_pieces(name: str, pieces: List[TensorRecord]) -> None:

@@ -1,21 +1,19 @@
-"""Hash the model in a manifest, and check whether a training may go on from it.
+"""Check whether a training may go on from a manifest.
 
 The manifest itself, and its reader, are in `trainmaster.wire.manifest`.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 
 from trainmaster.wire.manifest import (
     FORMAT,
-    MODEL,
     Cursor,
     Glance,
     Manifest,
-    TensorRecord,
     glance,
+    model_sha256,
     read_manifest,
     whole,
 )
@@ -23,7 +21,7 @@ from trainmaster.wire.training import TrainingPlan
 
 from trainmaster_trainer.errors import ConfigurationError
 
-__all__ = ["FORMAT", "Cursor", "Glance", "Manifest", "glance", "read_manifest", "whole"]
+__all__ = ["FORMAT", "Cursor", "Glance", "Manifest", "glance", "model_sha256", "read_manifest", "whole"]
 
 
 def check_same_order(cursor: Cursor, plan: TrainingPlan, dataset: int) -> None:
@@ -73,15 +71,3 @@ def check_same_everywhere(counts: Mapping[int, int]) -> None:
             f"rank {other}, and each would take them in an order of its own. Give all ranks the same, as from a list "
             "of files that is made once, before the training."
         )
-
-
-def model_sha256(tensors: dict[str, TensorRecord]) -> str:
-    """Return one hash for the full model: name, dtype, shape and the hash of its bytes, in the order of names.
-
-    It says nothing of ranks or shards, so equal weights have equal hashes at any world size.
-    """
-    digest = hashlib.sha256()
-    for name in sorted(name for name in tensors if name.startswith(MODEL)):
-        record = tensors[name]
-        digest.update(f"{name} {record.dtype} {list(record.shape)} {record.sha256}\n".encode())
-    return digest.hexdigest()

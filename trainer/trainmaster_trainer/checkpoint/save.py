@@ -39,7 +39,7 @@ from trainmaster_trainer.checkpoint.shard import ShardRecord, write_shard
 from trainmaster_trainer.checkpoint.soundness import complaint
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.checkpoint.writers import Writers
-from trainmaster_trainer.errors import ConfigurationError, NonFiniteLossError
+from trainmaster_trainer.errors import ConfigurationError, DamagedStateError, NonFiniteLossError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
 
@@ -227,7 +227,7 @@ class Saver:
         """Wait for the save that is under way if an error within hits all ranks, so that the save is not lost."""
         try:
             yield
-        except NonFiniteLossError as error:
+        except DamagedStateError as error:
             self.date(error)
             raise
         except Exception:
@@ -235,7 +235,7 @@ class Saver:
                 self.wait(needed=False)
             raise
 
-    def date(self, error: NonFiniteLossError) -> None:
+    def date(self, error: DamagedStateError) -> None:
         """Wait for the save, and note in the error before which step a restart goes on. All ranks call it together.
 
         That is the step whose state was refused, else that of the newest checkpoint, which may hold the cause. The
@@ -338,7 +338,6 @@ class Saver:
 
     def _manifest(self, step: int, shards: tuple[ShardRecord, ...], scalars: dict[str, Any]) -> Manifest:
         plan = self._plan
-        tensors = {name: record for shard in shards for name, record in shard.tensors.items()}
         return Manifest(
             step=step,
             attempt=self._settings.attempt,
@@ -346,7 +345,7 @@ class Saver:
             strategy=plan.strategy,
             cursor=Cursor(step, step * plan.global_batch_size, plan.global_batch_size, plan.seed, self.dataset),
             time=time.time(),
-            model_sha256=model_sha256(tensors),
+            model_sha256=model_sha256(shards),
             shards=shards,
             scalars=scalars,
             job=self._settings.job_uid,

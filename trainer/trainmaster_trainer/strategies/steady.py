@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.errors import ConfigurationError, CopiesDifferError
 
 Named = Mapping[str, Tensor]
 EARLY = 64  # steps after the start of a process within which copies are compared; rounding needs more to add up
@@ -130,22 +130,28 @@ def check_equal(parameters: Named, device: torch.device) -> None:
     """Check that all ranks have the same parameters, except for rounding. All ranks call it together.
 
     Raises:
-        ConfigurationError: names one that differs.
+        CopiesDifferError: names one that differs. It may be the task's doing, or damage to one rank's memory.
     """
     names, tensors = list(parameters), [one.detach() for one in parameters.values()]
-    sums = torch.stack([tensor.sum().double() for tensor in _real(tensors)]).to(device)
-    lengths = torch.stack([tensor.norm().double() for tensor in _real(tensors)]).to(device)
-    least, most = sums.clone(), sums
+    sums, lengths = (
+        torch.stack([measure(tensor).double() for tensor in _real(tensors)]).to(device)
+        for measure in (torch.sum, torch.linalg.vector_norm)
+    )
+    broken = ~(sums.isfinite() & lengths.isfinite())  # on some ranks, perhaps: they compare with nothing
+    figures = torch.stack([sums.where(~broken, 0.0), lengths.where(~broken, 0.0), broken.double()])
+    least, most = figures.clone(), figures
     dist.all_reduce(least, dist.ReduceOp.MIN)
     dist.all_reduce(most, dist.ReduceOp.MAX)
-    allowed = torch.tensor([_tolerance(tensor.dtype) for tensor in tensors], dtype=torch.float64, device=device)
-    apart = (most - least > allowed * lengths).nonzero()
-    if len(apart):
-        raise ConfigurationError(
-            f"spec.training.task: the ranks' copies of the parameter {names[int(apart[0])]} have become different, "
-            "though the ranks took the same steps. Either the forward pass changes it by the samples that it sees, as "
-            "nn.Embedding(max_norm=...) does, or the optimizer draws random numbers, which are other ones on each "
-            "rank. Leave that out, or choose OneDevice, LocalSGD or Gossip."
+    tolerance = torch.tensor([_tolerance(tensor.dtype) for tensor in tensors], dtype=torch.float64, device=device)
+    # What all ranks know, so that all raise.
+    is_apart = (most[2] > least[2]) | ((most[2] == 0) & (most[0] - least[0] > tolerance * least[1]))
+    if apart := is_apart.nonzero().flatten().tolist():
+        raise CopiesDifferError(
+            f"The ranks' copies of the parameter {names[apart[0]]} have become different, though the ranks took the "
+            "same steps. If it happens again, spec.training.task does it: the forward pass changes the parameter by "
+            "the samples that it sees, as nn.Embedding(max_norm=...) does, or the optimizer draws random numbers, "
+            "which are other ones on each rank. Leave that out, or choose OneDevice, LocalSGD or Gossip. If it does "
+            "not, a device or its memory was at fault."
         )
 
 
