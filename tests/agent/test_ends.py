@@ -201,6 +201,19 @@ def test_a_killed_rank_of_two_agents(agent: MakeAgent, intake: Intake, witness: 
     intake.wait_state(messages.RUNNING, 2, W0, W1)
 
 
+def test_ranks_that_wait_for_the_figures_of_one_that_has_vanished_follow_orders(
+    agent: MakeAgent, intake: Intake, witness: Witness
+) -> None:
+    """By itself the wait lasts a day; the operator replaces who has vanished, and its orders end it."""
+    agent("python", "SCRIPTS/awaiting.py", ranks=2)
+    intake.wait_state(messages.WAITING, 0, W0)
+    intake.run(1, [(W0, 2)])
+    waiting = [said["pid"] for said in witness.wait(2, what="begin")]
+    intake.run(2, [(W0, 2)])
+    assert all(wait_gone(pid) for pid in waiting)
+    witness.wait(2, what="begin", restart=1)
+
+
 def test_wait_ends_ranks_and_run_brings_them_back(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
     agent("python", "SCRIPTS/sleeper.py")
     intake.wait_state(messages.WAITING, 0, W0)

@@ -62,6 +62,11 @@ def test_a_worker_that_dies_starts_again_alone() -> None:
     assert [event.reason for event in stage.events][-1] == "MemberRestarted"
 
 
+def test_that_a_worker_takes_along_what_compression_left_out_is_said() -> None:
+    stage = a_parameter_server_job(strategy={"type": "ParameterServer", "compression": "TopK"}, training=TASK)
+    assert "What compression TopK had left out" in stage.dies("worker-1").status.restarts[-1].why
+
+
 def test_a_death_is_counted_once_until_it_dies_again() -> None:
     stage = a_parameter_server_job(servers=2)
     stage.dies("worker-1")

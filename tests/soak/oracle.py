@@ -14,7 +14,7 @@ from typing import Any
 from trainmaster.cli.audit import audit
 
 from tests.soak.drive import Lived
-from tests.soak.lives import COMMAND, STEPS
+from tests.soak.lives import AGENT, COMMAND, STEPS
 
 ACCOUNTS = ("waiting", "starting", "training", "saving", "recovering", "lostWork")
 SLACK_SECONDS = 0.1
@@ -51,7 +51,7 @@ def problems(lived: Lived, calm: Calm) -> list[str]:
     found = _ledger(status) + _accounts(lived, status)
     if lived.life.is_script:
         return found if _model_of_script(lived) == calm.sha256 else [*found, "The model is not that of the calm run."]
-    return found + _model(lived, calm) + _lost_steps(lived, calm)
+    return found + _model(lived, calm) + _lost_steps(lived, calm) + _marks(lived)
 
 
 def _model_of_script(lived: Lived) -> str:
@@ -75,6 +75,14 @@ def _model(lived: Lived, calm: Calm) -> list[str]:
     if code != 0:
         found.append(f"trainmaster audit found a contradiction: {said.getvalue().strip()}")
     return found
+
+
+def _marks(lived: Lived) -> list[str]:
+    """Return the lines over fewer samples that there should not be: only a lost replica takes losses along."""
+    marked = [row["step"] for row in _rows(lived.command.workdir) if "samples" in row]
+    if not marked or not lived.life.is_exact or any(fault.victim == AGENT for fault in lived.life.faults):
+        return []
+    return [f"The losses of steps {marked} are over fewer samples, though no replica was lost."]
 
 
 def _ledger(status: dict[str, Any]) -> list[str]:
@@ -124,5 +132,10 @@ def _asked(lived: Lived) -> dict[int, int]:
 
 def losses(workdir: Path) -> dict[int, float]:
     """Return the loss of each step, but for lines over fewer samples: a lost pod took the others along."""
+    return {row["step"]: row["loss"] for row in _rows(workdir) if "samples" not in row}
+
+
+def _rows(workdir: Path) -> list[dict[str, Any]]:
+    """Return the lines that have a loss."""
     rows = map(json.loads, (workdir / "checkpoints" / "metrics.jsonl").read_text().splitlines())
-    return {row["step"]: row["loss"] for row in rows if "loss" in row and "samples" not in row}
+    return [row for row in rows if "loss" in row]

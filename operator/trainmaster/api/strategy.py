@@ -112,7 +112,8 @@ LocalSGD: workers average every few steps. FullySharded: the model spread over a
 holds some layers. Tensor: each layer spread over all ranks. Mesh: several of these at once."""
     compression: Literal["None", "BF16", "INT8", "PowerSGD", "TopK"] = "None"
     """Send smaller gradients: BF16 halves them, INT8 quarters them, PowerSGD sends a low-rank approximation, TopK \
-the largest elements. For Mirrored, AllReduce, ParameterServer and LocalSGD."""
+the largest elements. For Mirrored, AllReduce, ParameterServer and LocalSGD. Under ParameterServer, what a worker has \
+left out of a gradient, to add it to its next one, is lost when it dies: the model at the end is another one then."""
     mirrored: MirroredOptions | None = None
     """Options of type Mirrored."""
     all_reduce: AllReduceOptions | None = None

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from trainmaster.api.replicas import TPU
 from trainmaster.api.status import MAX_RESTARTS_KEPT, RestartRecord, TrainingJobStatus
-from trainmaster.core import budgets, classes, ending, figures, phases, told_late
+from trainmaster.core import budgets, classes, ending, figures, parting, phases, told_late
 from trainmaster.core.budgets import Stop
 from trainmaster.core.facts import Facts
 from trainmaster.core.failures import Failure
@@ -48,7 +48,8 @@ def after_lonely_failure(facts: Facts, failure: Failure, members: Sequence[str],
     lines = [_without(line, members) for line in status.restarts]
     place = len(lines) - 1 if place is None else place  # its own line is the newest
     everybody = (*(lines[place].members or ()), *members)
-    why = f"Starting {_they(everybody)} again alone; the others train on.{_remark(failure)}"
+    remarks = f"{parting.taken_along(facts, everybody)}{_remark(failure)}"
+    why = f"Starting {_they(everybody)} again alone; the others train on.{remarks}"
     lines[place] = lines[place].model_copy(update={"members": everybody, "why": why, "steps_lost": 0})
     message = f"{failure.replica}: {figures.sentence(failure.evidence)} {why}"
     return status.model_copy(update={"restarts": tuple(lines), "message": message})

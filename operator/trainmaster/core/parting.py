@@ -1,4 +1,6 @@
-"""Warn of what is lost with the pods while it can still be helped: an unsaved model, and logs beside sidecars."""
+"""Say what is lost with the pods: an unsaved model, logs beside sidecars, and what compression had left out."""
+
+from collections.abc import Sequence
 
 from trainmaster.core.facts import Facts
 from trainmaster.core.sidecars import KEPT_SECONDS
@@ -32,6 +34,14 @@ def at_the_end(facts: Facts) -> str:
         "minutes the pods are deleted with their logs. An init container with restartPolicy: Always is ended by "
         "Kubernetes, and the log stays."
     )
+
+
+def taken_along(facts: Facts, members: Sequence[str]) -> str:
+    """Return, after a blank, what workers among `members` take along that nobody restores; empty where nothing is."""
+    kind = facts.job.spec.strategy.compression
+    if kind == "None" or not any(key.startswith(names.WORKER) for key in members):
+        return ""
+    return f" What compression {kind} had left out of gradients there, to be added to the next ones, is lost."
 
 
 def _sidecars(facts: Facts) -> list[str]:
