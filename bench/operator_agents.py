@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from trainmaster.wire import codec, messages, names
+from trainmaster.wire import codec, names
 from trainmaster.wire.messages import CheckpointRecord, Heartbeat, Orders, RankProgress, Rendezvous
+from trainmaster.wire.states import AgentState, Verb
 
 from bench.operator_api import MERGE_PATCH, Api, Document, Places
 
@@ -43,7 +44,7 @@ class Agent:
         self._pod = pod
         self._plan = _plan(pod)
         self._numbers = itertools.count(1)
-        self._state, self._attempt, self._digest = messages.WAITING, 0, ""
+        self._state, self._attempt, self._digest = AgentState.WAITING, 0, ""
         self._rendezvous: Rendezvous | None = None
         self._orders: Orders | None = None
         self._began = 0.0
@@ -55,12 +56,12 @@ class Agent:
     @property
     def running(self) -> bool:
         """Whether it trains."""
-        return self._state == messages.RUNNING
+        return self._state == AgentState.RUNNING
 
     async def live(self) -> None:
         """Until it is told to leave."""
         trouble = 0
-        while not (self._orders and self._orders.verb == messages.EXIT):
+        while not (self._orders and self._orders.verb == Verb.EXIT):
             try:
                 went_well = await self._beat(hold=not trouble)
             except (aiohttp.ClientError, OSError, TimeoutError):
@@ -99,8 +100,8 @@ class Agent:
 
     def _obey(self, orders: Orders) -> None:
         self._orders = orders
-        if orders.verb == messages.RUN and orders.roster and orders.attempt > self._attempt:
-            self._state, self._attempt = messages.RUNNING, orders.attempt
+        if orders.verb == Verb.RUN and orders.roster and orders.attempt > self._attempt:
+            self._state, self._attempt = AgentState.RUNNING, orders.attempt
             self._digest, self._rendezvous = orders.roster.digest, orders.roster.rendezvous
             self._began = time.monotonic() + LOAD_SECONDS
             self._in_background(self._train())
@@ -111,7 +112,7 @@ class Agent:
         await asyncio.sleep(self._began + STEP_SECONDS - time.monotonic())
         await self._tell()
         await asyncio.sleep(self._plan["steps"] * STEP_SECONDS)
-        self._state = messages.FINISHED
+        self._state = AgentState.FINISHED
         await self._tell()
 
     async def _tell(self) -> None:
@@ -130,7 +131,7 @@ class Agent:
     def _heartbeat(self, *, hold: bool) -> Heartbeat:
         metadata = self._pod["metadata"]
         labels, owner = metadata["labels"], metadata["ownerReferences"][0]
-        index, trains = int(labels[names.LABEL_INDEX]), self._state != messages.WAITING
+        index, trains = int(labels[names.LABEL_INDEX]), self._state != AgentState.WAITING
         step = self._step() if trains else 0
         saved = step // STEPS_PER_CHECKPOINT * STEPS_PER_CHECKPOINT
         loss = 2.0 / (1 + step / 100)
@@ -209,7 +210,7 @@ class Kubelet:
 
 
 def _phase(step: int, state: str) -> str:
-    if state == messages.FINISHED:
+    if state == AgentState.FINISHED:
         return "done"
     return "train" if step else "load"
 

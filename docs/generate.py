@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from trainmaster.api.states import TERMINAL, Phase
 from trainmaster.core import budgets, classes, phases
 from trainmaster.core.rules import obstacles
 
@@ -20,13 +21,13 @@ def states_page() -> str:
     """The page: a diagram, and the same as a table for readers without one."""
     steps = [(phase, after, why) for phase in phases.STEPS for after, why in phases.next_phases(phase)]
     diagram = [f"    {phase} --> {after}: {why}" for phase, after, why in steps]
-    ends = [f"    {phase} --> [*]" for phase in sorted(phases.TERMINAL)]
+    ends = [f"    {phase} --> [*]" for phase in sorted(TERMINAL)]
     rows = [f"| {phase} | {after} | {why} |" for phase, after, why in steps]
     return "\n".join(
         [
             _HEAD + "```mermaid",
             "stateDiagram-v2",
-            f"    [*] --> {phases.PENDING}",
+            f"    [*] --> {Phase.PENDING}",
             *diagram,
             *ends,
             "```",

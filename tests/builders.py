@@ -14,10 +14,10 @@ from typing import Any
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import observed
-from trainmaster.core.observed import Ending, Obstacle, Replica
+from trainmaster.core.observed import Ending, Obstacle, Replica, ReplicaPhase
 from trainmaster.wire import messages, names
 from trainmaster.wire.messages import ErrorReport, ExitReport, Heartbeat, RankProgress, Rendezvous, Roster
+from trainmaster.wire.states import AgentState
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 TASK = {"task": "tests:Nothing", "steps": 1000, "globalBatchSize": 64}
@@ -82,7 +82,7 @@ def a_replica(index: int = 0, incarnation: int = 0, role: str = names.WORKER, jo
         incarnation=incarnation,
         name=name,
         uid=f"uid-{name}",
-        phase=observed.RUNNING,
+        phase=ReplicaPhase.RUNNING,
         created=NOON.timestamp(),
         address=f"10.0.{incarnation}.{index + 1}",
         node=f"node-{index}",
@@ -92,12 +92,12 @@ def a_replica(index: int = 0, incarnation: int = 0, role: str = names.WORKER, jo
 def pending(replica: Replica, reason: str = "", message: str = "", since: float | None = None) -> Replica:
     """Not started yet; with a reason: because of an obstacle."""
     obstacle = Obstacle(reason, message or f"because of {reason}", since) if reason else None
-    return dataclasses.replace(replica, phase=observed.PENDING, obstacle=obstacle)
+    return dataclasses.replace(replica, phase=ReplicaPhase.PENDING, obstacle=obstacle)
 
 
 def ended(replica: Replica, code: int | None = 1, reason: str = "Error", message: str = "") -> Replica:
     """Its agent is no more."""
-    phase = observed.FAILED if code else observed.SUCCEEDED
+    phase = ReplicaPhase.FAILED if code else ReplicaPhase.SUCCEEDED
     return dataclasses.replace(replica, phase=phase, ending=Ending(code, reason, message))
 
 
@@ -133,7 +133,7 @@ def a_heartbeat(port: int = 40000) -> Heartbeat:
         incarnation=0,
         pod_uid="",
         sequence=1,
-        state=messages.WAITING,
+        state=AgentState.WAITING,
         attempt=0,
         offer=Rendezvous(port, f"key-{port}"),
     )
@@ -143,7 +143,7 @@ def running(beat: Heartbeat, roster: Roster, step: int = 0, phase: str = "train"
     """Its ranks train this roster's attempt."""
     return dataclasses.replace(
         beat,
-        state=messages.RUNNING,
+        state=AgentState.RUNNING,
         attempt=roster.attempt,
         roster_digest=roster.digest,
         rendezvous=roster.rendezvous,
@@ -155,12 +155,12 @@ def running(beat: Heartbeat, roster: Roster, step: int = 0, phase: str = "train"
 def finished(beat: Heartbeat) -> Heartbeat:
     """Its ranks came to their good end."""
     rank = beat.ranks[0].rank if beat.ranks else 0
-    return dataclasses.replace(beat, state=messages.FINISHED, good_end=messages.GoodEnd(beat.attempt, rank))
+    return dataclasses.replace(beat, state=AgentState.FINISHED, good_end=messages.GoodEnd(beat.attempt, rank))
 
 
 def failed(beat: Heartbeat, report: ExitReport) -> Heartbeat:
     """One of its ranks died."""
-    return dataclasses.replace(beat, state=messages.FAILED, attempt=report.attempt, exit=report)
+    return dataclasses.replace(beat, state=AgentState.FAILED, attempt=report.attempt, exit=report)
 
 
 def a_death(attempt: int = 1, step: int = 10, **more: Any) -> ExitReport:

@@ -22,8 +22,9 @@ from trainmaster.loop import UnavailableError
 from trainmaster.queueing import Key
 from trainmaster.seldom import Seldom
 from trainmaster.wire import codec, names
-from trainmaster.wire.messages import WAIT, Heartbeat, Orders
+from trainmaster.wire.messages import Heartbeat, Orders
 from trainmaster.wire.printable import printable
+from trainmaster.wire.states import Verb
 
 log = logging.getLogger("trainmaster.intake")
 
@@ -270,7 +271,7 @@ def _gist(beat: Heartbeat) -> tuple[object, ...]:
 
 def _nothing_yet(heartbeat: Heartbeat) -> Posted:
     """Return orders for an agent that reports before its job was looked at: to go on as it is."""
-    return Posted.of(Orders(WAIT, heartbeat.attempt, "The operator has not looked at the job yet."))
+    return Posted.of(Orders(Verb.WAIT, heartbeat.attempt, "The operator has not looked at the job yet."))
 
 
 def _bearer(request: web.Request) -> str:

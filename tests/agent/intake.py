@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from trainmaster.wire import codec, messages
+from trainmaster.wire import codec
 from trainmaster.wire.messages import Heartbeat, Member, Orders, Rendezvous, Roster
+from trainmaster.wire.states import Verb
 
 Key = tuple[str, int]
 
@@ -129,11 +130,11 @@ class Intake:
     def run_orders(self, roster: Roster, **more: Any) -> Orders:
         """Run `roster`."""
         more.setdefault("hold_seconds", self.hold_seconds)
-        return Orders(messages.RUN, roster.attempt, "test", roster, **more)
+        return Orders(Verb.RUN, roster.attempt, "test", roster, **more)
 
     def wait_orders(self, attempt: int) -> Orders:
         """End what is older than `attempt`."""
-        return Orders(messages.WAIT, attempt, "test", hold_seconds=self.hold_seconds)
+        return Orders(Verb.WAIT, attempt, "test", hold_seconds=self.hold_seconds)
 
     def wait(self, condition: Callable[[], bool], what: str, seconds: float = 200.0) -> None:
         """Wait until heartbeats have made `condition` true."""
@@ -166,4 +167,4 @@ class Intake:
         return self.closed or self._for(key).version != heartbeat.orders_seen
 
     def _for(self, key: Key) -> Orders:
-        return self.orders.get(key, Orders(messages.WAIT, 0, "nothing yet", hold_seconds=self.hold_seconds))
+        return self.orders.get(key, Orders(Verb.WAIT, 0, "nothing yet", hold_seconds=self.hold_seconds))

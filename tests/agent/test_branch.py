@@ -8,7 +8,7 @@ import signal
 import time
 from pathlib import Path
 
-from trainmaster.wire import messages
+from trainmaster.wire.states import AgentState
 
 from tests.agent.conftest import MakeAgent
 from tests.agent.installed import Installed
@@ -32,14 +32,14 @@ def until_branched() -> int:
 def fail(intake: Intake, witness: Witness, attempt: int) -> None:
     """Kill the rank of this attempt, and order the next one."""
     os.kill(witness.find(what="imported")[-1]["pid"], signal.SIGKILL)
-    intake.wait_state(messages.FAILED, attempt, W0)
+    intake.wait_state(AgentState.FAILED, attempt, W0)
     intake.run(attempt + 1, [(W0, 1)])
     witness.wait(attempt + 1, what="imported")
 
 
 def begin(agent: MakeAgent, intake: Intake, installed: Installed, *arguments: str, **variables: str) -> None:
     agent("python", "SCRIPTS/imports.py", *arguments, python=installed.python, **installed.variables | variables)
-    intake.wait_state(messages.WAITING, 0, W0)
+    intake.wait_state(AgentState.WAITING, 0, W0)
     intake.run(1, [(W0, 1)])
 
 
@@ -81,7 +81,7 @@ def test_a_branch_that_is_killed_takes_its_ranks_along(
     branch = until_branched()
     fail(intake, witness, 1)
     os.kill(branch, signal.SIGKILL)
-    (heartbeat,) = intake.wait_state(messages.FAILED, 2, W0)
+    (heartbeat,) = intake.wait_state(AgentState.FAILED, 2, W0)
     assert heartbeat.exit is not None
     assert heartbeat.exit.error is not None
     assert (heartbeat.exit.signal, heartbeat.exit.error.type) == ("SIGKILL", "WarmParentLost")
@@ -98,7 +98,7 @@ def test_a_rank_that_fails_at_once_is_not_forked_from_there_again(
     branch = until_branched()
     fail(intake, witness, 1)
     assert witness.find(what="imported")[1]["where"] == branch
-    intake.wait_state(messages.FAILED, 2, W0)
+    intake.wait_state(AgentState.FAILED, 2, W0)
     intake.run(3, [(W0, 1)])
     said = witness.wait(3, what="imported")[-1]
     assert said["where"] == said["pid"]

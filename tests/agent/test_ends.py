@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainmaster.wire import messages, names
+from trainmaster.wire import names
 from trainmaster.wire.messages import ExitReport, Heartbeat, Orders
+from trainmaster.wire.states import AgentState, Verb
 from trainmaster.wire.training import TrainingPlan
 
 from tests.agent.conftest import MakeAgent
@@ -26,9 +27,9 @@ W0, W1 = ("worker", 0), ("worker", 1)
 def run_to_the_end(agent: MakeAgent, intake: Intake, *command: str, ranks: int = 1) -> tuple[AgentProcess, ExitReport]:
     """The exit report of a run that fails."""
     one = agent(*command, ranks=ranks)
-    intake.wait_state(messages.WAITING, 0, W0)
+    intake.wait_state(AgentState.WAITING, 0, W0)
     intake.run(1, [(W0, ranks)])
-    (heartbeat,) = intake.wait_state(messages.FAILED, 1, W0)
+    (heartbeat,) = intake.wait_state(AgentState.FAILED, 1, W0)
     assert heartbeat.exit is not None
     return one, heartbeat.exit
 
@@ -59,9 +60,9 @@ def test_an_agent_whose_job_is_deleted_without_it_ends(
     one.command = (sys.executable, "-c", SOON)
     one.start(**{names.ENV_WARM_SOCKET: str(shared_parent.path)})
     try:
-        intake.wait_state(messages.WAITING, 0, W0)
+        intake.wait_state(AgentState.WAITING, 0, W0)
         intake.run(1, [(W0, 1)])
-        intake.wait_state(messages.RUNNING, 1, W0)
+        intake.wait_state(AgentState.RUNNING, 1, W0)
         intake.refusal = (410, "the TrainingJob default/test is deleted")
         assert one.wait() == names.EXIT_JOB_GONE
     finally:
@@ -72,14 +73,14 @@ def test_an_agent_whose_job_is_deleted_without_it_ends(
 def test_a_limit_for_hangs_that_is_changed_while_a_job_runs(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
     """`hangSeconds` may be corrected when it turns out to be wrong; the orders bring it."""
     agent("python", "SCRIPTS/sleeper.py")
-    intake.wait_state(messages.WAITING, 0, W0)
+    intake.wait_state(AgentState.WAITING, 0, W0)
     roster = intake.run(1, [(W0, 1)], hang_seconds=86_400.0)
     (said,) = witness.wait(what="begin")
     os.kill(said["pid"], signal.SIGSTOP)
     with intake.changed:
         intake.orders[W0] = intake.run_orders(roster, hang_seconds=1.0)
         intake.changed.notify_all()
-    (heartbeat,) = intake.wait_state(messages.FAILED, 1, W0)
+    (heartbeat,) = intake.wait_state(AgentState.FAILED, 1, W0)
     assert heartbeat.exit is not None
     assert heartbeat.exit.hung
 
@@ -116,19 +117,19 @@ def test_the_standard_error_of_a_program_that_is_no_python_file_is_its_evidence(
     agent: MakeAgent, intake: Intake
 ) -> None:
     agent("sh", "-c", "echo fine; echo one >&2; echo clear message >&2; exit 3")
-    intake.wait_state(messages.WAITING, 0, W0)
+    intake.wait_state(AgentState.WAITING, 0, W0)
     intake.run(1, [(W0, 1)])
-    (heartbeat,) = intake.wait_state(messages.FAILED, 1, W0)
+    (heartbeat,) = intake.wait_state(AgentState.FAILED, 1, W0)
     assert heartbeat.exit is not None
     assert (heartbeat.exit.exit_code, heartbeat.exit.said, heartbeat.exit.error) == (3, "one\nclear message", None)
 
 
 def test_exit_code_zero_and_threads_that_are_still_busy(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
     agent("python", "SCRIPTS/fail.py", "thread")
-    intake.wait_state(messages.WAITING, 0, W0)
+    intake.wait_state(AgentState.WAITING, 0, W0)
     intake.run(1, [(W0, 1)])
     witness.wait(what="thread")
-    intake.wait_state(messages.FINISHED, 1, W0)
+    intake.wait_state(AgentState.FINISHED, 1, W0)
 
 
 def test_one_rank_that_fails_ends_the_other(agent: MakeAgent, intake: Intake) -> None:
@@ -143,7 +144,7 @@ def restart_on_failure(intake: Intake, agents: list[tuple[tuple[str, int], int]]
     ordered = {1}
 
     def react(heartbeat: Heartbeat) -> None:
-        if heartbeat.state == messages.FAILED and heartbeat.attempt + 1 not in ordered:
+        if heartbeat.state == AgentState.FAILED and heartbeat.attempt + 1 not in ordered:
             ordered.add(heartbeat.attempt + 1)
             intake.run(heartbeat.attempt + 1, agents, grace_seconds=0.0)
 
@@ -163,7 +164,7 @@ def kill_and_time(intake: Intake, witness: Witness, attempt: int) -> dict[str, f
     os.kill(victim, signal.SIGKILL)
     steps = witness.wait(2 * (attempt + 1), what="step")[-2:]
     begins = witness.find(what="begin", restart=attempt)
-    reported = intake.first_time(lambda it: (it.state, it.attempt) == (messages.FAILED, attempt))
+    reported = intake.first_time(lambda it: (it.state, it.attempt) == (AgentState.FAILED, attempt))
     phases = {
         "reported": reported,
         "began": max(said["time"] for said in begins),
@@ -176,7 +177,7 @@ def test_a_killed_rank_and_back_at_work(
     agent: MakeAgent, intake: Intake, witness: Witness, record_property: Any
 ) -> None:
     agent("python", "SCRIPTS/ddp.py", "100000", "0.01", ranks=2)
-    intake.wait_state(messages.WAITING, 0, W0)
+    intake.wait_state(AgentState.WAITING, 0, W0)
     restart_on_failure(intake, [(W0, 2)])
     intake.run(1, [(W0, 2)])
     witness.wait(2, what="step")
@@ -185,7 +186,7 @@ def test_a_killed_rank_and_back_at_work(
     print("\nSIGKILL to the first DDP step of both ranks, in ms:", *times, sep="\n  ")  # noqa: T201 the figures
     record_property("restart_ms", times)
     assert forked_by(witness, restart=3) == warm, "ranks come from the process that has imported everything"
-    (heartbeat,) = intake.wait_state(messages.RUNNING, 4, W0)
+    (heartbeat,) = intake.wait_state(AgentState.RUNNING, 4, W0)
     assert heartbeat.exit is not None
     assert (heartbeat.exit.attempt, heartbeat.exit.signal, heartbeat.exit.error) == (3, "SIGKILL", None)
 
@@ -193,12 +194,12 @@ def test_a_killed_rank_and_back_at_work(
 def test_a_killed_rank_of_two_agents(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
     for index in (0, 1):
         agent("python", "SCRIPTS/ddp.py", "100000", "0.01", index=index)
-    intake.wait_state(messages.WAITING, 0, W0, W1)
+    intake.wait_state(AgentState.WAITING, 0, W0, W1)
     restart_on_failure(intake, [(W0, 1), (W1, 1)])
     intake.run(1, [(W0, 1), (W1, 1)])
     witness.wait(2, what="step")
     kill_and_time(intake, witness, 1)
-    intake.wait_state(messages.RUNNING, 2, W0, W1)
+    intake.wait_state(AgentState.RUNNING, 2, W0, W1)
 
 
 def test_ranks_that_wait_for_the_figures_of_one_that_has_vanished_follow_orders(
@@ -206,7 +207,7 @@ def test_ranks_that_wait_for_the_figures_of_one_that_has_vanished_follow_orders(
 ) -> None:
     """By itself the wait lasts a day; the operator replaces who has vanished, and its orders end it."""
     agent("python", "SCRIPTS/awaiting.py", ranks=2)
-    intake.wait_state(messages.WAITING, 0, W0)
+    intake.wait_state(AgentState.WAITING, 0, W0)
     intake.run(1, [(W0, 2)])
     waiting = [said["pid"] for said in witness.wait(2, what="begin")]
     intake.run(2, [(W0, 2)])
@@ -216,35 +217,35 @@ def test_ranks_that_wait_for_the_figures_of_one_that_has_vanished_follow_orders(
 
 def test_wait_ends_ranks_and_run_brings_them_back(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
     agent("python", "SCRIPTS/sleeper.py")
-    intake.wait_state(messages.WAITING, 0, W0)
+    intake.wait_state(AgentState.WAITING, 0, W0)
     intake.run(1, [(W0, 1)])
     (first,) = witness.wait(what="begin")
     intake.order(W0, intake.wait_orders(2))
-    (heartbeat,) = intake.wait_state(messages.WAITING, 2, W0)
+    (heartbeat,) = intake.wait_state(AgentState.WAITING, 2, W0)
     assert heartbeat.exit is None, "ended by orders is no failure"
     assert wait_gone(first["pid"], 0)
     intake.run(2, [(W0, 1)])
     witness.wait(2, what="begin")
-    intake.wait_state(messages.RUNNING, 2, W0)
+    intake.wait_state(AgentState.RUNNING, 2, W0)
 
 
 def test_a_rank_that_saves_when_told_to_end(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
     agent("python", "SCRIPTS/sleeper.py", "saving")
-    intake.wait_state(messages.WAITING, 0, W0)
+    intake.wait_state(AgentState.WAITING, 0, W0)
     intake.run(1, [(W0, 1)])
     witness.wait(what="begin")
-    intake.order(W0, Orders(messages.WAIT, 2, "suspended", grace_seconds=20.0))
+    intake.order(W0, Orders(Verb.WAIT, 2, "suspended", grace_seconds=20.0))
     witness.wait(what="saved")
-    intake.wait_state(messages.WAITING, 2, W0)
+    intake.wait_state(AgentState.WAITING, 2, W0)
 
 
 def test_a_rank_that_will_not_end_is_killed(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
     agent("python", "SCRIPTS/sleeper.py", "stubborn")
-    intake.wait_state(messages.WAITING, 0, W0)
+    intake.wait_state(AgentState.WAITING, 0, W0)
     intake.run(1, [(W0, 1)])
     witness.wait(what="begin")
-    intake.order(W0, Orders(messages.WAIT, 2, "", grace_seconds=0.1))
-    intake.wait_state(messages.WAITING, 2, W0)
+    intake.order(W0, Orders(Verb.WAIT, 2, "", grace_seconds=0.1))
+    intake.wait_state(AgentState.WAITING, 2, W0)
 
 
 def test_what_a_killed_rank_had_started_ends_with_it(agent: MakeAgent, intake: Intake, tmp_path: Any) -> None:
@@ -258,9 +259,9 @@ def test_what_a_killed_rank_had_started_ends_with_it(agent: MakeAgent, intake: I
 def test_what_a_rank_had_started_does_not_outlive_it(agent: MakeAgent, intake: Intake, tmp_path: Any) -> None:
     """Also where the rank ended well."""
     agent("bash", "-c", f"sleep 1000 & echo $! > {tmp_path}/child")
-    intake.wait_state(messages.WAITING, 0, W0)
+    intake.wait_state(AgentState.WAITING, 0, W0)
     intake.run(1, [(W0, 1)])
-    intake.wait_state(messages.FINISHED, 1, W0)
+    intake.wait_state(AgentState.FINISHED, 1, W0)
     assert wait_gone(int((tmp_path / "child").read_text()))
 
 
@@ -268,11 +269,11 @@ def test_what_a_rank_had_started_does_not_outlive_it(agent: MakeAgent, intake: I
 def test_shared_memory_of_a_killed_rank_goes(agent: MakeAgent, intake: Intake, witness: Witness, way: str) -> None:
     """Python's resource tracker sees to it; all else that the rank had started is killed with it."""
     one = agent("python", "SCRIPTS/shared.py", way)
-    intake.wait_state(messages.WAITING, 0, W0)
+    intake.wait_state(AgentState.WAITING, 0, W0)
     intake.run(1, [(W0, 1)])
     (said,) = witness.wait(what="begin")
     if way == "by orders":
-        intake.order(W0, Orders(messages.WAIT, 2, "", grace_seconds=0.0))
+        intake.order(W0, Orders(Verb.WAIT, 2, "", grace_seconds=0.0))
     elif way == "with its agent":
         os.kill(one.pid, signal.SIGKILL)
         one.wait()
@@ -283,18 +284,18 @@ def test_shared_memory_of_a_killed_rank_goes(agent: MakeAgent, intake: Intake, w
 
 def test_sigterm_to_the_agent(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
     one = agent("python", "SCRIPTS/sleeper.py", "saving")
-    intake.wait_state(messages.WAITING, 0, W0)
+    intake.wait_state(AgentState.WAITING, 0, W0)
     intake.run(1, [(W0, 1)])
     witness.wait(what="begin")
     os.kill(one.pid, signal.SIGTERM)
     witness.wait(what="saved")
     assert one.wait() == names.EXIT_TERMINATED
-    assert intake.newest[W0].state == messages.LEAVING
+    assert intake.newest[W0].state == AgentState.LEAVING
 
 
 def test_sigterm_to_the_agent_and_a_rank_that_will_not_end(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
     one = agent("python", "SCRIPTS/sleeper.py", "stubborn", **{names.ENV_GRACE: "0.2"})
-    intake.wait_state(messages.WAITING, 0, W0)
+    intake.wait_state(AgentState.WAITING, 0, W0)
     intake.run(1, [(W0, 1)])
     (said,) = witness.wait(what="begin")
     os.kill(one.pid, signal.SIGTERM)
@@ -304,16 +305,16 @@ def test_sigterm_to_the_agent_and_a_rank_that_will_not_end(agent: MakeAgent, int
 
 def test_exit_orders(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
     one = agent("python", "SCRIPTS/sleeper.py")
-    intake.wait_state(messages.WAITING, 0, W0)
+    intake.wait_state(AgentState.WAITING, 0, W0)
     intake.run(1, [(W0, 1)])
     witness.wait(what="begin")
-    intake.order(W0, Orders(messages.EXIT, 1, "the job has ended", exit_code=5))
+    intake.order(W0, Orders(Verb.EXIT, 1, "the job has ended", exit_code=5))
     assert one.wait() == 5
 
 
 def test_a_killed_agent_takes_its_ranks_along(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
     one = agent("python", "SCRIPTS/sleeper.py", "stubborn")
-    intake.wait_state(messages.WAITING, 0, W0)
+    intake.wait_state(AgentState.WAITING, 0, W0)
     intake.run(1, [(W0, 1)])
     (said,) = witness.wait(what="begin")
     os.kill(one.pid, signal.SIGKILL)
@@ -324,7 +325,7 @@ def test_a_killed_agent_takes_its_ranks_along(agent: MakeAgent, intake: Intake, 
 def test_an_agent_whose_owner_has_gone_ends(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
     owner = os.posix_spawn("/bin/sleep", ["sleep", "1000"], os.environ)
     one = agent("python", "SCRIPTS/sleeper.py", **{names.ENV_PARENT_PID: str(owner)})
-    intake.wait_state(messages.WAITING, 0, W0)
+    intake.wait_state(AgentState.WAITING, 0, W0)
     intake.run(1, [(W0, 1)])
     (said,) = witness.wait(what="begin")
     os.kill(owner, signal.SIGKILL)
@@ -335,7 +336,7 @@ def test_an_agent_whose_owner_has_gone_ends(agent: MakeAgent, intake: Intake, wi
 
 def test_training_goes_on_while_the_operator_is_away(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
     one = agent("python", "SCRIPTS/ddp.py", "60", "0.02")
-    intake.wait_state(messages.WAITING, 0, W0)
+    intake.wait_state(AgentState.WAITING, 0, W0)
     intake.run(1, [(W0, 1)])
     witness.wait(what="step")
     intake.close()
@@ -343,7 +344,7 @@ def test_training_goes_on_while_the_operator_is_away(agent: MakeAgent, intake: I
     back = Intake(port=intake.port, token=intake.token)
     try:
         back.orders = intake.orders
-        (heartbeat,) = back.wait_state(messages.FINISHED, 1, W0)
+        (heartbeat,) = back.wait_state(AgentState.FINISHED, 1, W0)
         assert heartbeat.exit is None
         one.end()
     finally:

@@ -9,8 +9,9 @@ import socket
 from pathlib import Path
 
 import pytest
-from trainmaster.wire import codec, messages, names
+from trainmaster.wire import codec, names
 from trainmaster.wire.messages import Roster
+from trainmaster.wire.states import AgentState
 from trainmaster.wire.training import TrainingPlan
 
 from tests.agent.conftest import MakeAgent
@@ -33,7 +34,7 @@ def order(intake: Intake, roster: Roster, *keys: Key) -> Roster:
 
 def begin(intake: Intake, *keys: Key) -> Roster:
     """All of them at once, as a first start."""
-    intake.wait_state(messages.WAITING, 0, *keys)
+    intake.wait_state(AgentState.WAITING, 0, *keys)
     ports = {key: intake.newest[key].offer.ports for key in keys}
     return order(intake, intake.independent(1, dict.fromkeys(keys, 0), ports), *keys)
 
@@ -72,14 +73,14 @@ def test_each_rank_listens_where_the_roster_says(agent: MakeAgent, intake: Intak
     pids = {one["rank"]: one["pid"] for one in said}
     for member in roster.members:
         assert reach(member.ports[0]) == (member.first_rank, pids[member.first_rank])
-    (beat,) = intake.wait_state(messages.RUNNING, 1, W1)
+    (beat,) = intake.wait_state(AgentState.RUNNING, 1, W1)
     assert (beat.start, beat.rendezvous) == (0, dataclasses.replace(roster.rendezvous, ports=roster.members[1].ports))
     assert beat.offer.ports != roster.members[1].ports, "each socket is handed over once"
 
 
 def test_two_ranks_in_one_replica_have_a_socket_each(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
     a_member(agent, W0, **{names.ENV_RANKS: "2"})
-    intake.wait_state(messages.WAITING, 0, W0)
+    intake.wait_state(AgentState.WAITING, 0, W0)
     roster = intake.independent(1, {W0: 0}, {W0: intake.newest[W0].offer.ports})
     roster = dataclasses.replace(roster, members=(dataclasses.replace(roster.members[0], ranks=2),))
     order(intake, roster, W0)
@@ -93,7 +94,7 @@ def test_a_lonely_start_disturbs_nobody(agent: MakeAgent, intake: Intake, witnes
     first = begin(intake, W0, S0)
     pids = {one["rank"]: one["pid"] for one in witness.wait(2, what="roster")}
     os.kill(pids[0], signal.SIGKILL)
-    (beat,) = intake.wait_state(messages.FAILED, 1, W0)
+    (beat,) = intake.wait_state(AgentState.FAILED, 1, W0)
     assert beat.exit is not None
     assert (beat.start, beat.exit.start, beat.exit.signal) == (0, 0, "SIGKILL")
     with pytest.raises(OSError):  # noqa: PT011 refused: nobody holds a dead rank's port open
@@ -113,13 +114,13 @@ def test_who_has_ended_is_not_started_for_others_sake(agent: MakeAgent, intake: 
     a_member(agent, W1, "python", "-c", "raise SystemExit(3)")
     a_member(agent, S0)
     first = begin(intake, W0, W1, S0)
-    intake.wait_state(messages.FINISHED, 1, W0)
-    intake.wait_state(messages.FAILED, 1, W1)
+    intake.wait_state(AgentState.FINISHED, 1, W0)
+    intake.wait_state(AgentState.FAILED, 1, W1)
     (server,) = witness.wait(1, what="roster")
     os.kill(server["pid"], signal.SIGKILL)
-    intake.wait_state(messages.FAILED, 1, S0)
+    intake.wait_state(AgentState.FAILED, 1, S0)
     second = order(intake, again(intake, first, S0), W0, W1, S0)
-    for key, state in ((W0, messages.FINISHED), (W1, messages.FAILED), (S0, messages.RUNNING)):
+    for key, state in ((W0, AgentState.FINISHED), (W1, AgentState.FAILED), (S0, AgentState.RUNNING)):
         intake.wait(lambda key=key: intake.newest[key].roster_digest == second.digest, f"{key} to know")  # type: ignore[misc]
         assert intake.newest[key].state == state
 
@@ -127,9 +128,9 @@ def test_who_has_ended_is_not_started_for_others_sake(agent: MakeAgent, intake: 
 def test_who_is_not_named_waits_until_it_is(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
     for key in (W0, W1):
         a_member(agent, key)
-    intake.wait_state(messages.WAITING, 0, W0, W1)
+    intake.wait_state(AgentState.WAITING, 0, W0, W1)
     first = order(intake, intake.independent(1, {W0: 0}, {W0: intake.newest[W0].offer.ports}), W0, W1)
-    (beat,) = intake.wait_state(messages.WAITING, 1, W1)
+    (beat,) = intake.wait_state(AgentState.WAITING, 1, W1)
     both = intake.independent(1, {W0: 0, W1: 0}, {W0: first.members[0].ports, W1: beat.offer.ports})
     second = dataclasses.replace(both, rendezvous=first.rendezvous)
     order(intake, second, W0, W1)
@@ -143,7 +144,7 @@ def test_ports_that_are_not_offered_any_more_are_refused(agent: MakeAgent, intak
     first = begin(intake, W0)
     (said,) = witness.wait(1, what="roster")
     os.kill(said["pid"], signal.SIGKILL)
-    intake.wait_state(messages.FAILED, 1, W0)
+    intake.wait_state(AgentState.FAILED, 1, W0)
     stale = dataclasses.replace(first, members=(dataclasses.replace(first.members[0], start=1),))
     order(intake, stale, W0)
     intake.wait(lambda: told(intake, W0) == 1, "the refusal")

@@ -15,7 +15,8 @@ import pytest
 from trainmaster.api.generate import ROOT
 from trainmaster.cluster import manifests
 from trainmaster.cluster.container import CODE_IN_IMAGE, PYTHON_IN_IMAGE
-from trainmaster.wire import messages, names
+from trainmaster.wire import names
+from trainmaster.wire.states import AgentState
 from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer.agent import start
 
@@ -81,10 +82,10 @@ def test_the_agent_starts_and_the_ranks_have_the_users_variables(
     mine |= {"PYTHONSAFEPATH": "1", "PYTHONSTARTUP": "/nowhere.py", "LD_PRELOAD": "/nowhere.so"}
     strangers = {names.ENV_WARM_SOCKET: "/nowhere", names.ENV_FAULTS: "/nowhere", "PYTHONHOME": ""}
     in_a_pod.start(**handed_over(**mine), **strangers, USER="")
-    intake.wait_state(messages.WAITING, 0, W0)
+    intake.wait_state(AgentState.WAITING, 0, W0)
     intake.run(1, [(W0, 1)])
     (world,) = witness.wait(what="world")
-    intake.wait_state(messages.FINISHED, 1, W0)
+    intake.wait_state(AgentState.FINISHED, 1, W0)
     given = world["environment"]
     assert {name: given[name] for name in mine} == {**mine, "PYTHONPATH": f"{library}{os.pathsep}{path}"}
     assert [name for name in given if name.startswith(names.ENV_OF_THE_USER)] == []

@@ -15,6 +15,7 @@ from trainmaster.wire import codec, messages, names
 from trainmaster.wire.manifest import MAX_MANIFEST, Cursor, Manifest
 from trainmaster.wire.messages import Heartbeat, Orders, Rendezvous
 from trainmaster.wire.progress import ProgressFile, ProgressPage
+from trainmaster.wire.states import AgentState, Verb
 from trainmaster_trainer.agent import reporter, settings
 from trainmaster_trainer.agent.files import Files
 from trainmaster_trainer.agent.reporter import Pauses, RefusedError, Reporter, _pause_after
@@ -63,7 +64,7 @@ def test_orders_come_while_a_request_is_held(reporting: Reporting, intake: Intak
     intake.hold_seconds = 20.0
     reporting.reporter.start()
     intake.wait(lambda: sum(heartbeat.hold for _, heartbeat in intake.heartbeats) == 2, "a second, held request")
-    orders = Orders(messages.WAIT, 5, "news")
+    orders = Orders(Verb.WAIT, 5, "news")
     began = time.monotonic()
     intake.order(KEY, orders)
     reporting.take(orders.version)
@@ -74,16 +75,16 @@ def test_news_do_not_wait_for_the_held_request(reporting: Reporting, intake: Int
     intake.hold_seconds = 20.0
     reporting.reporter.start()
     intake.wait(lambda: len(intake.heartbeats) == 2, "a held request")
-    reporting.status_collector.put_up(Agent("worker", 3, state=messages.FAILED, attempt=2), Rendezvous(1, "k"))
+    reporting.status_collector.put_up(Agent("worker", 3, state=AgentState.FAILED, attempt=2), Rendezvous(1, "k"))
     reporting.reporter.report_now()
-    (heartbeat,) = intake.wait_state(messages.FAILED, 2, KEY)
+    (heartbeat,) = intake.wait_state(AgentState.FAILED, 2, KEY)
     assert not heartbeat.hold
 
 
 def test_orders_that_another_line_has_overtaken_are_dropped(reporting: Reporting, intake: Intake) -> None:
     """The answer to the report is older than the orders that come by the held request, and arrives after them."""
     intake.hold_seconds = 20.0
-    old, new = Orders(messages.WAIT, 5, "old"), Orders(messages.WAIT, 5, "new")
+    old, new = Orders(Verb.WAIT, 5, "old"), Orders(Verb.WAIT, 5, "new")
     answer, release = intake.answer, threading.Event()
 
     def late(authorization: str, body: bytes) -> tuple[int, bytes]:
@@ -115,7 +116,7 @@ def test_sequence_numbers_rise(reporting: Reporting, intake: Intake) -> None:
 
 
 def test_an_operator_that_does_not_hold_is_not_flooded(reporting: Reporting, intake: Intake) -> None:
-    intake.orders[KEY] = Orders(messages.WAIT, 0, "", hold_seconds=2.0)
+    intake.orders[KEY] = Orders(Verb.WAIT, 0, "", hold_seconds=2.0)
     intake.hold_seconds = 0.0
     reporting.reporter.start()
     intake.wait(lambda: len(intake.heartbeats) == 5, "five heartbeats")
@@ -207,7 +208,7 @@ def test_answers_that_are_no_orders_are_an_absence(reporting: Reporting, intake:
 
 def test_a_heartbeat_tells_what_progress_pages_say(reporting: Reporting, tmp_path: Path) -> None:
     reporting.files.begin(1, range(2, 4), b"{}")
-    reporting.status_collector.put_up(Agent("worker", 3, state=messages.RUNNING, attempt=1), Rendezvous(1, "k"))
+    reporting.status_collector.put_up(Agent("worker", 3, state=AgentState.RUNNING, attempt=1), Rendezvous(1, "k"))
     assert reporting.status_collector.compose(hold=True).ranks == (), (
         "nothing is known of a script that reports nothing"
     )
@@ -235,7 +236,7 @@ def test_pages_of_an_older_attempt_or_start_are_nobodys_progress(reporting: Repo
     told = []
     for attempt in (1, 2):
         reporting.status_collector.put_up(
-            Agent("worker", 3, state=messages.RUNNING, attempt=attempt), Rendezvous(1, "k")
+            Agent("worker", 3, state=AgentState.RUNNING, attempt=attempt), Rendezvous(1, "k")
         )
         told.append(reporting.status_collector.compose(hold=True))
     assert [[(rank.step, rank.attempt, rank.start) for rank in beat.ranks] for beat in told] == [[(500, 1, 0)], []]
@@ -264,7 +265,7 @@ def test_storage_that_hangs_holds_up_neither_heartbeats_nor_the_agent(reporting:
         return read_checkpoint(folder, step)
 
     reporting.status_collector.read = read
-    for state in (messages.RUNNING, messages.FAILED):
+    for state in (AgentState.RUNNING, AgentState.FAILED):
         reporting.status_collector.put_up(Agent("worker", 3, state=state), Rendezvous(1, "k"))
         heartbeat = reporting.status_collector.compose(hold=True)
         assert (heartbeat.state, heartbeat.checkpoint) == (state, None)
@@ -297,7 +298,7 @@ def test_what_a_rank_here_has_committed_is_told_without_storage(reporting: Repor
     assert reporting.status_collector.compose(hold=True).checkpoint == record
     last = messages.CheckpointRecord(60, 3.0, "6b" * 32, 0.5)
     first.write_checkpoint(last)
-    reporting.status_collector.put_up(Agent("worker", 3, state=messages.FINISHED, attempt=1), Rendezvous(1, "k"))
+    reporting.status_collector.put_up(Agent("worker", 3, state=AgentState.FINISHED, attempt=1), Rendezvous(1, "k"))
     assert reporting.status_collector.compose(hold=False).checkpoint == last
     hangs.set()
     for page in (first, second):
@@ -333,7 +334,7 @@ def test_a_manifest_that_training_refuses_is_not_told(tmp_path: Path, make: Call
 
 def test_a_heartbeat_tells_the_supervisors_state(reporting: Reporting) -> None:
     report = messages.ExitReport(1, 0, 3, signal="SIGSEGV")
-    agent = replace(Agent("worker", 3), state=messages.FAILED, attempt=1, exit=report, warm=True)
+    agent = replace(Agent("worker", 3), state=AgentState.FAILED, attempt=1, exit=report, warm=True)
     reporting.status_collector.put_up(agent, Rendezvous(99, "k"))
     heartbeat = reporting.status_collector.compose(hold=False)
     assert (heartbeat.state, heartbeat.attempt, heartbeat.exit, heartbeat.warm) == ("Failed", 1, report, True)

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 
-from trainmaster.wire import messages
+from trainmaster.wire.states import AgentState
 
 from tests.agent.conftest import MakeAgent
 from tests.agent.intake import Intake
@@ -32,7 +32,7 @@ def wait_for_stores(count: int) -> set[int]:
 def train(agent: MakeAgent, intake: Intake) -> tuple[AgentProcess, int, int]:
     """Start an attempt that lasts; its agent, and the stores of it and of the next one."""
     one = agent("python", "SCRIPTS/ddp.py", "100000", "0.01", ranks=2)  # who is alone opens its own store
-    intake.wait_state(messages.WAITING, 0, W0)
+    intake.wait_state(AgentState.WAITING, 0, W0)
     intake.run(1, [(W0, 2)])
     (first,) = wait_for_stores(1)
     (second,) = wait_for_stores(2) - {first}
@@ -43,7 +43,7 @@ def test_the_next_attempt_finds_its_store_waiting(agent: MakeAgent, intake: Inta
     _, first, second = train(agent, intake)
     said, _ = witness.wait(2, what="step")
     os.kill(said["pid"], signal.SIGKILL)
-    intake.wait_state(messages.FAILED, 1, W0)
+    intake.wait_state(AgentState.FAILED, 1, W0)
     intake.run(2, [(W0, 2)])
     witness.wait(4, what="step")
     assert wait_gone(first)
@@ -56,7 +56,7 @@ def test_a_store_that_dies_before_its_time_is_replaced(agent: MakeAgent, intake:
     assert wait_gone(second)
     said, _ = witness.wait(2, what="step")
     os.kill(said["pid"], signal.SIGKILL)
-    intake.wait_state(messages.FAILED, 1, W0)
+    intake.wait_state(AgentState.FAILED, 1, W0)
     intake.run(2, [(W0, 2)])
     witness.wait(4, what="step")
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trainmaster.wire import messages
 from trainmaster.wire.messages import ErrorReport, Member, Orders, Rendezvous, Roster
+from trainmaster.wire.states import AgentState, Verb
 from trainmaster_trainer.agent import supervise
 from trainmaster_trainer.agent.supervise import (
     Agent,
@@ -38,11 +39,11 @@ def a_roster(attempt: int, ranks: int = 2, peers: int = 1, port: int = 1, me: in
 
 
 def run(attempt: int, **more: int) -> OrdersArrived:
-    return OrdersArrived(Orders(messages.RUN, attempt, "why", a_roster(attempt, **more), grace_seconds=0.5))
+    return OrdersArrived(Orders(Verb.RUN, attempt, "why", a_roster(attempt, **more), grace_seconds=0.5))
 
 
 def ordered(roster: Roster) -> OrdersArrived:
-    return OrdersArrived(Orders(messages.RUN, roster.attempt, "why", roster, grace_seconds=0.5))
+    return OrdersArrived(Orders(Verb.RUN, roster.attempt, "why", roster, grace_seconds=0.5))
 
 
 def alone(start: int, peers: int = 1) -> OrdersArrived:
@@ -50,7 +51,7 @@ def alone(start: int, peers: int = 1) -> OrdersArrived:
     group = a_roster(1, peers=peers)
     members = (dataclasses.replace(group.members[0], start=start), *group.members[1:])
     return OrdersArrived(
-        Orders(messages.RUN, 1, "why", dataclasses.replace(group, members=members, independent=True), grace_seconds=0.5)
+        Orders(Verb.RUN, 1, "why", dataclasses.replace(group, members=members, independent=True), grace_seconds=0.5)
     )
 
 
@@ -60,11 +61,11 @@ def moved() -> Roster:
 
 
 def wait(attempt: int) -> OrdersArrived:
-    return OrdersArrived(Orders(messages.WAIT, attempt, "why", grace_seconds=3.0))
+    return OrdersArrived(Orders(Verb.WAIT, attempt, "why", grace_seconds=3.0))
 
 
 def leave(code: int) -> OrdersArrived:
-    return OrdersArrived(Orders(messages.EXIT, 1, "why", exit_code=code, grace_seconds=3.0))
+    return OrdersArrived(Orders(Verb.EXIT, 1, "why", exit_code=code, grace_seconds=3.0))
 
 
 def died(attempt: int, rank: int, **more: object) -> RankEnded:
@@ -191,7 +192,7 @@ def test_the_first_good_end_of_an_attempt_is_told_whatever_follows() -> None:
     agent, _ = after(run(1), done(1, 1), died(1, 0))
     assert agent.good_end == messages.GoodEnd(1, 1)
     agent, _ = after(run(1), done(1, 0), done(1, 1), wait(2))
-    assert (agent.state, agent.good_end) == (messages.WAITING, messages.GoodEnd(1, 0))
+    assert (agent.state, agent.good_end) == (AgentState.WAITING, messages.GoodEnd(1, 0))
 
 
 def test_an_end_that_was_asked_for_is_no_good_end() -> None:
@@ -272,8 +273,8 @@ def test_laws(events: list[supervise.Event]) -> None:
         assert agent.seen >= before.seen
         assert before.leaving is None or agent.leaving == before.leaving, "once leaving, always leaving"
         assert not (starts and agent.leaving is not None)
-        assert agent.state == messages.LEAVING or agent.leaving is None
-        assert not agent.live or agent.state in {messages.RUNNING, messages.FAILED, messages.LEAVING}
+        assert agent.state == AgentState.LEAVING or agent.leaving is None
+        assert not agent.live or agent.state in {AgentState.RUNNING, AgentState.FAILED, AgentState.LEAVING}
         assert agent.pending is None or agent.live, "orders wait for nothing but ranks"
         if agent != dataclasses.replace(before, warm=agent.warm, seen=agent.seen, pending=agent.pending):
             assert actions or agent.live < before.live, "a change that nobody hears of"

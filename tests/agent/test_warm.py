@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from trainmaster.wire import messages, names
+from trainmaster.wire import names
+from trainmaster.wire.states import AgentState
 from trainmaster_trainer.agent import process, pulse
 from trainmaster_trainer.agent.channel import Channel
 from trainmaster_trainer.agent.reactor import Reactor
@@ -56,18 +57,18 @@ def test_an_own_parent_that_is_killed(
         one = agent("python", "SCRIPTS/sleeper.py", **own(tmp_path))
     else:
         one = agent(task="a:B", **own(tmp_path, ASLEEP_IN_A_RANK))
-    intake.wait_state(messages.WAITING, 0, W0)
+    intake.wait_state(AgentState.WAITING, 0, W0)
     intake.run(1, [(W0, 1)])
     (said,) = witness.wait(what="begin")
     os.kill(parent_of(one.pid), signal.SIGKILL)
-    (heartbeat,) = intake.wait_state(messages.FAILED, 1, W0)
+    (heartbeat,) = intake.wait_state(AgentState.FAILED, 1, W0)
     assert heartbeat.exit is not None
     assert heartbeat.exit.error is not None
     assert (heartbeat.exit.signal, heartbeat.exit.error.type) == ("SIGKILL", "WarmParentLost")
     assert wait_gone(said["pid"])
     intake.run(2, [(W0, 1)])
     witness.wait(2, what="begin")
-    intake.wait_state(messages.RUNNING, 2, W0)
+    intake.wait_state(AgentState.RUNNING, 2, W0)
     intake.wait(lambda: intake.newest[W0].warm, "a word of the new one")
 
 
@@ -76,13 +77,13 @@ def test_a_tasks_rank_that_dies_is_told_of_at_once(
 ) -> None:
     """Not when the kernel has given its memory back, and its parent has seen that: this one sees nothing."""
     one = agent(task="a:B", ranks=2, **own(tmp_path, ASLEEP_IN_A_RANK))
-    intake.wait_state(messages.WAITING, 0, W0)
+    intake.wait_state(AgentState.WAITING, 0, W0)
     intake.run(1, [(W0, 2)])
     victim, survivor = (said["pid"] for said in sorted(witness.wait(2, what="begin"), key=lambda said: -said["rank"]))
     parent = parent_of(one.pid)
     os.kill(parent, signal.SIGSTOP)
     os.kill(victim, signal.SIGKILL)
-    (heartbeat,) = intake.wait_state(messages.FAILED, 1, W0)
+    (heartbeat,) = intake.wait_state(AgentState.FAILED, 1, W0)
     assert heartbeat.exit is not None
     assert (heartbeat.exit.rank, heartbeat.exit.signal, heartbeat.exit.error) == (1, "SIGKILL", None)
     while process.end_of(survivor) is None:
@@ -90,7 +91,7 @@ def test_a_tasks_rank_that_dies_is_told_of_at_once(
     intake.run(2, [(W0, 2)])
     os.kill(parent, signal.SIGCONT)
     witness.wait(4, what="begin")
-    (heartbeat,) = intake.wait_state(messages.RUNNING, 2, W0)
+    (heartbeat,) = intake.wait_state(AgentState.RUNNING, 2, W0)
     assert heartbeat.exit is not None
     assert (heartbeat.exit.rank, heartbeat.exit.signal, heartbeat.exit.error) == (1, "SIGKILL", None)
 
@@ -101,7 +102,7 @@ def test_an_agent_that_is_killed_leaves_nothing(agent: MakeAgent, intake: Intake
     imports = "import time; time.sleep(1000)" if moment == "while the parent imports" else "raise ModuleNotFoundError"
     command = f"sleep 1000 & echo $! > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/child; wait"
     one = agent("bash", "-c", command, **own(tmp_path, torch=imports))
-    intake.wait_state(messages.WAITING, 0, W0)
+    intake.wait_state(AgentState.WAITING, 0, W0)
     left = [parent_of(one.pid)]
     if moment != "while the parent imports":
         intake.run(1, [(W0, 1)])
@@ -158,7 +159,7 @@ def test_a_parent_that_is_stopped_is_given_up(
         (said,) = witness.wait(what="begin")
         for pid, number in ((parent, signal.SIGSTOP), (said["pid"], signal.SIGKILL)):
             os.kill(pid, number)
-        intake.wait_state(messages.FAILED, 1, W0)
+        intake.wait_state(AgentState.FAILED, 1, W0)
         intake.run(2, [(W0, 1)])
         witness.wait(2, what="begin")
     assert "the warm parent is stopped (SIGSTOP)" in one.text
@@ -229,20 +230,20 @@ def test_a_parent_killed_before_it_is_ready_costs_no_attempt(
 ) -> None:
     slow = "import time; time.sleep(1)"
     one = agent("python", "SCRIPTS/sleeper.py", **own(tmp_path, torch=slow))
-    intake.wait_state(messages.WAITING, 0, W0)
+    intake.wait_state(AgentState.WAITING, 0, W0)
     intake.run(1, [(W0, 1)])
-    intake.wait_state(messages.RUNNING, 1, W0)
+    intake.wait_state(AgentState.RUNNING, 1, W0)
     os.kill(parent_of(one.pid), signal.SIGKILL)
     witness.wait(what="begin")
-    (heartbeat,) = intake.wait_state(messages.RUNNING, 1, W0)
+    (heartbeat,) = intake.wait_state(AgentState.RUNNING, 1, W0)
     assert heartbeat.exit is None
 
 
 def test_a_shared_parent_that_is_not_there(agent: MakeAgent, intake: Intake, witness: Witness, tmp_path: Path) -> None:
     one = agent("bash", "-c", "exit 3", **own(tmp_path) | {names.ENV_WARM_SOCKET: str(tmp_path / "nobody")})
-    intake.wait_state(messages.WAITING, 0, W0)
+    intake.wait_state(AgentState.WAITING, 0, W0)
     intake.run(1, [(W0, 1)])
-    intake.wait_state(messages.FAILED, 1, W0)
+    intake.wait_state(AgentState.FAILED, 1, W0)
     assert "starting an own one" in one.text
 
 
@@ -250,7 +251,7 @@ def test_one_agents_end_is_nothing_to_the_other(
     agent: MakeAgent, intake: Intake, witness: Witness, shared_parent: SharedParent
 ) -> None:
     agents = [agent("python", "SCRIPTS/sleeper.py", index=index) for index in (0, 1)]
-    intake.wait_state(messages.WAITING, 0, W0, W1)
+    intake.wait_state(AgentState.WAITING, 0, W0, W1)
     intake.run(1, [(W0, 1), (W1, 1)])
     said = {one["rank"]: one["pid"] for one in witness.wait(2, what="begin")}
     agents[0].end()
@@ -285,11 +286,11 @@ def test_a_parent_with_threads_spawns(agent: MakeAgent, intake: Intake, witness:
         "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
     )
     agent("python", "SCRIPTS/tell.py", **own(tmp_path) | {names.ENV_PRELOAD: "threaded"})
-    intake.wait_state(messages.WAITING, 0, W0)
+    intake.wait_state(AgentState.WAITING, 0, W0)
     intake.run(1, [(W0, 1)])
     (world,) = witness.wait(what="world")
     assert (world["threads"], world["session"], world["main"]) == (1, True, True)
-    intake.wait_state(messages.FINISHED, 1, W0)
+    intake.wait_state(AgentState.FINISHED, 1, W0)
 
 
 @pytest.mark.slow
@@ -302,10 +303,10 @@ def test_where_the_agent_cannot_serve_the_store_rank_0_does(
     )
     more = {names.ENV_WARM_SOCKET: "", names.ENV_PRELOAD: "threaded", "PYTHONPATH": str(tmp_path)}
     agent("python", "SCRIPTS/ddp.py", "3", "0", ranks=2, **more)
-    intake.wait_state(messages.WAITING, 0, W0)
+    intake.wait_state(AgentState.WAITING, 0, W0)
     intake.run(1, [(W0, 2)])
     assert [said["total"] for said in witness.wait(2, what="end")] == [2, 2]
-    intake.wait_state(messages.FINISHED, 1, W0)
+    intake.wait_state(AgentState.FINISHED, 1, W0)
 
 
 def test_a_parent_that_dies_of_its_imports_is_followed_by_a_bare_one(
@@ -313,20 +314,20 @@ def test_a_parent_that_dies_of_its_imports_is_followed_by_a_bare_one(
 ) -> None:
     deadly = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
     agent("python", "SCRIPTS/sleeper.py", **own(tmp_path, torch=deadly))
-    intake.wait_state(messages.WAITING, 0, W0)
+    intake.wait_state(AgentState.WAITING, 0, W0)
     intake.run(1, [(W0, 1)])
     witness.wait(what="begin")
-    (heartbeat,) = intake.wait_state(messages.RUNNING, 1, W0)
+    (heartbeat,) = intake.wait_state(AgentState.RUNNING, 1, W0)
     assert heartbeat.exit is None
 
 
 def test_without_torch(agent: MakeAgent, intake: Intake, witness: Witness, tmp_path: Path) -> None:
     agent("python", "SCRIPTS/tell.py", **own(tmp_path))
-    intake.wait_state(messages.WAITING, 0, W0)
+    intake.wait_state(AgentState.WAITING, 0, W0)
     intake.run(1, [(W0, 1)])
     (world,) = witness.wait(what="world")
     assert world["environment"]["TORCHELASTIC_USE_AGENT_STORE"] == "False", "rank 0 opens what store it likes"
-    intake.wait_state(messages.FINISHED, 1, W0)
+    intake.wait_state(AgentState.FINISHED, 1, W0)
 
 
 def test_a_parent_that_cannot_even_begin_ends_the_agent(agent: MakeAgent, intake: Intake, tmp_path: Path) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
+from trainmaster.api.states import Phase
 from trainmaster.api.status import (
     MAX_RESTARTS_KEPT,
     CheckpointStatus,
@@ -21,7 +25,7 @@ from trainmaster.api.status import (
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 FULL = TrainingJobStatus(
     observed_generation=2,
-    phase="Running",
+    phase=Phase.RUNNING,
     message="training",
     conditions=(Condition(type="Ready", status="True", reason="AllThere", last_transition_time=NOON),),
     attempt=2,
@@ -116,7 +120,7 @@ def test_times_are_seconds_in_utc() -> None:
 
 def test_finished() -> None:
     """For ever."""
-    assert TrainingJobStatus(phase="Failed").finished
+    assert TrainingJobStatus(phase=Phase.FAILED).finished
     assert not FULL.finished
 
 
@@ -165,3 +169,10 @@ def test_any_mutated_status_parses(status: dict[str, Any]) -> None:
 def test_any_rubbish_parses(data: Any) -> None:
     """Never an exception."""
     assert TrainingJobStatus.read(data) is not None
+
+
+def test_what_is_written_must_be_valid_although_what_is_read_need_not() -> None:
+    """A rule that writes a phase that does not exist fails where it does so; it is not taken for Pending later."""
+    with pytest.raises(ValidationError, match="Input should be 'Pending'"):
+        dataclasses.replace(TrainingJobStatus(), phase="Bogus")  # type: ignore[arg-type]
+    assert TrainingJobStatus.read({"phase": "Bogus", "attempt": 2}) == TrainingJobStatus(attempt=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from trainmaster.api.job import TrainingJob
+from trainmaster.api.states import Phase
 
 from tests.api.changes import changed, good_job
 from tests.api.test_status import FULL
@@ -28,7 +30,7 @@ def server(cluster: Cluster) -> Iterator[CrdServer]:
 @pytest.fixture(scope="module")
 def finished(server: CrdServer) -> None:
     """A full status that no operator touches again, should one watch. Until it is read it may still write its own."""
-    patch = json.dumps({"status": FULL.model_copy(update={"phase": "Succeeded"}).to_dict()})
+    patch = json.dumps({"status": dataclasses.replace(FULL, phase=Phase.SUCCEEDED).to_dict()})
     for _ in range(20):
         server.kubectl("patch", "tj", "digits", "--subresource=status", "--type=merge", f"--patch={patch}")
         if server.kubectl("get", "tj", "digits", "--output=jsonpath={.status.phase}") == "Succeeded":

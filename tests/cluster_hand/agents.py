@@ -9,6 +9,7 @@ from typing import Any
 
 from trainmaster.wire import codec, names
 from trainmaster.wire.messages import CheckpointRecord, ExitReport, Heartbeat, Orders, RankProgress, Rendezvous
+from trainmaster.wire.states import AgentState
 
 Document = dict[str, Any]
 
@@ -28,7 +29,7 @@ class Agent:
     url: str
     token: str
     pod: Document
-    state: str = "Waiting"
+    state: AgentState = AgentState.WAITING
     attempt: int = 0
     sequence: int = 0
     step: int = 0
@@ -100,7 +101,7 @@ class Agent:
     def obey(self) -> None:
         """Do as the orders say."""
         if self.orders and self.orders.verb == "Run" and self.orders.roster:
-            self.state, self.attempt = "Running", self.orders.attempt
+            self.state, self.attempt = AgentState.RUNNING, self.orders.attempt
             self.digest, self.rendezvous = self.orders.roster.digest, self.orders.roster.rendezvous
             self.exit = None
 

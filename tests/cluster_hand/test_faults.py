@@ -5,6 +5,7 @@ import signal
 import pytest
 from trainmaster.wire import names
 from trainmaster.wire.messages import ExitReport
+from trainmaster.wire.states import AgentState
 
 from .agents import Agent
 from .apiserver import Document
@@ -24,7 +25,7 @@ def running(lab: Lab) -> list[Agent]:
 
 def finish(lab: Lab, agents: list[Agent]) -> Document:
     for agent in agents:
-        agent.state, agent.step, agent.phase = "Finished", 100, "done"
+        agent.state, agent.step, agent.phase = AgentState.FINISHED, 100, "done"
         agent.beat()
     return lab.await_phase("Succeeded")
 
@@ -71,7 +72,7 @@ def test_an_operator_killed_before_the_pods_are_up(lab: Lab) -> None:
 def test_a_death_while_the_operator_was_away_is_counted_once(lab: Lab) -> None:
     agents = running(lab)
     lab.operator.kill()
-    agents[1].state, agents[1].exit = "Failed", ExitReport(1, 1, 9, signal="SIGKILL")
+    agents[1].state, agents[1].exit = AgentState.FAILED, ExitReport(1, 1, 9, signal="SIGKILL")
     lab.operator.ensure()
     for agent in agents:
         agent.beat()
@@ -99,7 +100,7 @@ def test_an_api_server_that_is_away_does_not_end_training(lab: Lab) -> None:
     pods = lab.pods()
     lab.server.stop_server()
     try:
-        agents[1].state, agents[1].exit = "Failed", ExitReport(1, 1, 9, signal="SIGKILL")
+        agents[1].state, agents[1].exit = AgentState.FAILED, ExitReport(1, 1, 9, signal="SIGKILL")
         for agent in agents:
             assert agent.beat().status == 200, "heartbeats are taken while the API server is away"
         assert lab.operator.probe("healthz") == 200

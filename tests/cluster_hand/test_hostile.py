@@ -11,6 +11,7 @@ from random import Random
 
 import pytest
 from trainmaster.wire import names
+from trainmaster.wire.states import AgentState
 
 from .agents import Agent
 from .apiserver import Document
@@ -42,7 +43,7 @@ def neighbours(lab: Lab) -> Iterator[list[Agent]]:
     assert lab.operator.alive
     assert lab.operator.probe("healthz") == lab.operator.probe("readyz") == 200
     for agent in agents:
-        agent.state, agent.step, agent.phase = "Finished", 100, "done"
+        agent.state, agent.step, agent.phase = AgentState.FINISHED, 100, "done"
         assert agent.beat().status == 200
     done = lab.await_phase("Succeeded", "quiet")
     assert (done["status"]["attempt"], done["status"]["restartCount"]) == (1, 0)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from trainmaster.cluster.standing import LOOK_SECONDS
+from trainmaster.wire.states import AgentState
 
 from .agents import Agent
 from .apiserver import ApiServer, Document
@@ -126,7 +127,7 @@ def turn_to(operator: OperatorProcess, agents: list[Agent]) -> float:
 
 def finish(pair: Pair, agents: list[Agent]) -> Document:
     for agent in agents:
-        agent.state, agent.step, agent.phase = "Finished", 100, "done"
+        agent.state, agent.step, agent.phase = AgentState.FINISHED, 100, "done"
         agent.beat()
     return pair.lab.await_phase("Succeeded")
 
@@ -164,7 +165,7 @@ def test_the_leader_killed_under_a_training_job(pair: Pair, record_property: Rec
     agents = trains(pair)
     before, pods = pair.holder, pair.lab.pods()
     pair.first.kill()
-    agents[1].state = "Running"
+    agents[1].state = AgentState.RUNNING
     _, seconds = pair.await_holder(before)
     gap = turn_to(pair.second, agents)
     record_property("takeover_seconds", round(seconds, 2))

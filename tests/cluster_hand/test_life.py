@@ -7,6 +7,7 @@ from typing import Any
 
 from trainmaster.wire import names
 from trainmaster.wire.messages import CheckpointRecord, ErrorReport, ExitReport
+from trainmaster.wire.states import AgentState
 
 from .agents import Agent
 from .lab import MERGE_PATCH, Lab
@@ -15,7 +16,7 @@ from .lab import MERGE_PATCH, Lab
 def finish(lab: Lab, agents: list[Agent], step: int = 100) -> dict[str, Any]:
     """All ranks end well."""
     for agent in agents:
-        agent.state, agent.step, agent.phase = "Finished", step, "done"
+        agent.state, agent.step, agent.phase = AgentState.FINISHED, step, "done"
         agent.checkpoint = CheckpointRecord(step, time.time(), "ab" * 32)
         agent.beat()
     return lab.await_phase("Succeeded")
@@ -67,7 +68,7 @@ def test_a_rank_that_dies_is_started_again_in_its_pod(lab: Lab) -> None:
     lab.await_pods("digits-worker-0-0", "digits-worker-1-0")
     agents = lab.start_training("digits-worker-0-0", "digits-worker-1-0")
     lab.await_phase("Running")
-    agents[1].state, agents[1].step = "Failed", 7
+    agents[1].state, agents[1].step = AgentState.FAILED, 7
     agents[1].exit = ExitReport(1, 1, 7, signal="SIGKILL")
     agents[1].beat()
     lab.train(agents, attempt=2)
@@ -83,7 +84,7 @@ def test_an_error_that_repeats_ends_the_job(lab: Lab) -> None:
     lab.await_pods("digits-worker-0-0")
     (agent,) = lab.start_training("digits-worker-0-0")
     for attempt in (1, 2):
-        agent.state = "Failed"
+        agent.state = AgentState.FAILED
         agent.exit = ExitReport(attempt, 0, 3, exit_code=1, error=ErrorReport("ValueError", "bad batch 17"))
         agent.beat()
         if attempt == 1:

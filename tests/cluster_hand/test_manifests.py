@@ -1,5 +1,6 @@
 """What the pods and the service of a job look like."""
 
+import dataclasses
 import json
 from typing import Any
 
@@ -348,7 +349,7 @@ def test_tpu_chips_are_asked_for_by_their_own_name() -> None:
 def test_pods_get_three_times_the_measured_time_to_save(seconds: float | None, grace: int) -> None:
     job = a_job().build()
     saved = CheckpointStatus(step=5, seconds=seconds)
-    pod = the_pod(job.model_copy(update={"status": job.status.model_copy(update={"checkpoint": saved})}))
+    pod = the_pod(job.model_copy(update={"status": dataclasses.replace(job.status, checkpoint=saved)}))
     assert pod["spec"]["terminationGracePeriodSeconds"] == grace
     assert the_variables(pod)[names.ENV_GRACE] == str(grace - 10)
 

@@ -12,7 +12,8 @@ from trainmaster.core.decide import decide
 from trainmaster.core.observed import Obstacle
 from trainmaster.loop import UnavailableError
 from trainmaster.wire import names
-from trainmaster.wire.messages import WAIT, Orders
+from trainmaster.wire.messages import Orders
+from trainmaster.wire.states import Verb
 
 from tests.builders import a_job
 
@@ -122,7 +123,7 @@ async def test_orders_for_a_pod_that_went_meanwhile_are_not_kept() -> None:
     stage = Stage()
     stage.see(a_job())
     async with stage.platform() as platform:
-        await platform.apply(a_job().build(), GiveOrders((("gone", Orders(WAIT, 1, "")),)))
+        await platform.apply(a_job().build(), GiveOrders((("gone", Orders(Verb.WAIT, 1, "")),)))
         assert not platform._intake._lines
 
 

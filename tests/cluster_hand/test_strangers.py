@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from trainmaster.wire.states import AgentState
 
 from .apiserver import ApiServer, Document
 from .conftest import CRD
@@ -82,7 +83,7 @@ def test_one_namespace_is_enough(bound: Lab, server: ApiServer) -> None:
     bound.await_phase("Running")
     bound.operator.kill()
     bound.operator.ensure()
-    agent.state = "Finished"
+    agent.state = AgentState.FINISHED
     agent.beat()
     bound.await_phase("Succeeded")
     assert "orbidden" not in bound.operator.log.read_text()
@@ -106,7 +107,7 @@ def test_edits_by_others_do_not_get_lost_and_do_not_disturb(lab: Lab) -> None:
         agents = lab.start_training("digits-worker-0-0", "digits-worker-1-0")
         lab.await_phase("Running")
         for agent in agents:
-            agent.state, agent.step = "Finished", 100
+            agent.state, agent.step = AgentState.FINISHED, 100
             agent.beat()
         job = lab.await_phase("Succeeded")
     finally:

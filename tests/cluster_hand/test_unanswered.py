@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from trainmaster.api.states import Phase
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.cluster import jobs, pods
 from trainmaster.cluster.cache import Cache
@@ -78,7 +79,7 @@ async def written_unanswered(server: Server, platform: ClusterPlatform) -> None:
     assert seen
     server.answers = False
     with pytest.raises(UnavailableError):
-        await platform.write_status(seen[0], TrainingJobStatus(phase="Restarting", attempt=2))
+        await platform.write_status(seen[0], TrainingJobStatus(phase=Phase.RESTARTING, attempt=2))
 
 
 async def test_what_was_written_unanswered_is_found_out_first() -> None:

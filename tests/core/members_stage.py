@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from trainmaster.core.observed import Replica
-from trainmaster.wire import messages, names
-from trainmaster.wire.messages import RUN, Heartbeat, Member, Orders, RankProgress, Rendezvous, Roster
+from trainmaster.wire import names
+from trainmaster.wire.messages import Heartbeat, Member, Orders, RankProgress, Rendezvous, Roster
+from trainmaster.wire.states import AgentState, Verb
 
 from tests.builders import a_death, a_job, saying
 from tests.core.stage import Stage
@@ -40,7 +41,7 @@ class Members(Stage):
     def _obey(self, keys: tuple[str, ...], told: RankProgress) -> Members:
         for replica in self._chosen(keys):
             orders = self.orders.get(replica.uid)
-            if replica.heartbeat and orders and orders.verb == RUN and orders.roster:
+            if replica.heartbeat and orders and orders.verb == Verb.RUN and orders.roster:
                 self.replicas[replica.name] = _running(replica, replica.heartbeat, orders.roster, told)
         self.settle()
         return self
@@ -77,7 +78,7 @@ class Members(Stage):
         beat = self.replica(key).heartbeat
         assert beat
         report = dataclasses.replace(a_death(), attempt=self.status.attempt, start=start, **more)  # type: ignore[arg-type]
-        died = dataclasses.replace(beat, state=messages.FAILED, exit=report, sequence=beat.sequence + 1)
+        died = dataclasses.replace(beat, state=AgentState.FAILED, exit=report, sequence=beat.sequence + 1)
         self.change(key, lambda replica: saying(replica, died))
         return self
 
@@ -90,8 +91,8 @@ def _running(replica: Replica, beat: Heartbeat, roster: Roster, told: RankProgre
     """As the agent does: anew only if its own line is new, or its ranks have loaded."""
     assert not impossible([told]), impossible([told])
     (line,) = [one for one in roster.members if (one.role, one.index) == (replica.role, replica.index)]
-    if beat.state != messages.WAITING and beat.attempt == roster.attempt and beat.start == line.start:
-        loads = beat.state == messages.RUNNING and beat.ranks[0].phase == "load"
+    if beat.state != AgentState.WAITING and beat.attempt == roster.attempt and beat.start == line.start:
+        loads = beat.state == AgentState.RUNNING and beat.ranks[0].phase == "load"
         ranks = (dataclasses.replace(told, rank=line.first_rank),) if loads else beat.ranks
         return saying(replica, dataclasses.replace(beat, roster_digest=roster.digest, ranks=ranks))
     assert line.ports == beat.offer.ports, "told to listen where nobody listens"
@@ -99,7 +100,7 @@ def _running(replica: Replica, beat: Heartbeat, roster: Roster, told: RankProgre
         replica,
         dataclasses.replace(
             beat,
-            state=messages.RUNNING,
+            state=AgentState.RUNNING,
             attempt=roster.attempt,
             start=line.start,
             roster_digest=roster.digest,

@@ -11,16 +11,17 @@ from datetime import datetime, timedelta
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import Condition, TrainingJobStatus
-from trainmaster.core import actions, observed, revision
+from trainmaster.core import actions, revision
 from trainmaster.core.decide import Decision, decide
-from trainmaster.core.observed import Observed, Obstacle, Replica
-from trainmaster.wire import messages, names
+from trainmaster.core.observed import Observed, Obstacle, Replica, ReplicaPhase
+from trainmaster.wire import names
 from trainmaster.wire.messages import ExitReport, Heartbeat, Orders
+from trainmaster.wire.states import AgentState, Verb
 
 from tests.builders import NOON, JobBuilder, a_heartbeat, a_replica, failed, finished, running, saying, written
 
 MAX_TURNS = 25
-NO_RANKS = (messages.WAITING, messages.FAILED, messages.FINISHED)  # states of agents that have none to end
+NO_RANKS = (AgentState.WAITING, AgentState.FAILED, AgentState.FINISHED)  # states of agents that have none to end
 
 
 class Stage:
@@ -131,18 +132,18 @@ class Stage:
         """These agents (all living ones) start and wait for orders; settle."""
         for replica in self._chosen(keys):
             if replica.heartbeat is None:
-                started = dataclasses.replace(replica, phase=observed.RUNNING, obstacle=None)
+                started = dataclasses.replace(replica, phase=ReplicaPhase.RUNNING, obstacle=None)
                 beat = a_heartbeat(40000 + 100 * replica.index + 50 * (replica.role != names.WORKER))
                 self.replicas[replica.name] = saying(started, beat)
         return self.settle()
 
     def obey(self, *keys: str, step: int = 1, phase: str = "train") -> Stage:
         """These agents (all) end ranks that are not to be; those told to run do so, and stand at `step`; settle."""
-        self._wait_as_told(keys, (*NO_RANKS, messages.RUNNING))
+        self._wait_as_told(keys, (*NO_RANKS, AgentState.RUNNING))
         self.settle()
         for replica in self._chosen(keys):
             orders = self.orders.get(replica.uid)
-            if orders and orders.verb == messages.RUN and orders.roster and replica.heartbeat:
+            if orders and orders.verb == Verb.RUN and orders.roster and replica.heartbeat:
                 beat = running(replica.heartbeat, orders.roster, step, phase, rank=replica.index)
                 self.replicas[replica.name] = saying(replica, beat)
         return self.settle()
@@ -182,14 +183,8 @@ class Stage:
         """Agents say for which attempt they wait: at once, or after they have ended their ranks."""
         for replica in self._chosen(keys):
             orders, beat = self.orders.get(replica.uid), replica.reporting
-            if (
-                beat
-                and orders
-                and orders.verb == messages.WAIT
-                and orders.attempt > beat.attempt
-                and beat.state in states
-            ):
-                beat = dataclasses.replace(beat, state=messages.WAITING, attempt=orders.attempt, ranks=())
+            if beat and orders and orders.verb == Verb.WAIT and orders.attempt > beat.attempt and beat.state in states:
+                beat = dataclasses.replace(beat, state=AgentState.WAITING, attempt=orders.attempt, ranks=())
                 self.replicas[replica.name] = saying(replica, beat)
 
     def _do(self, action: actions.Action) -> None:
@@ -197,7 +192,7 @@ class Stage:
             case actions.CreateReplica(role, index, incarnation):
                 made = a_replica(index, incarnation, role)
                 told = revision.of(self.job, role)
-                self._create(dataclasses.replace(made, phase=observed.PENDING, revision=told))
+                self._create(dataclasses.replace(made, phase=ReplicaPhase.PENDING, revision=told))
             case actions.DeleteReplica(name, uid):
                 if name in self.replicas and self.replicas[name].uid == uid:
                     del self.replicas[name]

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 import pytest
 from trainmaster.core import clocks
 from trainmaster.core.observed import Obstacle
-from trainmaster.wire.messages import WAIT
+from trainmaster.wire.states import Verb
 
 from tests.builders import a_death, a_job, ended, evicted, pending, saying
 from tests.core.members_stage import a_parameter_server_job
@@ -141,7 +141,7 @@ def test_the_first_look_of_an_operator_is_one_at_which_it_waits_to_hear_of_membe
     stage.began += ahead_by  # decisions see whole milliseconds
     assert words
     stage.change("worker-0", lambda replica: saying(replica, words))
-    assert stage.orders_of("worker-0").verb == WAIT
+    assert stage.orders_of("worker-0").verb == Verb.WAIT
 
 
 @pytest.mark.parametrize(("hour", "known"), [(11, True), (12, True), (13, False)])

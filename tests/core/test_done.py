@@ -1,6 +1,6 @@
 """A worker that is through with its work may lose its pod: nothing is trained again, and the success is kept."""
 
-from trainmaster.core import observed
+from trainmaster.core.observed import ReplicaPhase
 
 from tests.builders import a_death, evicted, saying
 from tests.core.stage import a_running_group
@@ -35,7 +35,7 @@ def test_when_another_one_dies_all_train_again() -> None:
     assert (stage.status.attempt, stage.status.restart_count) == (2, 1)
     assert not stage.status.done
     assert stage.created[-1] == "digits-worker-1-1"
-    assert stage.replica("worker-1").phase == observed.PENDING
+    assert stage.replica("worker-1").phase == ReplicaPhase.PENDING
     stage.call_in().obey().finish()
     assert stage.status.phase == "Succeeded"
 

@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 from trainmaster.wire import messages
+from trainmaster.wire.states import Verb
 
 from tests.builders import a_death, a_job, evicted
 from tests.core.members_stage import SCRIPT, Members
@@ -109,7 +110,7 @@ def test_ranks_get_time_to_save_when_nobody_is_lost() -> None:
     stage = without_one()
     stage.call_in("worker-1")
     orders = stage.orders[stage.replica("worker-0").uid]
-    assert (orders.verb, orders.attempt, orders.grace_seconds) == (messages.RUN, 3, 20.0)
+    assert (orders.verb, orders.attempt, orders.grace_seconds) == (Verb.RUN, 3, 20.0)
     stage.obey()
     stage.rank_dies("worker-0", a_death(attempt=3))
     orders = stage.orders[stage.replica("worker-1").uid]
@@ -162,7 +163,7 @@ def test_members_that_come_and_go_begin_without_the_late_who_join_later(kind: st
     assert (stage.status.attempt, stage.status.starts["worker-2"]) == (1, 0)
     stage.change("worker-2", silent)
     assert stage.line("worker-2"), "silence ends nobody's training"
-    assert stage.orders_of("worker-2").verb == messages.RUN
+    assert stage.orders_of("worker-2").verb == Verb.RUN
     stage.finish("worker-0", "worker-1")
     assert not stage.status.finished
     stage.finish("worker-2")

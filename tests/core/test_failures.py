@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from trainmaster.core import failures
 from trainmaster.core.facts import Slot
-from trainmaster.core.observed import Ending, Replica
+from trainmaster.core.observed import Ending, Replica, ReplicaPhase
 from trainmaster.wire.messages import ErrorReport, ExitReport
 
 from tests.builders import a_replica, deleting, ended, evicted
@@ -92,7 +92,9 @@ LAST_WORDS = [
     (ended(a_replica(), 1, "Error", "x" * 2000 + "the error"), "xthe error"),
     (ended(a_replica(), 1, "Error", " \n"), "ended with exit code 1: it said nothing"),
     (
-        dataclasses.replace(a_replica(), phase="Failed", ending=Ending(1, "Error", "a\nno such bucket", "fetch")),
+        dataclasses.replace(
+            a_replica(), phase=ReplicaPhase.FAILED, ending=Ending(1, "Error", "a\nno such bucket", "fetch")
+        ),
         "the init container fetch of digits-worker-0-0 ended with exit code 1: no such bucket (before that: a)",
     ),
     (

@@ -14,8 +14,9 @@ from trainmaster.core import credible, failures, fingerprint, signatures
 from trainmaster.core.credible import doubt
 from trainmaster.core.facts import Slot
 from trainmaster.intake import Intake, RefusedError, Speaker
-from trainmaster.wire import codec, messages, names
+from trainmaster.wire import codec, names
 from trainmaster.wire.messages import CheckpointRecord, ErrorReport, ExitReport, Heartbeat, RankProgress, Rendezvous
+from trainmaster.wire.states import AgentState
 
 from tests.builders import a_death, a_heartbeat, a_replica, an_error
 from tests.core.stage import Stage, a_running_group
@@ -46,7 +47,7 @@ def test_progress_counts_for_the_attempt_and_start_that_it_belongs_to(
 ) -> None:
     """An agent that has begun an attempt may still have the pages of the last one. An older trainer does not say."""
     rank = RankProgress(0, 500, resumed_step=0, attempt=attempt, start=start)
-    said = beat(state=messages.RUNNING, attempt=2, start=1, ranks=(rank,))
+    said = beat(state=AgentState.RUNNING, attempt=2, start=1, ranks=(rank,))
     assert credible.believed(said).ranks == ((rank,) if is_believed else ())
 
 
@@ -146,8 +147,8 @@ async def test_the_door_refuses_with_a_reason(body: bytes, headers: dict[str, st
 
 async def test_a_replayed_heartbeat_is_answered_but_not_believed() -> None:
     intake = Intake(believed, lambda _key: None)
-    newest = beat(hold=False, pod_uid="a", sequence=9, state=messages.RUNNING, attempt=2)
-    replayed = beat(hold=False, pod_uid="a", sequence=4, state=messages.FINISHED, attempt=2)
+    newest = beat(hold=False, pod_uid="a", sequence=9, state=AgentState.RUNNING, attempt=2)
+    replayed = beat(hold=False, pod_uid="a", sequence=4, state=AgentState.FINISHED, attempt=2)
     async with TestClient(TestServer(intake.application())) as client:
         for one in (newest, replayed, replayed):
             answer = await client.post(names.HEARTBEAT_PATH, data=codec.encode(one), headers=GOOD)
@@ -158,7 +159,7 @@ async def test_a_replayed_heartbeat_is_answered_but_not_believed() -> None:
 async def test_the_door_lets_no_progress_of_another_attempt_in() -> None:
     intake = Intake(believed, lambda _key: None)
     ranks = (RankProgress(0, 500, attempt=1, start=0), RankProgress(1, 7, attempt=2, start=0))
-    said = beat(hold=False, pod_uid="a", state=messages.RUNNING, attempt=2, ranks=ranks)
+    said = beat(hold=False, pod_uid="a", state=AgentState.RUNNING, attempt=2, ranks=ranks)
     async with TestClient(TestServer(intake.application())) as client:
         await client.post(names.HEARTBEAT_PATH, data=codec.encode(said), headers=GOOD)
     heard = intake.heartbeat("a")
@@ -171,7 +172,7 @@ async def test_the_door_lets_no_progress_of_another_attempt_in() -> None:
 
 def test_a_finished_that_is_replayed_from_an_older_attempt_ends_nothing() -> None:
     stage = a_running_group(workers=1).rank_dies("worker-0", a_death()).obey()
-    stage.say("worker-0", lambda old: dataclasses.replace(old, state=messages.FINISHED, attempt=1))
+    stage.say("worker-0", lambda old: dataclasses.replace(old, state=AgentState.FINISHED, attempt=1))
     assert stage.status.phase == "Running"
 
 

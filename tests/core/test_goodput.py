@@ -14,6 +14,7 @@ from trainmaster.core import ledger
 from trainmaster.core.story import story
 from trainmaster.wire import messages
 from trainmaster.wire.messages import CheckpointRecord
+from trainmaster.wire.states import AgentState
 
 from tests.builders import NOON, a_death, an_error, deleting, evicted
 from tests.core.stage import Stage, a_running_group, a_stage
@@ -81,8 +82,9 @@ def test_a_group_that_is_through_before_it_is_seen_to_train_closes_the_ledger() 
 
 def test_a_run_that_goes_on_where_another_was_killed_in_a_restart_learns_what_was_lost() -> None:
     stage = a_running_group(workers=2, step=0).wait(100).rank_dies("worker-1", a_death(step=100))
-    left = {"attempt": 3, "restarts": ledger.left_behind(stage.status)}
-    stage.job = stage.job.model_copy(update={"status": stage.status.model_copy(update=left)})
+    stage.job = stage.job.model_copy(
+        update={"status": dataclasses.replace(stage.status, attempt=3, restarts=ledger.left_behind(stage.status))}
+    )
     assert stage.status.restarts[-1].steps_lost == 100
     stage.settle().obey(step=98, phase="load")
     saying_of_itself(stage, step=99, phase="train", resumed_step=98).wait(2)
@@ -199,7 +201,7 @@ class Accounts(RuleBasedStateMachine):
     @rule(step=st.integers(0, 999), resumed=st.none() | st.integers(-1, 2000))
     def a_rank_dies(self, step: int, resumed: int | None) -> None:
         beat = self._first()
-        if beat and beat.state == messages.RUNNING:
+        if beat and beat.state == AgentState.RUNNING:
             report = a_death(step=step) if step % 2 else an_error(f"error {'abc'[step % 3]}", step=step)
             self.stage.rank_dies("worker-0", dataclasses.replace(report, attempt=beat.attempt))
         self.stage.obey(phase="load")
@@ -224,7 +226,9 @@ class Accounts(RuleBasedStateMachine):
 
     @rule()
     def finish(self) -> None:
-        if all(r.heartbeat and r.heartbeat.state == messages.RUNNING for r in self.stage.replicas.values() if r.alive):
+        if all(
+            r.heartbeat and r.heartbeat.state == AgentState.RUNNING for r in self.stage.replicas.values() if r.alive
+        ):
             self.stage.finish()
 
     def _first(self) -> messages.Heartbeat | None:

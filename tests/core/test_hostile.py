@@ -7,11 +7,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trainmaster.api.job import TrainingJob
+from trainmaster.api.model import fields_of
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core.decide import decide
-from trainmaster.core.observed import Ending, Observed, Obstacle, Replica
-from trainmaster.wire import messages
+from trainmaster.core.observed import Ending, Observed, Obstacle, Replica, ReplicaPhase
 from trainmaster.wire.messages import CheckpointRecord, ErrorReport, ExitReport, RankProgress
+from trainmaster.wire.states import AgentState
 
 from tests.builders import NOON, a_heartbeat, a_job, a_replica, saying
 
@@ -23,7 +24,7 @@ JSON = st.recursive(
 STATUSES = st.fixed_dictionaries(
     {},
     optional={
-        **dict.fromkeys(TrainingJobStatus().model_dump(by_alias=True), JSON),
+        **dict.fromkeys((str(field.alias) for field in fields_of(TrainingJobStatus).values()), JSON),
         "phase": st.sampled_from(["Pending", "Suspended", "Starting", "Running", "Restarting", "Resizing", "Failed"]),
         "attempt": st.integers(-1, 2**60),
         "incarnations": st.dictionaries(st.sampled_from(["worker-0", "worker-1", "x"]), st.integers()),
@@ -51,7 +52,7 @@ SPECS = st.fixed_dictionaries(
     },
 )
 NUMBERS = st.floats() | st.integers().map(float)
-STATES = st.sampled_from([messages.WAITING, messages.RUNNING, messages.FINISHED, messages.FAILED, "", "Dancing"])
+STATES = st.sampled_from(AgentState)
 RANKS = st.builds(
     RankProgress, st.integers(), st.integers(), st.text(max_size=5), NUMBERS, NUMBERS, NUMBERS,
     st.none() | st.integers(), st.none() | NUMBERS, st.none() | NUMBERS,
@@ -71,7 +72,7 @@ def replicas(draw: st.DrawFn, index: int) -> Replica:
     """A replica in any state, with an agent that says anything."""
     replica = dataclasses.replace(
         a_replica(index, draw(st.integers(0, 1))),
-        phase=draw(st.sampled_from(["Pending", "Running", "Succeeded", "Failed", "Unknown"])),
+        phase=draw(st.sampled_from(ReplicaPhase)),
         created=draw(NUMBERS),
         deleting=draw(st.booleans()),
         disruption=draw(st.sampled_from(["", "Evicted"])),

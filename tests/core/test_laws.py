@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from trainmaster.core import classes, phases
 from trainmaster.core.actions import CreateReplica, DeleteJob, DeleteReplica, GiveOrders
-from trainmaster.wire import messages, names
+from trainmaster.wire import names
 from trainmaster.wire.messages import CheckpointRecord, ExitReport
+from trainmaster.wire.states import AgentState, Verb
 
 from tests.builders import a_death, an_error, deleting, ended, evicted, pending, written
 from tests.core.stage import Stage, a_stage
@@ -52,7 +53,7 @@ class Life(RuleBasedStateMachine):
     def die(self, pick: int, report: ExitReport) -> None:
         key = self._key(pick)
         beat = self.stage.replica(key).heartbeat if key else None
-        if key and beat and beat.state == messages.RUNNING:
+        if key and beat and beat.state == AgentState.RUNNING:
             self.stage.rank_dies(key, dataclasses.replace(report, attempt=beat.attempt))
 
     @rule(steps=st.integers(1, 200))
@@ -68,7 +69,7 @@ class Life(RuleBasedStateMachine):
     def finish(self, pick: int) -> None:
         key = self._key(pick)
         beat = self.stage.replica(key).heartbeat if key else None
-        if key and beat and beat.state == messages.RUNNING:
+        if key and beat and beat.state == AgentState.RUNNING:
             self.stage.finish(key)
 
     @rule(pick=st.integers(0, 5), step=st.integers(0, 200))
@@ -151,13 +152,13 @@ class Life(RuleBasedStateMachine):
             for action in self.stage.decide().actions:
                 assert isinstance(action, (GiveOrders, DeleteReplica, DeleteJob))
                 if isinstance(action, GiveOrders):
-                    assert {orders.verb for _, orders in action.orders} == {messages.EXIT}
+                    assert {orders.verb for _, orders in action.orders} == {Verb.EXIT}
 
     @precondition(lambda self: not self.stage.status.finished and not self.stage.job.spec.suspend)
     @invariant()
     def all_that_are_told_to_run_are_told_the_same(self) -> None:
         living = {replica.uid for replica in self.stage.replicas.values() if replica.alive}
-        told = {orders for uid, orders in self.stage.orders.items() if uid in living and orders.verb == messages.RUN}
+        told = {orders for uid, orders in self.stage.orders.items() if uid in living and orders.verb == Verb.RUN}
         assert len(told) <= 1
 
     def _key(self, pick: int) -> str | None:

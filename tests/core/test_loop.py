@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from trainmaster import loop
 from trainmaster.api.job import TrainingJob
+from trainmaster.api.states import Phase
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import phases
 from trainmaster.core.actions import Action
 from trainmaster.core.observed import Observed
 from trainmaster.queueing import Key, WorkQueue
@@ -121,7 +121,7 @@ def test_a_job_whose_turn_fails_is_tried_seldom_and_stops_nobody() -> None:
     platform.jobs[Key("lab", "poison")] = poison
     serve(platform, seconds=3600)
     assert platform.calls.count("observe poison") < 70
-    assert platform.jobs[KEY].status.phase == phases.PENDING
+    assert platform.jobs[KEY].status.phase == Phase.PENDING
 
 
 def test_a_plan_that_never_ends_is_a_bug_and_costs_a_pause() -> None:

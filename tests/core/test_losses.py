@@ -5,9 +5,9 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from trainmaster.core import phases
+from trainmaster.api.states import Phase
 from trainmaster.core.observed import Ending, Replica
-from trainmaster.wire import messages
+from trainmaster.wire.states import Verb
 
 from tests.builders import NOON, a_death, a_replica, deleting, ended, evicted
 from tests.core.stage import a_running_group, a_stage
@@ -17,20 +17,20 @@ def test_a_lost_replica_is_replaced_under_a_new_name() -> None:
     stage = a_running_group(workers=2).change("worker-1", evicted)
     assert stage.status.incarnations == {"worker-1": 1}
     assert stage.created[-1] == "digits-worker-1-1"
-    assert (stage.status.phase, stage.status.attempt) == (phases.RESTARTING, 2)
+    assert (stage.status.phase, stage.status.attempt) == (Phase.RESTARTING, 2)
 
 
 def test_a_pod_that_is_stuck_in_terminating_is_not_waited_for() -> None:
     stage = a_running_group(workers=2).change("worker-1", deleting)
     assert "digits-worker-1-0" in stage.replicas
-    assert stage.call_in().obey(step=5).status.phase == phases.RUNNING
+    assert stage.call_in().obey(step=5).status.phase == Phase.RUNNING
 
 
 def test_the_others_keep_their_pods_and_wait() -> None:
     stage = a_running_group(workers=3).vanish("worker-1")
     survivor = stage.replica("worker-0")
     assert survivor.incarnation == 0
-    assert (stage.orders[survivor.uid].verb, stage.orders[survivor.uid].attempt) == (messages.WAIT, 2)
+    assert (stage.orders[survivor.uid].verb, stage.orders[survivor.uid].attempt) == (Verb.WAIT, 2)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_loss_is_classed_and_counted(how: Callable[[Replica], Replica], failur
     stage = a_running_group(workers=2, failurePolicy={"maxRestarts": 0})
     stage.change("worker-1", how)
     assert stage.status.restarts[-1].failure_class == failure_class
-    assert (stage.status.phase == phases.FAILED) is counted
+    assert (stage.status.phase == Phase.FAILED) is counted
 
 
 @pytest.mark.parametrize(
@@ -92,15 +92,15 @@ def test_before_the_group_is_complete_a_loss_costs_nothing() -> None:
 
 def test_once_orders_to_run_may_be_out_a_loss_is_a_new_attempt() -> None:
     stage = a_stage(workers=2).settle().call_in()
-    assert stage.status.phase == phases.STARTING
+    assert stage.status.phase == Phase.STARTING
     stage.vanish("worker-1")
-    assert (stage.status.phase, stage.status.attempt, stage.status.restart_count) == (phases.RESTARTING, 2, 1)
+    assert (stage.status.phase, stage.status.attempt, stage.status.restart_count) == (Phase.RESTARTING, 2, 1)
     assert stage.status.incarnations == {"worker-1": 1}
 
 
 def test_an_operator_that_restarts_in_mid_start_does_not_forget_that_orders_are_out() -> None:
     stage = a_stage(workers=1).settle().call_in().operator_restarts()
-    assert stage.status.phase == phases.STARTING
+    assert stage.status.phase == Phase.STARTING
     stage.change("worker-0", deleting)
     assert stage.status.attempt == 2
 
@@ -108,9 +108,9 @@ def test_an_operator_that_restarts_in_mid_start_does_not_forget_that_orders_are_
 def test_a_second_loss_while_the_group_gathers_is_not_a_second_restart() -> None:
     stage = a_running_group(workers=2).vanish("worker-0")
     stage.change("worker-1", evicted)
-    assert (stage.status.phase, stage.status.attempt, stage.status.restart_count) == (phases.RESTARTING, 2, 1)
+    assert (stage.status.phase, stage.status.attempt, stage.status.restart_count) == (Phase.RESTARTING, 2, 1)
     assert stage.status.incarnations == {"worker-0": 1, "worker-1": 1}
-    assert stage.call_in().obey().status.phase == phases.RUNNING
+    assert stage.call_in().obey().status.phase == Phase.RUNNING
 
 
 @pytest.mark.parametrize("container", ["", "fetch"], ids=["the agent", "an init container"])
@@ -118,11 +118,11 @@ def test_the_same_end_three_times_is_no_weather(container: str) -> None:
     """Nobody waits for ten restarts to be told what the first one said."""
     stage = a_stage(workers=2).settle()
     for number in range(3):
-        assert stage.status.phase != phases.FAILED
+        assert stage.status.phase != Phase.FAILED
         end = Ending(1, "Error", f"job {number} at 12:0{number}\nno such module", container)
         stage.wait(60)
         stage.change("worker-0", partial(dataclasses.replace, phase="Failed", ending=end))
-    assert (stage.status.phase, stage.status.reason) == (phases.FAILED, "AgentFailed")
+    assert (stage.status.phase, stage.status.reason) == (Phase.FAILED, "AgentFailed")
     assert "no such module" in (stage.status.message or "")
     assert "The same error came 3 times" in (stage.status.message or "")
 
@@ -141,13 +141,13 @@ def test_an_agent_that_is_killed_three_times_has_not_failed() -> None:
     stage = a_stage(workers=1).settle()
     for _ in range(5):
         stage.wait(60).change("worker-0", lambda replica: ended(replica, 137, "Error", "trained on"))
-    assert stage.status.phase != phases.FAILED
+    assert stage.status.phase != Phase.FAILED
 
 
 def test_an_agent_that_refuses_its_configuration_ends_the_job() -> None:
     stage = a_stage(workers=1).settle()
     stage.change("worker-0", lambda replica: ended(replica, 78, "Error", "no TRAINMASTER_JOB"))
-    assert (stage.status.phase, stage.status.reason) == (phases.FAILED, "BadConfiguration")
+    assert (stage.status.phase, stage.status.reason) == (Phase.FAILED, "BadConfiguration")
 
 
 def test_extra_replicas_and_old_incarnations_are_deleted() -> None:
@@ -208,4 +208,4 @@ def test_a_loss_explains_the_errors_of_its_peers() -> None:
 
 def test_a_job_of_one_worker_survives_its_loss() -> None:
     stage = a_running_group(workers=1).vanish("worker-0").call_in().obey()
-    assert (stage.status.phase, stage.status.attempt) == (phases.RUNNING, 2)
+    assert (stage.status.phase, stage.status.attempt) == (Phase.RUNNING, 2)

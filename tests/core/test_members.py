@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from trainmaster.wire import messages, names
-from trainmaster.wire.messages import RUN, WAIT, CheckpointRecord
+from trainmaster.wire import names
+from trainmaster.wire.messages import CheckpointRecord
+from trainmaster.wire.states import Verb
 
 from tests.builders import TASK, a_job, an_error, deleting, ended, evicted, saying
 from tests.core.members_stage import SCRIPT, Members, a_parameter_server_job
@@ -34,7 +35,7 @@ def test_the_first_start_is_that_of_a_group() -> None:
 def test_nobody_starts_before_all_are_there() -> None:
     stage = Members(a_job().where(strategy={"type": "Gossip"}, training=SCRIPT).with_workers(3))
     stage.settle().call_in("worker-0", "worker-1")
-    assert {orders.verb for orders in stage.offer().orders.values()} == {WAIT}
+    assert {orders.verb for orders in stage.offer().orders.values()} == {Verb.WAIT}
     stage.call_in()
     assert stage.offer().follow().status.phase == "Running"
 
@@ -88,7 +89,7 @@ def test_a_lost_pod_is_replaced_and_joins(how: object) -> None:
     new = stage.line("worker-1")
     assert new is not None
     assert (new.incarnation, new.first_rank) == (1, 1)
-    assert stage.orders_of("worker-1").verb == RUN
+    assert stage.orders_of("worker-1").verb == Verb.RUN
     stage.follow()
     assert stage.status.restarts[0].seconds_lost is not None
     assert stage.status.restart_count == 1
@@ -118,7 +119,7 @@ def test_all_servers_lost_at_once_is_a_new_attempt() -> None:
     stage.change("parameterServer-1", deleting)
     assert stage.status.attempt == 2, "the other one has nothing to start from yet"
     assert stage.status.starts == {}
-    assert stage.orders_of("worker-0").verb == WAIT
+    assert stage.orders_of("worker-0").verb == Verb.WAIT
 
 
 def test_the_only_server_lost_is_a_new_attempt_and_a_worker_is_none() -> None:
@@ -172,7 +173,7 @@ def test_a_new_operator_tells_nobody_that_others_have_gone() -> None:
         assert beat
         stage.replicas[name] = saying(stage.replicas[name], beat)
     stage.settle()
-    assert {orders.verb for orders in stage.orders.values()} == {WAIT}
+    assert {orders.verb for orders in stage.orders.values()} == {Verb.WAIT}
     stage.wait(31)
     there = [one for one in stage.roster().members if one.address]
     assert len(there) == 3, "who does not speak for so long is left out"
@@ -188,7 +189,7 @@ def test_a_new_operator_counts_its_own_time_and_not_that_of_who_is_missing() -> 
     beat = words[first.name]
     assert beat
     stage.change("worker-0", lambda replica: saying(replica, beat))
-    assert {orders.verb for orders in stage.orders.values()} == {WAIT}
+    assert {orders.verb for orders in stage.orders.values()} == {Verb.WAIT}
     stage.wait(31)
     assert [one.index for one in stage.roster().members if one.address] == [0], "who is silent for so long is left out"
 
@@ -223,7 +224,7 @@ def test_when_all_workers_have_finished_servers_get_time_to_save() -> None:
     stage = a_parameter_server_job()
     stage.finish("worker-0", "worker-1")
     assert stage.status.phase == "Succeeded"
-    assert (stage.orders_of(SERVER).verb, stage.orders_of(SERVER).grace_seconds) == (messages.EXIT, 20)
+    assert (stage.orders_of(SERVER).verb, stage.orders_of(SERVER).grace_seconds) == (Verb.EXIT, 20)
 
 
 def test_servers_are_one_where_nobody_says_how_many() -> None:
@@ -255,7 +256,7 @@ def test_a_server_whose_next_start_is_put_off_is_told_to_wait_and_keeps_its_line
     for _ in range(2):  # the second time, some seconds have to pass
         stage.follow().dies("parameterServer-1", signal=None, exit_code=1, error=error)
     line = stage.line("parameterServer-1")
-    assert stage.orders_of("parameterServer-1").verb == WAIT
+    assert stage.orders_of("parameterServer-1").verb == Verb.WAIT
     assert line is not None
     assert line.address == ""
 

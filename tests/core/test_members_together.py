@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 from trainmaster.core.observed import Obstacle
-from trainmaster.wire import messages
-from trainmaster.wire.messages import RUN, WAIT, ErrorReport, ExitReport
+from trainmaster.wire.messages import ErrorReport, ExitReport
+from trainmaster.wire.states import AgentState, Verb
 
 from tests.builders import TASK, a_death, an_error, ended, evicted, saying
 from tests.core.members_stage import Members, a_parameter_server_job
@@ -25,7 +25,7 @@ def together(stage: Members, report: ExitReport, *keys: str) -> Members:
         replica, start = stage.replica(key), stage.status.starts.get(key)
         assert replica.heartbeat
         told = dataclasses.replace(report, attempt=stage.status.attempt, start=start)
-        died = dataclasses.replace(replica.heartbeat, state=messages.FAILED, exit=told)
+        died = dataclasses.replace(replica.heartbeat, state=AgentState.FAILED, exit=told)
         stage.replicas[replica.name] = saying(replica, died)
     stage.settle()
     return stage
@@ -49,7 +49,7 @@ def test_who_dies_of_the_same_at_about_one_time_is_one_failure(number: int, repo
     (line,) = stage.status.restarts
     assert line.members == tuple(workers(number))
     assert f"Starting {', '.join(workers(number)[:4])}" in line.why
-    assert {stage.orders_of(key).verb for key in workers(number)} == {RUN}
+    assert {stage.orders_of(key).verb for key in workers(number)} == {Verb.RUN}
     assert {stage.status.starts[key] for key in workers(number)} == {1}
 
 
@@ -89,7 +89,7 @@ def test_a_trouble_that_goes_on_costs_one_restart_a_round() -> None:
     stage = a_parameter_server_job(workers=12, training=TASK)
     together(stage, BAD_DISK, *workers(12))
     for _ in range(2):  # the next one leaves its node
-        while stage.orders_of("worker-0").verb == WAIT:
+        while stage.orders_of("worker-0").verb == Verb.WAIT:
             stage.wait(1)
         for key in workers(12):
             together(stage.follow(key), BAD_DISK, key)
@@ -113,11 +113,11 @@ def test_a_pause_holds_for_each_member_whatever_happens_to_others() -> None:
     for _ in range(2):  # before the second restart of its kind, five seconds pass
         together(stage.follow(), BAD_DISK, "worker-0", "worker-1")
     together(stage.wait(1), a_death(), "worker-2")  # type: ignore[arg-type]
-    assert [stage.orders_of(key).verb for key in workers(4)] == [WAIT, WAIT, RUN, RUN]
+    assert [stage.orders_of(key).verb for key in workers(4)] == [Verb.WAIT, Verb.WAIT, Verb.RUN, Verb.RUN]
     assert stage.wake_at
     assert (stage.wake_at - stage.now).total_seconds() == 4
     stage.wait(4)
-    assert {stage.orders_of(key).verb for key in workers(4)} == {RUN}
+    assert {stage.orders_of(key).verb for key in workers(4)} == {Verb.RUN}
 
 
 def test_one_member_is_named_in_its_newest_line_only() -> None:

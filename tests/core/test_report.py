@@ -4,8 +4,9 @@ import dataclasses
 from datetime import timedelta
 
 import pytest
+from trainmaster.api.states import Phase
 from trainmaster.api.status import Condition
-from trainmaster.core import figures, phases
+from trainmaster.core import figures
 from trainmaster.wire.messages import CheckpointRecord, RankProgress
 
 from tests.builders import NOON, a_heartbeat, evicted, finished, saying
@@ -137,7 +138,7 @@ def test_a_thousand_agents_that_call_in_one_by_one_cost_a_few_writes() -> None:
     for index in range(100):
         stage.now += timedelta(milliseconds=100)
         stage.call_in(f"worker-{index}")
-    assert stage.status.phase == phases.STARTING
+    assert stage.status.phase == Phase.STARTING
     assert len(stage.writes) - before <= 4
 
 
@@ -150,7 +151,7 @@ def test_what_matters_is_written_at_once_and_takes_the_rest_along() -> None:
     stage = a_running_group(workers=2)
     stage.now += timedelta(seconds=1)
     at_step(stage, 7)
-    assert stage.finish().status.phase == phases.SUCCEEDED
+    assert stage.finish().status.phase == Phase.SUCCEEDED
     assert stage.status.progress
     assert stage.status.progress.step == 7
 
@@ -232,7 +233,7 @@ def test_steps_that_were_lowered_below_the_newest_checkpoint_leave_nothing_to_tr
     stage = a_running_group(workers=2, training={"task": "a:B", "steps": 5, "globalBatchSize": 8})
     at_step(stage, 20, resumed_step=20, phase="evaluate")
     stage.wait(20).finish()
-    assert (stage.status.phase, stage.status.reason) == (phases.SUCCEEDED, "AllWorkersFinished")
+    assert (stage.status.phase, stage.status.reason) == (Phase.SUCCEEDED, "AllWorkersFinished")
     assert (stage.status.message or "").startswith(
         "The newest checkpoint is of step 20, beyond spec.training.steps (5)"
     )

@@ -1,9 +1,9 @@
 """The number of workers changes while the job runs: a new attempt of the new size, and no restart."""
 
 import pytest
-from trainmaster.core import phases
+from trainmaster.api.states import Phase
 from trainmaster.core.actions import GiveOrders
-from trainmaster.wire import messages
+from trainmaster.wire.states import Verb
 
 from tests.core.stage import Stage, a_running_group, a_stage
 
@@ -11,8 +11,8 @@ from tests.core.stage import Stage, a_running_group, a_stage
 @pytest.mark.parametrize(("before", "after"), [(2, 4), (4, 2), (1, 2), (2, 1)])
 def test_the_group_goes_on_in_its_new_size(before: int, after: int) -> None:
     stage = a_running_group(workers=before).scale(after)
-    assert phases.RESIZING in [status.phase for status in stage.writes]
-    assert stage.call_in().obey().status.phase == phases.RUNNING
+    assert Phase.RESIZING in [status.phase for status in stage.writes]
+    assert stage.call_in().obey().status.phase == Phase.RUNNING
     assert (stage.status.attempt, len(stage.replicas)) == (2, after)
     assert (stage.status.restart_count, stage.status.restarts, stage.status.incarnations) == (0, (), {})
 
@@ -25,12 +25,12 @@ def test_it_is_told() -> None:
 
 def test_a_change_of_mind_while_the_group_gathers_is_no_further_attempt() -> None:
     stage = a_running_group(workers=2).scale(4).scale(3).call_in().obey()
-    assert (stage.status.phase, stage.status.attempt, len(stage.replicas)) == (phases.RUNNING, 2, 3)
+    assert (stage.status.phase, stage.status.attempt, len(stage.replicas)) == (Phase.RUNNING, 2, 3)
 
 
 def test_a_change_of_mind_after_the_order_to_run_is_one_more() -> None:
     stage = a_running_group(workers=2).scale(4).call_in().scale(3).obey()
-    assert (stage.status.phase, stage.status.attempt, len(stage.replicas)) == (phases.RUNNING, 3, 3)
+    assert (stage.status.phase, stage.status.attempt, len(stage.replicas)) == (Phase.RUNNING, 3, 3)
 
 
 def test_a_group_that_has_not_started_simply_waits_for_more() -> None:
@@ -45,7 +45,7 @@ def test_while_suspended_a_new_size_is_merely_noted() -> None:
 
 def test_who_is_left_may_have_finished_already() -> None:
     stage = a_running_group(workers=2).finish("worker-0").scale(1)
-    assert stage.status.phase == phases.SUCCEEDED
+    assert stage.status.phase == Phase.SUCCEEDED
 
 
 def orders_of_the_new_size(stage: Stage, workers: int) -> set[str]:
@@ -59,10 +59,10 @@ def orders_of_the_new_size(stage: Stage, workers: int) -> set[str]:
 
 def test_it_does_not_meet_where_the_old_one_may_have_met_unheard() -> None:
     stage = a_stage(workers=3).settle().call_in()
-    assert {orders.verb for orders in stage.orders.values()} == {messages.RUN}
-    assert orders_of_the_new_size(stage, 2) == {messages.WAIT}
-    assert stage.obey().status.phase == phases.RUNNING
+    assert {orders.verb for orders in stage.orders.values()} == {Verb.RUN}
+    assert orders_of_the_new_size(stage, 2) == {Verb.WAIT}
+    assert stage.obey().status.phase == Phase.RUNNING
 
 
 def test_what_agents_offer_while_they_train_is_good_for_the_next_attempt() -> None:
-    assert orders_of_the_new_size(a_running_group(workers=3), 2) == {messages.RUN}
+    assert orders_of_the_new_size(a_running_group(workers=3), 2) == {Verb.RUN}

@@ -3,9 +3,9 @@
 import dataclasses
 
 import pytest
-from trainmaster.core import phases
-from trainmaster.wire import messages
+from trainmaster.api.states import Phase
 from trainmaster.wire.messages import CheckpointRecord, ExitReport
+from trainmaster.wire.states import AgentState, Verb
 
 from tests.builders import NOON, a_death, a_job, an_error
 from tests.core.stage import Stage, a_running_group
@@ -21,10 +21,10 @@ def test_a_dead_rank_raises_the_attempt_and_keeps_the_pods() -> None:
     stage = a_running_group(workers=2, step=10)
     pods = set(stage.replicas)
     stage.rank_dies("worker-1", a_death(step=10))
-    assert [status.phase for status in stage.writes[-2:]] == [phases.RESTARTING, phases.STARTING]
+    assert [status.phase for status in stage.writes[-2:]] == [Phase.RESTARTING, Phase.STARTING]
     assert (stage.status.attempt, stage.status.restart_count) == (2, 1)
     assert set(stage.replicas) == pods
-    assert {(orders.verb, orders.attempt) for orders in stage.orders.values()} == {(messages.RUN, 2)}
+    assert {(orders.verb, orders.attempt) for orders in stage.orders.values()} == {(Verb.RUN, 2)}
 
 
 def test_the_new_attempt_is_written_before_it_is_ordered() -> None:
@@ -32,7 +32,7 @@ def test_the_new_attempt_is_written_before_it_is_ordered() -> None:
     stage.orders.clear()
     beat = stage.replica("worker-0").heartbeat
     assert beat
-    dying = dataclasses.replace(beat, state=messages.FAILED, exit=a_death())
+    dying = dataclasses.replace(beat, state=AgentState.FAILED, exit=a_death())
     stage.replicas = {name: dataclasses.replace(r, heartbeat=dying) for name, r in stage.replicas.items()}
     decision = stage.turn()
     assert decision.status.attempt == 2
@@ -96,7 +96,7 @@ def test_a_failure_is_counted_once_however_often_it_is_told() -> None:
 
 def test_an_agent_that_cannot_say_how_its_rank_died_is_believed() -> None:
     stage = a_running_group(workers=1)
-    stage.say("worker-0", lambda beat: dataclasses.replace(beat, state=messages.FAILED))
+    stage.say("worker-0", lambda beat: dataclasses.replace(beat, state=AgentState.FAILED))
     assert stage.status.attempt == 2
     assert stage.status.restarts[-1].failure_class == "ProcessExit"
 
@@ -105,7 +105,7 @@ def test_the_budget_ends_the_job() -> None:
     stage = a_running_group(workers=2, failurePolicy={"maxRestarts": 2})
     for _ in range(3):
         fail_and_go_on(stage, a_death(step=10))
-    assert (stage.status.phase, stage.status.reason) == (phases.FAILED, "RestartsExhausted")
+    assert (stage.status.phase, stage.status.reason) == (Phase.FAILED, "RestartsExhausted")
     assert (stage.status.restart_count, stage.status.attempt) == (2, 3)
     assert stage.status.restarts[-1].decision == "Stop"
     assert "maxRestarts" in (stage.status.message or "")
@@ -113,15 +113,15 @@ def test_the_budget_ends_the_job() -> None:
 
 def test_no_budget_means_no_restart() -> None:
     stage = a_running_group(workers=1, failurePolicy={"maxRestarts": 0})
-    assert fail_and_go_on(stage, a_death()).status.phase == phases.FAILED
+    assert fail_and_go_on(stage, a_death()).status.phase == Phase.FAILED
 
 
 def test_progress_fills_the_budget_up_again() -> None:
     stage = a_running_group(workers=1, failurePolicy={"maxRestarts": 1}, checkpoint={"everySteps": 10})
     for step in (5, 105, 205, 305):
         fail_and_go_on(stage, a_death(step=step))
-    assert (stage.status.phase, stage.status.restart_count) == (phases.RUNNING, 4)
-    assert fail_and_go_on(stage, a_death(step=306)).status.phase == phases.FAILED
+    assert (stage.status.phase, stage.status.restart_count) == (Phase.RUNNING, 4)
+    assert fail_and_go_on(stage, a_death(step=306)).status.phase == Phase.FAILED
 
 
 def a_full_ledger(failure_class: str) -> Stage:
@@ -129,14 +129,14 @@ def a_full_ledger(failure_class: str) -> Stage:
     line = {"attempt": 1, "time": NOON.isoformat(), "class": failure_class, "step": 10, "secondsLost": 1.0}
     lines = [{**line, "class": "Signal"}, *[line] * 49]
     job = a_job().with_failure_policy(maxRestarts=1 if failure_class == "Disruption" else 1000)
-    return Stage(job.at(phases.PENDING, attempt=51, restarts=lines, restartCount=50)).train(step=10)
+    return Stage(job.at(Phase.PENDING, attempt=51, restarts=lines, restartCount=50)).train(step=10)
 
 
 def test_disruptions_never_crowd_counted_failures_out_of_the_ledger() -> None:
     stage = a_full_ledger("Disruption")
     for _ in range(3):
         stage.vanish("worker-0").call_in().obey(step=10)
-    assert stage.status.phase == phases.RUNNING
+    assert stage.status.phase == Phase.RUNNING
     assert (len(stage.status.restarts), stage.status.restarts[0].failure_class) == (50, "Signal")
     assert fail_and_go_on(stage, a_death(step=10)).status.reason == "RestartsExhausted"
 
@@ -149,7 +149,7 @@ def test_the_same_error_twice_without_progress_stops_the_job() -> None:
     stage = a_running_group(workers=2)
     fail_and_go_on(stage, an_error("bad batch 7 at 0xdead", step=73))
     fail_and_go_on(stage, an_error("bad batch 9 at 0xbeef", step=73))
-    assert (stage.status.phase, stage.status.restart_count) == (phases.FAILED, 1)
+    assert (stage.status.phase, stage.status.restart_count) == (Phase.FAILED, 1)
     assert "came twice at step 73" in (stage.status.message or "")
 
 
@@ -161,30 +161,30 @@ def test_a_script_tells_no_steps_so_a_day_of_running_fills_the_budgets_up_again(
     stage = a_running_group(workers=2, training=SCRIPT, failurePolicy={"maxRestarts": 1})
     for _ in range(3):
         fail_and_go_on(stage, an_error(step=0)).wait(24 * HOUR)
-    assert (stage.status.phase, stage.status.restart_count) == (phases.RUNNING, 3)
+    assert (stage.status.phase, stage.status.restart_count) == (Phase.RUNNING, 3)
     fail_and_go_on(stage, an_error(step=0)).wait(23 * HOUR)
     fail_and_go_on(stage, an_error(step=0))
-    assert (stage.status.phase, stage.status.reason) == (phases.FAILED, "PythonError")
+    assert (stage.status.phase, stage.status.reason) == (Phase.FAILED, "PythonError")
     assert "The same error came twice within a day of running; a restart" in (stage.status.message or "")
 
 
 def test_nor_is_a_suspension() -> None:
     stage = fail_and_go_on(a_running_group(workers=2, training=SCRIPT), an_error(step=0))
     stage.respec(suspend=True).wait(48 * HOUR).respec(suspend=False).call_in().obey(step=0)
-    assert fail_and_go_on(stage, an_error(step=0)).status.phase == phases.FAILED
+    assert fail_and_go_on(stage, an_error(step=0)).status.phase == Phase.FAILED
 
 
 def test_a_day_of_waiting_for_replicas_is_none_of_running() -> None:
     stage = a_running_group(workers=2, training=SCRIPT)
     stage.rank_dies("worker-0", an_error(step=0)).vanish("worker-0").wait(48 * HOUR).call_in().obey(step=0)
-    assert fail_and_go_on(stage, an_error(step=0)).status.phase == phases.FAILED
+    assert fail_and_go_on(stage, an_error(step=0)).status.phase == Phase.FAILED
 
 
 def test_a_message_that_no_encoding_can_say_is_still_recognised() -> None:
     stage = a_running_group(workers=1)
     for _ in range(2):
         fail_and_go_on(stage, an_error("no such file: caf\udce9", step=73))
-    assert stage.status.phase == phases.FAILED
+    assert stage.status.phase == Phase.FAILED
     assert stage.status.restarts[0].evidence == "ValueError: no such file: caf? (train.py:12 in step)"
 
 
@@ -192,7 +192,7 @@ def test_a_disruption_between_does_not_hide_that_it_was_the_same() -> None:
     stage = a_running_group(workers=1)
     fail_and_go_on(stage, an_error(step=73))
     stage.vanish("worker-0").wait(60).call_in().obey(step=73)
-    assert fail_and_go_on(stage, an_error(step=73)).status.phase == phases.FAILED
+    assert fail_and_go_on(stage, an_error(step=73)).status.phase == Phase.FAILED
 
 
 @pytest.mark.parametrize(
@@ -203,17 +203,17 @@ def test_a_disruption_between_does_not_hide_that_it_was_the_same() -> None:
 def test_what_is_not_the_same_again_is_tried_again(second: ExitReport) -> None:
     stage = a_running_group(workers=1)
     fail_and_go_on(stage, an_error("bad batch 7", step=73))
-    assert fail_and_go_on(stage, second).status.phase == phases.RUNNING
+    assert fail_and_go_on(stage, second).status.phase == Phase.RUNNING
 
 
 def test_a_configuration_that_cannot_work_is_not_tried_twice() -> None:
     stage = a_running_group(workers=1)
     fail_and_go_on(stage, ExitReport(attempt=1, rank=0, step=0, exit_code=78))
-    assert (stage.status.phase, stage.status.reason, stage.status.attempt) == (phases.FAILED, "BadConfiguration", 1)
+    assert (stage.status.phase, stage.status.reason, stage.status.attempt) == (Phase.FAILED, "BadConfiguration", 1)
 
 
 def test_an_old_report_is_history() -> None:
     stage = a_running_group(workers=2)
     fail_and_go_on(stage, a_death(attempt=1))
     stage.say("worker-0", lambda beat: dataclasses.replace(beat, exit=a_death(attempt=1)))
-    assert (stage.status.phase, stage.status.attempt) == (phases.RUNNING, 2)
+    assert (stage.status.phase, stage.status.attempt) == (Phase.RUNNING, 2)

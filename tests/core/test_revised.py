@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from trainmaster.api.job import TrainingJob
-from trainmaster.core import phases, revision
-from trainmaster.wire import messages, names
+from trainmaster.api.states import Phase
+from trainmaster.core import revision
+from trainmaster.wire import names
+from trainmaster.wire.states import Verb
 
 from tests.builders import a_death, a_job, evicted, pending
 from tests.core.members_stage import a_parameter_server_job
@@ -53,14 +55,14 @@ def test_a_pod_that_has_not_started_is_made_anew_at_once_and_free(change: dict[s
     assert stage.status.incarnations == {"worker-0": 1, "worker-1": 1}
     assert (stage.status.restarts, stage.status.attempt) == ((), 1)
     assert f"spec.workers.{next(iter(change))} changed: worker-0, worker-1 are made anew." in stage.events[-1].message
-    assert stage.wait(599).status.phase == phases.PENDING, "it has its whole time anew"
-    assert stage.train().status.phase == phases.RUNNING
+    assert stage.wait(599).status.phase == Phase.PENDING, "it has its whole time anew"
+    assert stage.train().status.phase == Phase.RUNNING
 
 
 def test_agents_that_wait_for_others_are_made_anew_with_them() -> None:
     stage = a_stage(3).settle().call_in("worker-0")
     assert of_the_present_spec(edit(stage, image="other"))
-    assert stage.train().status.phase == phases.RUNNING
+    assert stage.train().status.phase == Phase.RUNNING
 
 
 def test_a_number_of_workers_or_a_policy_makes_no_pod_anew() -> None:
@@ -74,7 +76,7 @@ def test_a_group_that_trains_says_so_and_takes_it_as_a_whole_at_the_next_attempt
     stage = a_running_group(3)
     before = revisions(stage)
     edit(stage, image="other", cpu="2")
-    assert (revisions(stage), stage.status.phase) == (before, phases.RUNNING)
+    assert (revisions(stage), stage.status.phase) == (before, Phase.RUNNING)
     assert stage.told("SpecChanged") == ("True", "NextAttempt")
     condition = stage.condition("SpecChanged")
     assert condition
@@ -85,7 +87,7 @@ def test_a_group_that_trains_says_so_and_takes_it_as_a_whole_at_the_next_attempt
     assert of_the_present_spec(stage)
     assert set(stage.status.incarnations.values()) == {1}
     assert stage.told("SpecChanged") == ("False", "Taken")
-    assert stage.train().status.phase == phases.RUNNING
+    assert stage.train().status.phase == Phase.RUNNING
     assert len(stage.status.restarts) == 1
 
 
@@ -101,7 +103,7 @@ def test_no_order_to_run_is_ever_given_to_pods_of_two_specs() -> None:
     stage.call_in("worker-1")  # the new pod is quicker than the old one, whose ranks are being ended
     old = stage.replica("worker-0")
     assert old.revision != stage.replica("worker-1").revision
-    assert {orders.verb for uid, orders in stage.orders.items() if uid in living(stage)} == {messages.WAIT}
+    assert {orders.verb for uid, orders in stage.orders.items() if uid in living(stage)} == {Verb.WAIT}
     stage.obey()
     assert of_the_present_spec(stage)
 
@@ -132,7 +134,7 @@ def test_another_size_and_another_image_together_are_one_attempt() -> None:
     stage.respec(workers=role).obey()
     assert of_the_present_spec(stage)
     stage.train()
-    assert (stage.status.phase, stage.status.attempt, len(stage.replicas)) == (phases.RUNNING, 2, 3)
+    assert (stage.status.phase, stage.status.attempt, len(stage.replicas)) == (Phase.RUNNING, 2, 3)
 
 
 def test_ranks_save_before_a_resize_after_which_nothing_is_left_in_memory() -> None:
@@ -178,7 +180,7 @@ def test_a_lost_member_of_an_older_spec_means_another_attempt_for_all() -> None:
     stage = edit(a_parameter_server_job(workers=3), image="other")
     assert stage.told("SpecChanged") == ("True", "NextAttempt")
     stage.vanish("worker-1")
-    assert (stage.status.attempt, stage.status.phase) == (2, phases.RESTARTING)
+    assert (stage.status.attempt, stage.status.phase) == (2, Phase.RESTARTING)
     stage.obey()
     assert workers_of(stage) == {revision.of(stage.job, names.WORKER)}
 
@@ -193,7 +195,7 @@ def test_a_rank_that_dies_after_an_edit_means_another_attempt_for_all(who: str, 
     stage.respec(workers=parsed.workers, parameter_servers=parsed.parameter_servers)
     assert stage.told("SpecChanged") == ("True", "NextAttempt")
     stage.dies(who)
-    assert (stage.status.attempt, stage.status.phase) == (2, phases.RESTARTING)
+    assert (stage.status.attempt, stage.status.phase) == (2, Phase.RESTARTING)
     stage.obey()
     assert {one.revision for one in stage.replicas.values() if one.alive} == {
         revision.of(stage.job, names.WORKER),
@@ -205,14 +207,14 @@ def test_a_rank_that_dies_after_an_edit_means_another_attempt_for_all(who: str, 
 
 def test_a_rank_that_dies_without_an_edit_starts_again_alone() -> None:
     stage = a_parameter_server_job(workers=2, servers=2).dies("worker-1")
-    assert (stage.status.attempt, stage.status.phase) == (1, phases.RUNNING)
+    assert (stage.status.attempt, stage.status.phase) == (1, Phase.RUNNING)
 
 
 def test_a_member_of_another_spec_does_not_join() -> None:
     stage = edit(a_parameter_server_job(workers=2), image="other").scale(3)
     assert stage.status.attempt == 1, "whoever is added is not there yet"
     stage.call_in("worker-2")
-    assert (stage.status.attempt, stage.status.phase) == (2, phases.RESIZING)
+    assert (stage.status.attempt, stage.status.phase) == (2, Phase.RESIZING)
     assert not stage.status.restarts
 
 
@@ -220,7 +222,7 @@ def test_a_member_whose_pod_waits_is_helped_by_an_edit() -> None:
     stage = a_parameter_server_job(workers=2).scale(3)
     edit(stage.change("worker-2", lambda replica: pending(replica, "Unschedulable")), cpu="1")
     assert stage.status.incarnations == {"worker-2": 1}
-    assert stage.status.phase == phases.RUNNING
+    assert stage.status.phase == Phase.RUNNING
 
 
 def workers_of(stage: Stage) -> set[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core.observed import PENDING
+from trainmaster.core.observed import ReplicaPhase
 from trainmaster.core.rules.rewound import AT_ONCE
 
 from tests.builders import TASK, a_death, a_replica, evicted
@@ -64,7 +64,7 @@ def test_a_status_that_was_wiped_is_found_again_as_far_as_it_is_known() -> None:
 
 def test_a_worker_that_is_not_wanted_any_more_is_sent_home_however_new() -> None:
     stage = third_attempt()
-    left = dataclasses.replace(a_replica(5, incarnation=3), phase=PENDING)
+    left = dataclasses.replace(a_replica(5, incarnation=3), phase=ReplicaPhase.PENDING)
     stage.replicas[left.name] = left
     assert left.name not in wiped(stage).replicas
 

@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from trainmaster.core import phases
-from trainmaster.wire import messages
+from trainmaster.api.states import Phase
 from trainmaster.wire.messages import Rendezvous
+from trainmaster.wire.states import AgentState, Verb
 
 from tests.builders import a_death, a_job
 from tests.core.stage import Stage, a_running_group, a_stage
@@ -20,8 +20,8 @@ def test_ranks_follow_the_workers_index_and_their_devices() -> None:
 
 def test_after_an_operator_restart_nobody_is_told_to_end_what_runs() -> None:
     stage = a_running_group(workers=2).operator_restarts()
-    assert stage.status.phase == phases.RUNNING
-    assert {(orders.verb, orders.attempt) for orders in stage.orders.values()} == {(messages.WAIT, 1)}
+    assert stage.status.phase == Phase.RUNNING
+    assert {(orders.verb, orders.attempt) for orders in stage.orders.values()} == {(Verb.WAIT, 1)}
 
 
 def test_the_same_roster_is_derived_again_from_what_the_agents_say() -> None:
@@ -33,7 +33,7 @@ def test_the_same_roster_is_derived_again_from_what_the_agents_say() -> None:
         stage.replicas[name] = dataclasses.replace(stage.replicas[name], heartbeat=beat)
         stage.settle()
     assert stage.orders == before
-    assert (stage.status.attempt, stage.status.phase) == (1, phases.RUNNING)
+    assert (stage.status.attempt, stage.status.phase) == (1, Phase.RUNNING)
 
 
 def test_also_where_some_had_not_heard_the_order_yet() -> None:
@@ -51,7 +51,7 @@ def test_a_failure_that_was_told_to_the_old_operator_only_is_told_again() -> Non
     stage = a_running_group(workers=2)
     stage.replicas = {
         name: dataclasses.replace(
-            replica, heartbeat=dataclasses.replace(replica.heartbeat, state=messages.FAILED, exit=a_death())
+            replica, heartbeat=dataclasses.replace(replica.heartbeat, state=AgentState.FAILED, exit=a_death())
         )
         for name, replica in stage.replicas.items()
         if replica.heartbeat
@@ -67,7 +67,7 @@ def test_a_failure_that_was_told_to_the_old_operator_only_is_told_again() -> Non
 def test_an_agent_with_another_roster_of_this_attempt_makes_a_new_attempt() -> None:
     stage = a_running_group(workers=2)
     stage.say("worker-1", lambda beat: dataclasses.replace(beat, roster_digest="another"))
-    assert (stage.status.phase, stage.status.attempt) == (phases.STARTING, 2)
+    assert (stage.status.phase, stage.status.attempt) == (Phase.STARTING, 2)
     assert stage.status.restarts[-1].failure_class == "RosterChanged"
     assert "costs no restart budget" in stage.status.restarts[-1].why
 

@@ -11,7 +11,7 @@ from trainmaster.seldom import BURST, SECONDS, Seldom, SeldomFilter
 
 BEAT = {
     "job": "ns/x\x1b[2J\n2026-11-25 12:00:00,000 INFO trainmaster.lease: this operator leads (evil)",
-    "job_uid": "u", "role": "worker", "index": 0, "incarnation": 0, "pod_uid": "p", "sequence": 1, "state": "W",
+    "job_uid": "u", "role": "worker", "index": 0, "incarnation": 0, "pod_uid": "p", "sequence": 1, "state": "Waiting",
     "attempt": 0, "offer": {"port": 1, "key": "k"},
 }  # fmt: skip
 

@@ -10,6 +10,7 @@ from trainmaster.core.observed import Observed, Replica
 from trainmaster.intake import Intake, Speaker
 from trainmaster.queueing import Key
 from trainmaster.wire import messages
+from trainmaster.wire.states import Verb
 
 from tests.builders import a_death, a_heartbeat, a_replica, evicted
 from tests.core.stage import Stage, a_running_group, a_stage
@@ -45,7 +46,7 @@ def test_silence_alone_ends_nothing() -> None:
 def test_silence_while_it_starts_ends_nothing() -> None:
     stage = a_stage(workers=2).settle().call_in()
     assert stage.change("worker-1", silent).status.phase == "Starting"
-    assert {orders.verb for orders in stage.orders.values()} == {messages.RUN}
+    assert {orders.verb for orders in stage.orders.values()} == {Verb.RUN}
 
 
 def test_an_elastic_group_goes_on_without_a_silent_worker_and_does_not_grow_for_it() -> None:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 from trainmaster.core.observed import Obstacle, Replica
-from trainmaster.wire import messages
 from trainmaster.wire.messages import Heartbeat, Orders, Roster
+from trainmaster.wire.states import Verb
 
 from tests.builders import NOON, a_death, a_job, deleting, ended, evicted, pending, saying
 from tests.core.stage import Stage, a_stage
@@ -40,7 +40,7 @@ def test_a_spare_is_created_and_waits_and_is_no_member() -> None:
     stage = a_group()
     assert stage.created == ["digits-worker-0-0", "digits-worker-1-0", "digits-worker-2-0"]
     assert (stage.status.phase, seats(stage)) == ("Running", [(0, 0), (1, 1)])
-    assert orders_of(stage, "worker-2").verb == messages.WAIT
+    assert orders_of(stage, "worker-2").verb == Verb.WAIT
     assert stage.status.replicas is not None
     assert (stage.status.replicas.summary, stage.status.replicas.spares) == ("2/2", 1)
 
@@ -57,13 +57,13 @@ def test_a_spare_takes_the_place_of_a_lost_worker_at_once(how: Callable[[Replica
     stage = a_group().change("worker-1", how)
     assert (stage.status.phase, stage.status.attempt) == ("Starting", 2)
     assert seats(stage) == [(0, 0), (2, 1)], "the lost worker's rank, and the others keep theirs"
-    assert orders_of(stage, "worker-2").verb == messages.RUN
+    assert orders_of(stage, "worker-2").verb == Verb.RUN
     assert stage.created[-1] == "digits-worker-1-1"
     assert stage.replica("worker-1").phase == "Pending", "its next pod was not waited for"
     stage.obey()
     assert (stage.status.phase, stage.status.substitutes) == ("Running", {"worker-1": 2})
     stage.call_in()
-    assert orders_of(stage, "worker-1").verb == messages.WAIT, "it stands by now"
+    assert orders_of(stage, "worker-1").verb == Verb.WAIT, "it stands by now"
     assert stage.status.attempt == 2
 
 
@@ -252,7 +252,7 @@ def test_spares_that_are_not_wanted_any_more_disturb_nobody() -> None:
 def test_the_job_ends_with_its_workers_and_spares_are_sent_home() -> None:
     stage = a_group().finish("worker-0", "worker-1")
     assert stage.status.phase == "Succeeded"
-    assert orders_of(stage, "worker-2").verb == messages.EXIT
+    assert orders_of(stage, "worker-2").verb == Verb.EXIT
 
 
 def test_a_new_operator_gives_the_same_orders() -> None:

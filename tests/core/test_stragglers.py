@@ -96,6 +96,6 @@ def test_the_end_of_the_job_ends_it() -> None:
 
 def test_a_reason_that_was_edited_by_hand_is_no_rank() -> None:
     stage = working(a_running_group(workers=2), 0.1, 0.9)
-    edited = [c.model_copy(update={"reason": "Rank99999999999IsSlow"}) for c in stage.status.conditions]
-    stage.job = stage.job.model_copy(update={"status": stage.status.model_copy(update={"conditions": tuple(edited)})})
+    edited = [dataclasses.replace(c, reason="Rank99999999999IsSlow") for c in stage.status.conditions]
+    stage.job = stage.job.model_copy(update={"status": dataclasses.replace(stage.status, conditions=tuple(edited))})
     assert told(working(stage, 0.1, 0.9, wait=100)) == ("True", "Rank1IsSlow")

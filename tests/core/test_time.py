@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from trainmaster.core import phases
+from trainmaster.api.states import Phase
 from trainmaster.core.actions import DeleteJob, DeleteReplica
 from trainmaster.core.decide import decide
 from trainmaster.core.observed import Observed, Obstacle, Replica
@@ -25,7 +25,7 @@ def blocked(reason: str, since: float | None = None) -> Callable[[Replica], Repl
 
 def test_a_job_that_is_not_done_by_its_deadline_fails() -> None:
     stage = a_running_group(workers=1, activeDeadlineSeconds=60)
-    assert stage.wait(59).status.phase == phases.RUNNING
+    assert stage.wait(59).status.phase == Phase.RUNNING
     assert stage.wake_at == NOON + timedelta(seconds=60)
     assert stage.wait(1).status.reason == "DeadlineExceeded"
 
@@ -51,14 +51,14 @@ def test_a_deadline_that_comes_while_a_group_gathers_again_tells_what_ended_it()
 def test_who_finished_in_time_has_finished() -> None:
     stage = a_running_group(workers=1, activeDeadlineSeconds=60)
     stage.now += timedelta(seconds=61)
-    assert stage.finish().status.phase == phases.SUCCEEDED
+    assert stage.finish().status.phase == Phase.SUCCEEDED
 
 
 def test_suspension_stops_the_deadline_and_resuming_begins_it_anew() -> None:
     stage = a_running_group(workers=1, activeDeadlineSeconds=60)
     stage.respec(suspend=True).wait(1000)
-    assert stage.status.phase == phases.SUSPENDED
-    assert stage.respec(suspend=False).train().wait(59).status.phase == phases.RUNNING
+    assert stage.status.phase == Phase.SUSPENDED
+    assert stage.respec(suspend=False).train().wait(59).status.phase == Phase.RUNNING
     assert stage.wait(1).status.reason == "DeadlineExceeded"
 
 
@@ -107,13 +107,13 @@ def test_what_the_world_is_slow_to_do_is_asked_for_again_but_not_in_a_hurry(afte
 @pytest.mark.parametrize("reason", ["InvalidImageName", "Invalid"])
 def test_what_is_hopeless_ends_the_job_at_once(reason: str) -> None:
     stage = a_stage(workers=2).settle().change("worker-1", blocked(reason))
-    assert (stage.status.phase, stage.status.reason) == (phases.FAILED, reason)
+    assert (stage.status.phase, stage.status.reason) == (Phase.FAILED, reason)
 
 
 @pytest.mark.parametrize("reason", ["ImagePullBackOff", "VolumeMissing", "CrashLoopBackOff", "NobodyKnows"])
 def test_what_may_not_be_waited_for_without_end_is_given_its_time(reason: str) -> None:
     stage = a_stage(workers=2, failurePolicy={"startSeconds": 300}).settle().change("worker-1", blocked(reason))
-    assert stage.wait(299).status.phase == phases.PENDING
+    assert stage.wait(299).status.phase == Phase.PENDING
     assert stage.wake_at == NOON + timedelta(seconds=300)
     assert stage.wait(1).status.reason == reason
 
@@ -135,7 +135,7 @@ def test_what_may_be_progress_is_waited_for_without_end_but_not_without_a_word(r
     assert stage.told("ReplicasReady") == ("False", "WaitingForReplicas")
     assert stage.wait(1).told("ReplicasReady") == ("False", reason)
     assert "spec.activeDeadlineSeconds bounds all waiting" in (stage.status.message or "")
-    assert stage.wait(86_400).status.phase == phases.PENDING
+    assert stage.wait(86_400).status.phase == Phase.PENDING
     stage.change("worker-1", blocked("ImagePullBackOff", since=stage.now.timestamp()))
     assert stage.told("ReplicasReady") == ("False", "ImagePullBackOff"), "what is surely wrong is said first"
     assert stage.wait(300).status.reason == "ImagePullBackOff"
@@ -148,7 +148,7 @@ def test_a_claim_that_serves_one_pod_at_a_time_is_told_with_every_cure_and_given
     assert stage.told("ReplicasReady") == ("False", "ClaimOfOnePod")
     for cure in ("ReadWriteMany", "spec.workers.replicas: 1", "ephemeral: {volumeClaimTemplate"):
         assert cure in (stage.status.message or "")
-    assert stage.wait(299).status.phase == phases.PENDING
+    assert stage.wait(299).status.phase == Phase.PENDING
     assert stage.wait(1).status.reason == "ClaimOfOnePod"
     assert "volumeClaimTemplate" in (stage.status.message or "")
 
@@ -163,27 +163,27 @@ def test_a_node_that_does_not_take_up_its_pod_is_an_obstacle_soon() -> None:
 
 def test_help_that_comes_in_time_helps() -> None:
     stage = a_stage(workers=2).settle().change("worker-1", blocked("ImagePullBackOff")).wait(500)
-    assert stage.train().wait(1000).status.phase == phases.RUNNING
+    assert stage.train().wait(1000).status.phase == Phase.RUNNING
 
 
 def test_a_full_cluster_is_waited_for_without_end() -> None:
     stage = a_stage(workers=2).settle().change("worker-1", blocked("Unschedulable"))
-    assert stage.wait(10**7).status.phase == phases.PENDING
+    assert stage.wait(10**7).status.phase == Phase.PENDING
     assert stage.wake_at is None
 
 
 def test_so_is_a_full_namespace_and_people_are_told_what_they_can_do() -> None:
     stage = a_stage(workers=2).refuse("worker-1", reason="QuotaExceeded").settle().wait(10**7)
-    assert (stage.status.phase, stage.told("ReplicasReady")) == (phases.PENDING, ("False", "QuotaExceeded"))
+    assert (stage.status.phase, stage.told("ReplicasReady")) == (Phase.PENDING, ("False", "QuotaExceeded"))
     (event,) = [event for event in stage.events if event.reason == "QuotaExceeded"]
     assert "room in the namespace's ResourceQuota" in event.message
-    assert stage.refuse().train().status.phase == phases.RUNNING
+    assert stage.refuse().train().status.phase == Phase.RUNNING
 
 
 def test_after_a_long_wait_for_room_an_image_gets_its_full_time() -> None:
     stage = a_stage(workers=1).settle().change("worker-0", blocked("Unschedulable")).wait(10_000)
     stage.change("worker-0", blocked("ErrImagePull", since=stage.now.timestamp()))
-    assert stage.wait(599).status.phase == phases.PENDING
+    assert stage.wait(599).status.phase == Phase.PENDING
     assert stage.wait(1).status.reason == "ErrImagePull"
 
 
@@ -193,7 +193,7 @@ def test_a_refusal_on_the_second_day_is_timed_from_then() -> None:
     stage.refused = (Obstacle("Forbidden", "violates PodSecurity"),)
     stage.created.clear()
     decision = stage.decide()
-    assert decision.status.phase == phases.RESTARTING
+    assert decision.status.phase == Phase.RESTARTING
     stage.now += timedelta(seconds=600)
     assert stage.decide().status.reason == "Forbidden"
 
@@ -211,7 +211,7 @@ def test_the_message_names_cause_and_cure() -> None:
 
 def test_a_suspended_job_has_no_replicas_and_keeps_what_it_has() -> None:
     stage = a_running_group(workers=2, step=70).respec(suspend=True)
-    assert (stage.status.phase, stage.replicas) == (phases.SUSPENDED, {})
+    assert (stage.status.phase, stage.replicas) == (Phase.SUSPENDED, {})
     assert stage.status.progress
     assert stage.status.progress.step == 70
 
@@ -242,8 +242,8 @@ def test_a_job_that_is_resumed_at_once_has_none_of_its_old_replicas() -> None:
 
 def test_a_job_may_be_born_suspended() -> None:
     stage = a_stage(workers=2, suspend=True).settle()
-    assert (stage.status.phase, stage.created) == (phases.SUSPENDED, [])
-    assert stage.respec(suspend=False).train().status.phase == phases.RUNNING
+    assert (stage.status.phase, stage.created) == (Phase.SUSPENDED, [])
+    assert stage.respec(suspend=False).train().status.phase == Phase.RUNNING
 
 
 def test_resuming_is_an_attempt_of_its_own_but_no_restart() -> None:
@@ -267,7 +267,7 @@ def test_old_replicas_that_are_still_going_are_not_taken_for_new_ones() -> None:
 
 def test_an_ended_job_is_neither_suspended_nor_resumed() -> None:
     stage = a_running_group(workers=1).finish().respec(suspend=True)
-    assert stage.status.phase == phases.SUCCEEDED
+    assert stage.status.phase == Phase.SUCCEEDED
 
 
 GANG = {"gang": "Kueue", "queue": "team-a"}
@@ -275,14 +275,14 @@ GANG = {"gang": "Kueue", "queue": "team-a"}
 
 def test_a_job_that_cannot_be_trained_yet_says_so_and_fails() -> None:
     stage = Stage(a_job().where(scheduling=GANG)).settle()
-    assert (stage.status.phase, stage.status.reason, stage.created) == (phases.FAILED, "NotYetSupported", [])
+    assert (stage.status.phase, stage.status.reason, stage.created) == (Phase.FAILED, "NotYetSupported", [])
     assert stage.told("NotYetSupported") == ("True", "NotYetSupported"), "nothing is ignored: the job is refused"
     assert "spec.scheduling.gang" in (stage.status.message or "")
 
 
 def test_other_wishes_that_come_later_are_named_in_a_condition() -> None:
     stage = a_running_group(workers=1).respec(scheduling=a_job().where(scheduling=GANG).build().spec.scheduling)
-    assert stage.status.phase == phases.RUNNING
+    assert stage.status.phase == Phase.RUNNING
     (condition,) = [c for c in stage.status.conditions if c.type == "NotYetSupported"]
     assert "spec.scheduling.gang" in condition.message
     assert [event.reason for event in stage.events].count("NotYetSupported") == 1
@@ -291,7 +291,7 @@ def test_other_wishes_that_come_later_are_named_in_a_condition() -> None:
 def test_what_is_due_within_this_millisecond_is_not_looked_at_in_a_circle() -> None:
     """A status knows milliseconds, a clock more: the pause of a replica that keeps ending is over in between."""
     began = NOON.timestamp() + 0.000704
-    job = a_job().with_workers(1).at(phases.RESTARTING, attempt=3, incarnations={"worker-0": 2}).build()
+    job = a_job().with_workers(1).at(Phase.RESTARTING, attempt=3, incarnations={"worker-0": 2}).build()
     left = [ended(dataclasses.replace(a_replica(incarnation=number), created=began), 137) for number in (0, 1)]
     now = NOON + timedelta(seconds=5, microseconds=704)
     decision = decide(job, Observed(tuple(left), service=True), now)

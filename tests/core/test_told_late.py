@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from trainmaster.api.states import Phase
 from trainmaster.api.status import Goodput, RestartRecord
-from trainmaster.core import phases
 from trainmaster.core.story import story
 from trainmaster.wire import messages
 
@@ -53,7 +53,7 @@ def test_the_first_step_after_a_restart_tells_what_was_lost_in_steps_and_time() 
     stage = told(a_script(), 120).wait(120)
     stage.rank_dies("worker-1", a_death(step=120)).wait(2)
     again(stage).wait(8)
-    assert stage.status.phase == phases.RUNNING, "its processes are there"
+    assert stage.status.phase == Phase.RUNNING, "its processes are there"
     assert (line(stage).steps_lost, line(stage).seconds_lost) == (None, None)
     assert "goes on from what it has saved itself" in line(stage).why
     telling(stage, step=101, resumed_step=100)
@@ -97,7 +97,7 @@ def test_one_that_ends_well_without_another_step_leaves_no_line_open() -> None:
     stage = told(a_script(), 120).wait(60)
     stage.rank_dies("worker-1", a_death(step=120)).wait(2)
     again(stage).wait(3).finish()
-    assert stage.status.phase == phases.SUCCEEDED
+    assert stage.status.phase == Phase.SUCCEEDED
     assert (line(stage).steps_lost, line(stage).seconds_lost) == (None, 5)
 
 

@@ -3,9 +3,9 @@
 import dataclasses
 
 import pytest
-from trainmaster.core import phases
-from trainmaster.wire import messages
+from trainmaster.api.states import Phase
 from trainmaster.wire.messages import ExitReport, GoodEnd
+from trainmaster.wire.states import AgentState
 
 from tests.builders import JobBuilder, a_job, an_error, evicted
 from tests.core.stage import Stage
@@ -34,8 +34,8 @@ def test_who_ended_is_named_and_the_second_time_ends_the_job() -> None:
         f"same number of steps (RuntimeError: {ECHO} (train.py:12 in step))"
     )
     stage.train(step=0).finish("worker-1").rank_dies("worker-0", an_echo(attempt=2))
-    stage.say("worker-1", lambda beat: dataclasses.replace(beat, state=messages.WAITING, attempt=3))
-    assert stage.status.phase == phases.FAILED
+    stage.say("worker-1", lambda beat: dataclasses.replace(beat, state=AgentState.WAITING, attempt=3))
+    assert stage.status.phase == Phase.FAILED
     assert "DistributedSampler" in (stage.status.message or "")
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+from trainmaster.api.states import Phase
 from trainmaster.api.status import Goodput, Progress, RestartRecord, TrainingJobStatus
 from trainmaster.core.facts import Facts
 from trainmaster.core.observed import Observed
@@ -79,15 +82,15 @@ def test_after_a_bad_loss_the_next_run_goes_back_as_far(
     """Unless training has passed it, or the job has ended by it: somebody has changed something then."""
     with Workdir(tmp_path) as workdir:
         progress = Progress(step=step)
-        workdir.write_status(TrainingJobStatus(phase=phase, attempt=2, resume_before=50, progress=progress))
+        workdir.write_status(TrainingJobStatus(phase=Phase(phase), attempt=2, resume_before=50, progress=progress))
         status = begin(builders.a_job().build(), workdir).status
     assert (status.attempt, status.resume_before) == (3, kept)
 
 
-def after(seconds: int, **more: object) -> RestartRecord:
+def after(seconds: int, **more: Any) -> RestartRecord:
     """A line of the ledger, of a failure so long after noon."""
     record = RestartRecord(attempt=1, time=builders.NOON + timedelta(seconds=seconds), failure_class="OutOfStorage")
-    return record.model_copy(update=more)
+    return dataclasses.replace(record, **more)
 
 
 def test_a_run_that_was_stopped_while_it_waited_costs_no_more_than_until_then(tmp_path: Path) -> None:
@@ -95,9 +98,11 @@ def test_a_run_that_was_stopped_while_it_waited_costs_no_more_than_until_then(tm
     old = after(50, step=40, steps_lost=3, seconds_lost=2.0, decision="Restart")
     trained, written = builders.NOON + timedelta(seconds=60), builders.NOON + timedelta(seconds=125)
     with Workdir(tmp_path) as workdir:
-        stopped = TrainingJobStatus(phase="Suspended", attempt=3, running_time=trained, goodput=Goodput(time=written))
+        stopped = TrainingJobStatus(
+            phase=Phase.SUSPENDED, attempt=3, running_time=trained, goodput=Goodput(time=written)
+        )
         lines = (old, after(120, step=70, steps_lost=20, decision="Restart"))
-        workdir.write_status(stopped.model_copy(update={"restarts": lines, "restart_count": 2}))
+        workdir.write_status(dataclasses.replace(stopped, restarts=lines, restart_count=2))
         job = begin(builders.a_job().build(), workdir)
     assert [line.seconds_lost for line in job.status.restarts] == [2.0, 5.0]
     assert job.status.restarts[0] == old
@@ -109,7 +114,7 @@ def test_a_cause_that_a_run_did_not_hear_before_its_end_is_not_waited_for(tmp_pa
     """It was killed meanwhile. Nobody is blamed."""
     symptom = after(120, failure_class="PeerLost", decision="Wait", why="Waiting to hear.")
     with Workdir(tmp_path) as workdir:
-        workdir.write_status(TrainingJobStatus(phase="Restarting", attempt=3, restarts=(symptom,)))
+        workdir.write_status(TrainingJobStatus(phase=Phase.RESTARTING, attempt=3, restarts=(symptom,)))
         status = begin(builders.a_job().build(), workdir).status
     (line,) = status.restarts
     assert (line.decision, line.seconds_lost, status.restart_count) == ("Restart", 0.0, 1)

@@ -13,8 +13,8 @@ from random import Random
 from typing import Protocol
 
 from trainmaster.core.observed import Replica
-from trainmaster.wire import messages
 from trainmaster.wire.messages import CheckpointRecord, Heartbeat, Orders, RankProgress, Rendezvous, Roster
+from trainmaster.wire.states import AgentState
 from trainmaster_trainer.agent import supervise
 from trainmaster_trainer.agent.supervise import Agent, Event
 
@@ -153,7 +153,7 @@ class SimulatedAgent:
     def _progress(self) -> tuple[RankProgress, ...]:
         """What the pages of the attempt and start say that the supervisor speaks of."""
         group = self.group
-        if group is None or group.roster.attempt != self._agent.attempt or self._agent.state == messages.WAITING:
+        if group is None or group.roster.attempt != self._agent.attempt or self._agent.state == AgentState.WAITING:
             return ()
         attempt, start = self._agent.attempt, self._agent.start or 0
         pages = group.progress(self.pod.uid)

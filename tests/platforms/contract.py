@@ -7,17 +7,20 @@ them, edit the job) stands in `World`; where one cannot do a thing, the clauses 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from trainmaster.api.job import TrainingJob
-from trainmaster.core import observed, phases, revision
+from trainmaster.api.states import Phase
+from trainmaster.core import revision
 from trainmaster.core.actions import CreateReplica, CreateService, DeleteJob, DeleteReplica, GiveOrders, PostEvent
-from trainmaster.core.observed import Observed, Replica
+from trainmaster.core.observed import Observed, Replica, ReplicaPhase
 from trainmaster.loop import ConflictError, Platform, UnavailableError
 from trainmaster.queueing import Key
-from trainmaster.wire import messages, names
+from trainmaster.wire import names
 from trainmaster.wire.messages import Orders
+from trainmaster.wire.states import AgentState, Verb
 
 SECONDS = 100.0
 EDITS, REFUSES, DELETES, TELLS = "edits the job", "refuses pods", "deletes jobs", "tells events"
@@ -140,8 +143,9 @@ async def a_job_that_does_not_exist_is_not_observed(world: World) -> None:
 async def a_status_is_observed_at_once_and_as_it_was_written(world: World) -> None:
     job, _ = await look(world)
     for attempt in (1, 2, 3):
-        update = {"phase": phases.PENDING, "attempt": attempt, "incarnations": {"worker-1": 2}, "message": "caf\u00e9"}
-        status = job.status.model_copy(update=update)
+        status = dataclasses.replace(
+            job.status, phase=Phase.PENDING, attempt=attempt, incarnations={"worker-1": 2}, message="caf\u00e9"
+        )
         await world.platform.write_status(job, status)
         job, _ = await look(world)
         assert job.status == status
@@ -151,7 +155,7 @@ async def a_status_is_observed_at_once_and_as_it_was_written(world: World) -> No
 async def a_status_for_a_job_that_somebody_changed_is_a_conflict(world: World) -> None:
     job, _ = await look(world)
     await world.edit()
-    status = job.status.model_copy(update={"attempt": 1})
+    status = dataclasses.replace(job.status, attempt=1)
     try:
         await world.platform.write_status(job, status)
     except ConflictError:
@@ -166,7 +170,7 @@ async def a_status_for_a_job_that_somebody_changed_is_a_conflict(world: World) -
 @clause(LOSES)
 async def what_became_of_an_unanswered_status_is_found_out(world: World) -> None:
     job, _ = await look(world)
-    status = job.status.model_copy(update={"attempt": 1})
+    status = dataclasses.replace(job.status, attempt=1)
     world.lose_next_reply()
     try:
         await world.platform.write_status(job, status)
@@ -289,8 +293,8 @@ async def an_agent_that_calls_in_is_heard(world: World) -> None:
     replica = await an_agent(world)
     beat = replica.heartbeat
     assert beat
-    assert (beat.pod_uid, beat.role, beat.index, beat.state) == (replica.uid, names.WORKER, 0, messages.WAITING)
-    assert replica.phase == observed.RUNNING
+    assert (beat.pod_uid, beat.role, beat.index, beat.state) == (replica.uid, names.WORKER, 0, AgentState.WAITING)
+    assert replica.phase == ReplicaPhase.RUNNING
     assert replica.address
 
 
@@ -298,7 +302,7 @@ async def an_agent_that_calls_in_is_heard(world: World) -> None:
 async def orders_reach_the_agent_and_newer_ones_replace_them(world: World) -> None:
     replica = await an_agent(world)
     for attempt in (5, 6):
-        orders = Orders(messages.WAIT, attempt, "the contract says so")
+        orders = Orders(Verb.WAIT, attempt, "the contract says so")
         await order(world, replica, orders)
         await seen_as(world, replica, lambda now, orders=orders: _obeys(now, orders))  # type: ignore[misc]
 
@@ -312,7 +316,7 @@ def _obeys(replica: Replica, orders: Orders) -> bool:
 @clause()
 async def orders_for_one_agent_are_not_for_another(world: World) -> None:
     first, second = await an_agent(world, 0), await an_agent(world, 1)
-    await order(world, first, Orders(messages.WAIT, 7, "for the first"))
+    await order(world, first, Orders(Verb.WAIT, 7, "for the first"))
     await seen_as(world, first, lambda now: now.heartbeat is not None and now.heartbeat.attempt == 7)
     now = await seen_as(world, second, lambda now: now.heartbeat is not None)
     assert now.heartbeat
@@ -323,16 +327,16 @@ async def orders_for_one_agent_are_not_for_another(world: World) -> None:
 async def orders_for_nobody_do_no_harm(world: World) -> None:
     replica = await an_agent(world)
     job, _ = await look(world)
-    await world.platform.apply(job, GiveOrders((("nobody", Orders(messages.WAIT, 9, "for nobody")),)))
+    await world.platform.apply(job, GiveOrders((("nobody", Orders(Verb.WAIT, 9, "for nobody")),)))
     assert (await seen_as(world, replica, bool)).alive
 
 
 @clause()
 async def an_agent_that_is_sent_home_goes_with_the_code_that_it_was_given(world: World) -> None:
     replica = await an_agent(world)
-    await order(world, replica, Orders(messages.EXIT, 1, "it is over", exit_code=1))
+    await order(world, replica, Orders(Verb.EXIT, 1, "it is over", exit_code=1))
     gone = await seen_as(world, replica, lambda now: not now.alive)
-    assert gone.phase == observed.FAILED
+    assert gone.phase == ReplicaPhase.FAILED
     assert gone.ending
     assert gone.ending.exit_code == 1
     assert gone.reporting is None
@@ -343,6 +347,6 @@ async def the_death_of_an_agent_is_seen(world: World) -> None:
     replica = await an_agent(world)
     await world.kill(replica)
     dead = await seen_as(world, replica, lambda now: not now.alive)
-    assert dead.phase == observed.FAILED
+    assert dead.phase == ReplicaPhase.FAILED
     assert dead.ending
     assert dead.reporting is None

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from trainmaster.core import observed
-from trainmaster.core.observed import Ending, Obstacle, Replica
+from trainmaster.core.observed import Ending, Obstacle, Replica, ReplicaPhase
 
 from tests.platforms.agents import SimulatedAgent
 from tests.platforms.server import ApiServer, Change, NotFoundError, Pod
@@ -81,7 +80,7 @@ class Nodes:
             return
         self._addresses += 1
         address = f"10.0.{self._addresses // 250}.{self._addresses % 250}"
-        self.server.update_pod(pod.name, pod.uid, phase=observed.RUNNING, address=address, obstacle=None)
+        self.server.update_pod(pod.name, pod.uid, phase=ReplicaPhase.RUNNING, address=address, obstacle=None)
         agent = self.make_agent(self.server.pods[pod.name])
         self.agents[pod.uid] = agent
         agent.start()
@@ -103,7 +102,7 @@ class Nodes:
         if stored.replica.deleting:
             self._remove(pod.name, pod.uid)
         else:
-            phase = observed.FAILED if code else observed.SUCCEEDED
+            phase = ReplicaPhase.FAILED if code else ReplicaPhase.SUCCEEDED
             self.server.update_pod(pod.name, pod.uid, phase=phase, ending=Ending(code, "Ended"))
 
     def kill_agent(self, pod: Replica, reason: str = "OOMKilled") -> None:
@@ -111,7 +110,7 @@ class Nodes:
         agent = self.agents.pop(pod.uid, None)
         if agent:
             agent.vanish()
-            self.server.update_pod(pod.name, pod.uid, phase=observed.FAILED, ending=Ending(137, reason))
+            self.server.update_pod(pod.name, pod.uid, phase=ReplicaPhase.FAILED, ending=Ending(137, reason))
 
     def evict(self, pod: Replica) -> None:
         """Somebody with a right to do so disrupts it."""
@@ -173,12 +172,12 @@ class Nodes:
 
     def _mark(self, node: str, silent: bool) -> None:
         for name, pod in list(self.server.pods.items()):
-            if pod.replica.node == node and pod.replica.phase == observed.RUNNING:
+            if pod.replica.node == node and pod.replica.phase == ReplicaPhase.RUNNING:
                 self.server.update_pod(name, pod.replica.uid, node_silent=silent)
 
     def _give_up(self, node: str) -> None:
         for name, pod in list(self.server.pods.items()):
-            if pod.replica.node == node and pod.replica.phase in (observed.PENDING, observed.RUNNING):
+            if pod.replica.node == node and pod.replica.phase in (ReplicaPhase.PENDING, ReplicaPhase.RUNNING):
                 self.server.update_pod(name, pod.replica.uid, disruption="DeletionByTaintManager")
                 self.server.delete_pod(name, pod.replica.uid)
 
@@ -194,10 +193,10 @@ class Nodes:
                 agent.silent = False
             if died and agent:
                 self.agents.pop(uid)
-                self.server.update_pod(name, uid, phase=observed.FAILED, ending=Ending(None, "NodeLost"))
+                self.server.update_pod(name, uid, phase=ReplicaPhase.FAILED, ending=Ending(None, "NodeLost"))
             if pod.replica.deleting:
                 self._end(name, uid)
-            elif pod.replica.phase == observed.PENDING:
+            elif pod.replica.phase == ReplicaPhase.PENDING:
                 self._start(pod.replica)
 
     def _on(self, node: str) -> list[SimulatedAgent]:

@@ -13,8 +13,7 @@ from datetime import UTC, datetime
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import observed
-from trainmaster.core.observed import Obstacle, Replica
+from trainmaster.core.observed import Obstacle, Replica, ReplicaPhase
 from trainmaster.queueing import Key
 
 
@@ -134,7 +133,7 @@ class ApiServer:
         self._job(Key(owner.namespace, owner.name), owner.uid)  # else the garbage collector ends it at once
         self.version += 1
         made = dataclasses.replace(
-            replica, uid=f"{replica.name}@{self.version}", created=self.now(), phase=observed.PENDING
+            replica, uid=f"{replica.name}@{self.version}", created=self.now(), phase=ReplicaPhase.PENDING
         )
         return self._store_pod(Pod(Key(owner.namespace, owner.name), owner.uid, made))
 

@@ -15,8 +15,8 @@ from random import Random
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import actions, observed, revision
-from trainmaster.core.observed import Observed, Obstacle, Replica
+from trainmaster.core import actions, revision
+from trainmaster.core.observed import Observed, Obstacle, Replica, ReplicaPhase
 from trainmaster.intake import Intake
 from trainmaster.loop import ConflictError, UnavailableError
 from trainmaster.queueing import Key
@@ -248,7 +248,7 @@ class SimulatedPlatform:
         name = names.replica_name(job.name, wish.role, wish.index, wish.incarnation)
         if self._server.now() < self._rests.get((job.uid, name), 0.0):
             return
-        replica = Replica(wish.role, wish.index, wish.incarnation, name, "", observed.PENDING, 0.0)
+        replica = Replica(wish.role, wish.index, wish.incarnation, name, "", ReplicaPhase.PENDING, 0.0)
         replica = dataclasses.replace(replica, revision=revision.of(job, wish.role))
         try:
             await self._quietly(f"create {name}", lambda: self._make(job, replica))

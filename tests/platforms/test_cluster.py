@@ -15,7 +15,8 @@ from trainmaster.cluster.hand import Address, Hand, Options
 from trainmaster.cluster.platform import ClusterPlatform
 from trainmaster.core.observed import Replica
 from trainmaster.queueing import Key
-from trainmaster.wire import messages, names
+from trainmaster.wire import names
+from trainmaster.wire.states import Verb
 
 from tests.cluster_hand.agents import Agent
 from tests.cluster_hand.apiserver import ApiServer, free_port
@@ -114,7 +115,7 @@ class ClusterWorld:
         while True:
             await asyncio.to_thread(agent.beat, hold=True)
             orders = agent.orders
-            if orders and orders.verb == messages.EXIT:
+            if orders and orders.verb == Verb.EXIT:
                 await self._ended(replica, orders.exit_code)
                 return
             if orders and orders.attempt > agent.attempt:

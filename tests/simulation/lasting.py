@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from trainmaster.core import phases
+from trainmaster.api.states import Phase
 from trainmaster.wire import names
 
 from tests.platforms.server import ApiServer
@@ -59,6 +59,6 @@ def overdue(server: ApiServer) -> Iterator[str]:
         limit, began = spec.active_deadline_seconds, status.start_time
         if status.finished:
             limit, began = spec.ttl_seconds_after_finished, status.completion_time
-        counts = status.finished or status.phase != phases.SUSPENDED
+        counts = status.finished or status.phase != Phase.SUSPENDED
         if counts and limit is not None and began and server.now() > began.timestamp() + limit:
             yield f"{key} was overdue, {limit} s after {began} ({status.phase})"

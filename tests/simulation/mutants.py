@@ -10,15 +10,17 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 from trainmaster import intake
 from trainmaster.api.job import TrainingJob
+from trainmaster.api.states import Phase, RestartDecision
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import budgets, classes, decide, ledger, phases, places, roster
 from trainmaster.core.decide import Decision
 from trainmaster.core.facts import Facts, Slot
-from trainmaster.core.observed import FAILED, PENDING, RUNNING, Replica
+from trainmaster.core.observed import Replica, ReplicaPhase
 from trainmaster.core.rules import (
     causes,
     deadline,
@@ -35,7 +37,8 @@ from trainmaster.core.rules import (
 from trainmaster.core.verdict import NOTHING, Verdict
 from trainmaster.loop import Reconciler
 from trainmaster.queueing import Key, WorkQueue
-from trainmaster.wire import messages, names
+from trainmaster.wire import names
+from trainmaster.wire.states import AgentState
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -78,7 +81,7 @@ def a_lost_replica_joins_the_old_attempt_jobset_665(patch: pytest.MonkeyPatch) -
 
 
 def a_terminating_replica_is_taken_for_alive_jobset_1021(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Replica, "alive", property(lambda self: self.phase in (PENDING, RUNNING)))
+    patch.setattr(Replica, "alive", property(lambda self: self.phase in (ReplicaPhase.PENDING, ReplicaPhase.RUNNING)))
 
 
 def a_terminating_replica_is_waited_for_jobset_576_kueue_9649(patch: pytest.MonkeyPatch) -> None:
@@ -124,7 +127,7 @@ def orders_are_given_before_the_status_is_written(patch: pytest.MonkeyPatch) -> 
 
 
 def a_failure_is_counted_for_every_attempt_that_follows(patch: pytest.MonkeyPatch) -> None:
-    def any_attempt(self: Facts, state: str) -> tuple[Slot, ...]:
+    def any_attempt(self: Facts, state: AgentState) -> tuple[Slot, ...]:
         return tuple(slot for slot in self.slots if slot.heartbeat and slot.heartbeat.state == state)
 
     patch.setattr(Facts, "at_attempt", any_attempt)
@@ -137,7 +140,8 @@ def an_eviction_costs_budget(patch: pytest.MonkeyPatch) -> None:
 
 
 def an_echo_ends_the_job_before_its_cause_is_known(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ledger, "WAIT", ledger.STOP)
+    stopping = SimpleNamespace(RESTART=RestartDecision.RESTART, STOP=RestartDecision.STOP, WAIT=RestartDecision.STOP)
+    patch.setattr(ledger, "RestartDecision", stopping)
 
 
 def an_echo_is_never_explained(patch: pytest.MonkeyPatch) -> None:
@@ -165,7 +169,7 @@ def a_cause_that_was_scaled_away_is_counted_on_its_echo(patch: pytest.MonkeyPatc
 
 
 def it_is_forgotten_that_orders_to_run_are_out(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(phases, "GATHERING", phases.GATHERING | {phases.STARTING})
+    patch.setattr(phases, "GATHERING", phases.GATHERING | {Phase.STARTING})
 
 
 def a_replica_that_vanished_is_made_again_under_its_name(patch: pytest.MonkeyPatch) -> None:
@@ -200,7 +204,7 @@ def a_failed_replica_blocks_the_restart_kueue_10847(patch: pytest.MonkeyPatch) -
     lost = losses._lost
 
     def patient(facts: Facts, slot: Slot) -> bool:
-        return not (slot.replica and slot.replica.phase == FAILED) and lost(facts, slot)
+        return not (slot.replica and slot.replica.phase == ReplicaPhase.FAILED) and lost(facts, slot)
 
     patch.setattr(losses, "_lost", patient)
 
@@ -218,7 +222,7 @@ def a_suspended_job_keeps_its_attempt(patch: pytest.MonkeyPatch) -> None:
     suspended = suspension._suspended
 
     def same(facts: Facts) -> TrainingJobStatus:
-        return suspended(facts).model_copy(update={"attempt": facts.status.attempt})
+        return dataclasses.replace(suspended(facts), attempt=facts.status.attempt)
 
     patch.setattr(suspension, "_suspended", same)
 
@@ -278,8 +282,8 @@ def a_dead_rank_gets_another_replica_and_the_old_one_stays(patch: pytest.MonkeyP
         verdict = restarts.restart_ranks(facts)
         if verdict.status is None:
             return verdict
-        incarnations = facts.replacing(facts.at_attempt(messages.FAILED))
-        return Verdict(status=verdict.status.model_copy(update={"incarnations": incarnations}))
+        incarnations = facts.replacing(facts.at_attempt(AgentState.FAILED))
+        return Verdict(status=dataclasses.replace(verdict.status, incarnations=incarnations))
 
     instead_of(patch, restarts.restart_ranks, replacing)
     patch.setattr(replicas, "_unwanted", lambda _facts: [])

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from trainmaster.core.observed import Obstacle, Replica
 from trainmaster.queueing import Key
@@ -27,7 +29,7 @@ REFUSALS = (
     (Obstacle("QuotaExceeded", 'pods "a" is forbidden: exceeded quota: compute'), 2 * START_SECONDS),
     (Obstacle("DeniedByPolicy", 'admission webhook "images.example.com" denied the request: not signed'), 20),
 )
-STATUS_EDITS: tuple[dict[str, object], ...] = (
+STATUS_EDITS: tuple[dict[str, Any], ...] = (
     {"message": "edited by hand"},
     {"conditions": ()},
     {"progress": None, "checkpoint": None},
@@ -261,7 +263,7 @@ def somebody_edits_what_pods_are_made_of(world: World, key: Key) -> int | None:
 
 def somebody_edits_its_status(world: World, key: Key) -> int | None:
     edit = world.random.choice(STATUS_EDITS)
-    world.edit_status(key, world.status(key).model_copy(update=edit))
+    world.edit_status(key, dataclasses.replace(world.status(key), **edit))
     return 0
 
 

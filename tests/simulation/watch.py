@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from trainmaster.api.job import TrainingJob
+from trainmaster.api.states import Phase
 from trainmaster.api.status import RestartRecord, TrainingJobStatus
 from trainmaster.core import budgets, classes, phases
 from trainmaster.core.observed import Replica
 from trainmaster.queueing import Key
-from trainmaster.wire import messages, names
+from trainmaster.wire import names
 from trainmaster.wire.messages import Orders, Roster
+from trainmaster.wire.states import Verb
 
 from tests.platforms.nodes import Nodes
 from tests.platforms.server import ApiServer, Change, Pod
@@ -117,7 +119,7 @@ class Watch:
             self.violated("an incarnation fell")
         if after.phase != before.phase and after.phase not in dict(phases.next_phases(before.phase)):
             self.violated(f"{before.phase} was followed by {after.phase}")
-        stopped = before.phase in (phases.STARTING, phases.RUNNING) and after.phase in phases.GATHERING
+        stopped = before.phase in (Phase.STARTING, Phase.RUNNING) and after.phase in phases.GATHERING
         if stopped and after.attempt == before.attempt:
             self.violated(f"attempt {after.attempt} was {before.phase} and is {after.phase}")
         if before.finished and (before.phase, before.attempt, before.restarts) != (
@@ -144,7 +146,7 @@ class Watch:
         """An elastic group is never smaller than its user allows, and no other is smaller than it was asked for."""
         size = job.spec.workers.replicas - len(job.status.absent)
         least = job.spec.elasticity.min_replicas if job.spec.elasticity else job.spec.workers.replicas
-        if job.status.phase == phases.STARTING and size < min(least, job.spec.workers.replicas):
+        if job.status.phase == Phase.STARTING and size < min(least, job.spec.workers.replicas):
             self.violated(f"it starts with {size} workers")
 
     def _check_gone(self, job: TrainingJob) -> None:
@@ -218,7 +220,7 @@ class Watch:
             return  # of a job that is no more; it ends soon
         key = str(pod.owner)
         status = self._statuses.get(key, TrainingJobStatus())
-        if orders.verb == messages.RUN:
+        if orders.verb == Verb.RUN:
             self._check_specs(key, orders.roster)
             independent = orders.roster is not None and orders.roster.independent
             incarnation = pod.replica.incarnation if independent else 0  # a group's attempt has one pod a slot
@@ -238,7 +240,7 @@ class Watch:
                 for member in orders.roster.members
             ):
                 self.violated(f"{pod.replica.name} was told to run without being in the roster")
-        if orders.verb == messages.EXIT and not status.finished:
+        if orders.verb == Verb.EXIT and not status.finished:
             self.violated(f"{pod.replica.name} was sent home from a job that is {status.phase}")
 
     def _check_specs(self, key: str, roster: Roster | None) -> None:
@@ -287,7 +289,7 @@ class Watch:
 
     def ordered(self, uid: str, orders: Orders) -> None:
         """The operator gives these orders."""
-        if orders.verb == messages.RUN:
+        if orders.verb == Verb.RUN:
             if orders.attempt < self._running.get(uid, 0):
                 self.violated(f"attempt {orders.attempt} was ordered after {self._running[uid]}")
             self._running[uid] = max(orders.attempt, self._running.get(uid, 0))

@@ -16,9 +16,10 @@ from trainmaster.api.job import TrainingJob
 from trainmaster.core.facts import Facts
 from trainmaster.core.observed import Observed, Replica
 from trainmaster.core.roster import roster
-from trainmaster.wire import codec, messages, names
+from trainmaster.wire import codec, names
 from trainmaster.wire.messages import CheckpointRecord, Rendezvous
 from trainmaster.wire.progress import ProgressFile, ProgressPage
+from trainmaster.wire.states import AgentState
 
 from tests.builders import NOON, a_heartbeat, a_job, a_replica, saying
 from tests.trainer.ranks import PATIENCE, Job, free_port
@@ -97,7 +98,7 @@ class Crew:
         """A pod whose agent says that its rank trains."""
         pod = dataclasses.replace(a_replica(self._index(rank), role=self.role(rank)), address=HOST)
         door = Rendezvous(1, f"key of attempt {self.attempt}", (self.ports[rank],))
-        beat = dataclasses.replace(a_heartbeat(), state=messages.RUNNING, attempt=self.attempt, rendezvous=door)
+        beat = dataclasses.replace(a_heartbeat(), state=AgentState.RUNNING, attempt=self.attempt, rendezvous=door)
         return saying(pod, dataclasses.replace(beat, start=self.starts[rank]))
 
     def start(self, *ranks: int) -> Crew:

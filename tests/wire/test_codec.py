@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trainmaster.wire import codec
 from trainmaster.wire.messages import ExitReport, Heartbeat, Member, Orders, RankProgress, Rendezvous, Roster
+from trainmaster.wire.states import Verb
 from trainmaster.wire.training import TrainingPlan
 
 from tests.builders import a_heartbeat
@@ -18,7 +19,7 @@ RENDEZVOUS = st.builds(Rendezvous, NUMBERS, st.text())
 MEMBERS = st.builds(Member, st.text(), NUMBERS, NUMBERS, st.text(), NUMBERS, NUMBERS)
 ROSTERS = st.builds(Roster, NUMBERS, st.lists(MEMBERS, max_size=3).map(tuple), st.text(), RENDEZVOUS)
 _SECONDS = st.floats(allow_nan=False, allow_infinity=False)  # JSON has neither
-ORDERS = st.builds(Orders, st.text(), NUMBERS, st.text(), st.none() | ROSTERS, NUMBERS, _SECONDS)
+ORDERS = st.builds(Orders, st.sampled_from(Verb), NUMBERS, st.text(), st.none() | ROSTERS, NUMBERS, _SECONDS)
 HEARTBEATS = st.builds(
     lambda text, number: dataclasses.replace(a_heartbeat(), job=text, index=number), st.text(), NUMBERS
 )
@@ -57,7 +58,7 @@ def test_members_that_an_older_agent_does_not_know_have_defaults() -> None:
         ("attempt", 1.5, "Heartbeat.attempt: expected int, got float"),
         ("attempt", True, "Heartbeat.attempt: expected int, got bool"),
         ("attempt", None, "Heartbeat.attempt: expected int, got NoneType"),
-        ("state", 7, "Heartbeat.state: expected str, got int"),
+        ("state", 7, "Heartbeat.state: 7 is none of Waiting, Running, Finished, Failed, Leaving"),
         ("hold", 1, "Heartbeat.hold: expected bool, got int"),
         ("ranks", {}, "Heartbeat.ranks: expected a list"),
         ("ranks", [3], "Heartbeat.ranks[0]: expected an object"),

@@ -8,7 +8,8 @@ import dataclasses
 import subprocess
 import sys
 
-from trainmaster.wire.messages import RUN, Member, Orders, Rendezvous, Roster
+from trainmaster.wire.messages import Member, Orders, Rendezvous, Roster
+from trainmaster.wire.states import Verb
 
 ROSTER = Roster(
     attempt=3,
@@ -16,7 +17,7 @@ ROSTER = Roster(
     rendezvous_address="10.0.0.1",
     rendezvous=Rendezvous(29500, "secret"),
 )
-ORDERS = Orders(RUN, 3, "all are here", ROSTER)
+ORDERS = Orders(Verb.RUN, 3, "all are here", ROSTER)
 DIGEST = "6b9b9c8ea1fecc70"
 
 
@@ -50,7 +51,7 @@ def test_another_process_finds_the_same_digest_and_version() -> None:
 
 def test_the_version_of_orders_follows_everything_in_them() -> None:
     others = [
-        dataclasses.replace(ORDERS, verb="Wait"),
+        dataclasses.replace(ORDERS, verb=Verb.WAIT),
         dataclasses.replace(ORDERS, attempt=4),
         dataclasses.replace(ORDERS, roster=None),
         dataclasses.replace(ORDERS, exit_code=1),

@@ -23,9 +23,22 @@ from pydantic import (
     model_validator,
 )
 from pydantic.alias_generators import to_camel
+from pydantic.fields import ComputedFieldInfo, FieldInfo
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from trainmaster.api.sizes import without_nul
+
+
+def fields_of(model: type) -> dict[str, FieldInfo]:
+    """Return the fields of a model by their Python names. It is a `BaseModel` or one of pydantic's dataclasses."""
+    fields: dict[str, FieldInfo] = vars(model)["__pydantic_fields__"]
+    return fields
+
+
+def computed_of(model: type) -> dict[str, ComputedFieldInfo]:
+    """Return the computed fields of a model by their names, likewise."""
+    found = vars(model)["__pydantic_decorators__"].computed_fields
+    return {name: decorator.info for name, decorator in found.items()}
 
 
 class Model(BaseModel):
@@ -85,12 +98,11 @@ class Keyed:
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_after_validator_function(self._all_different, handler(source))
 
-    def _all_different(self, items: tuple[BaseModel, ...]) -> tuple[BaseModel, ...]:
+    def _all_different(self, items: tuple[Any, ...]) -> tuple[Any, ...]:
         seen = set()
         for index, item in enumerate(items):
-            value = next(
-                getattr(item, name) for name, field in type(item).model_fields.items() if field.alias == self.key
-            )
+            fields = fields_of(type(item))
+            value = next(getattr(item, name) for name, field in fields.items() if field.alias == self.key)
             if value in seen:
                 context = {"key": self.key, "value": value, "index": index}
                 raise PydanticCustomError("duplicate", "{key} {value} comes twice", context)

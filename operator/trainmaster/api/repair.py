@@ -10,10 +10,10 @@ import copy
 from collections.abc import Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M")
 Location = tuple[int | str, ...]
 
 _ROUNDS = 24  # every round drops a level at least, and nothing of ours is nested deeper
@@ -27,16 +27,26 @@ class Kept(NamedTuple, Generic[M]):
     dropped: frozenset[Location]
 
 
+_ADAPTERS: dict[type, TypeAdapter[Any]] = {}
+
+
+def adapter(model: type[M]) -> TypeAdapter[M]:
+    """Return what reads and writes a model, be it a `BaseModel` or a dataclass."""
+    if model not in _ADAPTERS:
+        _ADAPTERS[model] = TypeAdapter(model)
+    return _ADAPTERS[model]
+
+
 def keep_valid(model: type[M], data: Any) -> Kept[M]:
     """Return the model of all that is valid in `data`."""
     with contextlib.suppress(ValidationError):  # as a rule nothing is wrong, and nothing need be copied to mend it
-        return Kept(model.model_validate(data, by_alias=True, by_name=False), (), frozenset())
+        return Kept(adapter(model).validate_python(data, by_alias=True, by_name=False), (), frozenset())
     plain = copy.deepcopy(dict(data)) if isinstance(data, Mapping) else data
     errors: tuple[ErrorDetails, ...] = ()
     dropped: set[Location] = set()
     for _ in range(_ROUNDS):
         try:
-            return Kept(model.model_validate(plain, by_alias=True, by_name=False), errors, frozenset(dropped))
+            return Kept(adapter(model).validate_python(plain, by_alias=True, by_name=False), errors, frozenset(dropped))
         except ValidationError as error:
             details = error.errors(include_url=False)
         errors = errors or tuple(details)  # later rounds complain about what was dropped

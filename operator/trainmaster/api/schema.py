@@ -12,6 +12,7 @@ import types
 import typing
 from collections.abc import Iterable
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, Literal, get_args, get_origin
 
 import annotated_types
@@ -20,7 +21,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, PlainSerializer
 from pydantic.fields import FieldInfo
 
 from trainmaster.api.job import TrainingJob, TrainingJobSpec
-from trainmaster.api.model import IntOrString, Keyed, Weighs
+from trainmaster.api.model import IntOrString, Keyed, Weighs, computed_of, fields_of
 from trainmaster.api.rules import RULES, Rule
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.wire import names
@@ -103,7 +104,7 @@ def _root() -> Schema:
     spec = model_schema(TrainingJobSpec, "spec", defaults=True)
     status = model_schema(TrainingJobStatus, "status", defaults=False)
     # What nothing has been written of yet reads as Pending, as a pod does.
-    status["default"] = {"phase": TrainingJobStatus().phase}
+    status["default"] = {"phase": str(TrainingJobStatus().phase)}
     fields = TrainingJob.model_fields
     root: Schema = {
         "description": _one_line(TrainingJob.__doc__),
@@ -120,22 +121,22 @@ def _root() -> Schema:
     return _with_rules(root, "")
 
 
-def model_schema(model: type[BaseModel], path: str, *, defaults: bool) -> Schema:
+def model_schema(model: type, path: str, *, defaults: bool) -> Schema:
     """Return one model as an object schema. `path` is its place in the resource, by which its rules are found."""
     properties: Schema = {}
-    for name, field in model.model_fields.items():
+    for name, field in fields_of(model).items():
         alias = field.alias or name
         properties[alias] = _field(field, f"{path}.{alias}", defaults=defaults)
-    for name, computed in model.model_computed_fields.items():
+    for name, computed in computed_of(model).items():
         properties[computed.alias or name] = {
             "description": _one_line(computed.description),
             **_typed(computed.return_type, f"{path}.{name}", defaults=defaults),
         }
     schema: Schema = {"type": "object", "properties": properties}
-    required = [field.alias or name for name, field in model.model_fields.items() if field.is_required()]
+    required = [field.alias or name for name, field in fields_of(model).items() if field.is_required()]
     if required:
         schema["required"] = required
-    if model.model_config.get("extra") == "allow":
+    if issubclass(model, BaseModel) and model.model_config.get("extra") == "allow":
         schema["x-kubernetes-preserve-unknown-fields"] = True
     return _with_rules(schema, path)
 
@@ -183,7 +184,9 @@ def _composed(annotation: Any, path: str, *, defaults: bool) -> Schema:
         return {"type": "array", "items": items, "x-kubernetes-list-type": "atomic"}
     if origin is dict and arguments[0] is str:
         return _mapping(arguments[1], path, defaults=defaults)
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
+        return {"type": "string", "enum": [str(member) for member in annotation]}
+    if isinstance(annotation, type) and hasattr(annotation, "__pydantic_fields__"):
         return model_schema(annotation, path, defaults=defaults)
     raise UnknownToKubernetesError(f"{path}: no structural schema for {annotation!r}")
 

@@ -9,27 +9,39 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, computed_field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainSerializer, computed_field
 from pydantic.alias_generators import to_camel
 
 from trainmaster.api.model import Keyed
-from trainmaster.api.repair import keep_valid
+from trainmaster.api.repair import adapter, keep_valid
+from trainmaster.api.states import TERMINAL, Phase, RestartDecision
 from trainmaster.wire import names
 
-Phase = Literal["Pending", "Suspended", "Starting", "Running", "Restarting", "Resizing", "Succeeded", "Failed"]
-TERMINAL: frozenset[Phase] = frozenset({"Succeeded", "Failed"})
+if TYPE_CHECKING:
+    from dataclasses import dataclass  # mypy checks `replace` of the standard library's dataclasses only
+else:
+    from pydantic.dataclasses import dataclass
+
 MAX_RESTARTS_KEPT = 50
 _MAX_TEXT = 2000
 
 
-class StatusModel(BaseModel):
-    """A status model is frozen, has camelCase outside and snake_case inside, and ignores unknown members."""
+class StatusModel:
+    """A status model is a frozen dataclass with camelCase outside and snake_case inside. It ignores unknown members.
 
-    model_config = ConfigDict(
-        frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True, use_attribute_docstrings=True
+    It is changed by `dataclasses.replace` only: mypy checks names and types of the fields, and pydantic each new value.
+    """
+
+    __pydantic_config__ = ConfigDict(
+        extra="ignore", alias_generator=to_camel, populate_by_name=True, use_attribute_docstrings=True
     )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON data: camelCase, without what is not known."""
+        plain: dict[str, Any] = adapter(type(self)).dump_python(self, mode="json", by_alias=True, exclude_none=True)
+        return plain
 
 
 def _clip(text: str) -> str:
@@ -72,6 +84,7 @@ Count = Annotated[int, Field(ge=0, le=2**53)]
 Seconds = Annotated[float, Field(ge=0, le=1e12)]
 
 
+@dataclass(frozen=True, kw_only=True)
 class Condition(StatusModel):
     """One statement about the job, with its reason, in Kubernetes' own form."""
 
@@ -89,6 +102,7 @@ class Condition(StatusModel):
     """The generation of the spec that it speaks of."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class Progress(StatusModel):
     """How far training is."""
 
@@ -112,6 +126,7 @@ class Progress(StatusModel):
         return f"{self.step}/{self.total_steps}" if self.total_steps is not None else str(self.step)
 
 
+@dataclass(frozen=True, kw_only=True)
 class CheckpointStatus(StatusModel):
     """The newest complete checkpoint: where training resumes."""
 
@@ -126,6 +141,7 @@ class CheckpointStatus(StatusModel):
 save before they go."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class ReplicaStatus(StatusModel):
     """The workers."""
 
@@ -145,6 +161,7 @@ class ReplicaStatus(StatusModel):
         return f"{self.ready}/{self.desired}"
 
 
+@dataclass(frozen=True, kw_only=True)
 class Goodput(StatusModel):
     """Where the time from `since` to `time` went, in seconds, suspensions included. The accounts add up to it."""
 
@@ -183,6 +200,7 @@ class Goodput(StatusModel):
         return f"{100 * self.training / self.total:.0f}%" if self.total > 0 else ""
 
 
+@dataclass(frozen=True, kw_only=True)
 class Founders(StatusModel):
     """How large the group was when an attempt began. Rank numbers are counted from it, whoever comes or goes later."""
 
@@ -192,6 +210,7 @@ class Founders(StatusModel):
     """Parameter servers."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class RestartRecord(StatusModel):
     """A line of the restart ledger: what died, what it cost, and what was decided."""
 
@@ -226,12 +245,13 @@ only."""
     """Of a hang, a lost node: seconds that a step had been overdue when the failure was seen, as far as agents said."""
     seconds_lost: Figure = None
     """Seconds until the next step, those before the failure was seen (secondsToDetect) included."""
-    decision: ClippedText = ""
+    decision: RestartDecision | None = None
     """What was done."""
     why: ClippedText = ""
     """Why that."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class AvoidedNode(StatusModel):
     """A node that failed this job again and again: new pods of the job keep away from it for a while."""
 
@@ -249,12 +269,13 @@ def _newest(records: tuple[RestartRecord, ...]) -> tuple[RestartRecord, ...]:
     return records[-MAX_RESTARTS_KEPT:]
 
 
+@dataclass(frozen=True, kw_only=True)
 class TrainingJobStatus(StatusModel):
     """What is: written by Trainmaster, never by people."""
 
     observed_generation: Count | None = None
     """The generation of the spec that this status speaks of."""
-    phase: Phase = "Pending"
+    phase: Phase = Phase.PENDING
     """Where the job is in its life. Succeeded and Failed are for ever."""
     reason: ClippedText | None = None
     """Why the job ended, in one word."""
@@ -318,7 +339,3 @@ from it. `goodput` counts from the creation."""
         if not isinstance(data, Mapping):
             return cls()
         return keep_valid(cls, data).model or cls()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the status as JSON data: camelCase, without what is not known."""
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster.api.job import TrainingJob
+from trainmaster.api.states import RestartDecision
 from trainmaster.api.status import Progress, RestartRecord, TrainingJobStatus
 from trainmaster.core.actions import PostEvent
 from trainmaster.core.figures import duration
@@ -78,7 +79,7 @@ def restart_line(record: RestartRecord) -> str:
     if record.seconds_lost is not None:
         cost.append(f"{record.seconds_lost:.2g} s lost")
     told = f"{_local(record.time):%H:%M:%S}  {record.replica} at step {record.step}: {record.exit}"
-    return ", ".join([told, *cost]) + ("" if record.decision == "Restart" else " (the end)")
+    return ", ".join([told, *cost]) + ("" if record.decision == RestartDecision.RESTART else " (the end)")
 
 
 def count(number: int, noun: str) -> str:

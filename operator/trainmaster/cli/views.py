@@ -5,6 +5,7 @@ live.py has the terminal's view.
 A view is told of events, output and progress while the job runs (it is the session's Audience), and of the end.
 """
 
+import dataclasses
 import json
 import time
 from pathlib import Path
@@ -57,7 +58,7 @@ class JsonView:
 
     def progress(self, status: TrainingJobStatus, progress: Progress) -> None:
         """Print `{"progress": {...}}` whenever it differs from the last one."""
-        figures = progress.model_copy(update={"time": None}).model_dump(mode="json", by_alias=True, exclude_none=True)
+        figures = dataclasses.replace(progress, time=None).to_dict()
         plain = {"phase": status.phase, "attempt": status.attempt, **figures}
         if plain != self._last:
             self._last = plain

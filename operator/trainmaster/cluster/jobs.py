@@ -4,6 +4,7 @@ The CRD refuses most invalid jobs. One that gets past it (the CRD is older or ne
 must harm no other job.
 """
 
+import dataclasses
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,7 +15,8 @@ from pydantic import ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from trainmaster.api.job import TrainingJob
-from trainmaster.api.status import TERMINAL, Condition, TrainingJobStatus
+from trainmaster.api.states import TERMINAL
+from trainmaster.api.status import Condition, TrainingJobStatus
 from trainmaster.cluster import nesting
 from trainmaster.core.actions import PostEvent
 from trainmaster.queueing import Key
@@ -113,8 +115,9 @@ def invalid(record: JobRecord, error: ValidationError) -> tuple[TrainingJobStatu
         observed_generation=job.generation,
     )
     others = tuple(c for c in job.status.conditions if c.type != INVALID_SPEC)
-    update = {"conditions": (*others, condition), "message": message}
-    return job.status.model_copy(update=update), PostEvent("Warning", INVALID_SPEC, message)
+    return dataclasses.replace(job.status, conditions=(*others, condition), message=message), PostEvent(
+        "Warning", INVALID_SPEC, message
+    )
 
 
 def _problems(error: ValidationError) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from trainmaster.api.job import TrainingJob
+from trainmaster.api.states import Phase
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.cluster import defaults, jobs, manifests
 from trainmaster.cluster.cache import Cache
@@ -23,7 +24,7 @@ from trainmaster.cluster.pods import PodRecord, owner_uid
 from trainmaster.cluster.refusals import DELETION_REFUSED, INVALID, STATUS, Refusals, obstacle_of
 from trainmaster.cluster.reporting import Reporter
 from trainmaster.cluster.sightings import Sightings
-from trainmaster.core import actions, phases, revision
+from trainmaster.core import actions, revision
 from trainmaster.core.observed import Observed, Obstacle, Replica
 from trainmaster.core.rules.obstacles import AGENT_SILENT, NAME_TAKEN, NAMESPACE_DEFAULTS
 from trainmaster.intake import Intake
@@ -109,7 +110,7 @@ class ClusterPlatform:
         if record is None:
             return None
         if isinstance(record.parsed, TrainingJob):
-            if record.parsed.status.phase == phases.SUSPENDED:
+            if record.parsed.status.phase == Phase.SUSPENDED:
                 self._refusals.withdraw(record.uid, _CREATE)
             if record.uid in self._refusals:
                 self._refusals.withdraw_older(record.uid, _CREATE, revision.of_all(record.parsed))

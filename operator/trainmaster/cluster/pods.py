@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainmaster.cluster.waiting import condition, obstacle_of, seconds
-from trainmaster.core import observed
-from trainmaster.core.observed import Ending, Replica
+from trainmaster.core.observed import Ending, Replica, ReplicaPhase
 from trainmaster.queueing import Key
 from trainmaster.wire import names
 
@@ -19,6 +18,7 @@ Document = dict[str, Any]
 _DISRUPTIONS = frozenset({"Evicted", "Preempting", "Preempted", "NodeLost", "NodeShutdown", "Shutdown", "Terminated"})
 # The node refused a pod, because it has less free than the scheduler thought. Try another node.
 _NODE_WAS_FULL = re.compile(r"OutOf[A-Za-z0-9][-A-Za-z0-9./_]*$")
+_PHASES = frozenset(ReplicaPhase)
 _NUMBER = re.compile(rf"\d{{1,{len(str(names.MAX_INCARNATION))}}}")
 
 
@@ -97,11 +97,12 @@ def _main_container(status: Document) -> Document:
     return {}
 
 
-def _phase(status: Document, terminated: Document | None) -> str:
-    phase = status.get("phase") or observed.PENDING
-    if terminated and phase in (observed.PENDING, observed.RUNNING):
-        return observed.FAILED if terminated.get("exitCode") else observed.SUCCEEDED
-    return observed.RUNNING if phase == "Unknown" else phase
+def _phase(status: Document, terminated: Document | None) -> ReplicaPhase:
+    told = status.get("phase") or ReplicaPhase.PENDING
+    phase = ReplicaPhase(told) if told in _PHASES else ReplicaPhase.RUNNING  # "Unknown": its node does not answer
+    if terminated and phase in (ReplicaPhase.PENDING, ReplicaPhase.RUNNING):
+        return ReplicaPhase.FAILED if terminated.get("exitCode") else ReplicaPhase.SUCCEEDED
+    return phase
 
 
 def _kept_by(pod: Document, terminated: Document | None) -> str:
@@ -131,7 +132,7 @@ def _ending(status: Document, terminated: Document | None) -> Ending | None:
     if terminated:
         reason, message = terminated.get("reason") or "", terminated.get("message") or ""
         return Ending(terminated.get("exitCode"), reason, message.strip())
-    if status.get("phase") in (observed.FAILED, observed.SUCCEEDED):
+    if status.get("phase") in (ReplicaPhase.FAILED, ReplicaPhase.SUCCEEDED):
         return _failed_before(status) or Ending(None, status.get("reason") or "", status.get("message") or "")
     return None
 

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from trainmaster.core import observed
-from trainmaster.core.observed import Obstacle
+from trainmaster.core.observed import Obstacle, ReplicaPhase
 from trainmaster.core.rules.obstacles import BEING_CREATED, CLAIM_OF_ONE_POD, INITIALIZING, NOT_MOUNTED, NOT_TAKEN_UP
 
 Document = dict[str, Any]
@@ -35,7 +34,7 @@ def obstacle_of(pod: Document) -> Obstacle | None:
     if scheduled.get("status") == "False" and scheduled.get("reason"):
         return _without_a_node(scheduled)
     failing = _failing_container(status)
-    if failing or status.get("phase") != observed.PENDING or scheduled.get("status") != "True":
+    if failing or status.get("phase") != ReplicaPhase.PENDING or scheduled.get("status") != "True":
         return failing
     return _on_its_way(pod, status, scheduled)
 
@@ -54,7 +53,7 @@ def _failing_container(status: Document) -> Obstacle | None:
 
     In a pod that runs, the training container has started, so another container that waits is no obstacle.
     """
-    if status.get("phase") == observed.RUNNING:
+    if status.get("phase") == ReplicaPhase.RUNNING:
         return None
     for container in _containers(status):
         waiting = (container.get("state") or {}).get("waiting") or {}

@@ -3,7 +3,9 @@
 Such a time is replaced by the present one, and written so. Times that platforms report are bounded with `past`.
 """
 
+import dataclasses
 from datetime import datetime
+from typing import Any
 
 from trainmaster.api.status import Condition, TrainingJobStatus
 from trainmaster.core.figures import later
@@ -22,19 +24,19 @@ def past(time: datetime | None, now: datetime) -> datetime | None:
 
 def until(status: TrainingJobStatus, now: datetime) -> TrainingJobStatus:
     """Return the status with no time after `now` in it. The ledger is left as it is: its readers check the times."""
-    update: dict[str, object] = {name: now for name in _TIMES if _is_to_come(getattr(status, name), now)}
+    update: dict[str, Any] = {name: now for name in _TIMES if _is_to_come(getattr(status, name), now)}
     for name in _TIMED:
         account = getattr(status, name)
         if account is not None and _is_to_come(account.time, now):
-            update[name] = account.model_copy(update={"time": now})
+            update[name] = dataclasses.replace(account, time=now)
     if any(_is_to_come(condition.last_transition_time, now) for condition in status.conditions):
         update["conditions"] = tuple(_condition(condition, now) for condition in status.conditions)
-    return status.model_copy(update=update) if update else status
+    return dataclasses.replace(status, **update) if update else status
 
 
 def _condition(condition: Condition, now: datetime) -> Condition:
     to_come = _is_to_come(condition.last_transition_time, now)
-    return condition.model_copy(update={"last_transition_time": now}) if to_come else condition
+    return dataclasses.replace(condition, last_transition_time=now) if to_come else condition
 
 
 def _is_to_come(time: datetime | None, now: datetime) -> bool:

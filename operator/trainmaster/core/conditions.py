@@ -1,5 +1,8 @@
 """State the conditions of a job: what holds now, each with its reason and a sentence, as Kubernetes does."""
 
+from typing import Literal
+
+from trainmaster.api.states import TERMINAL, Phase
 from trainmaster.api.status import Condition, TrainingJobStatus
 from trainmaster.core import edits, membership, parting, phases, saving, sidecars, stragglers
 from trainmaster.core.facts import Facts
@@ -19,14 +22,14 @@ WAITING = "WaitingForReplicas"
 _NAMED = 4  # at most so many missing replicas are named
 
 
-def of(facts: Facts, status: TrainingJobStatus, phase: str) -> tuple[Condition, ...]:
+def of(facts: Facts, status: TrainingJobStatus, phase: Phase) -> tuple[Condition, ...]:
     """Return all conditions; those whose status did not change keep their time."""
     stated = [_replicas_ready(facts, phase), _training(facts, status, phase)]
-    if facts.spares and phase not in phases.TERMINAL:
+    if facts.spares and phase not in TERMINAL:
         stated.append(_spares_ready(facts))
-    if phase == phases.SUSPENDED or _had(facts, SUSPENDED):
-        reason = "SpecSuspend" if phase == phases.SUSPENDED else "Resumed"
-        stated.append((SUSPENDED, phase == phases.SUSPENDED, reason, "spec.suspend"))
+    if phase == Phase.SUSPENDED or _had(facts, SUSPENDED):
+        reason = "SpecSuspend" if phase == Phase.SUSPENDED else "Resumed"
+        stated.append((SUSPENDED, phase == Phase.SUSPENDED, reason, "spec.suspend"))
     told = (
         stragglers.statement(facts, phase),
         saving.statement(facts),
@@ -35,7 +38,7 @@ def of(facts: Facts, status: TrainingJobStatus, phase: str) -> tuple[Condition, 
         sidecars.statement(facts, phase),
     )
     stated += [said for said in told if said]
-    if phase in phases.TERMINAL:
+    if phase in TERMINAL:
         stated.append((phase, True, status.reason or phase, status.message or ""))
     later = facts.job.spec.not_yet_supported()
     if later:
@@ -49,7 +52,7 @@ def quiet(status: TrainingJobStatus) -> bool:
     """Return whether the conditions say only that replicas are waited for, as at every beginning."""
     always = (SPARES_READY, parting.CHECKPOINT_STORAGE)
     told = {condition.type: condition.reason for condition in status.conditions if condition.type not in always}
-    return told == {REPLICAS_READY: WAITING, TRAINING: phases.PENDING}
+    return told == {REPLICAS_READY: WAITING, TRAINING: Phase.PENDING}
 
 
 def waiting_for(facts: Facts) -> str:
@@ -62,8 +65,8 @@ def waiting_for(facts: Facts) -> str:
     return f"Waiting for {', '.join(missing[:_NAMED])}{more}." if missing else ""
 
 
-def _replicas_ready(facts: Facts, phase: str) -> tuple[str, bool, str, str]:
-    if phase in phases.TERMINAL:
+def _replicas_ready(facts: Facts, phase: Phase) -> tuple[str, bool, str, str]:
+    if phase in TERMINAL:
         return REPLICAS_READY, False, "JobEnded", "The replicas went home."
     if all(slot.key in facts.written_done for slot in facts.missing):
         return REPLICAS_READY, True, "AllReplicasReady", f"All {len(facts.slots)} replicas report."
@@ -86,11 +89,11 @@ def _spares_ready(facts: Facts) -> tuple[str, bool, str, str]:
 def trains(status: TrainingJobStatus) -> bool:
     """Return whether steps are made, by the written status: members that begin one by one load in phase Running."""
     stated = next((condition.status for condition in status.conditions if condition.type == TRAINING), "True")
-    return status.phase == phases.RUNNING and stated == "True"
+    return status.phase == Phase.RUNNING and stated == "True"
 
 
-def _training(facts: Facts, status: TrainingJobStatus, phase: str) -> tuple[str, bool, str, str]:
-    if phase != phases.RUNNING:
+def _training(facts: Facts, status: TrainingJobStatus, phase: Phase) -> tuple[str, bool, str, str]:
+    if phase != Phase.RUNNING:
         return TRAINING, False, phase, f"The job is {phase}."
     if facts.job.spec.independent and not trains(facts.status) and not membership.somebody_trains(facts):
         return TRAINING, False, LOADING, f"Attempt {status.attempt} has begun; no worker trains yet."
@@ -102,7 +105,7 @@ def _had(facts: Facts, kind: str) -> bool:
 
 
 def _condition(facts: Facts, kind: str, holds: bool, reason: str, message: str) -> Condition:
-    value = "True" if holds else "False"
+    value: Literal["True", "False"] = "True" if holds else "False"
     before = next((c for c in facts.status.conditions if c.type == kind), None)
     unchanged = before is not None and (before.status, before.reason) == (value, reason)
     if unchanged and before is not None and before.observed_generation == facts.job.generation:

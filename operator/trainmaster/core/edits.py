@@ -5,8 +5,9 @@ The rule that recreates pods is rules/revised.py.
 
 from collections.abc import Sequence
 
+from trainmaster.api.states import TERMINAL, Phase
 from trainmaster.api.status import Condition
-from trainmaster.core import phases, revision
+from trainmaster.core import revision
 from trainmaster.core.facts import Facts, Slot
 
 SPEC_CHANGED = "SpecChanged"
@@ -17,13 +18,13 @@ _NAMED = 4  # at most so many fields or replicas are named in a sentence
 Statement = tuple[str, bool, str, str]
 
 
-def statement(facts: Facts, phase: str) -> Statement | None:
+def statement(facts: Facts, phase: Phase) -> Statement | None:
     """Return what holds now; None where no pod was ever of an older spec while it trained."""
     before = next((one for one in facts.status.conditions if one.type == SPEC_CHANGED), None)
-    if phase in phases.TERMINAL:
+    if phase in TERMINAL:
         return _at_the_end(before)
-    stale = [slot for slot in facts.slots if slot.stale] if phase != phases.SUSPENDED else []
-    begun = phase in (phases.STARTING, phases.RUNNING)
+    stale = [slot for slot in facts.slots if slot.stale] if phase != Phase.SUSPENDED else []
+    begun = phase in (Phase.STARTING, Phase.RUNNING)
     if stale and (begun or before):
         return SPEC_CHANGED, True, NEXT_ATTEMPT, _when(facts, stale, begun)
     return (SPEC_CHANGED, False, TAKEN, "All pods are made of the present spec.") if before else None

@@ -5,8 +5,9 @@ fact.
 """
 
 from trainmaster.api.job import TrainingJob
+from trainmaster.api.states import TERMINAL, Phase
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import conditions, edits, phases, saving, sidecars, stragglers
+from trainmaster.core import conditions, edits, saving, sidecars, stragglers
 from trainmaster.core.actions import PostEvent
 from trainmaster.core.rules import rewound
 
@@ -27,21 +28,21 @@ def _phase(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
         return PostEvent("Warning", "Restarting", f"Attempt {new.attempt}: {new.message}")
     if old.phase == new.phase:
         return None
-    if new.phase in phases.TERMINAL:
-        kind = "Normal" if new.phase == phases.SUCCEEDED else "Warning"
+    if new.phase in TERMINAL:
+        kind = "Normal" if new.phase == Phase.SUCCEEDED else "Warning"
         return PostEvent(kind, new.reason or new.phase, new.message or "")
-    if new.phase in (phases.SUSPENDED, phases.RESIZING) or _goes_on(new):
+    if new.phase in (Phase.SUSPENDED, Phase.RESIZING) or _goes_on(new):
         return PostEvent("Normal", new.phase, new.message or "")
     return None
 
 
 def _goes_on(new: TrainingJobStatus) -> bool:
     """Return whether training goes on after attempt 1. The first start is expected: phase and condition show it."""
-    return new.phase == phases.RUNNING and new.attempt > 1
+    return new.phase == Phase.RUNNING and new.attempt > 1
 
 
 def _restarts(old: TrainingJobStatus, new: TrainingJobStatus) -> bool:
-    return new.phase == phases.RESTARTING and new.attempt != old.attempt
+    return new.phase == Phase.RESTARTING and new.attempt != old.attempt
 
 
 def _rewound(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
@@ -60,7 +61,7 @@ def _replaced(job: TrainingJob, new: TrainingJobStatus) -> PostEvent | None:
     """
     old = job.status
     changed = [key for key, number in new.incarnations.items() if old.incarnations.get(key, 0) != number]
-    if not changed or _restarts(old, new) or _rewound(old, new) or new.phase in phases.TERMINAL:
+    if not changed or _restarts(old, new) or _rewound(old, new) or new.phase in TERMINAL:
         return None
     reason = "ReplicaReplaced"
     if all(key in new.done for key in changed):
@@ -78,14 +79,14 @@ def _is_wanted(job: TrainingJob, key: str) -> bool:
 
 def _stepped_in(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
     """Return the event of a spare that took the place of a worker that has not come (for a lost one: `_replaced`)."""
-    if old.substitutes == new.substitutes or old.incarnations != new.incarnations or new.phase == phases.SUSPENDED:
+    if old.substitutes == new.substitutes or old.incarnations != new.incarnations or new.phase == Phase.SUSPENDED:
         return None
     return None if _restarts(old, new) else PostEvent("Normal", "SpareSteppedIn", new.message or "")
 
 
 def _alone(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
     """Return the event of a member that starts again or joins while others train. `_replaced` tells of a new pod."""
-    if old.phase != phases.RUNNING or new.phase != phases.RUNNING or old.starts == new.starts:
+    if old.phase != Phase.RUNNING or new.phase != Phase.RUNNING or old.starts == new.starts:
         return None
     if old.incarnations != new.incarnations:
         return None

@@ -4,6 +4,7 @@ A slot is a place in the group that the spec asks for; at most one living replic
 `.status`.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -11,10 +12,12 @@ from functools import cached_property, wraps
 from typing import Any, TypeVar, cast
 
 from trainmaster.api.job import TrainingJob
+from trainmaster.api.states import Phase
 from trainmaster.api.status import CheckpointStatus, TrainingJobStatus
 from trainmaster.core import clocks, figures, phases, places, revision, unreachable
-from trainmaster.core.observed import RUNNING, Observed, Replica
+from trainmaster.core.observed import Observed, Replica, ReplicaPhase
 from trainmaster.wire import messages, names
+from trainmaster.wire.states import AgentState
 
 T = TypeVar("T")
 
@@ -49,7 +52,7 @@ class Slot:
     def ready(self) -> bool:
         """Return whether its agent takes orders, and its peers can reach it."""
         beat, replica = self.heartbeat, self.replica
-        if beat is None or replica is None or beat.state == messages.LEAVING or not replica.address:
+        if beat is None or replica is None or beat.state == AgentState.LEAVING or not replica.address:
             return False
         return self.may_train or not (replica.silent or self.stale)
 
@@ -75,8 +78,9 @@ class Facts:
         written = self.job.status
         if written.attempt or written.finished:
             return clocks.until(written, self.now)
-        begun = {"phase": phases.PENDING, "attempt": 1, "start_time": self.created, "message": "Accepted."}
-        return written.model_copy(update=begun)
+        return dataclasses.replace(
+            written, phase=Phase.PENDING, attempt=1, start_time=self.created, message="Accepted."
+        )
 
     @cached_property
     def created(self) -> datetime:
@@ -105,7 +109,7 @@ class Facts:
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
         """Return the group of the present attempt: `wanted` without absent slots, or all if no worker would be left."""
-        alone = self.job.spec.independent and self.status.phase == phases.RUNNING  # each member that comes takes part
+        alone = self.job.spec.independent and self.status.phase == Phase.RUNNING  # each member that comes takes part
         absent = self.absent if self.job.spec.elasticity and not alone else frozenset()
         present = tuple(slot for slot in self.wanted if slot.key not in absent)
         return present if any(slot.role == names.WORKER for slot in present) else self.wanted
@@ -152,7 +156,7 @@ class Facts:
     @cached_property
     def step(self) -> int:
         """Return the last step that all reporting ranks have ended; the written step while none reports."""
-        speaking = self.at_attempt(messages.RUNNING) + self.at_attempt(messages.FINISHED)
+        speaking = self.at_attempt(AgentState.RUNNING) + self.at_attempt(AgentState.FINISHED)
         words = [slot.heartbeat.ranks for slot in speaking if slot.heartbeat and slot.role == names.WORKER]
         ranks = [rank for said in words for rank in said if rank.phase != "load"]
         if ranks:
@@ -214,7 +218,11 @@ class Facts:
         written = self.status.checkpoint
         if written is None or not self.observed.private_checkpoints or self.status.finished:
             return True
-        running = [slot for slot in self.slots if slot.replica and slot.replica.alive and slot.replica.phase == RUNNING]
+        running = [
+            slot
+            for slot in self.slots
+            if slot.replica and slot.replica.alive and slot.replica.phase == ReplicaPhase.RUNNING
+        ]
         records = [slot.heartbeat.checkpoint if slot.heartbeat else None for slot in running]
         unheard = any(slot.heartbeat is None for slot in running)
         return unheard or any(record and record.step >= written.step for record in records)
@@ -242,13 +250,13 @@ class Facts:
         return self.written_done | ended
 
     def _is_through(self, beat: messages.Heartbeat | None) -> bool:
-        return beat is not None and (beat.state, beat.attempt) == (messages.FINISHED, self.status.attempt)
+        return beat is not None and (beat.state, beat.attempt) == (AgentState.FINISHED, self.status.attempt)
 
     def heartbeats(self) -> tuple[messages.Heartbeat, ...]:
         """Return the heartbeats of all slots that have one."""
         return tuple(slot.heartbeat for slot in self.slots if slot.heartbeat is not None)
 
-    def at_attempt(self, state: str) -> tuple[Slot, ...]:
+    def at_attempt(self, state: AgentState) -> tuple[Slot, ...]:
         """Return the slots whose agent reports `state` of the present attempt."""
         return tuple(
             slot
@@ -294,4 +302,4 @@ def once(function: Callable[[Facts], T]) -> Callable[[Facts], T]:
 
 def began(heartbeat: messages.Heartbeat, attempt: int) -> bool:
     """Return whether this agent started ranks of `attempt`. One that waits names the attempt that it waits for."""
-    return heartbeat.attempt == attempt and heartbeat.state != messages.WAITING
+    return heartbeat.attempt == attempt and heartbeat.state != AgentState.WAITING

@@ -11,34 +11,37 @@ that had trained them. While a server is away no worker trains: that is recoveri
 still before it was noticed (a hang, a lost node) also moves to recovering.
 """
 
+import dataclasses
 from datetime import datetime
+from typing import Any
 
+from trainmaster.api.states import Phase
 from trainmaster.api.status import Goodput, TrainingJobStatus
-from trainmaster.core import conditions, figures, ledger, phases, returning, told_late
+from trainmaster.core import conditions, figures, ledger, returning, told_late
 from trainmaster.core.facts import Facts
 
 WAITING, STARTING, TRAINING, RECOVERING = "waiting", "starting", "training", "recovering"
 
 # The account of a phase. Starting is part of a recovery where a failure made it necessary.
 _ACCOUNTS = {
-    phases.PENDING: WAITING,
-    phases.SUSPENDED: WAITING,
-    phases.STARTING: STARTING,
-    phases.RESIZING: STARTING,
-    phases.RESTARTING: RECOVERING,
-    phases.RUNNING: TRAINING,
+    Phase.PENDING: WAITING,
+    Phase.SUSPENDED: WAITING,
+    Phase.STARTING: STARTING,
+    Phase.RESIZING: STARTING,
+    Phase.RESTARTING: RECOVERING,
+    Phase.RUNNING: TRAINING,
 }
 
 
 def of(facts: Facts, status: TrainingJobStatus) -> Goodput:
     """Return the accounts as they stand when `status` is written now."""
     booked = _stood_still(facts, status, _booked(facts, _before(facts)))
-    is_over = status.phase == phases.SUCCEEDED and not facts.status.finished and facts.resumed_step is not None
+    is_over = status.phase == Phase.SUCCEEDED and not facts.status.finished and facts.resumed_step is not None
     if not (_trains(facts, status) or is_over):
         return booked
     if not _trains(facts, facts.status):
         went_on = _went_on(facts, booked, ledger.reached(facts), ledger.resumed_at(facts))
-        return went_on.model_copy(update={"try_saving": 0.0})  # its ranks are new
+        return dataclasses.replace(went_on, try_saving=0.0)  # its ranks are new
     over = returning.newly_closed(facts.status.restarts, status.restarts)
     set_back = max(over, key=lambda line: line.steps_lost or 0, default=None)
     if set_back is None or not set_back.steps_lost:
@@ -76,7 +79,7 @@ def _booked(facts: Facts, before: Goodput) -> Goodput:
 
 def _stood_still(facts: Facts, status: TrainingJobStatus, booked: Goodput) -> Goodput:
     """Move what a failure cost before it was seen from training to recovering."""
-    failed = facts.status.phase == phases.RUNNING != status.phase and status.restarts != facts.status.restarts
+    failed = facts.status.phase == Phase.RUNNING != status.phase and status.restarts != facts.status.restarts
     if not failed or not status.restarts:
         return booked
     seconds = min(status.restarts[-1].seconds_to_detect or 0.0, booked.try_training)
@@ -94,7 +97,7 @@ def _went_on(facts: Facts, booked: Goodput, reached: int, resumed: int) -> Goodp
     """Return the accounts at the beginning of a try. What the last one trained beyond its first step was lost."""
     lost = _seconds_lost(booked, reached, resumed)
     moved = _add(booked, facts.now, training=-lost, lost_work=lost)
-    return moved.model_copy(update={"try_from": resumed, "try_training": 0.0})
+    return dataclasses.replace(moved, try_from=resumed, try_training=0.0)
 
 
 def _seconds_lost(booked: Goodput, reached: int, resumed: int) -> float:
@@ -113,5 +116,7 @@ def _between(then: datetime, now: datetime) -> float:
 
 
 def _add(before: Goodput, now: datetime, **seconds: float) -> Goodput:
-    sums = {name: round(figures.seconds(getattr(before, name) + more), 3) for name, more in seconds.items()}
-    return before.model_copy(update={**sums, "time": now})
+    sums: dict[str, Any] = {
+        name: round(figures.seconds(getattr(before, name) + more), 3) for name, more in seconds.items()
+    }
+    return dataclasses.replace(before, **sums, time=now)

@@ -4,21 +4,20 @@ The budget is computed from the ledger, so every failure that counts is also sho
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from trainmaster.api.replicas import TPU
+from trainmaster.api.states import TERMINAL, Phase, RestartDecision
 from trainmaster.api.status import MAX_RESTARTS_KEPT, RestartRecord, TrainingJobStatus
-from trainmaster.core import budgets, classes, ending, figures, parting, phases, told_late
+from trainmaster.core import budgets, classes, ending, figures, parting, told_late
 from trainmaster.core.budgets import Stop
 from trainmaster.core.facts import Facts
 from trainmaster.core.failures import Failure
 
 Lines = tuple[RestartRecord, ...]
-More = Mapping[str, object]  # further fields of the status to update
 
 # What was decided about a failure. Wait: a survivor's error would end the job, so its cause is waited for.
-RESTART, STOP, WAIT = "Restart", "Stop", "Wait"
 _HEARING = "Waiting to hear whether another replica was the cause; else: "
 
 # Members that fail with one class within this time of the first one, or before it may start again, and before training
@@ -27,32 +26,34 @@ TOGETHER_SECONDS = 60
 _NAMED = 4  # at most so many members are named in a sentence
 
 
-def after_failure(facts: Facts, failure: Failure, **more: object) -> TrainingJobStatus:
-    """Return the status after `failure`: the next attempt, or the end. `more` are further fields to update with it."""
-    status = judged(facts, failure, more)
-    if status.phase in phases.TERMINAL:
+def after_failure(facts: Facts, failure: Failure, changed: TrainingJobStatus | None = None) -> TrainingJobStatus:
+    """Return the status after `failure`: the next attempt, or the end. `changed` has what else changes."""
+    status = judged(facts, failure, changed)
+    if status.phase in TERMINAL:
         return status
-    return status.model_copy(update={"attempt": facts.status.attempt + 1, "phase": phases.RESTARTING})
+    return dataclasses.replace(status, attempt=facts.status.attempt + 1, phase=Phase.RESTARTING)
 
 
-def after_lonely_failure(facts: Facts, failure: Failure, members: Sequence[str], **more: object) -> TrainingJobStatus:
+def after_lonely_failure(
+    facts: Facts, failure: Failure, members: Sequence[str], changed: TrainingJobStatus
+) -> TrainingJobStatus:
     """Return the status after members failed that start again alone: the attempt goes on, or the job ends.
 
     A member that ends of the same while others are not back yet joins their line, as one failure ends a group only
     once.
     """
     place = _line_to_join(facts, failure, members)
-    status = judged(facts, failure, more, alone=True) if place is None else facts.status.model_copy(update=more)
-    if status.phase in phases.TERMINAL:
+    status = judged(facts, failure, changed, alone=True) if place is None else changed
+    if status.phase in TERMINAL:
         return status
     lines = [_without(line, members) for line in status.restarts]
     place = len(lines) - 1 if place is None else place  # its own line is the newest
     everybody = (*(lines[place].members or ()), *members)
     remarks = f"{parting.taken_along(facts, everybody)}{_remark(failure)}"
     why = f"Starting {_they(everybody)} again alone; the others train on.{remarks}"
-    lines[place] = lines[place].model_copy(update={"members": everybody, "why": why, "steps_lost": 0})
+    lines[place] = dataclasses.replace(lines[place], members=everybody, why=why, steps_lost=0)
     message = f"{failure.replica}: {figures.sentence(failure.evidence)} {why}"
-    return status.model_copy(update={"restarts": tuple(lines), "message": message})
+    return dataclasses.replace(status, restarts=tuple(lines), message=message)
 
 
 def _line_to_join(facts: Facts, failure: Failure, members: Sequence[str]) -> int | None:
@@ -84,7 +85,7 @@ def _without(line: RestartRecord, members: Sequence[str]) -> RestartRecord:
     """Return the line without these members: a member is named in one line only."""
     if not line.members or not set(members) & set(line.members):
         return line
-    return line.model_copy(update={"members": tuple(key for key in line.members if key not in members)})
+    return dataclasses.replace(line, members=tuple(key for key in line.members if key not in members))
 
 
 def _they(members: Sequence[str]) -> str:
@@ -94,7 +95,9 @@ def _they(members: Sequence[str]) -> str:
     return f"{', '.join(members[:_NAMED])}{more}"
 
 
-def judged(facts: Facts, failure: Failure, more: More | None = None, alone: bool = False) -> TrainingJobStatus:
+def judged(
+    facts: Facts, failure: Failure, changed: TrainingJobStatus | None = None, alone: bool = False
+) -> TrainingJobStatus:
     """Return the status with `failure` in its ledger, once: the cause takes the line that its first symptom opened.
 
     Where members start again `alone`, others may still be away; their lines stay open until all train.
@@ -104,27 +107,25 @@ def judged(facts: Facts, failure: Failure, more: More | None = None, alone: bool
     before = facts.status.restarts[:-1] if symptom else facts.status.restarts
     before = before if symptom or alone else all_closed(before, facts.now)
     stop = budgets.reason_to_stop(facts.job, before, failure, symptom.time if symptom else facts.now)
-    more = more or {}
-    line = _line(facts, failure, stop, symptom, _remembers(facts, more.get("incarnations")))
-    counted_before = symptom is not None and symptom.decision == RESTART
-    update: dict[str, object] = {
-        "restarts": _kept((*before, line)),
-        "restart_count": facts.status.restart_count + (1 if line.decision == RESTART and not counted_before else 0),
-        "message": f"{failure.replica}: {figures.sentence(failure.evidence)} {line.why}",
-        **more,
-    }
-    counted = facts.status.model_copy(update=update)
-    return _stopped(facts, counted, line, stop) if line.decision == STOP else counted
+    changed = changed or facts.status
+    line = _line(facts, failure, stop, symptom, _remembers(facts, changed))
+    counted_before = symptom is not None and symptom.decision == RestartDecision.RESTART
+    counted = dataclasses.replace(
+        changed,
+        restarts=_kept((*before, line)),
+        restart_count=changed.restart_count + (line.decision == RestartDecision.RESTART and not counted_before),
+        message=f"{failure.replica}: {figures.sentence(failure.evidence)} {line.why}",
+    )
+    return _stopped(facts, counted, line, stop) if line.decision == RestartDecision.STOP else counted
 
 
 def noted(status: TrainingJobStatus, sentence: str) -> TrainingJobStatus:
     """Return the status with one more sentence on what follows the newest failure; unchanged if the job has ended."""
-    if not sentence or status.phase in phases.TERMINAL:
+    if not sentence or status.phase in TERMINAL:
         return status
     line = status.restarts[-1]
-    line = line.model_copy(update={"why": f"{line.why} {sentence}"})
-    update = {"restarts": (*status.restarts[:-1], line), "message": f"{status.message} {sentence}"}
-    return status.model_copy(update=update)
+    line = dataclasses.replace(line, why=f"{line.why} {sentence}")
+    return dataclasses.replace(status, restarts=(*status.restarts[:-1], line), message=f"{status.message} {sentence}")
 
 
 def of_all(facts: Facts, sentence: str) -> TrainingJobStatus:
@@ -135,47 +136,43 @@ def of_all(facts: Facts, sentence: str) -> TrainingJobStatus:
         line = lines[place]
         lost = max(0, line.step - resumed_at(facts))
         why = f"{line.why} {sentence}"
-        lines[place] = line.model_copy(update={"members": None, "steps_lost": lost, "why": why})
-    update = {
-        "attempt": facts.status.attempt + 1,
-        "phase": phases.RESTARTING,
-        "restarts": tuple(lines),
-        "message": sentence,
-    }
-    return facts.status.model_copy(update=update)
+        lines[place] = dataclasses.replace(line, members=None, steps_lost=lost, why=why)
+    return dataclasses.replace(
+        facts.status, attempt=facts.status.attempt + 1, phase=Phase.RESTARTING, restarts=tuple(lines), message=sentence
+    )
 
 
 def stop_undecided(facts: Facts) -> TrainingJobStatus:
     """Return the ended status: no cause was reported, so the survivor's error stands, and it exceeds the budget."""
     symptom = facts.status.restarts[-1]
-    line = symptom.model_copy(update={"decision": STOP, "why": symptom.why.removeprefix(_HEARING)})
-    status = facts.status.model_copy(update={"restarts": (*facts.status.restarts[:-1], line)})
+    line = dataclasses.replace(symptom, decision=RestartDecision.STOP, why=symptom.why.removeprefix(_HEARING))
+    status = dataclasses.replace(facts.status, restarts=(*facts.status.restarts[:-1], line))
     return _stopped(facts, status, line, None)
 
 
-def overtaken(status: TrainingJobStatus, by: str) -> dict[str, object]:
-    """Return what changes in the status when the job is `by` (resized, suspended) before a symptom's cause is known.
+def overtaken(status: TrainingJobStatus, by: str) -> TrainingJobStatus:
+    """Return the status where the job is `by` (resized, suspended) before a symptom's cause is known.
 
     The cause may never be reported then, so no replica is blamed: the line costs no budget.
     """
     symptom = unexplained(status)
     if symptom is None:
-        return {}
+        return status
     why = f"Its cause was not heard before the job was {by}; it costs no restart budget."
-    update = {"failure_class": classes.ROSTER_CHANGED, "decision": RESTART, "why": why}
-    lines = (*status.restarts[:-1], symptom.model_copy(update=update))
-    return {"restarts": lines, "restart_count": status.restart_count + (symptom.decision == WAIT)}
+    line = dataclasses.replace(symptom, failure_class=classes.ROSTER_CHANGED, decision=RestartDecision.RESTART, why=why)
+    count = status.restart_count + (symptom.decision == RestartDecision.WAIT)
+    return dataclasses.replace(status, restarts=(*status.restarts[:-1], line), restart_count=count)
 
 
 def undecided(status: TrainingJobStatus) -> RestartRecord | None:
     """Return the newest line while no rank may start, because its cause decides whether to go on; else None."""
     symptom = unexplained(status)
-    return symptom if symptom and symptom.decision == WAIT else None
+    return symptom if symptom and symptom.decision == RestartDecision.WAIT else None
 
 
 def unexplained(status: TrainingJobStatus) -> RestartRecord | None:
     """Return the newest line while it has only a survivor's error and training has not gone on since; else None."""
-    if status.phase == phases.RUNNING:
+    if status.phase == Phase.RUNNING:
         return None  # training has gone on, except for a member that starts again alone
     last = status.restarts[-1] if status.restarts else None
     return last if last and last.failure_class in classes.SYMPTOMS and last.seconds_lost is None else None
@@ -192,7 +189,7 @@ def _first_sign(facts: Facts, failure: Failure) -> RestartRecord | None:
     What ends a pod or a node kills one process after another, and an agent may report the first at once.
     """
     last = facts.status.restarts[-1] if is_open(facts.status) else None
-    if last is None or last.failure_class != classes.SIGNAL or facts.status.phase == phases.RUNNING:
+    if last is None or last.failure_class != classes.SIGNAL or facts.status.phase == Phase.RUNNING:
         return None
     own = (last.replica or "").startswith(f"{failure.replica} rank ")
     return last if own and last.time <= facts.now < figures.later(last.time, TOGETHER_SECONDS) else None
@@ -256,7 +253,7 @@ def resume_before(facts: Facts, status: TrainingJobStatus) -> int | None:
 def still_before(facts: Facts) -> int | None:
     """Return `resume_before` while it holds: an attempt inherits it until all have trained past it and saved again."""
     before = facts.status.resume_before
-    if before is None or facts.status.phase != phases.RUNNING:
+    if before is None or facts.status.phase != Phase.RUNNING:
         return before
     newest = facts.checkpoint.step if facts.checkpoint else 0
     return None if max(facts.step, newest) > before else before
@@ -286,7 +283,7 @@ def corrected(line: RestartRecord, resumed_step: int | None) -> RestartRecord:
     lost = max(0, line.step - resumed_step)
     if line.steps_lost in (None, lost):
         return line
-    return line.model_copy(update={"steps_lost": lost, "why": f"{line.why} It went on from step {resumed_step}."})
+    return dataclasses.replace(line, steps_lost=lost, why=f"{line.why} It went on from step {resumed_step}.")
 
 
 def _placed(facts: Facts, failure: Failure) -> Failure:
@@ -299,7 +296,7 @@ def _placed(facts: Facts, failure: Failure) -> Failure:
 def _seconds_to_detect(facts: Facts, failure: Failure, symptom: RestartRecord | None) -> float | None:
     """Return the seconds of standstill before a failure was noticed; None: none. Independent members stop alone."""
     told = [failure.seconds_to_detect, (symptom.seconds_to_detect or 0.0) if symptom else 0.0]
-    if symptom is None and facts.status.phase == phases.RUNNING and not facts.job.spec.independent:
+    if symptom is None and facts.status.phase == Phase.RUNNING and not facts.job.spec.independent:
         told.append(facts.overdue_seconds)
     since = facts.status.running_time or facts.now
     longest = max(0.0, (facts.now - since).total_seconds())
@@ -314,7 +311,7 @@ def _line(
     newer = " or a newer one in memory" if remembered else ""
     script = told_late.of_a_script(facts)
     where = "the script goes on from what it has saved itself" if script else f"from step {resumes_at}{newer}"
-    decision, why = RESTART, f"Restarting{';' if script else ''} {where}.{_remark(failure)}"
+    decision, why = RestartDecision.RESTART, f"Restarting{';' if script else ''} {where}.{_remark(failure)}"
     older = _before(facts, failure)
     if older:
         why = f"Restarting from an older checkpoint than that of step {older}, which may hold what went wrong."
@@ -322,7 +319,7 @@ def _line(
     if stop:
         # Where members live alone, the end of another member is no cause.
         echo = failure.failure_class in classes.SYMPTOMS and not facts.job.spec.independent
-        decision, why = (WAIT, _HEARING + stop.why) if echo else (STOP, stop.why)
+        decision, why = (RestartDecision.WAIT, _HEARING + stop.why) if echo else (RestartDecision.STOP, stop.why)
     return RestartRecord(
         attempt=symptom.attempt if symptom else facts.status.attempt,
         time=symptom.time if symptom else facts.now,
@@ -349,13 +346,14 @@ def _remark(failure: Failure) -> str:
     return "".join(f" {remark}" for remark in remarks)
 
 
-def _remembers(facts: Facts, replaced: object) -> bool:
-    """Return whether memory may have a newer state. Where replicas are `replaced`, one that is left needs all of it."""
+def _remembers(facts: Facts, changed: TrainingJobStatus) -> bool:
+    """Return whether memory may have a newer state. Where replicas are replaced, one that is left needs all of it."""
     spec = facts.job.spec
     off = spec.checkpoint.memory_every_steps == 0 or spec.independent or spec.workers.accelerator == TPU
     if spec.training.task is None or off or any(slot.stale for slot in facts.slots):  # these replicas are made anew
         return False
-    if not isinstance(replaced, dict):
+    replaced = changed.incarnations
+    if replaced == facts.status.incarnations:
         return True
     alike = spec.strategy.type == "AllReduce" and spec.strategy.compression not in ("PowerSGD", "TopK")
     return alike and any(replaced.get(slot.key, 0) == slot.incarnation for slot in facts.slots)
@@ -374,7 +372,7 @@ def all_closed(lines: Lines, now: datetime) -> Lines:
 def closed(line: RestartRecord, now: datetime) -> RestartRecord:
     """Return the line with the time that passed until `now`, when training goes on."""
     seconds = max(0.0, (now - line.time).total_seconds()) + (line.seconds_to_detect or 0.0)
-    return line.model_copy(update={"seconds_lost": seconds})
+    return dataclasses.replace(line, seconds_lost=seconds)
 
 
 def _kept(lines: Lines) -> Lines:
@@ -383,8 +381,7 @@ def _kept(lines: Lines) -> Lines:
     Stacks are long: only the newest ones are kept.
     """
     hung = [index for index, line in enumerate(lines) if line.stacks]
-    without = {"stacks": None}
-    kept = [line.model_copy(update=without) if index in hung[:-1] else line for index, line in enumerate(lines)]
+    kept = [dataclasses.replace(line, stacks=None) if index in hung[:-1] else line for index, line in enumerate(lines)]
     while len(kept) > MAX_RESTARTS_KEPT:
         free = (index for index, line in enumerate(kept[:-1]) if line.failure_class in classes.FREE)
         del kept[next(free, 0)]

@@ -9,11 +9,13 @@ import dataclasses
 from collections.abc import Collection
 from datetime import datetime
 
+from trainmaster.api.states import Phase
 from trainmaster.api.status import Founders, TrainingJobStatus
 from trainmaster.core import budgets, clocks, figures, phases
 from trainmaster.core.facts import Facts, Slot, began
-from trainmaster.wire import messages, names
+from trainmaster.wire import names
 from trainmaster.wire.messages import Rendezvous
+from trainmaster.wire.states import AgentState
 
 # A member whose agent does not report to a new operator is left out of the roster after this.
 SILENCE_SECONDS = 30
@@ -21,7 +23,7 @@ SILENCE_SECONDS = 30
 
 def alone(facts: Facts) -> bool:
     """Return whether a loss concerns the lost member only."""
-    return facts.job.spec.independent and facts.status.phase == phases.RUNNING
+    return facts.job.spec.independent and facts.status.phase == Phase.RUNNING
 
 
 def members(facts: Facts) -> tuple[Slot, ...]:
@@ -41,7 +43,7 @@ def start_of(facts: Facts, slot: Slot) -> int:
     return facts.status.starts.get(slot.key, 0)
 
 
-def is_at(facts: Facts, slot: Slot, *states: str) -> bool:
+def is_at(facts: Facts, slot: Slot, *states: AgentState) -> bool:
     """Return whether its agent reports one of `states` of the present attempt and start."""
     beat = slot.heartbeat
     if beat is None or beat.state not in states or beat.attempt != facts.status.attempt:
@@ -51,7 +53,7 @@ def is_at(facts: Facts, slot: Slot, *states: str) -> bool:
 
 def trains(facts: Facts, slot: Slot) -> bool:
     """Return whether its ranks run, or have ended well."""
-    return is_at(facts, slot, messages.RUNNING, messages.FINISHED)
+    return is_at(facts, slot, AgentState.RUNNING, AgentState.FINISHED)
 
 
 def can_go_on(facts: Facts, without: Collection[str]) -> bool:
@@ -93,7 +95,7 @@ def held(facts: Facts) -> dict[str, datetime]:
 
 def is_back(facts: Facts, slot: Slot) -> bool:
     """Return whether its ranks run and are past loading, or have ended well. A script does not report that it loads."""
-    if facts.job.spec.training.command or is_at(facts, slot, messages.FINISHED):
+    if facts.job.spec.training.command or is_at(facts, slot, AgentState.FINISHED):
         return trains(facts, slot)
     return trains(facts, slot) and slot.past_loading
 
@@ -108,16 +110,17 @@ def somebody_trains(facts: Facts) -> bool:
     return any(is_back(facts, slot) for slot in facts.slots if slot.role == names.WORKER)
 
 
-def memory(facts: Facts, status: TrainingJobStatus, phase: str) -> dict[str, object]:
-    """Return what is written of the members when a phase begins."""
-    if phase in phases.GATHERING or phase == phases.SUSPENDED:
-        return {"starts": {}, "founders": None}
-    if phase != phases.STARTING or status.starts or not facts.job.spec.independent:
-        return {}
+def written(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
+    """Return the status with what is written of the members when its phase begins."""
+    if status.phase in phases.GATHERING or status.phase == Phase.SUSPENDED:
+        return dataclasses.replace(status, starts={}, founders=None)
+    if status.phase != Phase.STARTING or status.starts or not facts.job.spec.independent:
+        return status
     founders = Founders(workers=facts.job.spec.workers.replicas, parameter_servers=facts.job.spec.servers)
     # No member has begun yet, unless the status was lost meanwhile.
     begun = {slot.key: slot.heartbeat.start or 0 for slot in facts.slots if slot.heartbeat and _has_begun(facts, slot)}
-    return {"starts": {slot.key: begun.get(slot.key, 0) for slot in facts.slots}, "founders": founders}
+    starts = {slot.key: begun.get(slot.key, 0) for slot in facts.slots}
+    return dataclasses.replace(status, starts=starts, founders=founders)
 
 
 def _has_begun(facts: Facts, slot: Slot) -> bool:

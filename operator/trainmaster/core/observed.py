@@ -1,14 +1,19 @@
 """Define what a platform saw at one moment: the input of `decide` beside the job itself."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from trainmaster.wire import messages
 
-# Phases of a replica, as Kubernetes names those of a pod.
-PENDING = "Pending"
-RUNNING = "Running"
-SUCCEEDED = "Succeeded"
-FAILED = "Failed"
+
+class ReplicaPhase(StrEnum):
+    """The phase of a replica, as Kubernetes names that of a pod."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
 
 # An agent reports every 2 seconds, those of the largest jobs every 7 (intake.py). One that has been silent for longer
 # than this, in seconds, does not count as ready while the group gathers; `unreachable` says when it is lost.
@@ -52,7 +57,7 @@ class Replica:
     incarnation: int
     name: str
     uid: str
-    phase: str
+    phase: ReplicaPhase
     created: float
     address: str = ""
     node: str = ""
@@ -70,12 +75,12 @@ class Replica:
     @property
     def alive(self) -> bool:
         """Return whether it may still train: neither ended nor being deleted."""
-        return self.phase in (PENDING, RUNNING) and not self.deleting
+        return self.phase in (ReplicaPhase.PENDING, ReplicaPhase.RUNNING) and not self.deleting
 
     @property
     def reporting(self) -> messages.Heartbeat | None:
         """Return the last heartbeat where the replica runs; else None."""
-        return self.heartbeat if self.alive and self.phase == RUNNING else None
+        return self.heartbeat if self.alive and self.phase == ReplicaPhase.RUNNING else None
 
     @property
     def silent(self) -> bool:

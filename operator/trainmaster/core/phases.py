@@ -1,46 +1,39 @@
 """Define the phases of a job and the legal steps between them: one table, from which the diagram in docs is drawn."""
 
-PENDING = "Pending"
-SUSPENDED = "Suspended"
-STARTING = "Starting"
-RUNNING = "Running"
-RESTARTING = "Restarting"
-RESIZING = "Resizing"
-SUCCEEDED = "Succeeded"
-FAILED = "Failed"
-
-TERMINAL = frozenset({SUCCEEDED, FAILED})
+from trainmaster.api.states import TERMINAL, Phase
 
 REPLICAS_READY = "ReplicasReady"  # the condition that says whether the group is complete, and since when
 
 # While the group gathers, no agent has been told to run the present attempt. Starting is written before the first
 # order to run is given, so an operator that was killed in between knows that ranks may train.
-GATHERING = frozenset({PENDING, RESTARTING, RESIZING})
+GATHERING = frozenset({Phase.PENDING, Phase.RESTARTING, Phase.RESIZING})
 
 # phase -> (next phase, why). Any phase but Suspended and the terminal ones may also become Failed or Suspended.
-STEPS: dict[str, tuple[tuple[str, str], ...]] = {
-    PENDING: ((STARTING, "all replicas are there"), (RESTARTING, "an agent ended")),
-    STARTING: ((RUNNING, "every rank took its first step, or its agent began (scripts, ParameterServer, Gossip)"),),
-    RUNNING: (),
-    RESTARTING: ((STARTING, "all replicas are there"),),
-    RESIZING: ((STARTING, "all replicas are there"), (RESTARTING, "an agent ended")),
-    SUSPENDED: ((PENDING, "suspend is false again"),),
-    SUCCEEDED: (),
-    FAILED: (),
+STEPS: dict[Phase, tuple[tuple[Phase, str], ...]] = {
+    Phase.PENDING: ((Phase.STARTING, "all replicas are there"), (Phase.RESTARTING, "an agent ended")),
+    Phase.STARTING: (
+        (Phase.RUNNING, "every rank took its first step, or its agent began (scripts, ParameterServer, Gossip)"),
+    ),
+    Phase.RUNNING: (),
+    Phase.RESTARTING: ((Phase.STARTING, "all replicas are there"),),
+    Phase.RESIZING: ((Phase.STARTING, "all replicas are there"), (Phase.RESTARTING, "an agent ended")),
+    Phase.SUSPENDED: ((Phase.PENDING, "suspend is false again"),),
+    Phase.SUCCEEDED: (),
+    Phase.FAILED: (),
 }
 
-_FROM_ANY = ((FAILED, "a failure that a restart would not mend"), (SUSPENDED, "suspend is true"))
+_FROM_ANY = ((Phase.FAILED, "a failure that a restart would not mend"), (Phase.SUSPENDED, "suspend is true"))
 _WITH_RANKS = (
-    (RESTARTING, "a rank or a replica was lost"),
-    (RESIZING, "the number of workers changed, or members join after the spec changed"),
-    (SUCCEEDED, "all workers finished"),
+    (Phase.RESTARTING, "a rank or a replica was lost"),
+    (Phase.RESIZING, "the number of workers changed, or members join after the spec changed"),
+    (Phase.SUCCEEDED, "all workers finished"),
 )
 
 
-def next_phases(phase: str) -> tuple[tuple[str, str], ...]:
+def next_phases(phase: Phase) -> tuple[tuple[Phase, str], ...]:
     """Return all phases that may follow, each with its reason."""
     if phase in TERMINAL:
         return ()
-    ranks = _WITH_RANKS if phase in (STARTING, RUNNING) else ()
-    ends = _FROM_ANY if phase != SUSPENDED else ()
+    ranks = _WITH_RANKS if phase in (Phase.STARTING, Phase.RUNNING) else ()
+    ends = _FROM_ANY if phase != Phase.SUSPENDED else ()
     return STEPS[phase] + ranks + ends

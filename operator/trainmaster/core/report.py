@@ -5,58 +5,63 @@ missing replicas) is refreshed every few seconds, so that a thousand jobs do not
 is written at once. After the end nothing changes any more.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from datetime import datetime
 
+from trainmaster.api.states import Phase
 from trainmaster.api.status import Progress, ReplicaStatus, TrainingJobStatus
 from trainmaster.core import conditions, figures, goodput, ledger, membership, phases, returning, told_late
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.rules import orders
 from trainmaster.wire import messages, names
+from trainmaster.wire.states import AgentState
 
 REFRESH_SECONDS = 5
 TRAINING_REFRESH_SECONDS = 10  # often enough for `kubectl get -w`, seldom enough for a thousand jobs
 
 
 def describe(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
-    """Return `status` with everything in it that follows from the facts, as it will be read back."""
+    """Return `status` with everything in it that follows from the facts.
+
+    Its fields are clipped and rounded as they are set, so that it equals what is read back.
+    """
     told = _told(facts, status)
     if told == facts.status or facts.status.finished:
         return told
-    return _stored(facts, told.model_copy(update={"goodput": goodput.of(facts, told)}))
+    return dataclasses.replace(told, goodput=goodput.of(facts, told))
 
 
 def _told(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
     phase = _phase(facts, status)
     stated = conditions.of(facts, status, phase)
-    update = {
-        "phase": phase,
-        "observed_generation": facts.job.generation,
-        "conditions": stated,
-        "restarts": _restarts(facts, status, phase),
-        **_start(facts, status.model_copy(update={"phase": phase, "conditions": stated})),
-        **membership.memory(facts, status, phase),
-        "resume_before": ledger.resume_before(facts, status),
-        "done": status.done if _same_try(facts, status, phase) else (),
-    }
-    described = _stored(facts, status.model_copy(update=update))
+    described = dataclasses.replace(
+        status,
+        phase=phase,
+        observed_generation=facts.job.generation,
+        conditions=stated,
+        restarts=_restarts(facts, status, phase),
+        resume_before=ledger.resume_before(facts, status),
+        done=status.done if _same_try(facts, status, phase) else (),
+    )
+    described = _started(facts, membership.written(facts, described))
     if facts.status.finished or (described == facts.status and not _due(facts)):
         return described
-    slow = {
-        "progress": progress(facts, described),
-        "checkpoint": facts.checkpoint,
-        "replicas": _replicas(facts, described, names.WORKER),
-        "parameter_servers": _replicas(facts, described, names.PARAMETER_SERVER) if facts.job.spec.servers else None,
-        "message": _waiting(facts, described) or described.message,
-        "done": tuple(sorted(facts.done)) if _same_try(facts, described, phase) else (),
-    }
-    refreshed = _stored(facts, described.model_copy(update=slow))
+    refreshed = dataclasses.replace(
+        described,
+        progress=progress(facts, described),
+        checkpoint=facts.checkpoint,
+        replicas=_replicas(facts, described, names.WORKER),
+        parameter_servers=_replicas(facts, described, names.PARAMETER_SERVER) if facts.job.spec.servers else None,
+        message=_waiting(facts, described) or described.message,
+        done=tuple(sorted(facts.done)) if _same_try(facts, described, phase) else (),
+    )
     return facts.status if _timeless(refreshed) == _timeless(facts.status) else refreshed
 
 
-def _same_try(facts: Facts, status: TrainingJobStatus, phase: str) -> bool:
+def _same_try(facts: Facts, status: TrainingJobStatus, phase: Phase) -> bool:
     """Return whether the workers that had finished still count: in the same attempt, while it runs."""
-    return status.attempt == facts.status.attempt and phase in (phases.STARTING, phases.RUNNING)
+    return status.attempt == facts.status.attempt and phase in (Phase.STARTING, Phase.RUNNING)
 
 
 def holds_back(facts: Facts, status: TrainingJobStatus) -> bool:
@@ -65,7 +70,7 @@ def holds_back(facts: Facts, status: TrainingJobStatus) -> bool:
     Until then users see the CRD's default, Pending.
     """
     until = _held_back_until(facts)
-    return until is not None and facts.now < until and status.phase == phases.PENDING and conditions.quiet(status)
+    return until is not None and facts.now < until and status.phase == Phase.PENDING and conditions.quiet(status)
 
 
 def _held_back_until(facts: Facts) -> datetime | None:
@@ -83,52 +88,47 @@ def next_refresh(facts: Facts, status: TrainingJobStatus) -> datetime | None:
     due = None if status.finished else _refresh_time(status)
     if due is None or due > facts.now:
         return due
-    idle = status.phase in (phases.PENDING, phases.SUSPENDED)
+    idle = status.phase in (Phase.PENDING, Phase.SUSPENDED)
     return None if idle else figures.later(facts.now, REFRESH_SECONDS)
 
 
-def _stored(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
-    """Return the status as it is read back once written: clipped and rounded, so that what is unchanged is equal."""
-    return status if status == facts.status else TrainingJobStatus.read(status.to_dict())
-
-
-def _phase(facts: Facts, status: TrainingJobStatus) -> str:
+def _phase(facts: Facts, status: TrainingJobStatus) -> Phase:
     """Return the phase after at most one forward step; rules take all other steps."""
     if status.phase != facts.status.phase or status.attempt != facts.status.attempt:
         return status.phase
     if (status.incarnations, status.absent) != (facts.status.incarnations, facts.status.absent):
         return status.phase  # the replicas that the facts speak of are not those to come
     if orders.may_run(facts):
-        return phases.STARTING if status.phase in phases.GATHERING else _running(facts, status.phase)
+        return Phase.STARTING if status.phase in phases.GATHERING else _running(facts, status.phase)
     return status.phase
 
 
-def _running(facts: Facts, phase: str) -> str:
+def _running(facts: Facts, phase: Phase) -> Phase:
     there = membership.all_began if facts.job.spec.independent else _all_train
-    return phases.RUNNING if phase == phases.STARTING and there(facts) else phase
+    return Phase.RUNNING if phase == Phase.STARTING and there(facts) else phase
 
 
-def _restarts(facts: Facts, status: TrainingJobStatus, phase: str) -> ledger.Lines:
+def _restarts(facts: Facts, status: TrainingJobStatus, phase: Phase) -> ledger.Lines:
     """Return the ledger: its open lines get their cost when training goes on; in a group, when all train.
 
     The end closes what is open yet: a group may finish before it is seen to train, and nobody waits for a member that
     is away. What agents say afterwards closes nothing: an ended job does not change.
     """
-    if facts.status.finished or phase not in (phases.RUNNING, phases.SUCCEEDED):
+    if facts.status.finished or phase not in (Phase.RUNNING, Phase.SUCCEEDED):
         return status.restarts
     if not facts.job.spec.independent:
-        goes_on = phase == phases.SUCCEEDED or not told_late.awaited(facts, status)
+        goes_on = phase == Phase.SUCCEEDED or not told_late.awaited(facts, status)
         return ledger.resumed(facts, status.restarts) if goes_on else status.restarts
     # Else a member was told to start again just now, and its heartbeat is from before that.
     unchanged = status.starts == facts.status.starts and status.incarnations == facts.status.incarnations
     lines = returning.closed(facts, status.restarts) if unchanged else status.restarts
-    return ledger.all_closed(lines, facts.now) if phase == phases.SUCCEEDED else lines
+    return ledger.all_closed(lines, facts.now) if phase == Phase.SUCCEEDED else lines
 
 
 def _all_train(facts: Facts) -> bool:
     """Return whether all agents train the present attempt or have finished, and no rank loads (scripts cannot say)."""
-    running = facts.at_attempt(messages.RUNNING)
-    if not running or len(running) + len(facts.at_attempt(messages.FINISHED)) < len(facts.slots):
+    running = facts.at_attempt(AgentState.RUNNING)
+    if not running or len(running) + len(facts.at_attempt(AgentState.FINISHED)) < len(facts.slots):
         return False
     return bool(facts.job.spec.training.command) or all(slot.past_loading for slot in running)
 
@@ -137,17 +137,18 @@ def _ranks(slot: Slot) -> tuple[messages.RankProgress, ...]:
     return slot.heartbeat.ranks if slot.heartbeat else ()
 
 
-def _start(facts: Facts, status: TrainingJobStatus) -> dict[str, object]:
-    """Return what is said once, when training begins or goes on. Until then the reason of a restart stays."""
-    if status.phase == phases.STARTING and facts.status.phase == phases.PENDING:
-        return {"message": f"Attempt {status.attempt} starts on {len(facts.slots)} replicas; no step yet."}
+def _started(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
+    """Return it with what is said once, when training begins or goes on. Until then the reason of a restart stays."""
+    who = f"{len(facts.slots)} replicas"
+    if status.phase == Phase.STARTING and facts.status.phase == Phase.PENDING:
+        return dataclasses.replace(status, message=f"Attempt {status.attempt} starts on {who}; no step yet.")
     if not conditions.trains(status) or conditions.trains(facts.status):
-        return {}
-    return {"running_time": facts.now, "message": f"Attempt {status.attempt} trains on {len(facts.slots)} replicas."}
+        return status
+    return dataclasses.replace(status, running_time=facts.now, message=f"Attempt {status.attempt} trains on {who}.")
 
 
 def _waiting(facts: Facts, status: TrainingJobStatus) -> str:
-    waits = status.phase == phases.PENDING and facts.status.phase == phases.PENDING
+    waits = status.phase == Phase.PENDING and facts.status.phase == Phase.PENDING
     waits = waits and status.incarnations == facts.status.incarnations  # else the reason of a replacement is said first
     return conditions.waiting_for(facts) if waits else ""
 
@@ -163,7 +164,7 @@ def progress(facts: Facts, status: TrainingJobStatus) -> Progress:
         ranks = [rank for rank in ranks if rank.phase != "load"]
     total = _total(facts, ranks, before)
     if not ranks or ranks[0].phase == "load":
-        return before.model_copy(update={"total_steps": total, "eta": None, "time": facts.now})
+        return dataclasses.replace(before, total_steps=total, eta=None, time=facts.now)
     told = figures.count(ranks[0].step)  # the same rank as for loss and speed: others may have reported earlier
     step = told if total is None else min(told, max(total, facts.resumed_step or 0))  # steps may have been lowered
     seconds = ranks[0].step_seconds
@@ -180,7 +181,7 @@ def progress(facts: Facts, status: TrainingJobStatus) -> Progress:
 
 
 def _speaking(facts: Facts) -> tuple[Slot, ...]:
-    return facts.at_attempt(messages.RUNNING) + facts.at_attempt(messages.FINISHED)
+    return facts.at_attempt(AgentState.RUNNING) + facts.at_attempt(AgentState.FINISHED)
 
 
 def _total(facts: Facts, ranks: Sequence[messages.RankProgress], before: Progress) -> int | None:
@@ -232,9 +233,9 @@ def _ends_before(status: TrainingJobStatus, due: datetime) -> bool:
 
 
 def _refresh_seconds(status: TrainingJobStatus) -> int:
-    return TRAINING_REFRESH_SECONDS if status.phase == phases.RUNNING else REFRESH_SECONDS
+    return TRAINING_REFRESH_SECONDS if status.phase == Phase.RUNNING else REFRESH_SECONDS
 
 
 def _timeless(status: TrainingJobStatus) -> TrainingJobStatus:
-    progress = status.progress.model_copy(update={"time": None}) if status.progress else None
-    return status.model_copy(update={"progress": progress})
+    progress = dataclasses.replace(status.progress, time=None) if status.progress else None
+    return dataclasses.replace(status, progress=progress)

@@ -6,8 +6,9 @@ runs on and holds the pod's devices, so the pod is deleted, and its log with it 
 
 from datetime import datetime
 
+from trainmaster.api.states import TERMINAL
 from trainmaster.api.status import Condition
-from trainmaster.core import edits, figures, phases
+from trainmaster.core import edits, figures
 from trainmaster.core.facts import Facts
 from trainmaster.core.observed import Replica
 
@@ -30,7 +31,7 @@ def statement(facts: Facts, phase: str) -> Statement | None:
     """Return what holds now; None where no container outlived the training."""
     before = next((one for one in facts.status.conditions if one.type == SIDECARS_ENDED), None)
     ended = facts.status.completion_time
-    if phase not in phases.TERMINAL or ended is None:
+    if phase not in TERMINAL or ended is None:
         return None
     kept, over = keeping(facts), figures.later(ended, KEPT_SECONDS)
     if kept and facts.now >= figures.later(ended, TOLD_SECONDS):

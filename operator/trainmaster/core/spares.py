@@ -4,9 +4,11 @@ Which worker fills which place is written in `status.substitutes` (see `places`)
 that left the place keeps its index and becomes a spare, as soon as it is there.
 """
 
+import dataclasses
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import places
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.wire import names
@@ -14,10 +16,17 @@ from trainmaster.wire import names
 
 @dataclass(frozen=True)
 class Exchange:
-    """Hold what to write when spares take over places, and a sentence for users; both empty where none does."""
+    """Hold what to write when spares take over places, and a sentence for users; `substitutes` is None if none does."""
 
-    update: dict[str, object] = field(default_factory=dict)
+    substitutes: dict[str, int] | None = None
+    absent: tuple[str, ...] = ()
     sentence: str = ""
+
+    def written(self, status: TrainingJobStatus) -> TrainingJobStatus:
+        """Return the status with the exchange in it."""
+        if self.substitutes is None:
+            return status
+        return dataclasses.replace(status, substitutes=self.substitutes, absent=self.absent)
 
 
 def step_in(facts: Facts, leaving: Sequence[Slot], barred: Collection[str] = ()) -> Exchange:
@@ -31,7 +40,7 @@ def step_in(facts: Facts, leaving: Sequence[Slot], barred: Collection[str] = ())
     seats = tuple(index_of.get(places.name_of(index), index) for index in facts.seats)
     absent = tuple(pairs[key].key if key in pairs else key for key in facts.status.absent)
     told = ", ".join(f"{new.key} takes the place of {old}" for old, new in pairs.items())
-    return Exchange({"substitutes": places.written(seats), "absent": absent}, f"Spare {told}.")
+    return Exchange(places.written(seats), absent, f"Spare {told}.")
 
 
 def ready(facts: Facts) -> bool:

@@ -6,10 +6,15 @@ It is made of `.status` alone, so it is the same on a laptop, from a cluster, an
 from collections.abc import Iterator
 from datetime import datetime
 
+from trainmaster.api.states import TERMINAL, RestartDecision
 from trainmaster.api.status import Goodput, RestartRecord, TrainingJobStatus
-from trainmaster.core import classes, figures, phases
+from trainmaster.core import classes, figures
 
-_DECISIONS = {"Restart": "It was started again", "Stop": "The job was stopped", "Wait": "Nobody may start yet"}
+_DECISIONS = {
+    RestartDecision.RESTART: "It was started again",
+    RestartDecision.STOP: "The job was stopped",
+    RestartDecision.WAIT: "Nobody may start yet",
+}
 _WORTH_TELLING = {("Straggling", "True"), ("CheckpointSaving", "False")}
 _ACCOUNTS = (
     ("training", "training"),
@@ -30,7 +35,7 @@ def _lines(status: TrainingJobStatus, name: str) -> Iterator[str]:
     yield _beginning(status, name)
     for line in status.restarts:
         yield from _failure(line)
-    forgotten = status.restart_count - sum(1 for line in status.restarts if line.decision == "Restart")
+    forgotten = status.restart_count - sum(1 for line in status.restarts if line.decision == RestartDecision.RESTART)
     if forgotten > 0:
         yield f"{_number(forgotten, 'restart')} more, of which the ledger has no line any more."
     for node in status.avoided_nodes:
@@ -59,7 +64,7 @@ def _failure(line: RestartRecord) -> Iterator[str]:
     if kind:
         yield f"    Class {kind.name}: {figures.sentence(kind.means)} {_budget(kind)}"
     yield f"    Cost: {_cost(line)}"
-    yield f"    {_DECISIONS.get(line.decision, line.decision or 'Nothing was decided')}: {line.why}"
+    yield f"    {_DECISIONS[line.decision] if line.decision else 'Nothing was decided'}: {line.why}"
     if line.stacks:
         yield "    Where it stood:"
         yield from (f"        {text}" for text in line.stacks.splitlines())
@@ -76,7 +81,7 @@ def _budget(kind: classes.FailureClass) -> str:
 def _cost(line: RestartRecord) -> str:
     steps = "steps trained again were not told"
     if line.steps_lost is not None:
-        ended = line.decision == "Stop"
+        ended = line.decision == RestartDecision.STOP
         steps = _number(line.steps_lost, "step") + (" since the last checkpoint" if ended else " trained again")
     if line.seconds_lost is None:
         return f"{steps}; training has not gone on."
@@ -87,7 +92,7 @@ def _cost(line: RestartRecord) -> str:
 def _now(status: TrainingJobStatus, name: str) -> str:
     progress = f" at step {status.progress.summary}" if status.progress else ""
     said = f": {figures.sentence(status.message)}" if status.message else "."
-    if status.phase in phases.TERMINAL:
+    if status.phase in TERMINAL:
         when = f" at {_clock(status.completion_time)}" if status.completion_time else ""
         why = f" ({status.reason})" if status.reason else ""
         return f"{name} {status.phase.lower()}{when}{progress}{why}{said}"

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from statistics import median_low
 
+from trainmaster.api.states import Phase
 from trainmaster.api.status import Condition
-from trainmaster.core import figures, phases
+from trainmaster.core import figures
 from trainmaster.core.facts import Facts
 
 STRAGGLING = "Straggling"
@@ -36,16 +37,16 @@ class Pace:
     seconds: float
 
 
-def statement(facts: Facts, phase: str) -> Statement | None:
+def statement(facts: Facts, phase: Phase) -> Statement | None:
     """Return the condition's type, whether it holds, reason and message; None: no rank is slow, and none was before."""
     before = next((c for c in facts.status.conditions if c.type == STRAGGLING), None)
-    found = _slow(facts, before) if phase == phases.RUNNING else None
+    found = _slow(facts, before) if phase == Phase.RUNNING else None
     if found:
         pace, usual = found
         return STRAGGLING, True, f"Rank{pace.rank}IsSlow", _sentence(pace, usual)
     if before is None:
         return None
-    if before.status == "True" and phase == phases.RUNNING and _is_fresh(before, facts.now):
+    if before.status == "True" and phase == Phase.RUNNING and _is_fresh(before, facts.now):
         return STRAGGLING, True, before.reason, before.message
     return STRAGGLING, False, "NoRankIsSlow", "All ranks work about equally long for a step."
 

@@ -5,6 +5,8 @@ after a restart tells both. Until then the line of the failure is open, if the s
 that never tells any is back when its processes are. What is not told stays blank.
 """
 
+import dataclasses
+
 from trainmaster.api.status import RestartRecord, TrainingJobStatus
 from trainmaster.core.facts import Facts
 
@@ -45,4 +47,4 @@ def _owed(lines: Lines) -> set[int]:
 
 def _told(line: RestartRecord, resumed_step: int) -> RestartRecord:
     lost = max(0, line.step - resumed_step)
-    return line.model_copy(update={"steps_lost": lost, "why": f"{line.why} It went on from step {resumed_step}."})
+    return dataclasses.replace(line, steps_lost=lost, why=f"{line.why} It went on from step {resumed_step}.")

@@ -13,9 +13,11 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from trainmaster.api.job import TrainingJob
-from trainmaster.core import figures, phases
-from trainmaster.core.observed import RUNNING, SILENT_SECONDS, Observed, Replica
+from trainmaster.api.states import Phase
+from trainmaster.core import figures
+from trainmaster.core.observed import SILENT_SECONDS, Observed, Replica, ReplicaPhase
 from trainmaster.wire import messages
+from trainmaster.wire.states import AgentState
 
 NODE_SILENT, AGENT_CUT_OFF = "NodeSilent", "AgentCutOff"  # reasons, as of a DisruptionTarget condition
 LOST_SECONDS = 20.0  # where `failurePolicy.nodeLostSeconds` is not set
@@ -52,7 +54,7 @@ def due(job: TrainingJob, observed: Observed, now: datetime) -> datetime | None:
 
 def overdue_seconds(beats: Iterable[messages.Heartbeat], attempt: int) -> float:
     """Return how long a step has been overdue on all ranks of these agents; 0 where none of them trains."""
-    training = [beat for beat in beats if beat.state == messages.RUNNING and beat.attempt == attempt]
+    training = [beat for beat in beats if beat.state == AgentState.RUNNING and beat.attempt == attempt]
     told = [rank.overdue_seconds for beat in training for rank in beat.ranks if rank.phase != "done"]
     return min((figures.seconds(seconds or 0.0) for seconds in told), default=0.0)
 
@@ -63,7 +65,7 @@ def _silence(observed: Observed, replica: Replica, now: datetime) -> float:
     A new operator has heard no agent yet, and one that could not renew its lease, as while the API server was away, has
     turned all agents away.
     """
-    if not replica.alive or replica.phase != RUNNING:
+    if not replica.alive or replica.phase != ReplicaPhase.RUNNING:
         return 0.0
     heard = now.timestamp() - max(observed.began, replica.created) if observed.began else math.inf
     if replica.heartbeat is not None:
@@ -73,7 +75,7 @@ def _silence(observed: Observed, replica: Replica, now: datetime) -> float:
 
 def _wait(job: TrainingJob, heard: list[messages.Heartbeat], limit: float) -> bool:
     """Return whether all others wait for a step. Always False where members step alone: no other waits for one."""
-    if job.spec.independent or job.status.phase not in (phases.STARTING, phases.RUNNING):
+    if job.spec.independent or job.status.phase not in (Phase.STARTING, Phase.RUNNING):
         return False
     return overdue_seconds(heard, job.status.attempt) >= limit
 

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainmaster.api.states import Phase, RestartDecision
 from trainmaster.api.status import RestartRecord, TrainingJobStatus
-from trainmaster.core import classes, phases
+from trainmaster.core import classes
 from trainmaster.wire import names
 from trainmaster.wire.files import open_to_read
 from trainmaster.wire.messages import Heartbeat
@@ -35,9 +36,9 @@ class Cause:
 def cause_of(status: TrainingJobStatus, heartbeats: Sequence[Heartbeat], logs: Path) -> Cause:
     """Return the cause of a failed job; empty where there is nothing to show."""
     last = status.restarts[-1] if status.restarts else None
-    if status.phase == phases.SUCCEEDED and last is not None:
+    if status.phase == Phase.SUCCEEDED and last is not None:
         return Cause(known=True)  # the ledger has each failure; what other ranks print about it adds nothing
-    if status.phase != phases.FAILED or last is None or last.decision != "Stop":
+    if status.phase != Phase.FAILED or last is None or last.decision != RestartDecision.STOP:
         return Cause()
     if last.failure_class == classes.CONFIGURATION:
         return Cause(known=True)  # the message names field and cure; a traceback adds nothing

@@ -18,6 +18,7 @@ from trainmaster.api.job import TrainingJob
 from trainmaster.api.problem import reason
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import actions, observed, revision
+from trainmaster.core.observed import ReplicaPhase
 from trainmaster.core.rules import obstacles
 from trainmaster.intake import Intake, RefusedError, Speaker
 from trainmaster.local import processes
@@ -140,7 +141,7 @@ class LocalPlatform:
         code = place.agent.process.returncode
         if code is None:
             return replica
-        phase = observed.FAILED if code else observed.SUCCEEDED
+        phase = ReplicaPhase.FAILED if code else ReplicaPhase.SUCCEEDED
         return dataclasses.replace(replica, phase=phase, ending=_ending(code))
 
     async def _create(self, wish: actions.CreateReplica) -> None:
@@ -167,7 +168,7 @@ class LocalPlatform:
             self._listeners.on_change()
             return
         replica = observed.Replica(
-            wish.role, wish.index, wish.incarnation, name, uid, observed.RUNNING, time.time(), LOOPBACK, "localhost"
+            wish.role, wish.index, wish.incarnation, name, uid, ReplicaPhase.RUNNING, time.time(), LOOPBACK, "localhost"
         )
         replica = dataclasses.replace(replica, revision=revision.of(self.job, wish.role))
         self._places[name] = _Place(replica, agent)

@@ -9,14 +9,15 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from aiohttp import web
 
 from trainmaster import loop
 from trainmaster.api.job import TrainingJob
+from trainmaster.api.states import Phase
 from trainmaster.api.status import CheckpointStatus, Progress, TrainingJobStatus
-from trainmaster.core import figures, ledger, phases, report
+from trainmaster.core import figures, ledger, report
 from trainmaster.core.actions import PostEvent
 from trainmaster.core.facts import Facts
 from trainmaster.core.observed import Observed
@@ -124,7 +125,7 @@ class Session:
     def _over(self) -> bool:
         """Return whether the job has finished, or is suspended without processes: nothing can resume it in this run."""
         status = self._platform.job.status
-        return status.finished or (status.phase == phases.SUSPENDED and self._platform.empty)
+        return status.finished or (status.phase == Phase.SUSPENDED and self._platform.empty)
 
     async def _tell(self) -> None:
         self._tell_faults()
@@ -146,7 +147,7 @@ class Session:
         """Show an event, but not the end, which the view's last lines tell, nor a suspension that `stop` asked for."""
         self._tell_faults()  # so that a fault is shown before its effect
         status = self._platform.job.status
-        if not status.finished and not (self._stops and event.reason == phases.SUSPENDED):
+        if not status.finished and not (self._stops and event.reason == Phase.SUSPENDED):
             self._audience.event(event)
 
     def _newest_checkpoint(self) -> CheckpointStatus | None:
@@ -173,31 +174,30 @@ def begin(job: TrainingJob, workdir: Workdir) -> TrainingJob:
     before = workdir.read_status()
     status = TrainingJobStatus()
     if before.attempt:
-        kept = {} if before.finished else _kept(job, before)
-        update = {"attempt": before.attempt + 1, "start_time": now(), "message": "Going on.", **kept}
-        status = status.model_copy(update=update)
+        status = status if before.finished else _kept(job, before)
+        status = dataclasses.replace(status, attempt=before.attempt + 1, start_time=now(), message="Going on.")
     uid = str(uuid.uuid5(uuid.NAMESPACE_URL, workdir.path.as_uri()))
     metadata = job.metadata.model_copy(update={"uid": uid, "generation": 1})
     return job.model_copy(update={"metadata": metadata, "status": status})
 
 
-def _kept(job: TrainingJob, before: TrainingJobStatus) -> dict[str, Any]:
+def _kept(job: TrainingJob, before: TrainingJobStatus) -> TrainingJobStatus:
     """Return what goes on from the earlier run: its ledger with its figures, and the step it had to resume before."""
     facts = Facts(job.model_copy(update={"status": before}), Observed(), now())
-    heard = before.model_copy(update=ledger.overtaken(before, "stopped"))
-    return {
-        "restarts": ledger.left_behind(heard),
-        "restart_count": heard.restart_count,
-        "running_time": before.running_time,
-        "resume_before": ledger.still_before(facts),
-    }
+    heard = ledger.overtaken(before, "stopped")
+    return TrainingJobStatus(
+        restarts=ledger.left_behind(heard),
+        restart_count=heard.restart_count,
+        running_time=before.running_time,
+        resume_before=ledger.still_before(facts),
+    )
 
 
 def _parting(status: TrainingJobStatus, checkpoint: CheckpointStatus | None) -> TrainingJobStatus:
     """Return the status of a run that was stopped, with its checkpoint and a message how to go on."""
     where = f"at step {checkpoint.step}" if checkpoint else "before its first checkpoint"
     message = f"Stopped {where}; another run in the same folder goes on from there."
-    return status.model_copy(update={"checkpoint": checkpoint, "message": message})
+    return dataclasses.replace(status, checkpoint=checkpoint, message=message)
 
 
 def _at(site: Site, url: str) -> Site:

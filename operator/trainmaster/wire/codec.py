@@ -11,6 +11,7 @@ import functools
 import json
 import types
 import typing
+from enum import Enum
 from typing import Any, Dict, Mapping, Optional, Tuple, Type, TypeVar, Union
 
 from trainmaster.wire.bounded_json import finite, refuse_constant
@@ -154,10 +155,20 @@ def _convert_dataclass(kind: Any, plain: Any, where: str) -> Any:
     return kind(**values)
 
 
+def _convert_enum(kind: Type[Enum], plain: Any, where: str) -> Any:
+    try:
+        return kind(plain)
+    except ValueError:
+        known = ", ".join(str(member.value) for member in kind)
+        raise WireError(f"{where}: {plain!r:.40} is none of {known}") from None
+
+
 def _convert_scalar(kind: Any, plain: Any, where: str) -> Any:
     if kind is float and isinstance(plain, int) and not isinstance(plain, bool):
         return _to_float(plain, where)
     # bool is an int in Python, but not in a message.
+    if issubclass(kind, Enum):
+        return _convert_enum(kind, plain, where)
     if not isinstance(plain, kind) or (isinstance(plain, bool) and kind is not bool):
         raise WireError(f"{where}: expected {kind.__name__}, got {type(plain).__name__}")
     return plain

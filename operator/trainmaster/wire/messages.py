@@ -13,18 +13,7 @@ from functools import cached_property
 from typing import Optional, Tuple
 
 from trainmaster.wire import codec
-
-# States of an agent.
-WAITING = "Waiting"  # no ranks; ready for orders (warm, if it could be)
-RUNNING = "Running"  # ranks of `attempt` are alive
-FINISHED = "Finished"  # all ranks of `attempt` ended with exit code 0
-FAILED = "Failed"  # a rank of `attempt` died; the others were ended; see `exit`
-LEAVING = "Leaving"  # the agent was told to end (SIGTERM, or Exit): ranks are ending, orders are not taken any more
-
-# Verbs of an order.
-WAIT = "Wait"  # end all ranks of attempts older than `attempt`; keep warm
-RUN = "Run"  # end older ranks, then train `attempt` with `roster`
-EXIT = "Exit"  # end everything and leave with `exit_code`
+from trainmaster.wire.states import AgentState, Verb
 
 
 @dataclass(frozen=True)
@@ -161,7 +150,7 @@ class Heartbeat:
     incarnation: int
     pod_uid: str
     sequence: int
-    state: str
+    state: AgentState
     attempt: int  # the attempt that the state speaks of; 0 before the first
     offer: Rendezvous  # for the next attempt, should this replica be the first worker
     rendezvous: Optional[Rendezvous] = None  # of the attempt that runs
@@ -181,7 +170,7 @@ class Heartbeat:
 class Orders:
     """Tell an agent what to do. Idempotent: carrying out the same orders twice changes nothing."""
 
-    verb: str
+    verb: Verb
     attempt: int
     reason: str
     roster: Optional[Roster] = None

@@ -10,8 +10,9 @@ import os
 import signal
 from typing import Any, Callable, Deque, Dict
 
-from trainmaster.wire import messages, names
+from trainmaster.wire import names
 from trainmaster.wire.messages import ExitReport, Orders
+from trainmaster.wire.states import AgentState, Verb
 
 from trainmaster_trainer.agent import process, supervise
 from trainmaster_trainer.agent.first_steps import FirstSteps
@@ -86,7 +87,7 @@ class Engine:
         self._agent, actions = supervise.step(before, event)
         if self._agent.state != before.state or self._agent.attempt != before.attempt:
             self._output.say(self._sentence())
-        if self._agent.state != messages.RUNNING:
+        if self._agent.state != AgentState.RUNNING:
             self._hang_watch.forget()
         for action in actions:
             self._actions[type(action)](action)
@@ -94,7 +95,7 @@ class Engine:
 
     def _sentence(self) -> str:
         agent = self._agent
-        failed = agent.exit if agent.state == messages.FAILED else None
+        failed = agent.exit if agent.state == AgentState.FAILED else None
         why = _describe(failed) if failed is not None else self._reason
         return f"{self._settings.name}: {agent.state}, attempt {agent.attempt}{why and f': {why}'}"
 
@@ -125,7 +126,7 @@ class Engine:
 
     def _take_orders(self, orders: Orders) -> None:
         self._reason = orders.reason
-        if orders.verb == messages.RUN:
+        if orders.verb == Verb.RUN:
             self._hang_seconds = orders.hang_seconds
             self._hang_watch.allow(orders.hang_seconds)
         self._handle(supervise.OrdersArrived(orders))

@@ -172,7 +172,7 @@ class Reporter:
         self._log = log
         self._gone = gone
         self._gone_since: Optional[float] = None
-        self._hold_seconds = Orders("", 0, "").hold_seconds
+        self._hold_seconds = Orders.hold_seconds
         self._urgent = threading.Event()
         self._stop = threading.Event()
         self._said = ""

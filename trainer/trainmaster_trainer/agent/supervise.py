@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, FrozenSet, Optional, Tuple, Union
 
-from trainmaster.wire import messages, names
+from trainmaster.wire import names
 from trainmaster.wire.messages import ErrorReport, ExitReport, GoodEnd, Member, Orders, Roster
+from trainmaster.wire.states import AgentState, Verb
 
 # --- State -----------------------------------------------------------------------------------------------------
 
@@ -21,7 +22,7 @@ class Agent:
 
     role: str
     index: int
-    state: str = messages.WAITING
+    state: AgentState = AgentState.WAITING
     attempt: int = 0  # that `state` speaks of
     roster: Optional[Roster] = None  # of `attempt`, from its start until newer orders
     live: FrozenSet[int] = frozenset()  # ranks of `attempt` whose processes have not ended yet
@@ -185,14 +186,14 @@ def _orders_arrived(agent: Agent, event: OrdersArrived) -> Step:
     orders = event.orders
     if agent.leaving is not None:
         return agent, ()
-    if orders.verb == messages.EXIT:
+    if orders.verb == Verb.EXIT:
         return _leave(agent, orders.exit_code, orders.grace_seconds)
     if orders.attempt < agent.seen:
         return agent, ()  # a late answer: newer orders have been seen
     agent = replace(agent, seen=orders.attempt)
-    if orders.verb == messages.RUN and orders.roster is not None:
+    if orders.verb == Verb.RUN and orders.roster is not None:
         return _run(agent, orders, orders.roster)
-    if orders.verb == messages.WAIT and orders.attempt > agent.attempt:
+    if orders.verb == Verb.WAIT and orders.attempt > agent.attempt:
         return _when_empty(agent, orders)
     return agent, ()
 
@@ -237,10 +238,10 @@ def _carry_out(agent: Agent, orders: Orders) -> Step:
         # Where orders ended ranks because they hung, the hang is how they ended.
         agent = replace(agent, exit=agent.stalled or agent.exit)
     agent = replace(agent, attempt=orders.attempt, pending=None, roster=orders.roster, stalled=None)
-    if orders.verb == messages.WAIT or orders.roster is None or member is None or member.ranks == 0:
-        return replace(agent, state=messages.WAITING), (DropStore(), ReportNow())
+    if orders.verb == Verb.WAIT or orders.roster is None or member is None or member.ranks == 0:
+        return replace(agent, state=AgentState.WAITING), (DropStore(), ReportNow())
     ranks = frozenset(range(member.first_rank, member.first_rank + member.ranks))
-    agent = replace(agent, state=messages.RUNNING, live=ranks)
+    agent = replace(agent, state=AgentState.RUNNING, live=ranks)
     return agent, (StartRanks(orders.attempt, orders.roster), ReportNow())
 
 
@@ -292,8 +293,8 @@ def _rank_died(agent: Agent, event: RankEnded) -> Step:
         said=event.said,
     )
     agent = replace(agent, exit=report, stalled=None)
-    if agent.state == messages.RUNNING and agent.pending is None:
-        agent = replace(agent, state=messages.FAILED)
+    if agent.state == AgentState.RUNNING and agent.pending is None:
+        agent = replace(agent, state=AgentState.FAILED)
     stop: Tuple[Action, ...] = (StopRanks(0.0),) if agent.live and agent.leaving is None else ()
     return agent, (*stop, ReportNow())
 
@@ -302,7 +303,7 @@ def _ranks_hung(agent: Agent, event: RanksHung) -> Step:
     """Treat hung ranks as dead: none of them will end by itself."""
     if not _is_busy(agent) or event.report.attempt != agent.attempt:
         return agent, ()
-    return replace(agent, exit=event.report, stalled=None, state=messages.FAILED), (StopRanks(0.0), ReportNow())
+    return replace(agent, exit=event.report, stalled=None, state=AgentState.FAILED), (StopRanks(0.0), ReportNow())
 
 
 def _ranks_wait(agent: Agent, event: RanksWait) -> Step:
@@ -314,7 +315,7 @@ def _ranks_wait(agent: Agent, event: RanksWait) -> Step:
 
 def _is_busy(agent: Agent) -> bool:
     """Return whether ranks run, and nothing is known that will end them."""
-    return agent.state == messages.RUNNING and agent.pending is None and bool(agent.live)
+    return agent.state == AgentState.RUNNING and agent.pending is None and bool(agent.live)
 
 
 def _all_ended(agent: Agent) -> Step:
@@ -322,8 +323,8 @@ def _all_ended(agent: Agent) -> Step:
         return agent, (Leave(agent.leaving),)
     if agent.pending is not None:
         return _carry_out(agent, agent.pending)
-    if agent.state == messages.RUNNING:
-        return replace(agent, state=messages.FINISHED), (ReportNow(),)
+    if agent.state == AgentState.RUNNING:
+        return replace(agent, state=AgentState.FINISHED), (ReportNow(),)
     return agent, ()
 
 
@@ -334,7 +335,7 @@ def _terminate(agent: Agent, event: Terminate) -> Step:
 
 
 def _leave(agent: Agent, exit_code: int, grace_seconds: float) -> Step:
-    agent = replace(agent, state=messages.LEAVING, leaving=exit_code, pending=None)
+    agent = replace(agent, state=AgentState.LEAVING, leaving=exit_code, pending=None)
     if agent.live:
         return agent, (StopRanks(grace_seconds), ReportNow())
     return agent, (Leave(exit_code),)

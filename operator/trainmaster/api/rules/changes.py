@@ -10,7 +10,7 @@ from typing import Any
 
 from trainmaster.api.replicas import TPU
 from trainmaster.api.rules.rule import Rule
-from trainmaster.api.status import TERMINAL
+from trainmaster.api.states import TERMINAL
 
 _SUSPEND = (
     "Set suspend to true first, wait for phase Suspended, and change it then (checkpoints inside the pods go with them)"
@@ -20,7 +20,8 @@ _ANOTHER_TRAINING = (
     f"{_SUSPEND}; checkpoints of another globalBatchSize, seed or model are refused then: for these create another"
     " job, with checkpoint.resumeFrom unless the model is another"
 )
-_CEL_OVER = f"(has(oldSelf.status) && has(oldSelf.status.phase) && oldSelf.status.phase in {sorted(TERMINAL)})"
+_ENDED = sorted(map(str, TERMINAL))
+_CEL_OVER = f"(has(oldSelf.status) && has(oldSelf.status.phase) && oldSelf.status.phase in {_ENDED})"
 _CEL_SUSPENDED = (
     "(has(oldSelf.status) && has(oldSelf.status.attempt) && oldSelf.status.attempt > 0 ?"
     " has(oldSelf.status.phase) && oldSelf.status.phase == 'Suspended' : oldSelf.spec.suspend)"

@@ -7,14 +7,16 @@ room elsewhere the job does not wait for it: the node is used all the same. A no
 cannot even start (rules/elsewhere.py), or from which nothing is heard any more (unreachable.py).
 """
 
+import dataclasses
 from collections import Counter
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
+from trainmaster.api.states import Phase
 from trainmaster.api.status import AvoidedNode, RestartRecord, TrainingJobStatus
 from trainmaster.core import classes, clocks, figures, ledger, membership, phases, spares, unreachable
 from trainmaster.core.facts import Facts, Slot
-from trainmaster.core.observed import PENDING
+from trainmaster.core.observed import ReplicaPhase
 from trainmaster.core.verdict import NOTHING, Verdict
 
 FAILURES = 3  # on one node ...
@@ -29,12 +31,12 @@ def keep_away(facts: Facts) -> Verdict:
     nodes = facts.status.avoided_nodes
     latest = figures.later(facts.now, AVOIDED_SECONDS)  # a clock that was set back makes no time longer
     kept = tuple(
-        node if node.until <= latest else node.model_copy(update={"until": latest})
+        node if node.until <= latest else dataclasses.replace(node, until=latest)
         for node in nodes
         if facts.now < node.until
     )
     if kept != nodes:
-        return Verdict(status=facts.status.model_copy(update={"avoided_nodes": kept}))
+        return Verdict(status=dataclasses.replace(facts.status, avoided_nodes=kept))
     stuck = [slot for slot in (*facts.wanted, *facts.spares) if _finds_no_place(facts, slot)]
     if in_force(facts.status) and stuck:
         late = figures.later(_since(stuck[0], facts), PATIENCE_SECONDS)
@@ -79,7 +81,7 @@ def _free_to_move(facts: Facts) -> list[Slot]:
         ended = {key for line in _open(facts) for key in line.members or ()}
         there = [slot for slot in membership.members(facts) if slot.key in ended]
         return [slot for slot in there if slot.heartbeat and not membership.trains(facts, slot)]
-    if status.phase != phases.RESTARTING or not ledger.is_open(status) or ledger.undecided(status):
+    if status.phase != Phase.RESTARTING or not ledger.is_open(status) or ledger.undecided(status):
         return []
     return [*facts.slots, *facts.spares]
 
@@ -106,11 +108,11 @@ def avoiding(facts: Facts, node: str, reason: str, leaving: list[Slot], said: st
     entry = AvoidedNode(node=node, reason=reason, until=figures.later(facts.now, AVOIDED_SECONDS))
     known = (*facts.status.avoided_nodes, entry)
     sentence = f"{said}Node {node} is avoided for {figures.duration(AVOIDED_SECONDS)}."
-    return _moved(facts, leaving, sentence).model_copy(update={"avoided_nodes": known})
+    return dataclasses.replace(_moved(facts, leaving, sentence), avoided_nodes=known)
 
 
-def of_cut_off(facts: Facts, lost: Sequence[Slot]) -> dict[str, object]:
-    """Return the update that avoids the nodes of silent replicas on which the cluster sees nothing wrong yet.
+def with_cut_off(facts: Facts, lost: Sequence[Slot]) -> tuple[AvoidedNode, ...]:
+    """Return the avoided nodes with those of silent replicas on which the cluster sees nothing wrong yet.
 
     Else the cluster would place their successors there.
     """
@@ -123,7 +125,7 @@ def of_cut_off(facts: Facts, lost: Sequence[Slot]) -> dict[str, object]:
         for node, why in told.items()
         if _has_another(facts, node)
     ]
-    return {"avoided_nodes": (*facts.status.avoided_nodes, *found)} if found else {}
+    return (*facts.status.avoided_nodes, *found)
 
 
 def _moved(facts: Facts, leaving: list[Slot], sentence: str) -> TrainingJobStatus:
@@ -132,13 +134,12 @@ def _moved(facts: Facts, leaving: list[Slot], sentence: str) -> TrainingJobStatu
     beside = {slot.key for slot in facts.spares}
     exchange = spares.step_in(facts, [slot for slot in leaving if slot.key not in beside], barred=nodes)
     gone = {slot.key for slot in leaving}
-    update = {
-        "incarnations": facts.replacing(leaving),
-        "starts": {key: start for key, start in facts.status.starts.items() if key not in gone},
-        "message": f"{facts.status.message or ''} {sentence} {exchange.sentence}".strip(),
-        **exchange.update,
-    }
-    return facts.status.model_copy(update=update)
+    return dataclasses.replace(
+        exchange.written(facts.status),
+        incarnations=facts.replacing(leaving),
+        starts={key: start for key, start in facts.status.starts.items() if key not in gone},
+        message=f"{facts.status.message or ''} {sentence} {exchange.sentence}".strip(),
+    )
 
 
 def _named(slots: list[Slot]) -> str:
@@ -166,7 +167,7 @@ def _has_another(facts: Facts, node: str) -> bool:
 def _finds_no_place(facts: Facts, slot: Slot) -> bool:
     """Return whether the scheduler names affinity as an obstacle, and the slot's replica may be recreated freely."""
     replica = slot.replica
-    if replica is None or not replica.alive or replica.phase != PENDING:  # first, as it holds for nearly all slots
+    if replica is None or not replica.alive or replica.phase != ReplicaPhase.PENDING:  # true of nearly all
         return False
     trains = facts.status.phase not in phases.GATHERING and slot.key in facts.taking_part
     if trains and not (membership.alone(facts) and slot.key not in facts.status.starts):
@@ -188,8 +189,7 @@ def _lifted(facts: Facts, stuck: list[Slot]) -> TrainingJobStatus:
     told = stuck[0].replica.obstacle.message if stuck[0].replica and stuck[0].replica.obstacle else ""
     reason = f"Lifted, for there is no room elsewhere: {figures.sentence(told)}"
     nodes = tuple(
-        node if node.lifted else node.model_copy(update={"lifted": True, "reason": reason})
+        node if node.lifted else dataclasses.replace(node, lifted=True, reason=reason)
         for node in facts.status.avoided_nodes
     )
-    update = {"avoided_nodes": nodes, "incarnations": facts.replacing(stuck), "message": reason}
-    return facts.status.model_copy(update=update)
+    return dataclasses.replace(facts.status, avoided_nodes=nodes, incarnations=facts.replacing(stuck), message=reason)

@@ -7,12 +7,13 @@ members come and go, those present do all the work of a task: a worker that has 
 from trainmaster.core import ending, membership, parting
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.verdict import NOTHING, Verdict
-from trainmaster.wire import messages, names
+from trainmaster.wire import names
+from trainmaster.wire.states import AgentState
 
 
 def complete(facts: Facts) -> Verdict:
     """Set the phase Succeeded, which is final."""
-    there = {slot.key for slot in facts.at_attempt(messages.FINISHED)}.union(facts.status.done)
+    there = {slot.key for slot in facts.at_attempt(AgentState.FINISHED)}.union(facts.status.done)
     workers = [slot for slot in facts.slots if slot.role == names.WORKER]
     finished = [slot for slot in workers if slot.key in there]
     if len(finished) < _least(facts) or any(slot.key not in there for slot in _needed(facts, workers)):

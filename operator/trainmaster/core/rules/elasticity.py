@@ -6,6 +6,9 @@ ranks save. At most every PARTIAL_SECONDS it grows by those that are there. Wher
 is about the start only; later each worker that is there takes part.
 """
 
+import dataclasses
+
+from trainmaster.api.states import Phase
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import figures, membership, phases
 from trainmaster.core.facts import Facts
@@ -36,7 +39,7 @@ def _replaced(facts: Facts) -> TrainingJobStatus | None:
     ended = [slot for slot in facts.left_out if slot.replica and not slot.replica.alive]
     if not ended:
         return None
-    return facts.status.model_copy(update={"incarnations": facts.replacing(ended)})
+    return dataclasses.replace(facts.status, incarnations=facts.replacing(ended))
 
 
 def _shrink(facts: Facts) -> Verdict:
@@ -44,7 +47,7 @@ def _shrink(facts: Facts) -> Verdict:
     back = {slot.key for slot in facts.left_out if slot.ready}
     if back:
         absent = tuple(key for key in facts.status.absent if key not in back)
-        return Verdict(status=facts.status.model_copy(update={"absent": absent}))
+        return Verdict(status=dataclasses.replace(facts.status, absent=absent))
     missing = {slot.key for slot in facts.missing}
     left = [slot for slot in facts.slots if slot.role == names.WORKER and slot.key not in missing]
     servers = [slot for slot in facts.missing if slot.role != names.WORKER]
@@ -56,22 +59,24 @@ def _shrink(facts: Facts) -> Verdict:
         return Verdict(wake_at=end)
     message = f"Going on with {len(left)} workers: {', '.join(sorted(missing))} did not come within {WAIT_SECONDS} s."
     absent = tuple(slot.key for slot in facts.wanted if slot.key in missing or slot.key in facts.absent)
-    return Verdict(status=facts.status.model_copy(update={"absent": absent, "message": message}))
+    return Verdict(status=dataclasses.replace(facts.status, absent=absent, message=message))
 
 
 def _grow(facts: Facts) -> Verdict:
     """Grow by all missing workers at once, so that a group does not stop for each; after PARTIAL_SECONDS by a part."""
     absent = facts.left_out
     back = [slot for slot in absent if slot.ready]
-    if not back or facts.status.phase != phases.RUNNING:
+    if not back or facts.status.phase != Phase.RUNNING:
         return NOTHING
     due = figures.later(facts.status.running_time or facts.now, PARTIAL_SECONDS)
     if len(back) < len(absent) and facts.now < due:
         return Verdict(wake_at=due)
-    update = {
-        "absent": tuple(slot.key for slot in absent if not slot.ready),
-        "attempt": facts.status.attempt + 1,
-        "phase": phases.RESIZING,
-        "message": f"Resizing: {', '.join(slot.key for slot in back)} can take part again.",
-    }
-    return Verdict(status=facts.status.model_copy(update=update))
+    return Verdict(
+        status=dataclasses.replace(
+            facts.status,
+            absent=tuple(slot.key for slot in absent if not slot.ready),
+            attempt=facts.status.attempt + 1,
+            phase=Phase.RESIZING,
+            message=f"Resizing: {', '.join(slot.key for slot in back)} can take part again.",
+        )
+    )

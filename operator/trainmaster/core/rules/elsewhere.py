@@ -11,7 +11,7 @@ from datetime import datetime
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import figures
 from trainmaster.core.facts import Facts, Slot
-from trainmaster.core.observed import PENDING, RUNNING, Obstacle
+from trainmaster.core.observed import Obstacle, ReplicaPhase
 from trainmaster.core.rules import avoidance, obstacles
 from trainmaster.core.verdict import NOTHING, Verdict
 
@@ -69,7 +69,7 @@ def _stuck(facts: Facts) -> list[_Stuck]:
     found = []
     for slot in (*facts.wanted, *facts.spares):
         told = obstacles.of(facts, slot)
-        node = slot.replica.node if slot.replica and slot.replica.phase == PENDING else ""
+        node = slot.replica.node if slot.replica and slot.replica.phase == ReplicaPhase.PENDING else ""
         if told and node and told[0].reason in REASONS:
             found.append(_Stuck(slot, node, *told))
     return [one for one in found if facts.now < figures.later(one.since, TOO_LATE_SECONDS)]
@@ -85,7 +85,7 @@ def _running(facts: Facts) -> dict[str, set[str]]:
     """Return the nodes on which replicas of each role run."""
     found: dict[str, set[str]] = {}
     for slot in facts.wanted:
-        if slot.replica and slot.replica.alive and slot.replica.phase == RUNNING:
+        if slot.replica and slot.replica.alive and slot.replica.phase == ReplicaPhase.RUNNING:
             found.setdefault(slot.role, set()).add(slot.replica.node)
     return found
 

@@ -5,12 +5,14 @@ Terminal is terminal: nothing here can bring a job back, whatever happens to its
 
 from datetime import datetime
 
-from trainmaster.core import figures, phases, sidecars
+from trainmaster.api.states import TERMINAL, Phase
+from trainmaster.core import figures, sidecars
 from trainmaster.core.actions import Action, DeleteJob, DeleteReplica, GiveOrders
 from trainmaster.core.facts import Facts
-from trainmaster.core.observed import RUNNING, Replica
+from trainmaster.core.observed import Replica, ReplicaPhase
 from trainmaster.core.verdict import NOTHING, Verdict
-from trainmaster.wire.messages import EXIT, Orders
+from trainmaster.wire.messages import Orders
+from trainmaster.wire.states import Verb
 
 # A replica that is still up this long after the end has an agent that gets no orders.
 GOODBYE_SECONDS = 30
@@ -24,11 +26,11 @@ def finish(facts: Facts) -> Verdict:
     """Return what is left to do for a job that has ended, or is being deleted (its replicas go with it)."""
     if facts.job.deleting:
         return Verdict(final=True)
-    if facts.status.phase not in phases.TERMINAL:
+    if facts.status.phase not in TERMINAL:
         return NOTHING
     alive = [replica for replica in facts.observed.replicas if replica.alive]
     late = facts.now >= figures.later(_ended_at(facts), GOODBYE_SECONDS)
-    deaf = [replica for replica in alive if late or replica.phase != RUNNING]
+    deaf = [replica for replica in alive if late or replica.phase != ReplicaPhase.RUNNING]
     actions: list[Action] = [GiveOrders(tuple((replica.uid, _goodbye(facts)) for replica in alive))] if alive else []
     kept = sidecars.keeping(facts)
     over = facts.now >= figures.later(_ended_at(facts), sidecars.KEPT_SECONDS)
@@ -42,9 +44,13 @@ def finish(facts: Facts) -> Verdict:
 def _goodbye(facts: Facts) -> Orders:
     # Servers may still be writing what the workers have just finished.
     grace = LAST_WORDS_SECONDS if facts.job.spec.independent else Orders.grace_seconds
-    code = 0 if facts.status.phase == phases.SUCCEEDED else 1
+    code = 0 if facts.status.phase == Phase.SUCCEEDED else 1
     return Orders(
-        EXIT, facts.status.attempt, f"The job has {facts.status.phase.lower()}.", exit_code=code, grace_seconds=grace
+        Verb.EXIT,
+        facts.status.attempt,
+        f"The job has {facts.status.phase.lower()}.",
+        exit_code=code,
+        grace_seconds=grace,
     )
 
 

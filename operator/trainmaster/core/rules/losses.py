@@ -5,12 +5,14 @@ The others keep their pods and wait, warm, for the next attempt. Where a spare s
 attempt, and the successor becomes the spare. A replica whose ranks had all ended well is not needed any more.
 """
 
+import dataclasses
+
+from trainmaster.api.states import Phase
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import classes, failures, figures, ledger, membership, phases, spares, unreachable
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.failures import Failure
 from trainmaster.core.rules import avoidance
-from trainmaster.core.spares import Exchange
 from trainmaster.core.verdict import Verdict
 
 
@@ -24,21 +26,26 @@ def replace_lost(facts: Facts) -> Verdict:
         return Verdict(status=_remembered(facts, lost))
     failure = failures.of_lost(at_work, facts.step)
     exchange = spares.step_in(facts, lost)
-    update = {"incarnations": facts.replacing(lost), **exchange.update, **avoidance.of_cut_off(facts, lost)}
+    replaced = dataclasses.replace(
+        exchange.written(facts.status),
+        incarnations=facts.replacing(lost),
+        avoided_nodes=avoidance.with_cut_off(facts, lost),
+    )
     if _harmless(facts, failure):
-        return Verdict(status=_replaced(facts, failure, exchange, update))
-    return Verdict(status=ledger.noted(ledger.after_failure(facts, failure, **update), exchange.sentence))
+        message = f"{figures.sentence(failure.evidence)} {exchange.sentence or 'Replacing it.'}"
+        return Verdict(status=dataclasses.replace(replaced, message=message))
+    return Verdict(status=ledger.noted(ledger.after_failure(facts, failure, replaced), exchange.sentence))
 
 
 def _remembered(facts: Facts, through: list[Slot]) -> TrainingJobStatus:
     """Return the status with these workers done: the others train on, and new replicas come with a new attempt only."""
     gone = ", ".join(slot.key for slot in through)
-    update = {
-        "done": tuple(sorted({*facts.status.done, *(slot.key for slot in through)})),
-        "incarnations": facts.replacing(through),
-        "message": f"{gone} had finished before its replica was lost; the others train on.",
-    }
-    return facts.status.model_copy(update=update)
+    return dataclasses.replace(
+        facts.status,
+        done=tuple(sorted({*facts.status.done, *(slot.key for slot in through)})),
+        incarnations=facts.replacing(through),
+        message=f"{gone} had finished before its replica was lost; the others train on.",
+    )
 
 
 def _lost(facts: Facts, slot: Slot) -> bool:
@@ -50,7 +57,7 @@ def _lost(facts: Facts, slot: Slot) -> bool:
 def _was_complete(facts: Facts) -> bool:
     """Return whether the group was complete, as a survivor's error also shows; else replicas may not exist yet."""
     phase = facts.status.phase
-    return phase not in phases.GATHERING or (phase == phases.RESTARTING and _unexplained(facts))
+    return phase not in phases.GATHERING or (phase == Phase.RESTARTING and _unexplained(facts))
 
 
 def _unexplained(facts: Facts) -> bool:
@@ -61,8 +68,3 @@ def _harmless(facts: Facts, failure: Failure) -> bool:
     """Return whether the loss is free, no rank was told to run, and it is not the cause of an unexplained failure."""
     gathering = facts.status.phase in phases.GATHERING
     return failure.failure_class in classes.FREE and gathering and ledger.explained_by(facts, failure) is None
-
-
-def _replaced(facts: Facts, failure: Failure, exchange: Exchange, update: dict[str, object]) -> TrainingJobStatus:
-    message = f"{figures.sentence(failure.evidence)} {exchange.sentence or 'Replacing it.'}"
-    return facts.status.model_copy(update={**update, "message": message})

@@ -4,11 +4,13 @@ This applies only where no process group spans replicas, and only in phase Runni
 written before any agent is told of it, with its line in the ledger where it is a failure.
 """
 
+import dataclasses
+
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import classes, failures, figures, ledger, membership
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.verdict import NOTHING, Verdict
-from trainmaster.wire import messages
+from trainmaster.wire.states import AgentState
 
 
 def look_after(facts: Facts) -> Verdict:
@@ -16,7 +18,7 @@ def look_after(facts: Facts) -> Verdict:
     if not membership.alone(facts):
         return NOTHING
     lost = [slot for slot in facts.slots if _lost(facts, slot)]
-    died = [slot for slot in membership.members(facts) if membership.is_at(facts, slot, messages.FAILED)]
+    died = [slot for slot in membership.members(facts) if membership.is_at(facts, slot, AgentState.FAILED)]
     status = (
         _dismissed(facts) or _replaced(facts, lost, died) or _again(facts, died) or _joined(facts) or _begun_anew(facts)
     )
@@ -37,12 +39,11 @@ def _dismissed(facts: Facts) -> TrainingJobStatus | None:
     if not gone:
         return None
     incarnations = facts.status.incarnations
-    return facts.status.model_copy(
-        update={
-            "starts": {key: start for key, start in facts.status.starts.items() if key in wanted},
-            "incarnations": {**incarnations, **{key: incarnations.get(key, 0) + 1 for key in gone}},
-            "message": f"{', '.join(gone)} is not wanted any more; the others train on.",
-        }
+    return dataclasses.replace(
+        facts.status,
+        starts={key: start for key, start in facts.status.starts.items() if key in wanted},
+        incarnations={**incarnations, **{key: incarnations.get(key, 0) + 1 for key in gone}},
+        message=f"{', '.join(gone)} is not wanted any more; the others train on.",
     )
 
 
@@ -50,21 +51,20 @@ def _replaced(facts: Facts, lost: list[Slot], died: list[Slot]) -> TrainingJobSt
     if not lost:
         return None
     gone = {slot.key for slot in lost}
-    update = {
-        "incarnations": facts.replacing(lost),
-        "starts": {key: start for key, start in facts.status.starts.items() if key not in gone},
-    }
+    replaced = dataclasses.replace(
+        facts.status,
+        incarnations=facts.replacing(lost),
+        starts={key: start for key, start in facts.status.starts.items() if key not in gone},
+    )
     failure = failures.of_lost(lost, facts.step)
     joined = any(slot.key in facts.status.starts for slot in lost)
     if failure.failure_class in classes.FREE and not joined:
-        return facts.status.model_copy(
-            update={**update, "message": f"{figures.sentence(failure.evidence)} Replacing it."}
-        )
+        return dataclasses.replace(replaced, message=f"{figures.sentence(failure.evidence)} Replacing it.")
     left = {slot.key for slot in lost}
     mixed = any(slot.stale and slot.key not in left for slot in membership.members(facts))  # successors have this spec
     if not mixed and membership.can_go_on(facts, without={slot.key for slot in (*lost, *died)}):
-        return ledger.after_lonely_failure(facts, failure, [slot.key for slot in lost], **update)
-    return ledger.after_failure(facts, failure, **update)
+        return ledger.after_lonely_failure(facts, failure, [slot.key for slot in lost], replaced)
+    return ledger.after_failure(facts, failure, replaced)
 
 
 def _again(facts: Facts, died: list[Slot]) -> TrainingJobStatus | None:
@@ -80,7 +80,8 @@ def _again(facts: Facts, died: list[Slot]) -> TrainingJobStatus | None:
         return ledger.after_failure(facts, failure)
     alike = [slot for slot in died if told[slot.key].failure_class == failure.failure_class]
     again = {slot.key: membership.start_of(facts, slot) + 1 for slot in alike}
-    return ledger.after_lonely_failure(facts, failure, [*again], starts={**facts.status.starts, **again})
+    started = dataclasses.replace(facts.status, starts={**facts.status.starts, **again})
+    return ledger.after_lonely_failure(facts, failure, [*again], started)
 
 
 def _joined(facts: Facts) -> TrainingJobStatus | None:
@@ -88,11 +89,11 @@ def _joined(facts: Facts) -> TrainingJobStatus | None:
     new = [slot.key for slot in facts.slots if slot.ready and not slot.stale and slot.key not in facts.status.starts]
     if not new or membership.would_mix(facts):
         return None
-    update = {
-        "starts": {**facts.status.starts, **dict.fromkeys(new, 0)},
-        "message": f"{', '.join(new)} joined attempt {facts.status.attempt}.",
-    }
-    return facts.status.model_copy(update=update)
+    return dataclasses.replace(
+        facts.status,
+        starts={**facts.status.starts, **dict.fromkeys(new, 0)},
+        message=f"{', '.join(new)} joined attempt {facts.status.attempt}.",
+    )
 
 
 def _begun_anew(facts: Facts) -> TrainingJobStatus | None:

@@ -6,10 +6,11 @@ While the job trains, an obstacle of another replica is reported and ends nothin
 from collections.abc import Iterator
 from datetime import datetime
 
+from trainmaster.api.states import Phase
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import classes, ending, figures, phases
+from trainmaster.core import classes, ending, figures
 from trainmaster.core.facts import Facts, Slot
-from trainmaster.core.observed import RUNNING, Obstacle
+from trainmaster.core.observed import Obstacle, ReplicaPhase
 from trainmaster.core.verdict import Verdict
 from trainmaster.wire import names
 
@@ -197,10 +198,10 @@ def _name(facts: Facts, slot: Slot) -> str:
 
 def _trains(facts: Facts) -> bool:
     """Return whether a worker runs. Its agent need not have reported: the operator may have just started."""
-    if facts.status.phase not in (phases.STARTING, phases.RUNNING):
+    if facts.status.phase not in (Phase.STARTING, Phase.RUNNING):
         return False
     workers = (slot.replica for slot in facts.slots if slot.role == names.WORKER)
-    return any(replica and replica.alive and replica.phase == RUNNING for replica in workers)
+    return any(replica and replica.alive and replica.phase == ReplicaPhase.RUNNING for replica in workers)
 
 
 def _since(obstacle: Obstacle, otherwise: datetime, now: datetime) -> datetime:

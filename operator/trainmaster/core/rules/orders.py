@@ -9,7 +9,8 @@ from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.roster import roster
 from trainmaster.core.verdict import NOTHING, Verdict
 from trainmaster.wire import names
-from trainmaster.wire.messages import RUN, WAIT, Orders
+from trainmaster.wire.messages import Orders
+from trainmaster.wire.states import Verb
 
 # The time that ranks get at least to save before a resize that no failure forced, from SIGTERM to SIGKILL.
 SAVE_SECONDS = 20.0
@@ -33,7 +34,7 @@ def _living(slots: Sequence[Slot]) -> list[str]:
 
 
 def _stand_by(facts: Facts) -> Orders:
-    return Orders(WAIT, facts.status.attempt, f"Attempt {facts.status.attempt}: standing by as a spare.")
+    return Orders(Verb.WAIT, facts.status.attempt, f"Attempt {facts.status.attempt}: standing by as a spare.")
 
 
 def _grace_seconds(facts: Facts) -> float:
@@ -47,7 +48,7 @@ def _each_alone(facts: Facts, orders: Orders) -> Verdict:
     """Give the roster to its members. A replica without an address in it waits: it has not joined, or is put off."""
     members = orders.roster.members if orders.roster else ()
     named = {names.replica_key(one.role, one.index) for one in members if one.address}
-    wait = Orders(WAIT, facts.status.attempt, f"Attempt {facts.status.attempt}: not among its members now.")
+    wait = Orders(Verb.WAIT, facts.status.attempt, f"Attempt {facts.status.attempt}: not among its members now.")
     alive = [slot for slot in facts.slots if slot.replica and slot.replica.alive]
     given = tuple((slot.replica.uid, orders if slot.key in named else wait) for slot in alive if slot.replica)
     held = membership.held(facts)
@@ -73,17 +74,19 @@ def _orders(facts: Facts) -> Orders:
     attempt, members = facts.status.attempt, roster(facts)
     hang = facts.job.spec.failure_policy.fixed_hang_seconds
     if ledger.undecided(facts.status):
-        return Orders(WAIT, attempt, f"Attempt {attempt}: waiting to hear why the last one ended.")
+        return Orders(Verb.WAIT, attempt, f"Attempt {attempt}: waiting to hear why the last one ended.")
     until = held_until(facts)
     if until:
         seconds = figures.duration((until - facts.status.restarts[-1].time).total_seconds())
-        return Orders(WAIT, attempt, f"Attempt {attempt}: begins {seconds} after the failure, which may pass by then.")
+        return Orders(
+            Verb.WAIT, attempt, f"Attempt {attempt}: begins {seconds} after the failure, which may pass by then."
+        )
     if members is None:
         # One sentence for the whole wait: naming missing replicas would wake every agent whenever one reports.
         why = f"Attempt {attempt}: waiting until all {len(facts.slots)} replicas are here."
-        return Orders(WAIT, attempt, why, grace_seconds=_grace_seconds(facts))
+        return Orders(Verb.WAIT, attempt, why, grace_seconds=_grace_seconds(facts))
     if members.independent:
         why = f"Attempt {attempt}: members come and go one by one."
-        return Orders(RUN, attempt, why, members, hang_seconds=hang)
+        return Orders(Verb.RUN, attempt, why, members, hang_seconds=hang)
     why = f"Attempt {attempt}: all {len(facts.slots)} replicas are here."
-    return Orders(RUN, attempt, why, members, grace_seconds=_grace_seconds(facts), hang_seconds=hang)
+    return Orders(Verb.RUN, attempt, why, members, grace_seconds=_grace_seconds(facts), hang_seconds=hang)

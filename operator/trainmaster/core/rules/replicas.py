@@ -5,6 +5,7 @@ the third within WINDOW_SECONDS waits a little, and those after it longer. The l
 their logs. A replica whose name is taken gets the next name.
 """
 
+import dataclasses
 from datetime import datetime
 
 from trainmaster.core import clocks, figures
@@ -33,8 +34,7 @@ def take_other_names(facts: Facts) -> Verdict:
         f"{keys}: the name is taken by a pod that is not this job's, or whose labels were edited; "
         "the next one is tried."
     )
-    update = {"incarnations": facts.replacing(nameless), "message": message}
-    return Verdict(status=facts.status.model_copy(update=update))
+    return Verdict(status=dataclasses.replace(facts.status, incarnations=facts.replacing(nameless), message=message))
 
 
 def create_and_delete(facts: Facts) -> Verdict:

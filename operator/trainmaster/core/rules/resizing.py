@@ -4,6 +4,9 @@ The size that the present attempt was started with stands in `status.replicas.de
 the attempt.
 """
 
+import dataclasses
+
+from trainmaster.api.states import Phase
 from trainmaster.core import ledger, membership, phases
 from trainmaster.core.facts import Facts
 from trainmaster.core.verdict import NOTHING, Verdict
@@ -21,20 +24,20 @@ def resize(facts: Facts) -> Verdict:
         return _other_servers(facts)
     if before.desired == now:
         return NOTHING
-    update = {
-        "attempt": facts.status.attempt + 1,
-        "phase": phases.RESIZING,
-        "message": f"Resizing from {before.desired} to {now} workers.",
-        "absent": _still_missed(facts),
-        **ledger.overtaken(facts.status, "resized"),
-    }
-    return Verdict(status=facts.status.model_copy(update=update))
+    return Verdict(
+        status=dataclasses.replace(
+            ledger.overtaken(facts.status, "resized"),
+            attempt=facts.status.attempt + 1,
+            phase=Phase.RESIZING,
+            message=f"Resizing from {before.desired} to {now} workers.",
+            absent=_still_missed(facts),
+        )
+    )
 
 
 def _another_group(facts: Facts) -> Verdict:
     """Change a group that gathers. An unexplained failure costs no budget: its cause may be a replica that leaves."""
-    update = {"absent": _still_missed(facts), **ledger.overtaken(facts.status, "resized")}
-    status = facts.status.model_copy(update=update)
+    status = dataclasses.replace(ledger.overtaken(facts.status, "resized"), absent=_still_missed(facts))
     return Verdict(status=status) if status != facts.status else NOTHING
 
 
@@ -50,9 +53,11 @@ def _other_servers(facts: Facts) -> Verdict:
     before, now = facts.status.founders, facts.job.spec.servers
     if before is None or before.parameter_servers == now:
         return NOTHING
-    update = {
-        "attempt": facts.status.attempt + 1,
-        "phase": phases.RESIZING,
-        "message": f"Resizing from {before.parameter_servers} to {now} parameter servers.",
-    }
-    return Verdict(status=facts.status.model_copy(update=update))
+    return Verdict(
+        status=dataclasses.replace(
+            facts.status,
+            attempt=facts.status.attempt + 1,
+            phase=Phase.RESIZING,
+            message=f"Resizing from {before.parameter_servers} to {now} parameter servers.",
+        )
+    )

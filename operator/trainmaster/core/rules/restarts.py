@@ -10,13 +10,14 @@ from trainmaster.core.failures import Failure
 from trainmaster.core.roster import roster
 from trainmaster.core.verdict import NOTHING, Verdict
 from trainmaster.wire import messages
+from trainmaster.wire.states import AgentState
 
 
 def restart_ranks(facts: Facts) -> Verdict:
     """Return the verdict where an agent reports that its ranks of the present attempt died."""
     if membership.alone(facts):
         return NOTHING
-    failed = [failures.of_agent(slot, facts.status.attempt) for slot in facts.at_attempt(messages.FAILED)]
+    failed = [failures.of_agent(slot, facts.status.attempt) for slot in facts.at_attempt(AgentState.FAILED)]
     failed = failed or _deadlocked(facts)
     if not failed:
         return NOTHING
@@ -30,7 +31,7 @@ def _deadlocked(facts: Facts) -> list[Failure]:
     """Return the failures of replicas that wait too long, if all do: a single one may wait for one that works."""
     if any(_may_be_at_work(facts, slot) for slot in facts.slots):
         return []
-    told = [(slot, _stall(facts, slot.heartbeat)) for slot in facts.at_attempt(messages.RUNNING)]
+    told = [(slot, _stall(facts, slot.heartbeat)) for slot in facts.at_attempt(AgentState.RUNNING)]
     return [failures.of_rank(slot, report) for slot, report in told if report]
 
 
@@ -39,7 +40,7 @@ def _may_be_at_work(facts: Facts, slot: Slot) -> bool:
     beat = slot.heartbeat
     if slot.key in facts.done:
         return False
-    if beat is None or beat.attempt != facts.status.attempt or beat.state != messages.RUNNING:
+    if beat is None or beat.attempt != facts.status.attempt or beat.state != AgentState.RUNNING:
         return True
     return _stall(facts, beat) is None and any(rank.phase != "done" for rank in beat.ranks)
 
@@ -56,7 +57,7 @@ def restart_drifted(facts: Facts) -> Verdict:
     if present is None or present.independent:
         return NOTHING
     digest = present.digest
-    drifted = [slot for slot in facts.at_attempt(messages.RUNNING) if _digest(slot.heartbeat) != digest]
+    drifted = [slot for slot in facts.at_attempt(AgentState.RUNNING) if _digest(slot.heartbeat) != digest]
     if not drifted:
         return NOTHING
     evidence = f"{drifted[0].key} trains with an older roster of attempt {facts.status.attempt}"

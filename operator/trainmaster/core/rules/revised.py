@@ -4,13 +4,15 @@ A group that trains takes the new spec as a whole, at its next attempt: then non
 of an older spec are recreated before any agent is told to run. No attempt ever has pods of two specs (decision 0137).
 """
 
+import dataclasses
 from datetime import datetime
 
+from trainmaster.api.states import Phase
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import edits, figures, ledger, membership, phases
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.verdict import NOTHING, Verdict
-from trainmaster.wire import messages
+from trainmaster.wire.states import AgentState
 
 # Agents report at once that their ranks have ended; one that is lost meanwhile is noticed after this time.
 LOOK_SECONDS = 5
@@ -43,7 +45,7 @@ def _runs_ranks(slot: Slot) -> bool:
     """Return whether its agent still ends ranks of an older attempt, as far as it is heard."""
     beat = slot.heartbeat
     silent = slot.replica is None or slot.replica.silent
-    return beat is not None and beat.state == messages.RUNNING and not silent
+    return beat is not None and beat.state == AgentState.RUNNING and not silent
 
 
 def _next_look(facts: Facts) -> datetime:
@@ -53,17 +55,16 @@ def _next_look(facts: Facts) -> datetime:
 def _made_anew(facts: Facts, old: list[Slot]) -> TrainingJobStatus:
     they = edits.listed([slot.key for slot in old])
     sentence = f"{edits.named(facts, old)} changed: {they} {'is' if len(old) == 1 else 'are'} made anew."
-    before = "" if facts.status.phase == phases.PENDING else facts.status.message or ""  # keep why it gathers again
-    update = {"incarnations": facts.replacing(old), "message": f"{before} {sentence}".strip()}
-    return facts.status.model_copy(update=update)
+    before = "" if facts.status.phase == Phase.PENDING else facts.status.message or ""  # keep why it gathers again
+    return dataclasses.replace(facts.status, incarnations=facts.replacing(old), message=f"{before} {sentence}".strip())
 
 
 def _all_together(facts: Facts) -> TrainingJobStatus:
     """Return the status of another attempt for all: a new member must not train beside members of an older spec."""
     old = [slot for slot in membership.members(facts) if slot.stale]
-    update = {
-        "attempt": facts.status.attempt + 1,
-        "phase": phases.RESIZING,
-        "message": f"Members join after {edits.named(facts, old)} changed: all begin anew with the present spec.",
-    }
-    return facts.status.model_copy(update=update)
+    return dataclasses.replace(
+        facts.status,
+        attempt=facts.status.attempt + 1,
+        phase=Phase.RESIZING,
+        message=f"Members join after {edits.named(facts, old)} changed: all begin anew with the present spec.",
+    )

@@ -5,6 +5,8 @@ lower number in the status would be waited for without end. Each heartbeat was v
 its number is believed up to AT_ONCE plus one attempt for each second of the job's age.
 """
 
+import dataclasses
+
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core.facts import Facts
 from trainmaster.core.verdict import NOTHING, Verdict
@@ -48,9 +50,9 @@ def _most(facts: Facts) -> int:
 
 
 def _wound_on(facts: Facts, attempt: int, incarnations: dict[str, int], said: str) -> TrainingJobStatus:
-    update = {
-        "attempt": max(attempt, facts.status.attempt),
-        "incarnations": {**facts.status.incarnations, **incarnations},
-        "message": f"{EDITED}: it said {said}. Going on from what there is.",
-    }
-    return facts.status.model_copy(update=update)
+    return dataclasses.replace(
+        facts.status,
+        attempt=max(attempt, facts.status.attempt),
+        incarnations={**facts.status.incarnations, **incarnations},
+        message=f"{EDITED}: it said {said}. Going on from what there is.",
+    )

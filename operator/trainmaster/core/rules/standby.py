@@ -4,10 +4,13 @@ A spare trains nothing, so its loss is no failure: no attempt, no budget, no lin
 spare take the place of a lost worker; this rule, that of a worker that has not come.
 """
 
+import dataclasses
+
+from trainmaster.api.states import Phase
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import failures, figures, ledger, phases, spares
 from trainmaster.core.facts import Facts, Slot
-from trainmaster.core.observed import PENDING
+from trainmaster.core.observed import ReplicaPhase
 from trainmaster.core.verdict import NOTHING, Verdict
 from trainmaster.wire import names
 
@@ -31,11 +34,11 @@ def look_after(facts: Facts) -> Verdict:
 
 def _replaced(facts: Facts, lost: list[Slot]) -> TrainingJobStatus:
     evidence = figures.sentence(failures.of_lost(lost, facts.step).evidence)
-    update = {
-        "incarnations": facts.replacing(lost),
-        "message": f"{evidence} It stood by as a spare: training is not disturbed. Replacing it.",
-    }
-    return facts.status.model_copy(update=update)
+    return dataclasses.replace(
+        facts.status,
+        incarnations=facts.replacing(lost),
+        message=f"{evidence} It stood by as a spare: training is not disturbed. Replacing it.",
+    )
 
 
 def _filled(facts: Facts) -> Verdict:
@@ -48,8 +51,11 @@ def _filled(facts: Facts) -> Verdict:
     if not empty:
         return Verdict(wake_at=due) if missing else NOTHING
     exchange = spares.step_in(facts, empty)
-    update = {**exchange.update, "message": f"{empty[0].key} has not come. {exchange.sentence}"}
-    return Verdict(status=facts.status.model_copy(update=update))
+    return Verdict(
+        status=dataclasses.replace(
+            exchange.written(facts.status), message=f"{empty[0].key} has not come. {exchange.sentence}"
+        )
+    )
 
 
 def _missing(facts: Facts) -> list[Slot]:
@@ -61,4 +67,6 @@ def _missing(facts: Facts) -> list[Slot]:
 
 def _only_just_made(facts: Facts, slot: Slot) -> bool:
     """Return whether the replica has not started yet: it replaces one that was lost when no spare was ready."""
-    return facts.status.phase == phases.RESTARTING and (slot.replica is None or slot.replica.phase == PENDING)
+    return facts.status.phase == Phase.RESTARTING and (
+        slot.replica is None or slot.replica.phase == ReplicaPhase.PENDING
+    )

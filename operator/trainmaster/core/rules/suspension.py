@@ -1,5 +1,8 @@
 """Apply `spec.suspend`: no replica exists while it is true; later the job goes on from what outlives its pods."""
 
+import dataclasses
+
+from trainmaster.api.states import Phase
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import ledger, phases
 from trainmaster.core.actions import DeleteReplica
@@ -12,12 +15,15 @@ def suspend(facts: Facts) -> Verdict:
 
     It is not left while an old replica lives: that one was made of the spec before, which may have changed.
     """
-    suspended = facts.status.phase == phases.SUSPENDED
+    suspended = facts.status.phase == Phase.SUSPENDED
     if facts.job.spec.suspend and not suspended:
         return Verdict(status=_suspended(facts))
     if suspended and not facts.job.spec.suspend and not any(replica.alive for replica in facts.observed.replicas):
-        update = {"phase": phases.PENDING, "message": "Resumed: spec.suspend is false again.", "start_time": facts.now}
-        return Verdict(status=facts.status.model_copy(update=update))
+        return Verdict(
+            status=dataclasses.replace(
+                facts.status, phase=Phase.PENDING, message="Resumed: spec.suspend is false again.", start_time=facts.now
+            )
+        )
     if suspended:
         left = (DeleteReplica(r.name, r.uid) for r in facts.observed.replicas if not r.deleting)
         return Verdict(actions=tuple(left), final=True)
@@ -27,15 +33,14 @@ def suspend(facts: Facts) -> Verdict:
 def _suspended(facts: Facts) -> TrainingJobStatus:
     """Return the suspended status. Ranks that may run end with their replicas, so the next start is a new attempt."""
     may_run = facts.status.phase not in phases.GATHERING  # an agent may have begun without having reported it
-    update = {
-        "phase": phases.SUSPENDED,
-        "message": f"Suspended by spec.suspend; {_afterwards(facts)}",
-        "attempt": facts.status.attempt + (1 if may_run else 0),
-        "absent": (),
-        "substitutes": {},
-        **ledger.overtaken(facts.status, "suspended"),
-    }
-    return facts.status.model_copy(update=update)
+    return dataclasses.replace(
+        ledger.overtaken(facts.status, "suspended"),
+        phase=Phase.SUSPENDED,
+        message=f"Suspended by spec.suspend; {_afterwards(facts)}",
+        attempt=facts.status.attempt + (1 if may_run else 0),
+        absent=(),
+        substitutes={},
+    )
 
 
 def _afterwards(facts: Facts) -> str:
