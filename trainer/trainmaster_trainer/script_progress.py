@@ -13,11 +13,14 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from statistics import median
 
 from trainmaster.wire import codec, names
 from trainmaster.wire.progress import ProgressFile, ProgressPage
 from trainmaster.wire.training import TrainingPlan
+
+from trainmaster_trainer.script_lines import ScriptLines
 
 _WINDOW = 50  # steps over which speeds are taken
 _FIGURES_SECONDS = 0.2  # for so long a median holds
@@ -33,18 +36,21 @@ class ScriptProgress:
     optimizer itself had taken before, where it keeps count (Adam does, SGD does not).
     """
 
-    def __init__(self, file: ProgressFile, attempt: int = 1, batch_size: int = 0) -> None:
+    def __init__(
+        self, file: ProgressFile, attempt: int = 1, batch_size: int = 0, lines: ScriptLines | None = None
+    ) -> None:
+        self.lines = lines  # that rank 0 adds to metrics.jsonl
         self._file = file
         self._attempt = attempt
         self._batch_size = batch_size
         self._counted = 0
         self._base = 0
-        self._reports = False
+        self.reports = False
         self._total = 0
         self._loss = _NOTHING
         self._resumed = -1
         self.step = 0
-        self._pace = _Pace()
+        self._pace = Pace()
         # A handler of a signal may report in the midst of a report.
         self.lock = threading.RLock()
 
@@ -52,9 +58,9 @@ class ScriptProgress:
         """Note an optimizer step. `own_count`: with the first one, how many the optimizer says that it has taken."""
         with self.lock:
             self._counted += 1
-            if self._counted == 1 and not self._reports:
+            if self._counted == 1 and not self.reports:
                 self._begin(own_count)
-            if self._reports:
+            if self.reports:
                 self._write(time.monotonic())  # it lives
             else:
                 self._advance(self._base + self._counted)
@@ -68,17 +74,17 @@ class ScriptProgress:
                 if self.has_steps:
                     self._write(time.monotonic())
                 return
-            if not self._reports:
+            if not self.reports:
                 # After `counted` optimizer steps it says that `step` are done: it went on from the difference.
                 self._resumed = step - self._counted if self._counted <= step else step
-                self._reports = True
-                self._pace = _Pace()
+                self.reports = True
+                self._pace = Pace()
             self._advance(step)
 
     @property
     def has_steps(self) -> bool:
         """Return whether there is a step to speak of."""
-        return self._reports or self._counted > 0
+        return self.reports or self._counted > 0
 
     def _begin(self, own_count: int | None) -> None:
         if own_count is not None and own_count > 0:
@@ -111,8 +117,8 @@ class ScriptProgress:
         )
 
 
-class _Pace:
-    """_Pace is how long steps take, and for how much of it the thread that takes them computes.
+class Pace:
+    """Pace is how long steps take, and for how much of it the thread that takes them computes.
 
     A thread that waits for peers in gloo takes no time of the processor, so the slowest rank is the one that takes
     most.
@@ -174,6 +180,8 @@ def _open(environment: Mapping[str, str]) -> ScriptProgress | None:
         if path:
             file = ProgressFile(path)
             plan = codec.decode(TrainingPlan, environment[names.ENV_TRAINING])
+            attempt, first = int(environment[names.ENV_ATTEMPT]), environment.get("RANK") == "0"
+            lines = ScriptLines(Path(environment[names.ENV_CHECKPOINTS]), attempt) if first else None
             if file.claim(os.getpid()):
-                return ScriptProgress(file, int(environment[names.ENV_ATTEMPT]), plan.global_batch_size)
+                return ScriptProgress(file, attempt, plan.global_batch_size, lines)
     return None

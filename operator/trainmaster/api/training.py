@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from trainmaster.api.model import FreeObject, Int, Model, Place, Text, Weighs
+from trainmaster.api.progress import ProgressExpressions
 from trainmaster.api.sizes import MOST_OF_A_PLAN, fit_a_plan
 
 _WORDS = Field(strict=False, min_length=1, max_length=256)
@@ -42,6 +43,8 @@ under the others. Task only."""
     """About how many samples a rank computes at once. A larger share of the batch is computed in parts, one after \
 the other, whose gradients add up: less memory for the same result. Unset: the whole share. Pipeline has microBatches \
 instead. Task only."""
+    progress: ProgressExpressions | None = None
+    """Where the command's output says its loss and its steps, for a script that is not to be changed. Command only."""
     working_directory: Place | None = None
     """Where the task is imported from or the command starts. On a laptop, relative to this file; in a container, \
 relative to the image's own working directory."""

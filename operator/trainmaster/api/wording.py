@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pydantic_core import ErrorDetails
 
 from trainmaster.api.problem import Location
-from trainmaster.api.sizes import HAS_NUL, SAID_TWICE, TOKEN_LASTS, TOO_HEAVY, TOO_LARGE
+from trainmaster.api.sizes import BAD_EXPRESSION, HAS_NUL, SAID_TWICE, TOKEN_LASTS, TOO_HEAVY, TOO_LARGE
 
 
 class Words(NamedTuple):
@@ -204,6 +204,7 @@ _WORDINGS: dict[str, Callable[[dict[str, Any], Any], Words]] = {
         f"has {context['size']:,} bytes as JSON, and {context['most']:,} is the most", context["cure"]
     ),
     SAID_TWICE: lambda context, _value: Words(context["what"], "Remove one of the two, or say the same in both"),
+    BAD_EXPRESSION: lambda context, _value: Words(context["what"], context["cure"]),
     HAS_NUL: lambda _context, _value: Words("holds the character NUL, which no process can be given", "Remove it"),
     "duplicate": lambda context, _value: Words(
         f"{context['key']} {context['value']} stands in this list a second time", "Remove one of the two"

@@ -29,6 +29,7 @@ def training_plan(job: TrainingJob) -> TrainingPlan:
         max_gradient_norm=training.max_gradient_norm,
         micro_batch_size=training.micro_batch_size,
         working_directory=training.working_directory,
+        progress=training.progress.expressions if training.progress else {},
         checkpoint_every=checkpoint.every_steps,
         checkpoint_keep=checkpoint.keep,
         checkpoint_shared=checkpoint.storage is not None,

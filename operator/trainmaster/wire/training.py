@@ -26,6 +26,7 @@ class TrainingPlan:
     max_gradient_norm: Optional[float] = None
     micro_batch_size: Optional[int] = None  # samples at once, of a rank
     working_directory: Optional[str] = None
+    progress: Dict[str, str] = field(default_factory=dict)  # of a command: what its output says, by expression
     checkpoint_every: int = 50
     checkpoint_keep: int = 3
     checkpoint_shared: bool = True

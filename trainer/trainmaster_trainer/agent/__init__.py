@@ -26,6 +26,7 @@ Its files:
 - `channel`: JSON lines and descriptors over a unix socket
 - `main_module`: a script or a module as `__main__`, as Python itself runs it
 - `optimizer_steps`: counts the optimizer steps of a script that knows nothing of Trainmaster
+- `said`: what ranks print of their progress, by the job's own expressions
 - `afresh`: whether a program could tell that it was forked; then it gets a new interpreter
 - `dismantling`: what Python does to a program's modules at its end
 - `torchrun`: pure: what a command line of torchrun asks for

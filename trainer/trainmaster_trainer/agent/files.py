@@ -14,6 +14,7 @@ from trainmaster.wire.messages import CheckpointRecord, UnsavedCheckpoint
 from trainmaster.wire.progress import ProgressFile, ProgressPage
 
 from trainmaster_trainer.agent import lifeline
+from trainmaster_trainer.agent.said import Said, overlaid
 from trainmaster_trainer.agent.settings import Settings
 
 
@@ -24,6 +25,8 @@ class Files:
         self._home = Path(settings.scratch) / f"{settings.role}-{settings.index}-{settings.incarnation}"
         self._folder = self._home / "attempt-0"
         self._pages: Dict[int, ProgressFile] = {}
+        self._said: Dict[int, Said] = {}  # what ranks print of their progress
+        self._batch_size = settings.plan.global_batch_size
         self._lock = threading.Lock()
 
     @property
@@ -57,7 +60,7 @@ class Files:
         with self._lock:
             for page in self._pages.values():
                 page.close()
-            self._pages = {}
+            self._pages, self._said = {}, {}
             _remove(self._folder)
             self._folder = self._home / f"attempt-{attempt}"
             _remove(self._folder)
@@ -77,7 +80,7 @@ class Files:
         """Return the step that `rank` of the newest attempt reached."""
         with self._lock:
             page = self._pages.get(rank)
-            return page.read().step if page is not None else 0
+            return self._read(rank, page).step if page is not None else 0
 
     def is_done(self, rank: int) -> bool:
         """Return whether `rank` of the newest attempt has said that its training is over."""
@@ -111,7 +114,15 @@ class Files:
     def read_all_pages(self) -> Dict[int, ProgressPage]:
         """Return what all pages here say, of whatever attempt, also those on which nothing was written."""
         with self._lock:
-            return {rank: page.read() for rank, page in self._pages.items()}
+            return {rank: self._read(rank, page) for rank, page in self._pages.items()}
+
+    def note_said(self, rank: int, said: Said) -> None:
+        """Note what a rank of the newest attempt has printed of its progress: it lies over the rank's page."""
+        with self._lock:
+            self._said[rank] = said
+
+    def _read(self, rank: int, page: ProgressFile) -> ProgressPage:
+        return overlaid(page.read(), self._said.get(rank), self._batch_size)
 
 
 def _remove(folder: Path) -> None:

@@ -136,7 +136,9 @@ def limit(quiet: Quiet, activity: str, policy: Policy) -> float:
     if activity == stacks.WAITING and (policy.independent or (quiet.after_pause and not policy.shared)):
         return max(GENEROUS_SECONDS, policy.fixed or 0.0)
     if quiet.steps == 0:
-        return max(YOUNG_SECONDS, policy.fixed or 0.0)
+        return max(
+            GENEROUS_SECONDS if policy.patient and activity != stacks.WAITING else YOUNG_SECONDS, policy.fixed or 0.0
+        )
     learned = policy.fixed or _learned(quiet, median)
     if policy.patient:
         learned = max(SCRIPT_WAIT_SECONDS if activity == stacks.WAITING else SCRIPT_SECONDS, learned)

@@ -20,6 +20,7 @@ _LONGEST_LINE = 1 << 16
 _AT_ONCE = select.PIPE_BUF  # a pipe that is writable takes that much without blocking
 _PATIENCE_SECONDS = 5.0
 _TAIL = 4096  # bytes of a stream that are kept for who asks why its rank has ended
+_NEWEST = 1 << 14  # bytes that are kept of a followed stream until they are taken
 _TAIL_SECONDS = 1.0  # the writing thread may wait for a reader
 
 
@@ -51,6 +52,8 @@ class Output:
         self._last_byte = b"\n"
         self._lost_lines = 0
         self._tails: Dict[int, bytes] = {}  # of streams that are closed, until they are asked for
+        self._fresh: Dict[int, bytes] = {}  # by descriptor: what came of followed streams since it was taken
+        self._lock = threading.Lock()  # of that
         self._ending = False
         self._thread = threading.Thread(target=self._run, name="output", daemon=True)
         self._thread.start()
@@ -61,6 +64,28 @@ class Output:
             os.set_blocking(source, False)
             stream = _Stream(source, target, prefix.encode())
             self._call(lambda stream=stream: self._watch(stream))  # type: ignore[misc]
+
+    def follow(self, stdout: int, stderr: int) -> None:
+        """Keep the newest of what comes from these two pipes for `take`."""
+        with self._lock:
+            self._fresh.update({stdout: b"", stderr: b""})
+
+    def take(self, stdout: int, stderr: int, whole: bool = True) -> str:
+        """Return what has come from these two since the last time, or the newest of it.
+
+        Only `whole` lines, or at the end of the pipes all there is.
+        """
+        taken = b""
+        with self._lock:
+            for source in (stdout, stderr):
+                data = self._fresh.get(source, b"")
+                end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1 if whole else len(data)
+                taken += data[:end] + b"\n"
+                if whole and source in self._fresh:
+                    self._fresh[source] = data[end:]
+                else:
+                    self._fresh.pop(source, None)  # another pipe may get its number
+        return taken.decode(errors="replace").strip()
 
     def finish(self, stdout: int, stderr: int) -> None:
         """Pass on what is left of a rank that has ended, and do not wait for what it may have started."""
@@ -134,6 +159,9 @@ class Output:
             self._close(stream)
             return False
         stream.tail = (stream.tail + data)[-_TAIL:]
+        with self._lock:
+            if stream.source in self._fresh:
+                self._fresh[stream.source] = (self._fresh[stream.source] + data)[-_NEWEST:]
         if not stream.prefix:
             self._write(stream.target, data)
             return True

@@ -26,6 +26,7 @@ from trainmaster_trainer.agent import (
     parent,
     process,
     rendezvous,
+    said,
     store,
     supervise,
 )
@@ -98,6 +99,9 @@ class Ranks(parent.Listener):
         self._wanted: Optional[Wanted] = None
         self._listeners = Listeners()
         self._live: Dict[int, Rank] = {}  # by identity
+        self._newest: Dict[int, Rank] = {}  # by number, with the end of its output still to be read
+        search = said.Search(settings.plan.progress, output.say)
+        self._said = said.Reader(search, reactor, self._take_output, self.files.note_said)
         self._kill_timer: Optional[Timer] = None
 
     def open(self) -> None:
@@ -216,13 +220,15 @@ class Ranks(parent.Listener):
                 self._output.say(f"the store at which the ranks meet has ended ({end})")
             return
         own = rank.signalled is None and end.get("code") != 0 and end is not parent.LOST
-        said = self._output.finish_and_tell(rank.stdout, rank.stderr) if own else ""
+        read = own or bool(self._settings.plan.progress)
+        words = self._output.finish_and_tell(rank.stdout, rank.stderr) if read else ""
+        self._said.look(rank.number, at_the_end=True)
         self._finish(rank)
         if end is parent.LOST:
             _signal(rank, signal.SIGKILL)  # what the rank had started lives on
         elif self._was_young(rank, end):
             self._parent.distrust(identity)
-        event = self._judge(wanted, rank.number, rank.signalled, self._whole(rank.number, end), said)
+        event = self._judge(wanted, rank.number, rank.signalled, self._whole(rank.number, end), words if own else "")
         if not self._live:
             self._wanted = None
             self._listeners.drop_all()
@@ -239,6 +245,7 @@ class Ranks(parent.Listener):
         try:
             start = wanted.member.start or 0
             self.files.begin(wanted.attempt, wanted.numbers, codec.encode(wanted.roster), start)
+            self._said.expect(wanted.numbers)
             agent_store = self._store.by_agent(bool(self._settings.plan.command) and wanted.roster.world_size == 1)
             while missing:
                 self._launch_rank(wanted, missing[0], agent_store)
@@ -268,9 +275,11 @@ class Ranks(parent.Listener):
         )
         (stdout, stdout_end), (stderr, stderr_end) = os.pipe(), os.pipe()
         identity = next(self._identities)
-        self._live[identity] = Rank(number, stdout, stderr)
+        self._live[identity] = self._newest[number] = Rank(number, stdout, stderr)
         prefix = f"[{self._settings.name} rank {number}] " if wanted.member.ranks > 1 else ""
         self._output.add(stdout, stderr, prefix)
+        if self._settings.plan.progress:
+            self._output.follow(stdout, stderr)
         variables = environment.rank_environment(os.environ, place)
         if place.imports_file:
             self._learning.expect(place, variables, lambda: self.pids().get(number))
@@ -278,6 +287,10 @@ class Ranks(parent.Listener):
         self._parent.start({"start": "rank", "id": identity, "environment": variables}, descriptors)
         os.close(stdout_end)
         os.close(stderr_end)
+
+    def _take_output(self, number: int, at_the_end: bool) -> str:
+        rank = self._newest.pop(number, None) if at_the_end else self._newest.get(number)
+        return self._output.take(rank.stdout, rank.stderr, whole=not at_the_end) if rank is not None else ""
 
     # --- ending ---
 

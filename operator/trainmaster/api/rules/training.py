@@ -52,6 +52,23 @@ RULES = (
         cure="Put them into command, or set task",
     ),
     Rule(
+        name="progress-with-command",
+        where=_HERE,
+        field="progress",
+        cel="!has(self.progress) || has(self.command)",
+        holds=lambda training: training.progress is None or training.command is not None,
+        message="progress is read from a command's output, and a task says it itself",
+        cure="Remove progress, or set command in place of task",
+    ),
+    Rule(
+        name="progress-with-something",
+        where=("spec.training.progress",),
+        cel="has(self.loss) || has(self.step) || has(self.total)",
+        holds=lambda progress: bool(progress.expressions),
+        message="progress names nothing to look for",
+        cure="Set loss, step or total to a regular expression, or remove progress",
+    ),
+    Rule(
         name="steps-with-task",
         where=_HERE,
         field="steps",

@@ -1,0 +1,75 @@
+"""What ranks print of their progress: found by the job's expressions, within bounds, and laid over their pages."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from trainmaster.wire.progress import ProgressPage
+from trainmaster_trainer.agent.said import Said, Search, overlaid
+
+TQDM = "\r 29%|##        | 29/100 [00:01<00:04, 17.3it/s, loss=0.52]\r 30%|###       | 30/100 [00:02<00:04]\n"
+BAR = {"step": r"(\d+)/\d+ \[", "total": r"\d+/(\d+) \[", "loss": r"loss=([^\s,\]]+)"}
+
+
+def search(**expressions: str) -> tuple[Search, list[str]]:
+    said: list[str] = []
+    return Search(expressions, said.append), said
+
+
+def test_the_newest_line_that_has_it_counts() -> None:
+    """A progress bar writes over itself."""
+    found = search(**BAR)[0].newest(TQDM)
+    assert found == {"step": "30", "total": "100", "loss": "0.52"}
+
+
+def test_only_the_beginning_of_a_line_is_looked_at() -> None:
+    one, _ = search(loss="loss=([0-9.]+)")
+    assert one.newest("x" * 993 + " loss=0.1") == {"loss": "0"}
+    assert one.newest("x" * 1000 + " loss=0.1") == {}
+
+
+@pytest.mark.parametrize("expression", ["(?:a+)+b(1)", "(?:a|a)*b(1)", "(?:.*)*,(1)", "a*a*a*a*a*a*a*b(1)"])
+def test_an_expression_that_goes_back_and_forth_for_ever_is_dropped(expression: str) -> None:
+    """The search is ended by an alarm, and the others go on."""
+    one, said = search(loss=expression, step="step ([0-9]+)")
+    assert one.newest("a" * 900 + "\nstep 7\n" + "a" * 900) == {"step": "7"}
+    assert len(said) == 1
+    assert "spec.training.progress.loss takes too long" in said[0]
+    assert one.newest("a" * 900 + "\nstep 8") == {"step": "8"}
+    assert len(said) == 1
+
+
+def test_what_another_python_cannot_read_is_said_and_left_out() -> None:
+    one, said = search(loss="(", step="step ([0-9]+)")
+    assert one.newest("step 7") == {"step": "7"}
+    assert "progress.loss is no regular expression" in said[0]
+
+
+def test_a_group_that_took_no_part_finds_nothing() -> None:
+    assert search(loss="a|loss=([0-9]+)")[0].newest("loss=5\na") == {"loss": "5"}
+
+
+COUNTED = ProgressPage(step=8, updated=5.0, phase="train", attempt=1, resumed_step=0)
+
+
+def test_what_is_printed_lies_over_the_page() -> None:
+    said = Said(loss=0.5, step=30, total=100, first=1, when=7.0, seconds=0.1, steps_per_second=10.0)
+    page = overlaid(COUNTED, said, 32)
+    assert (page.step, page.total_steps, page.loss, page.updated) == (30, 100, 0.5, 7.0)
+    assert (page.samples_per_second, page.step_seconds, page.resumed_step) == (320.0, 0.1, 0)
+    again = overlaid(COUNTED._replace(attempt=2, resumed_step=-1), replace(said, first=21), 0)
+    assert again.resumed_step == 21, "the first line after a restart tells it"
+    assert math.isnan(again.samples_per_second), "no batch size is known"
+
+
+def test_a_loss_alone_leaves_the_counted_steps() -> None:
+    page = overlaid(COUNTED, Said(loss=0.5, when=7.0), 32)
+    assert (page.step, page.loss, page.total_steps) == (8, 0.5, 0)
+    assert overlaid(COUNTED, None, 32) == COUNTED
+
+
+def test_a_program_that_writes_no_page_has_what_it_prints() -> None:
+    page = overlaid(ProgressPage(attempt=1), Said(step=3, first=1, when=7.0), 0)
+    assert (page.step, page.phase, page.updated, page.resumed_step) == (3, "train", 7.0, 0)

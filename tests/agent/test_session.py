@@ -1,0 +1,171 @@
+"""session.report as a script calls it, in processes of its own: what it tells, and that it never ends a run."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from trainmaster.wire import codec, names
+from trainmaster.wire.progress import ProgressFile, ProgressPage
+from trainmaster.wire.training import TrainingPlan
+
+BEGINNING = "import os, sys\nfrom trainmaster_trainer import session\nreport = session.report\n"
+
+
+class Reported(NamedTuple):
+    """What is known of a script afterwards."""
+
+    page: ProgressPage
+    lines: list[dict[str, Any]]
+    said: str
+
+
+def reported(folder: Path, text: str, attempt: int = 1, rank: int = 0) -> Reported:
+    """Run a script as a rank."""
+    path = folder / "page"
+    file = ProgressFile(str(path), create=True, attempt=attempt)
+    variables = {
+        names.ENV_PROGRESS_FILE: str(path),
+        names.ENV_ATTEMPT: str(attempt),
+        names.ENV_CHECKPOINTS: str(folder / "checkpoints"),
+        names.ENV_TRAINING: codec.encode(TrainingPlan("AllReduce", command=("a",), global_batch_size=8)).decode(),
+        "RANK": str(rank),
+    }
+    said = run(text, **variables)
+    metrics = folder / "checkpoints" / "metrics.jsonl"
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()] if metrics.exists() else []
+    return Reported(file.read(), lines, said)
+
+
+def run(text: str, **variables: str) -> str:
+    ended = subprocess.run(
+        [sys.executable, "-c", BEGINNING + text + "\nassert 'torch' not in sys.modules"],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stderr
+
+
+def without_times(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    assert all(line.pop("time") > 0 for line in lines)
+    return lines
+
+
+def test_outside_of_trainmaster_it_is_nothing() -> None:
+    assert run("report(step=1, total=5, loss='what', x=object())") == ""
+
+
+def test_a_report_is_the_page_and_a_line(tmp_path: Path) -> None:
+    text = (
+        "for step in (1, 2, 3):\n    report(step=step, total=10, loss=1 / step, accuracy=0.5)\nreport(step=3, late=7)"
+    )
+    page, lines, said = reported(tmp_path, text)
+    assert (page.step, page.total_steps, page.loss, page.phase, page.resumed_step) == (3, 10, 1 / 3, "train", 1)
+    assert page.samples_per_second > 0
+    assert without_times(lines) == [
+        {"step": 1, "loss": 1.0, "metrics": {"accuracy": 0.5}, "attempt": 1},
+        {"step": 2, "loss": 0.5, "metrics": {"accuracy": 0.5}, "attempt": 1},
+        {"step": 3, "loss": 1 / 3, "metrics": {"accuracy": 0.5, "late": 7.0}, "attempt": 1},
+    ]
+    assert said == ""
+
+
+def test_a_restart_cuts_off_the_lines_that_it_trains_again(tmp_path: Path) -> None:
+    """Each step has one line, whatever restarts there were."""
+    reported(tmp_path, "for step in range(1, 8):\n    report(step=step, loss=step)")
+    page, lines, _ = reported(tmp_path, "for step in (5, 6):\n    report(step=step, loss=-step)", attempt=2)
+    assert page.resumed_step == 5, "what it says first"
+    assert [(line["step"], line["loss"], line["attempt"]) for line in lines] == [
+        *((step, step, 1) for step in range(1, 5)),
+        (5, -5, 2),
+        (6, -6, 2),
+    ]
+
+
+def test_other_ranks_have_a_page_and_no_lines(tmp_path: Path) -> None:
+    page, lines, _ = reported(tmp_path, "report(step=4, loss=1.0)", rank=1)
+    assert (page.step, lines) == (4, [])
+
+
+def test_numbers_of_other_libraries_are_numbers(tmp_path: Path) -> None:
+    """A tensor of one element, as far as this process may know."""
+    scalar = "class Scalar:\n    def item(self):\n        return 0.25\n    def __index__(self):\n        return 9\n"
+    page, lines, said = reported(tmp_path, scalar + "report(step=Scalar(), loss=Scalar(), flag=True)")
+    assert (page.step, page.loss, lines[0]["metrics"], said) == (9, 0.25, {"flag": 1.0}, "")
+
+
+BAD = {
+    "step='ten'": "step=ten is not a whole number from 0 on",
+    "step=-1": "step=-1 is not a whole number",
+    "step=1.5": "step=1.5 is not a whole number",
+    "step=True": "step=True is not a whole number",
+    "step=10**30": "is not a whole number",
+    "step=5, total='x'": "total=x is not a whole number",
+    "step=5, loss='0.5'": "loss=0.5 is not a number",
+    "step=5, loss=[1, 2]": "loss=[1, 2] is not a number",
+    "step=5, other=object()": "is not a number",
+    "step=5, **{'n' * 200: 1.0}": "at most 64 figures with names of 128 characters are kept",
+    "step=5, **{f'n{i}': i for i in range(100)}": "at most 64 figures",
+    "loss=1.0": "figures without a step are not kept",
+}
+
+
+@pytest.mark.parametrize(("arguments", "words"), BAD.items(), ids=BAD.keys())
+def test_what_is_wrong_is_said_once_and_left_out(tmp_path: Path, arguments: str, words: str) -> None:
+    _, lines, said = reported(tmp_path, f"for _ in range(3):\n    report({arguments})\nreport(step=7, loss=0.5)")
+    assert words in said
+    assert said.count("trainmaster: session.report:") == 1
+    assert (lines[-1]["step"], lines[-1]["loss"]) == (7, 0.5)
+
+
+def test_a_loss_that_is_nan_is_null_in_its_line(tmp_path: Path) -> None:
+    page, lines, said = reported(tmp_path, "report(step=1, loss=float('nan'), x=float('inf'))")
+    assert math.isnan(page.loss)
+    assert (lines[0]["loss"], lines[0]["metrics"], said) == (None, {"x": None}, "")
+
+
+def test_steps_that_go_back_are_shown_and_cost_no_line(tmp_path: Path) -> None:
+    """Steps of an epoch, say: what is written stays."""
+    text = "for step in (1, 2, 3, 1, 2, 3, 4):\n    report(step=step, loss=step)"
+    page, lines, said = reported(tmp_path, text)
+    assert page.step == 4
+    assert [line["step"] for line in lines] == [1, 2, 3, 4]
+    assert said.count("report how many steps of the whole training are done") == 1
+
+
+def test_a_file_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "mine").write_text('{"mine": 1}\n')
+    (tmp_path / "checkpoints" / "metrics.jsonl").symlink_to(tmp_path / "mine")
+    said = reported(tmp_path, "report(step=1, loss=1.0)\nreport(step=2, loss=1.0)").said
+    assert "is a symbolic link, and is left alone" in said
+    assert (tmp_path / "mine").read_text() == '{"mine": 1}\n'
+
+
+def test_processes_that_a_rank_starts_report_nothing(tmp_path: Path) -> None:
+    """A data loader's, forked; and a program, whose steps would overwrite the rank's."""
+    program = "from trainmaster_trainer import session; session.report(step=99)"
+    text = (
+        "report(step=5, loss=1.0)\nif os.fork() == 0:\n    report(step=77, loss=9.0)\n    os._exit(0)\nos.wait()\n"
+        f"import subprocess\nsubprocess.run([sys.executable, '-c', {program!r}], check=True)\n"
+    )
+    page, lines, _ = reported(tmp_path, text)
+    assert (page.step, len(lines)) == (5, 1)
+
+
+def test_a_program_that_a_shell_starts_again_reports(tmp_path: Path) -> None:
+    """The one before it has ended."""
+    program = "from trainmaster_trainer import session; session.report(step=int(sys.argv[1]))".replace(
+        "from", "import sys; from", 1
+    )
+    text = f"import subprocess\nfor n in '12':\n    subprocess.run([sys.executable, '-c', {program!r}, n], check=True)"
+    assert reported(tmp_path, text).page.step == 2
