@@ -25,6 +25,7 @@ NAMES = (
     "reproducible",
     "restart",
     "servers",
+    "session",
     "step_time",
     "straggler",
     "throughput",

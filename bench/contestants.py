@@ -8,10 +8,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 SCRIPT = Path(__file__).parent / "scripts" / "steps.py"
+REPORTING = SCRIPT.with_name("reporting_steps.py")  # the same, with session.report after each step
 BIN = Path(sys.executable).parent
 RANKS = 2
 
@@ -82,22 +84,23 @@ def torchrun_command(folder: Path, steps: int, width: int) -> list[str]:
     return [str(BIN / "torchrun"), *flags, str(SCRIPT), str(folder), str(steps), str(width)]
 
 
-def trainmaster_command(folder: Path, steps: int, width: int) -> list[str]:
+def trainmaster_command(folder: Path, steps: int, width: int, script: Path = SCRIPT) -> list[str]:
     """The same script as a job."""
     job = folder / "job.yaml"
-    arguments = ", ".join(f'"{argument}"' for argument in (SCRIPT, folder, steps, width))
+    arguments = ", ".join(f'"{argument}"' for argument in (script, folder, steps, width))
     job.write_text(JOB.format(arguments=arguments))
     return [str(BIN / "trainmaster"), "run", str(job), "--workdir", str(folder / "work")]
 
 
 CONTESTANTS = {"torchrun": torchrun_command, "trainmaster": trainmaster_command}
+LEVELS = {**CONTESTANTS, "reporting": partial(trainmaster_command, script=REPORTING)}
 
 
 @contextmanager
 def running(name: str, folder: Path, steps: int, width: int = 128) -> Iterator[Run]:
     """Start a contestant in a session of its own; end all of it afterwards."""
     folder.mkdir(parents=True)
-    command = CONTESTANTS[name](folder, steps, width)
+    command = LEVELS[name](folder, steps, width)
     with (folder / "output.txt").open("wb") as output:
         started = time.time()
         process = subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, "OMP_NUM_THREADS": "1"})

@@ -7,6 +7,7 @@ Arguments: the folder of the notes, the number of steps, hidden width. Each rank
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -14,7 +15,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 
-def main() -> None:
+def main(report: Callable[[int, int, torch.Tensor], None] | None = None) -> None:
     """Train on noise."""
     folder, steps, width = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     torch.set_num_threads(1)
@@ -31,6 +32,8 @@ def main() -> None:
             loss: torch.Tensor = torch.nn.functional.cross_entropy(wrapped(inputs), labels)
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
+            if report is not None:
+                report(step, steps, loss)
             notes.write(f"{step} {time.time():.6f} {os.getpid()}\n")
     dist.destroy_process_group()
 

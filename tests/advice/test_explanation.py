@@ -53,6 +53,18 @@ def test_a_scripts_model_is_not_guessed() -> None:
     assert "no bytes are given" in told({"type": "AllReduce"}, model=None)
 
 
+def test_where_a_scripts_progress_comes_from() -> None:
+    command = ["python", "train.py"]
+    said = told({"type": "AllReduce"}, model=None, training={"command": command})
+    assert "the optimizer steps that torch takes in its ranks." in said
+    assert "Its loss is known if it reports it." in said
+    assert "Samples per second need training.globalBatchSize" in said
+    read = {"loss": "loss=([0-9.]+)", "total": "of ([0-9]+)"}
+    said = told({"type": "AllReduce"}, model=None, training={"command": command, "progress": read})
+    assert "Its loss is read from what it prints." in said
+    assert "Of how many steps, it prints" in said
+
+
 def test_frozen_parameters_are_told_apart() -> None:
     said = told({"type": "AllReduce"}, model=replace(MODEL, trained_bytes=MIB))
     assert "The model has 1.05 million parameters to train (1 MiB) and frozen ones of 3 MiB; its optimizer" in said

@@ -46,6 +46,14 @@ def test_of_two_ranks_the_slower_is_named() -> None:
     assert told(working(a_running_group(workers=2), 0.1, 0.2)) == ("True", "Rank1IsSlow")
 
 
+def test_a_rank_of_a_script_is_named_only_if_it_hardly_waits_itself() -> None:
+    """On a GPU, say: twice the work of the processor, in a step that waits for the device."""
+    script = {"command": ["python", "train.py"]}
+    waiting = working(a_running_group(workers=2, training=script), 0.1, 0.2)
+    assert told(waiting) == ("", ""), "a step takes 0.5 s"
+    assert told(working(a_running_group(workers=2, training=script), 0.1, 0.4)) == ("True", "Rank1IsSlow")
+
+
 @pytest.mark.parametrize(
     "seconds",
     [

@@ -75,7 +75,7 @@ def test_a_fault_that_cannot_be_starts_nothing(command: Command) -> None:
 
 def test_a_script_has_no_steps_to_name(command: Command, folder: Path) -> None:
     assert command.start(a_script("pass", folder), "--fault", "kill:worker/0@step=5").end() == 2
-    assert "a script (spec.training.command) does not tell its steps" in command.stderr
+    assert "a script (spec.training.command) carries out no faults" in command.stderr
 
 
 def test_faults_come_once_and_are_told_with_their_cost(command: Command) -> None:

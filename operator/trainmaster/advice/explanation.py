@@ -35,6 +35,7 @@ def explain(job: TrainingJob, model: ModelFacts | None) -> list[Section]:
         ("Who talks to whom", list(_traffic(job, model))),
         ("Memory for the model", list(_memory(job, model))),
         ("When something dies", list(_failure(job, model))),
+        *([("How far it is", list(_progress(job)))] if job.spec.training.command else []),
     ]
 
 
@@ -49,6 +50,21 @@ def _strategy(job: TrainingJob) -> Iterator[str]:
         yield f"Options: {chosen}."
     for refusal in job.spec.not_yet_supported():
         yield f"But {refusal.field}: {refusal.message}."
+
+
+def _progress(job: TrainingJob) -> Iterator[str]:
+    """Yield where the figures of a script's progress come from."""
+    training = job.spec.training
+    read = training.progress.expressions if training.progress else {}
+    if "step" in read:
+        yield "Steps are those that it prints (training.progress.step)."
+    else:
+        yield "Steps are those it reports (session.report), else the optimizer steps that torch takes in its ranks."
+    yield f"Its loss is {'read from what it prints' if 'loss' in read else 'known if it reports it'}."
+    if training.steps is None:
+        yield f"Of how many steps, {'it prints' if 'total' in read else 'is known if it reports it'}: ETA needs that."
+    if training.global_batch_size is None:
+        yield "Samples per second need training.globalBatchSize."
 
 
 def _numerics(job: TrainingJob) -> Iterator[str]:

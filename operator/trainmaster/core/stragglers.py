@@ -4,6 +4,9 @@ Each rank reports the median time per step that it works itself (`RankProgress.b
 peers: in a synchronous group all steps take equally long, and only this tells which rank is slow. A rank is named when
 it works SLOW times as long as the median rank, and until it is below WELL times: two bounds and a least length of time
 for each statement, so that nothing flaps. The rank stands in the condition's reason, which is the only memory.
+
+Of a script's rank it is what the thread that takes the steps computes, and a rank may also wait for a device or its
+input. So one is named only if it hardly waits at all: nobody else can be whom the others wait for.
 """
 
 import math
@@ -20,6 +23,7 @@ from trainmaster.core.facts import Facts
 STRAGGLING = "Straggling"
 SLOW, WELL = 1.5, 1.2
 LEAST_SECONDS = 0.005  # per step; below that it is noise, whatever the ratio
+LEAST_SHARE = 0.7  # of a step, that a script's rank computes if the others wait for it
 LEAST_STEPS = 20  # steps of a try before it is judged: caches are cold and kernels are chosen
 DWELL_SECONDS = 60  # a statement is kept at least for so long
 _REASON = re.compile(r"Rank(\d{1,9})IsSlow")
@@ -35,6 +39,7 @@ class Pace:
     replica: str
     node: str
     seconds: float
+    waits: bool = False  # it may be held up itself
 
 
 def statement(facts: Facts, phase: Phase) -> Statement | None:
@@ -68,13 +73,20 @@ def _slow(facts: Facts, before: Condition | None) -> tuple[Pace, float] | None:
 
 
 def _is(pace: Pace, usual: float, times: float) -> bool:
-    return pace.seconds > times * usual and pace.seconds - usual > LEAST_SECONDS
+    return not pace.waits and pace.seconds > times * usual and pace.seconds - usual > LEAST_SECONDS
 
 
 def _paces(facts: Facts) -> list[Pace]:
     """Return the pace of each rank that has trained long enough to be judged."""
+    script = bool(facts.job.spec.training.command)
     return [
-        Pace(figures.count(rank.rank), slot.key, slot.replica.node if slot.replica else "", rank.busy_seconds)
+        Pace(
+            rank=figures.count(rank.rank),
+            replica=slot.key,
+            node=slot.replica.node if slot.replica else "",
+            seconds=rank.busy_seconds,
+            waits=script and rank.busy_seconds < LEAST_SHARE * (rank.step_seconds or 0.0),
+        )
         for slot in facts.slots
         if slot.heartbeat and slot.heartbeat.attempt == facts.status.attempt
         for rank in slot.heartbeat.ranks
