@@ -97,12 +97,12 @@ class Output:
         ended, found = threading.Event(), [b""]
 
         def tell() -> None:
+            self._finish(stdout)
             self._finish(stderr)
             found[0] = self._tails.pop(stderr, b"")
             ended.set()
 
         self._call(tell)
-        self.finish(stdout, stderr)
         ended.wait(_TAIL_SECONDS)
         return found[0].decode(errors="replace").strip()
 
