@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -93,7 +93,8 @@ def trainmaster_command(folder: Path, steps: int, width: int, script: Path = SCR
 
 
 CONTESTANTS = {"torchrun": torchrun_command, "trainmaster": trainmaster_command}
-LEVELS = {**CONTESTANTS, "reporting": partial(trainmaster_command, script=REPORTING)}
+Command = Callable[[Path, int, int], list[str]]
+LEVELS: dict[str, Command] = {**CONTESTANTS, "reporting": partial(trainmaster_command, script=REPORTING)}
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """The script of steps.py with one line that says each step to Trainmaster; the same arguments."""
 
 import torch
-from steps import main
+from steps import main  # type: ignore[import-not-found]
 from trainmaster_trainer import session
 
 
