@@ -14,6 +14,7 @@ from tests.soak.lives import AGENT, CHILD, COMMAND, RANK, WARM_PARENT, Fault, Li
 HERE = Path(__file__).parent
 PATIENCE = 120.0
 """Seconds in which something new must be said: a hang is found within 30."""
+VICTIM_SECONDS = 5.0
 # How the command may end after a signal: 0 where the job was over before it came.
 ENDS = {signal.SIGKILL: (0, -9), signal.SIGTERM: (0, 130), signal.SIGINT: (0, 130)}
 
@@ -65,7 +66,7 @@ class Lived:
         if fault.victim == COMMAND and not fault.pause:
             self._end_and_begin_again(fault)
             return
-        victims = self._victims(fault.victim)
+        victims = self._wait_for_victims(fault.victim)
         if victims:
             victim = victims[fault.index % len(victims)]
             kill(victim, signal.Signals[f"SIG{fault.signal}"])
@@ -83,6 +84,15 @@ class Lived:
             raise AssertionError(f"the command ended with {code} after SIG{fault.signal}")
         if code != 0:
             self._begin()
+
+    def _wait_for_victims(self, victim: str) -> list[int]:
+        """Return who can be struck; while the processes are not there yet, or not again, wait for them."""
+        until = time.monotonic() + VICTIM_SECONDS
+        while not (found := self._victims(victim)) and time.monotonic() < until:
+            if self.command.process.poll() is not None:
+                break
+            time.sleep(0.02)
+        return found
 
     def _victims(self, victim: str) -> list[int]:
         if victim == COMMAND:
