@@ -36,7 +36,7 @@ class World:
     def __init__(self, folder: Path, server: ApiServer) -> None:
         self._folder = folder
         self.server = server
-        self._port, self._probe_port = free_port(), free_port()
+        self._port, self._probe_port, self._readiness_port = free_port(), free_port(), free_port()
         self._kubeconfig = server.kubeconfig(folder / "kubeconfig")
         self.places = Places(
             server.url,
@@ -50,12 +50,12 @@ class World:
         self.agents = self._helper("operator_agents")
         self.peer: Process | None = None
         self.operator = self.start_operator()
-        self.operator.await_ready(self._probe_port)
+        self.operator.await_ready(self._readiness_port)
 
     def start_operator(self) -> Process:
         """As `trainmaster operator`; does not wait."""
         command = ["-m", "trainmaster", "operator", f"--listen=127.0.0.1:{self._port}"]
-        command += [f"--probes=127.0.0.1:{self._probe_port}"]
+        command += [f"--probes=127.0.0.1:{self._probe_port}", f"--readiness=127.0.0.1:{self._readiness_port}"]
         if PROFILE:
             command = ["-m", "cProfile", "-o", f"{PROFILE}.{next(self._profiles)}", *command]
         environment = {"KUBECONFIG": str(self._kubeconfig), "TRAINMASTER_TRAINER_IMAGE": "trainer:bench"}
@@ -68,7 +68,7 @@ class World:
 
     def await_operator(self) -> None:
         """Until it is ready."""
-        self.operator.await_ready(self._probe_port)
+        self.operator.await_ready(self._readiness_port)
 
     def start_peer(self) -> Process:
         """The bare watcher."""

@@ -28,7 +28,7 @@ def _operator(plane: Plane, folder: Path, *arguments: str) -> Iterator[Path]:
     """The operator as its pod would run it, except that its token comes by a kubeconfig; gives its log."""
     client = plane.admin.as_service_account(NAMESPACE, "trainmaster")
     listen = [f"--listen=127.0.0.1:{free_port()}", f"--probes=127.0.0.1:{free_port()}"]
-    listen += [f"--lease={NAMESPACE}/trainmaster"]
+    listen += [f"--readiness=127.0.0.1:{free_port()}", f"--lease={NAMESPACE}/trainmaster"]
     environment = {**os.environ, "KUBECONFIG": str(client.kubeconfig(folder / "operator.kubeconfig"))}
     log = folder / "operator.log"
     command = [sys.executable, "-m", "trainmaster", "operator", *listen, *arguments]

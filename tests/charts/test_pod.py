@@ -99,5 +99,5 @@ def test_the_network_policy_lets_in_only_the_pods_of_jobs() -> None:
     (peer,) = heartbeats["from"]
     assert peer["podSelector"] == {"matchExpressions": [{"key": "trainmaster.dev/job", "operator": "Exists"}]}
     assert peer["namespaceSelector"] == {}
-    assert probes["ports"] == [{"port": "probes", "protocol": "TCP"}]
+    assert probes["ports"] == [{"port": port, "protocol": "TCP"} for port in ("probes", "readiness")]
     assert [port["port"] for port in spec["egress"][0]["ports"]] == [53, 53, 443, 6443]

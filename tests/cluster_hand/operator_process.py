@@ -23,7 +23,8 @@ class OperatorProcess:
         self._kubeconfig = kubeconfig
         self._pod = pod
         self._namespaces = namespaces
-        self._port, self._probe_port = free_port(), free_port()
+        self._port = free_port()
+        self._probe_ports = {"healthz": free_port(), "readyz": free_port()}
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -45,7 +46,9 @@ class OperatorProcess:
     def start(self) -> None:
         """Start; does not wait."""
         command = [sys.executable, "-m", "trainmaster", "operator", f"--listen=127.0.0.1:{self._port}"]
-        command += [f"--probes=127.0.0.1:{self._probe_port}", *(f"--namespace={name}" for name in self._namespaces)]
+        command += [f"--probes=127.0.0.1:{self._probe_ports['healthz']}"]
+        command += [f"--readiness=127.0.0.1:{self._probe_ports['readyz']}"]
+        command += [f"--namespace={name}" for name in self._namespaces]
         command += self._lease
         environment = {**os.environ, "KUBECONFIG": str(self._kubeconfig), "TRAINMASTER_TRAINER_IMAGE": "trainer:test"}
         environment["TRAINMASTER_POD"] = self._pod
@@ -67,7 +70,7 @@ class OperatorProcess:
     def probe(self, path: str) -> int:
         """The status of a probe; 0 while nobody answers."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._probe_port}/{path}", timeout=5) as response:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._probe_ports[path]}/{path}", timeout=5) as response:
                 return int(response.status)
         except urllib.error.HTTPError as error:
             return error.code

@@ -226,7 +226,7 @@ async def test_a_namespace_that_is_not_ours_to_read_keeps_no_other_waiting() -> 
         return await Watch(request).silence() if "watch" in request.query else listing(5)
 
     anywhere = Address("127.0.0.1", 0)
-    options = Options(PodSettings("http://operator", "trainer:1"), ("a", "b"), listen=anywhere, probes=anywhere)
+    options = Options(PodSettings("http://operator", "trainer:1"), ("a", "b"), listen=anywhere, readiness=anywhere)
     async with served(handler) as client, asyncio.timeout(10):
         hand = Hand(options, client._connection)
         await hand.start()

@@ -34,7 +34,7 @@ def an_old_event_overwrites_a_new_one_elastic_4956(patch: pytest.MonkeyPatch) ->
     apply = Cache.apply
 
     def credulous(self: Cache[object], scope: str, kind: str, document: Document) -> None:
-        name = cache._name(document)
+        name = cache.name_of(document)
         if known := self._entries.get(name):
             self._entries[name] = dataclasses.replace(known, version=-1)
         apply(self, scope, kind, document)

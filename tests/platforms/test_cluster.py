@@ -12,6 +12,7 @@ import pytest
 from trainmaster.cluster.connection import Connection
 from trainmaster.cluster.container import PodSettings
 from trainmaster.cluster.hand import Address, Hand, Options
+from trainmaster.cluster.operator import Operator
 from trainmaster.cluster.platform import ClusterPlatform
 from trainmaster.core.observed import Replica
 from trainmaster.queueing import Key
@@ -41,7 +42,7 @@ class QuietHand(Hand):
 class ClusterWorld:
     """A namespace with one job."""
 
-    def __init__(self, server: ApiServer, hand: QuietHand, namespace: str, url: str) -> None:
+    def __init__(self, server: ApiServer, hand: Hand, namespace: str, url: str) -> None:
         self.key, self.can = Key(namespace, "digits"), CAN
         self.hand = hand
         self._server = server
@@ -137,20 +138,22 @@ class ClusterWorld:
 @contextlib.asynccontextmanager
 async def cluster_world(server: ApiServer) -> AsyncIterator[ClusterWorld]:
     """With a hand of its own, without a loop."""
-    listen, probes = Address("127.0.0.1", free_port()), Address("127.0.0.1", free_port())
+    listen, probes, readiness = (Address("127.0.0.1", free_port()) for _ in range(3))
     url = f"http://127.0.0.1:{listen.port}"
     login = kopf.ConnectionInfo(server=server.url, ca_path=str(server.certificate), token=server.token)
     namespace = f"contract-{next(_numbers)}"
-    options = Options(PodSettings(url, "trainer:test"), (namespace,), listen=listen, probes=probes)
-    hand = QuietHand(options, Connection(lambda: login))
-    world = ClusterWorld(server, hand, namespace, url)
-    await hand.start()
+    options = Options(PodSettings(url, "trainer:test"), (namespace,), listen=listen, probes=probes, readiness=readiness)
+    connection = Connection(lambda: login)
+    operator = Operator(options, QuietHand(options, connection), connection)
+    world = ClusterWorld(server, operator.hand, namespace, url)
+    running = asyncio.create_task(operator.run())
     try:
         await world.prepare()
         yield world
     finally:
         await world.close()
-        await hand.stop()
+        operator.end()
+        await running
 
 
 @pytest.mark.parametrize("clause", clauses_for(CAN), ids=lambda clause: clause.__name__)

@@ -170,7 +170,8 @@ def _operator(parser: argparse.ArgumentParser) -> None:
         "--lease", default="", metavar="NAMESPACE/NAME", help="of several operators, lead by this Lease"
     )
     parser.add_argument("--listen", default="0.0.0.0:8080", help="where agents call in (default %(default)s)")
-    parser.add_argument("--probes", default="0.0.0.0:8081", help="where /healthz and /readyz answer")
+    parser.add_argument("--probes", default="0.0.0.0:8081", help="where /healthz answers (default %(default)s)")
+    parser.add_argument("--readiness", default="0.0.0.0:8082", help="where /readyz answers (default %(default)s)")
     parser.set_defaults(command=lambda options: _load("operator").run(options))
 
 

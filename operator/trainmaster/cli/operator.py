@@ -32,7 +32,9 @@ def run(options: argparse.Namespace) -> int:
     """Run the operator until it is told to stop, and return the exit code."""
     try:
         _log(os.environ.get("TRAINMASTER_LOG_LEVEL") or "INFO")
-        listen, probes = Address.parse(options.listen), Address.parse(options.probes)
+        listen, probes, readiness = (
+            Address.parse(text) for text in (options.listen, options.probes, options.readiness)
+        )
         lease = _lease(options.lease)
     except ValueError as error:
         complain(f"trainmaster operator: {error}")
@@ -40,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     settings = pod_settings(os.environ, listen)
     pod = os.environ.get("TRAINMASTER_POD")
     own = Key(lease.namespace, pod) if lease and pod else None
-    return operator.run(Options(settings, tuple(options.namespace), lease, own, listen, probes))
+    return operator.run(Options(settings, tuple(options.namespace), lease, own, listen, probes, readiness))
 
 
 def _log(level: str) -> None:

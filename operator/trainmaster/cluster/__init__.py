@@ -1,10 +1,11 @@
 """Contain the Kubernetes hand: the loop's `Platform` on a real cluster.
 
-    operator    the kopf shell: login, startup, cleanup, signals
+    operator    kopf's handlers: start, login, job events, probe, end
     hand        puts the parts below together and runs them
     platform    observe, write_status, apply
     cache       what the API server said last, in slim frozen values
-    informer    list and watch: keeps a cache fresh
+    sweep       what there is of the jobs that kopf's watch brings, and `swept_cache`, which keeps these
+    informer    list and watch: keeps a cache of pods or services fresh
     pods        a pod's JSON to core.observed.Replica
     manifests   a job and a replica to a pod and a service; `shelter` renames variables that the agent would obey
     client      requests to the API server; `connection` its address and credentials, `throttle` how many

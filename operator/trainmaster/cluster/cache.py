@@ -64,7 +64,7 @@ class Cache(Generic[T]):
     def page(self, scope: str, documents: Iterable[Document]) -> None:
         """Add a part of a new list. It takes effect in `replace`. Only what `read` makes of an object is kept."""
         listed = self._listed.setdefault(scope, {})
-        listed.update((_name(document), self._entry(document)) for document in documents)
+        listed.update((name_of(document), self._entry(document)) for document in documents)
 
     def replace(self, scope: str, documents: Iterable[Document], version: int) -> None:
         """Add the last part of a new list and put the list in force.
@@ -88,18 +88,18 @@ class Cache(Generic[T]):
         """Apply one event of a watch: ADDED, MODIFIED or DELETED."""
         version = version_of(document)
         self._seen[scope] = max(self._seen.get(scope, 0), version)
-        old = self._entries.get(_name(document))
+        old = self._entries.get(name_of(document))
         if old and old.version >= version:
             return
         if kind == "DELETED":
-            self._tell(self._remove(_name(document)), None)
+            self._tell(self._remove(name_of(document)), None)
         else:
-            self._tell(*self._put(_name(document), self._entry(document)))
+            self._tell(*self._put(name_of(document), self._entry(document)))
 
     def learn(self, document: Document) -> None:
         """Store the answer to a request of our own, unless the watch has already passed its version."""
         version = version_of(document)
-        name = _name(document)
+        name = name_of(document)
         if version <= max(self._seen.get(name[0], 0), self._seen.get("", 0)):
             return
         old = self._entries.get(name)
@@ -153,6 +153,7 @@ def version_of(document: Document) -> int:
     return int(version) if version.isdecimal() else 0
 
 
-def _name(document: Document) -> Name:
+def name_of(document: Document) -> Name:
+    """Return the namespace and the name of an object."""
     metadata = document["metadata"]
     return metadata.get("namespace", ""), metadata["name"]

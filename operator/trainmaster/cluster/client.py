@@ -95,23 +95,23 @@ class Client:
 
     async def open(self) -> None:
         """Create the session. This does not connect yet."""
-        connector = aiohttp.TCPConnector(
-            limit=0, ssl=self._connection.ssl_context(), keepalive_timeout=60, socket_factory=_socket
-        )
-        self._session = aiohttp.ClientSession(connector=connector, headers={"User-Agent": self._agent})
+        headers = {"User-Agent": self._agent}
+        self._session = aiohttp.ClientSession(connector=connector_to(self._connection), headers=headers)
 
     async def close(self) -> None:
         """Close all connections."""
         if self._session:
             await self._session.close()
 
-    async def get(self, path: str, params: Mapping[str, str] | None = None, most: int | None = None) -> Document:
+    async def get(
+        self, path: str, params: Mapping[str, str] | None = None, most: int | None = None, accept: str = ACCEPT
+    ) -> Document:
         """Read one object or a list; `most` is the largest answer in bytes, None is no limit.
 
         Raises:
             TooLargeError: it has more.
         """
-        return await self.request("GET", path, params=params, most=most)
+        return await self.request("GET", path, params=params, most=most, accept=accept)
 
     async def post(self, path: str, body: Document) -> Document:
         """Create an object."""
@@ -135,6 +135,7 @@ class Client:
         content_type: str = JSON,
         *,
         most: int | None = None,
+        accept: str = ACCEPT,
     ) -> Document:
         """Send a request and return its answer.
 
@@ -146,7 +147,8 @@ class Client:
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         for attempt in range(TRIES_WHEN_BUSY):
             async with self.throttle.slot():
-                status, answer, pause = await self._exchange(method, path, data, params, content_type, most=most)
+                headers = {"Content-Type": content_type, "Accept": accept}
+                status, answer, pause = await self._exchange(method, path, data, params, headers, most=most)
             if status == HTTPStatus.TOO_MANY_REQUESTS:
                 self.throttle.too_many(pause)
             elif status == HTTPStatus.UNAUTHORIZED and not attempt:
@@ -171,7 +173,7 @@ class Client:
                 if response.status != HTTPStatus.OK:
                     self._note_credentials(response.status)
                     _result(response.status, _parse(await response.read()), f"WATCH {path}")
-                async for line in _lines(response.content):
+                async for line in lines(response.content):
                     yield nesting.parse(line)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             raise UnavailableError(f"watching {path}: {str(error) or type(error).__name__}") from error
@@ -182,11 +184,10 @@ class Client:
         path: str,
         data: bytes | None,
         params: Mapping[str, str] | None,
-        content_type: str,
+        headers: Mapping[str, str],
         *,
         most: int | None,
     ) -> tuple[int, Document, float]:
-        headers = {**self._connection.headers(), "Content-Type": content_type, "Accept": ACCEPT}
         if data is not None and not self._may_write():
             raise UnavailableError(f"{method} {path}: {NOT_LEADING}")
         try:
@@ -195,7 +196,7 @@ class Client:
                 self._connection.server + path,
                 data=None if data is None else _FencedBody(data, self._may_write),
                 params=params,
-                headers=headers,
+                headers={**self._connection.headers(), **headers},
                 timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS, sock_connect=CONNECT_SECONDS),
             ) as response:
                 pause = _pause(response.headers.get("Retry-After"), self._longest_pause)
@@ -231,6 +232,11 @@ class _FencedBody(aiohttp.BytesPayload):
         await super().write_with_length(writer, content_length)
 
 
+def connector_to(connection: Connection) -> aiohttp.TCPConnector:
+    """Return a pool of connections to the API server, as many as are asked for."""
+    return aiohttp.TCPConnector(limit=0, ssl=connection.ssl_context(), keepalive_timeout=60, socket_factory=_socket)
+
+
 def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
     """Return a socket with TCP keepalive, which notices a peer that is gone without a FIN: a lost node, a firewall."""
     family, kind, protocol, _, _ = address
@@ -252,7 +258,7 @@ async def _content(response: aiohttp.ClientResponse, most: int | None) -> bytes:
     return bytes(content)
 
 
-async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+async def lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
     """Yield lines of any length. aiohttp's own reading by lines has a limit, and pods can be large."""
     rest = b""
     async for chunk in stream.iter_any():

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -21,7 +21,7 @@ from trainmaster import loop
 from trainmaster.cluster import jobs, pods
 from trainmaster.cluster.cache import Cache, Document
 from trainmaster.cluster.client import Client
-from trainmaster.cluster.connection import Connection
+from trainmaster.cluster.connection import Connection, bracketed
 from trainmaster.cluster.informer import Informer
 from trainmaster.cluster.jobs import JobRecord
 from trainmaster.cluster.lease import LOOK_SECONDS, ClusterStore, Lease, LostError, an_identity
@@ -31,6 +31,8 @@ from trainmaster.cluster.platform import Caches, ClusterPlatform, ServiceRecord
 from trainmaster.cluster.pods import PodRecord
 from trainmaster.cluster.reporting import Reporter
 from trainmaster.cluster.standing import Standing
+from trainmaster.cluster.sweep import Sweep
+from trainmaster.cluster.swept_cache import SweptCache
 from trainmaster.cluster.tokens import Keys, Verifier
 from trainmaster.intake import Intake
 from trainmaster.listening.listener import Listener
@@ -65,6 +67,9 @@ class Address:
             raise ValueError(f"{text!r} is not HOST:PORT")
         return cls(host.strip("[]") or "0.0.0.0", int(port))  # noqa: S104  as `:8080` is read everywhere
 
+    def __str__(self) -> str:
+        return f"{bracketed(self.host)}:{self.port}"
+
 
 @dataclass(frozen=True)
 class Options:
@@ -75,29 +80,36 @@ class Options:
     lease: Key | None = None  # None: this is the only operator
     pod: Key | None = None  # the pod that this process runs in
     listen: Address = field(default_factory=lambda: Address("127.0.0.1", 8080))
-    probes: Address = field(default_factory=lambda: Address("127.0.0.1", 8081))
+    probes: Address = field(default_factory=lambda: Address("127.0.0.1", 8081))  # kopf's, of liveness
+    readiness: Address = field(default_factory=lambda: Address("127.0.0.1", 8082))
 
 
 class Hand:
-    """Run one operator. `failed` is done when a part of it has ended that should not end."""
+    """Run one operator. `failed` is done when a part of it has ended that should not end.
+
+    kopf brings TrainingJobs to `take_job`; `restart_watch(why)` has kopf list and watch them anew.
+    """
 
     def __init__(self, options: Options, connection: Connection) -> None:
         self._options = options
         identity = an_identity()
-        agent = f"trainmaster-operator/{identity}"
+        self.agent = f"trainmaster-operator/{identity}"
+        self.restart_watch: Callable[[str], None] = log.warning
         self._lease: LeaseThread | None = None
         if options.lease:
-            client = Client(connection, agent, longest_pause=LOOK_SECONDS)  # a longer one would lose the lease
+            client = Client(connection, self.agent, longest_pause=LOOK_SECONDS)  # a longer one would lose the lease
             self._lease = LeaseThread(Lease(ClusterStore(client, *options.lease), identity), client)
-        self._client = Client(connection, agent, self._leads)
+        self._client = Client(connection, self.agent, self._leads)
         self._queue = WorkQueue()
+        self._jobs = SweptCache(jobs.read, lambda record: record.key, self._job_changed)
         self._caches = Caches(
-            jobs=Cache(jobs.read, lambda record: record.key, self._job_changed),
+            jobs=self._jobs,
             pods=Cache(pods.read, lambda record: record.job, self._pod_changed),
             services=Cache(_read_service, lambda record: record.job, self._service_changed),
             synced=self._has_read,
         )
-        self._informers = [*self._watch_all()]
+        self._sweeps = [*self._sweep_all()]
+        self._informers: list[Sweep | Informer] = [*self._sweeps, *self._watch_all()]
         self._reporter = Reporter(self._client)
         self.intake = Intake(Verifier(Keys(self._client), self._caches.pods, self._caches.jobs).verify, self._wake)
         self._platform = ClusterPlatform(
@@ -120,7 +132,7 @@ class Hand:
     async def start(self) -> None:
         """Start all parts. This returns at once, while everything is being read."""
         await self._client.open()
-        await self._listen(self._probe_application(), self._options.probes)
+        await self._listen(self._readiness_application(), self._options.readiness)
         for informer in self._informers:
             self._run(informer.run())
         self._run(self._reporter.run())
@@ -129,6 +141,18 @@ class Hand:
         if self._lease and self._options.pod:
             self._run(Standing(self._client, self._options.pod, self._leads).run())
         self._run(self._serve())
+
+    def take_job(self, kind: str | None, document: Document) -> None:
+        """Take an event of kopf's watch; its kind is None for an object of a list."""
+        if kind is None:
+            for sweep in self._sweeps:
+                if sweep.covers(document["metadata"]["namespace"]):
+                    sweep.relisted()
+        try:
+            self._jobs.take(kind, document)
+        except Exception:  # an unexpected object must not end the watch of all others
+            log.exception("a TrainingJob cannot be read: %s", document["metadata"])
+            self._jobs.skip(document)
 
     async def stop(self) -> None:
         """End all parts without orders to the agents: they go on training."""
@@ -234,24 +258,25 @@ class Hand:
         self._runners.append(runner)
         await web.TCPSite(runner, address.host, address.port).start()
 
-    def _probe_application(self) -> web.Application:
+    def _readiness_application(self) -> web.Application:
         application = web.Application()
-        application.router.add_get("/healthz", self._healthz)
         application.router.add_get("/readyz", self._readyz)
         return application
-
-    async def _healthz(self, _: web.Request) -> web.Response:
-        trouble = self.trouble()
-        return web.Response(status=503 if trouble else 200, text=trouble or "ok")
 
     async def _readyz(self, _: web.Request) -> web.Response:
         return web.Response(status=200 if self.ready else 503, text="ok" if self.ready else "reading")
 
-    def _watch_all(self) -> Iterator[Informer]:
-        """Yield one informer per kind, and per namespace where the operator serves only some namespaces."""
+    def _sweep_all(self) -> Iterator[Sweep]:
+        """Yield one sweep of the jobs, or one for each namespace where the operator serves only some namespaces."""
         for scope in self._options.namespaces or ("",):
             below = f"/namespaces/{scope}" if scope else ""
-            yield Informer(self._client, f"/apis/{names.API_VERSION}{below}/{names.PLURAL}", self._caches.jobs, scope)
+            path = f"/apis/{names.API_VERSION}{below}/{names.PLURAL}"
+            yield Sweep(self._client, path, self._jobs, scope, lambda why: self.restart_watch(why))  # noqa: PLW0108  it is set later
+
+    def _watch_all(self) -> Iterator[Informer]:
+        """Yield one informer for pods and one for services, as `_sweep_all` does for jobs."""
+        for scope in self._options.namespaces or ("",):
+            below = f"/namespaces/{scope}" if scope else ""
             yield Informer(self._client, f"/api/v1{below}/pods", self._caches.pods, scope, names.LABEL_JOB)
             yield Informer(self._client, f"/api/v1{below}/services", self._caches.services, scope, names.LABEL_JOB)
 

@@ -1,4 +1,6 @@
-"""List and then watch one kind of object, for ever, and so keep a `cache` equal to the API server.
+"""List and then watch pods or services, for ever, and so keep a `cache` equal to the API server.
+
+TrainingJobs come through kopf (`operator`), with a `sweep` beside it.
 
 It never gives up. After any error it pauses for a random time and goes on from where it was. When the server no longer
 knows that version (410), it lists again, and objects that have vanished meanwhile are reported as deleted.
@@ -8,11 +10,12 @@ import asyncio
 import logging
 import random
 import time
+from collections.abc import AsyncIterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
 from trainmaster.cluster.cache import Cache, Document, version_of
-from trainmaster.cluster.client import Client, RefusalError, TooLargeError
+from trainmaster.cluster.client import ACCEPT, Client, RefusalError, TooLargeError
 from trainmaster.loop import UnavailableError
 
 log = logging.getLogger("trainmaster.informer")
@@ -32,11 +35,36 @@ QUIET_SECONDS = 120.0
 # This is longer than the longest silence of a watch and the longest pause together: then its task itself hangs.
 HUNG_SECONDS = 240.0
 # For one of several namespaces, these mean that it is deleted, or its Role is.
-_NOT_OURS = (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
+NOT_OURS = (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
 
 
 class GoneError(Exception):
     """The API server no longer knows the version to go on from (410)."""
+
+
+async def pages(
+    client: Client, path: str, selector: Mapping[str, str], accept: str = ACCEPT
+) -> AsyncIterator[Document]:
+    """Yield a list in pages of at most PAGE objects and MOST_PAGE_BYTES bytes. All are of one moment.
+
+    Raises:
+        RefusalError: the server said no, for example 410 where reading took so long that it forgot that moment.
+        UnavailableError: no answer, or not now.
+    """
+    params, size = dict(selector), PAGE
+    while True:
+        try:
+            page = await client.get(path, {**params, "limit": str(size)}, MOST_PAGE_BYTES, accept)
+        except TooLargeError:
+            if size == 1:
+                raise
+            size = max(1, size // 4)
+            continue
+        yield page
+        more = page["metadata"].get("continue")
+        if not more:
+            return
+        params, size = {**selector, "continue": more}, min(PAGE, size * 2)
 
 
 class Informer:
@@ -107,21 +135,9 @@ class Informer:
 
     async def _list(self) -> None:
         self._cache.begin_list(self._scope)
-        params, size = dict(self._selector), PAGE
-        while True:
-            try:
-                page = await self._client.get(self._path, {**params, "limit": str(size)}, MOST_PAGE_BYTES)
-            except TooLargeError:
-                if size == 1:
-                    raise
-                size = max(1, size // 4)
-                continue
+        async for page in pages(self._client, self._path, self._selector):
             self._pulse = time.monotonic()
             self._cache.page(self._scope, page.get("items") or ())
-            more = page["metadata"].get("continue")
-            if not more:
-                break
-            params, size = {**self._selector, "continue": more}, min(PAGE, size * 2)
         self._cache.replace(self._scope, (), version_of(page))
         self._version = page["metadata"]["resourceVersion"]
         self._came_round()
@@ -158,17 +174,21 @@ class Informer:
             self._version = ""
             if error.status == HTTPStatus.GONE:
                 return
-            if self._scope and error.status in _NOT_OURS:  # the operator still serves the other namespaces
+            if self._scope and error.status in NOT_OURS:  # the operator still serves the other namespaces
                 self.answered.set()
         if self._failures == 0:
             log.warning("%s; trying again", error)
         await self._pause()
 
     async def _pause(self) -> None:
-        """Sleep for a random time that grows with each failure, at most LONGEST_PAUSE_SECONDS."""
         self._failures += 1
-        longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(self._failures, 10))
-        await asyncio.sleep(longest * random.uniform(0.5, 1.0))  # noqa: S311  not for secrets
+        await asyncio.sleep(pause_seconds(self._failures))
+
+
+def pause_seconds(failures: int) -> float:
+    """Return a random time that grows with each failure in a row, at most LONGEST_PAUSE_SECONDS."""
+    longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(failures, 10))
+    return longest * random.uniform(0.5, 1.0)  # noqa: S311  not for secrets
 
 
 def _is_being_cancelled() -> bool:

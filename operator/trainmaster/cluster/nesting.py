@@ -25,6 +25,19 @@ def parse(content: bytes) -> Any:
         return json.loads(_cut(content))
 
 
+def cut(content: bytes) -> bytes:
+    """Return JSON text that Python can parse, and its own copies as well; ordinary text is returned as it is."""
+    if content.count(b"{") + content.count(b"[") <= _KEPT_LEVELS:  # it cannot be deeper than that
+        return content
+    try:
+        json.loads(content)
+    except RecursionError:
+        return _cut(content)
+    except ValueError:
+        pass  # its reader says what is wrong with it
+    return content
+
+
 def is_deeper(value: Any, levels: int = MOST_LEVELS) -> bool:
     """Return whether `value` has more levels than `levels`. It descends no further than needed."""
     if not isinstance(value, dict | list):
