@@ -15,6 +15,7 @@ NAMES = (
     "data_parallel",
     "driver_ring",
     "first_step",
+    "input",
     "kill_every",
     "links_series",
     "loss_curves",

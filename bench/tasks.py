@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 from trainmaster_trainer.task import Task
 from typing_extensions import override
 
@@ -46,3 +47,30 @@ class Wide(Noise):
     def model(self) -> nn.Module:
         layers = [nn.Linear(160, 160, bias=False) for _ in range(12)]
         return nn.Sequential(nn.ZeroPad1d((0, 96)), *layers)
+
+
+class Slow(Dataset[tuple[Tensor, int]]):
+    """Samples that each take some seconds, as a picture does that is read and decoded."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def __len__(self) -> int:
+        return 1 << 16
+
+    @override
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        time.sleep(self.seconds)
+        return torch.full((64,), index / len(self)), index % 10
+
+
+class SlowSamples(Noise):
+    """The perceptron, learning from them."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+    @override
+    def dataset(self) -> Any:
+        return Slow(self.seconds)

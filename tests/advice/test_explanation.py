@@ -83,6 +83,35 @@ def test_a_reproducible_job_is_told_what_it_costs() -> None:
     )
 
 
+TASK = {"task": "pictures:Pictures", "steps": 9, "globalBatchSize": 8}
+
+
+@pytest.mark.parametrize(
+    ("training", "workers", "in_memory", "said"),
+    [
+        (
+            {"dataWorkers": 3, "prefetch": 5},
+            {},
+            True,
+            "3 data workers make each rank's batches ahead, 5 each: training",
+        ),
+        ({"dataWorkers": 1}, {}, False, "1 data worker makes each rank's batches ahead, 2 each: training.dataWorkers"),
+        ({"dataWorkers": 0}, {"cpu": 8}, False, "itself, between two steps: training.dataWorkers is 0."),
+        ({}, {"cpu": 8}, True, "itself, between two steps: its samples lie in memory"),
+        ({}, {"cpu": 8}, False, "4 data workers make each rank's batches ahead, 2 each: its share of the 8 cores"),
+        ({}, {"cpu": 2}, False, "1 data worker makes each rank's"),
+        ({}, {"cpu": 8, "gpus": 8}, False, "the cores that are asked for leave none"),
+        ({}, {}, False, "Data workers make each rank's batches ahead, 2 each: one for each core"),
+    ],
+)
+def test_who_makes_the_samples_is_told_with_its_reason(
+    training: dict[str, Any], workers: dict[str, Any], in_memory: bool, said: str
+) -> None:
+    model = replace(MODEL, samples_in_memory=in_memory)
+    job = a_job().where(strategy={"type": "AllReduce"}, training={**TASK, **training}).with_workers(4, **workers)
+    assert said in "\n".join(line for _, lines in explain(job.build(), model) for line in lines)
+
+
 def test_roles_have_their_own_lines() -> None:
     said = told({"type": "ParameterServer"}, parameterServers={"replicas": 2, "memory": "8Gi"})
     assert "4 workers with 1 rank each (CPU only)." in said

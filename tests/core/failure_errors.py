@@ -12,6 +12,7 @@ from tests.core.failure_labels import (
     ECHO,
     MEMORY,
     NAN,
+    READER,
     ROT,
     WEATHER,
     WRONG,
@@ -120,15 +121,17 @@ ERRORS: list[tuple[str, str, Label]] = [
         ),
         MEMORY,
     ),
-    ("RuntimeError", "DataLoader worker (pid 4021) is killed by signal: Killed. ", MEMORY),
-    ("RuntimeError", "DataLoader worker (pid(s) 4024, 4025) exited unexpectedly", MEMORY),
+    ("RuntimeError", "DataLoader worker (pid 4021) is killed by signal: Killed. ", READER),
+    ("RuntimeError", "DataLoader worker (pid(s) 4024, 4025) exited unexpectedly", READER),
+    ("RuntimeError", "DataLoader worker (pid 7) is killed by signal: Segmentation fault. ", READER),
+    ("RuntimeError", "DataLoader worker (pid 7) exited unexpectedly with exit code 3. Details are lost", READER),
     (
         "RuntimeError",
         (
             "DataLoader worker (pid 31) is killed by signal: Bus error. It is possible that dataloader's "
             "workers are out of shared memory."
         ),
-        MEMORY,
+        READER,
     ),
     (
         "RuntimeError",

@@ -18,6 +18,7 @@ class Label(NamedTuple):
 BUG = Label("PythonError", "Restart", "Stop", True)
 MEMORY = Label("OutOfMemory", "Restart", "Stop", True)
 DEVICE_MEMORY = Label("DeviceOutOfMemory", "Restart", "Stop", True)
+READER = Label("DataWorkerDied", "Restart", "Stop", True)
 DISK = Label("OutOfStorage", "Restart", "Restart", True)
 DEVICE = Label("DeviceFault", "Restart", "Restart", False)
 WEATHER = Label("Infrastructure", "Restart", "Restart", False)

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 from trainmaster.api.states import Phase
-from trainmaster.api.status import Condition
+from trainmaster.api.status import Condition, Waiting
 from trainmaster.core import figures
 from trainmaster.wire.messages import CheckpointRecord, RankProgress
 
@@ -85,6 +85,18 @@ def test_progress_is_the_first_rank_s_whose_word_is_of_one_moment() -> None:
     progress = stage.status.progress
     assert progress
     assert (progress.step, progress.total_steps, progress.loss, progress.eta) == (40, 1000, 0.025, "8m00s")
+
+
+def test_the_rank_that_waits_longest_for_its_samples_is_told() -> None:
+    stage = a_running_group(workers=2)
+    at_step(stage, 40, data_share=0.2)
+    stage.say("worker-1", lambda beat: dataclasses.replace(beat, ranks=(RankProgress(1, 38, data_share=0.714),)))
+    stage.wait(10)
+    assert stage.status.progress
+    assert stage.status.progress.waiting == Waiting(data=0.71)
+    at_step(stage, 60, data_share=0.001)
+    stage.wait(10)
+    assert stage.status.progress.waiting is None
 
 
 def test_loading_ranks_do_not_throw_progress_back() -> None:

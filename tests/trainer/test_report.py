@@ -222,6 +222,25 @@ def test_who_holds_the_others_up_can_be_told(new_job: NewJob) -> None:
     assert min(steps) > 0.1
 
 
+def test_how_long_a_rank_waits_for_its_samples_is_told(tmp_path: Path) -> None:
+    page = ProgressFile(str(tmp_path / "page"), create=True)
+    progress = Progress(tmp_path / "page", global_batch_size=10)
+    progress.start(0, 0)
+    assert page.read().data_share == 0.0
+    for step, (now, waited) in enumerate([(100.0, 9.0), (101.0, 0.0), (102.0, 0.9), (104.0, 2.1)], start=1):
+        progress.read(waited, now=now)
+        progress.stepped(step, checkpoint_step=0)
+    progress.write()
+    assert page.read().data_share == pytest.approx(0.75), "of the 4 seconds between the first and the last"
+
+
+def test_a_rank_that_waits_for_slow_samples_says_so(new_job: NewJob) -> None:
+    task = {"task": "reading_data_tasks:WithOddSamples", "arguments": {"seconds": 0.0}, "checkpoint_every": 50}
+    running = new_job(**task, data_workers=0, steps=12, global_batch_size=20).start(1)
+    assert running.wait() == [0], running.output()
+    assert running.pages[0].read().data_share > 0.5
+
+
 def test_without_a_page_there_is_nothing_to_write() -> None:
     progress = Progress(None, 1)
     progress.start(0, 0)

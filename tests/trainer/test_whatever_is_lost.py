@@ -15,6 +15,7 @@ from tests.trainer.crew import NewCrew
 from tests.trainer.ranks import PATIENCE, Job, NewJob, Options, Running
 
 STEPS = 13
+READERS = (0, 1, 0, 4, 1, 2)  # data workers of each rank, by attempt
 PLAN: Options = {
     "task": "drawing_tasks:Drawing",
     "arguments": {"seconds": 0.01, "running_means": True},
@@ -75,18 +76,21 @@ WAYS = [
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_the_model_is_that_of_a_calm_run(new_job: NewJob, way: Way) -> None:
-    """A pod is lost before the first checkpoint, then a rank, and then two pods before the same checkpoint."""
+    """A pod is lost before the first checkpoint, then a rank, and then two pods before the same checkpoint.
+
+    The calm run reads its samples in the ranks, the other one with another number of data workers after each loss.
+    """
     world, last = way.pods * way.ranks, way.pods - 1
-    calm = way.job(new_job, "calm").run(world, ranks_per_pod=way.ranks)
+    calm = way.job(new_job, "calm").but(data_workers=0).run(world, ranks_per_pod=way.ranks)
     job = way.job(new_job, "disturbed")
     for attempt, (step, lost) in enumerate([(2, [0]), (6, []), (9, [last]), (10, [0])], start=1):
-        running = job.start(world, attempt, ranks_per_pod=way.ranks)
+        running = job.but(data_workers=READERS[attempt]).start(world, attempt, ranks_per_pod=way.ranks)
         running.reach(step)
         running.kill()
         for pod in lost:
             shutil.rmtree(job.folder / f"memory-{pod}")
             shutil.rmtree(job.checkpoints(pod))
-    job.run(world, attempt=5, ranks_per_pod=way.ranks)
+    job.but(data_workers=READERS[5]).run(world, attempt=5, ranks_per_pod=way.ranks)
     hashes = {job.manifest(STEPS, pod)["model_sha256"] for pod in range(way.pods)}
     assert hashes == {calm.manifest(STEPS)["model_sha256"]}
     check_losses(job, calm)

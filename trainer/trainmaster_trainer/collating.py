@@ -17,7 +17,9 @@ from trainmaster_trainer.errors import ConfigurationError
 
 _BATCHED = (Tensor, np.ndarray, np.generic, float, int, str, bytes)  # what default_collate makes batches of
 _PAIR: dict[int | str, str] = {0: "inputs", 1: "targets"}
-_UNLIKE = "Samples of one batch must fit together: pad or cut them to one shape in the dataset"
+_UNLIKE = (
+    "Samples of one batch must fit together: pad or cut them to one shape in the dataset, or in the task's collate"
+)
 _Keys = tuple[int | str, ...]
 
 
@@ -50,7 +52,7 @@ def _why_not(samples: Sequence[Any], numbers: Sequence[int]) -> str | None:
             keys, first, other = found
             return (
                 f"the {_place(keys)} of sample {numbers[0]} of its dataset() have {first}, those of sample {number} "
-                f"have {other}. {_UNLIKE} (torch.nn.functional.pad), and let the model or the loss leave out what is "
+                f"have {other}. {_UNLIKE}, and let the model or the loss leave out what is "
                 "padded, as cross_entropy does with ignore_index."
             )
     return None

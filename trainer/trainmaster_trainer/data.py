@@ -9,23 +9,24 @@ How an epoch is shuffled: `permutation.py`.
 
 Samples may be made with random numbers (crops, noise, masks). Those are a function of (seed, step, part of the batch):
 ranks that work on the same samples see the same ones, and so does a rank that computes a step again.
+
+How a batch is made: `making.py`; by processes ahead of the step: `data_workers.py`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.utils.data import Dataset, TensorDataset
 
-from trainmaster_trainer import randomness
-from trainmaster_trainer.collating import collate
+from trainmaster_trainer.data_workers import Ahead, DataWorkers
 from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.making import Collate, Maker, are_in_memory, as_dataset
 from trainmaster_trainer.permutation import Indices, block, block_size
 from trainmaster_trainer.structure import part_of, to_device
 from trainmaster_trainer.task import Samples
@@ -121,11 +122,24 @@ class SampleOrder:
 
 
 class Batches:
-    """Batches makes a rank's share of any step's batch from the samples of a task."""
+    """Batches makes a rank's share of any step's batch from the samples of a task. `own`: the task's own collate."""
 
-    def __init__(self, samples: Samples, batch_size: int, steps: int, seed: int, device: torch.device) -> None:
-        self._dataset, count = _as_dataset(samples)
+    def __init__(
+        self,
+        samples: Samples,
+        batch_size: int,
+        steps: int,
+        seed: int,
+        device: torch.device,
+        *,
+        own: Collate | None = None,
+    ) -> None:
+        self._dataset, count = as_dataset(samples)
         self._order = SampleOrder(count, batch_size, seed)
+        self._maker = Maker(self._dataset, self._order, own)
+        self._make: Callable[[int, Share], tuple[Any, Any]] = self._maker.make
+        self._workers: DataWorkers | None = None
+        self.waited = 0.0  # seconds, for the last batch
         self._steps = steps
         self._device = device
 
@@ -133,6 +147,23 @@ class Batches:
     def count(self) -> int:
         """Return the number of samples of the dataset."""
         return self._order.samples
+
+    @property
+    def are_in_memory(self) -> bool:
+        """Return whether the samples lie in memory, so that no data worker could be quicker."""
+        return are_in_memory(self._dataset)
+
+    def read_ahead(self, ahead: Ahead, last: int | None, sockets: frozenset[int] = frozenset()) -> None:
+        """Have data workers make the batches from now on; `sockets` are those that the dataset itself has opened."""
+        pinned = self._device.type == "cuda"
+        self._workers = DataWorkers(self._maker, ahead, last, pinned=pinned, sockets=sockets)
+        self._make = self._workers.take
+
+    def close(self) -> None:
+        """End the data workers, if there are any: nothing is taken any more."""
+        if self._workers is not None:
+            self._workers.close()
+            self._workers = None
 
     def take(self, step: int, share: Share | None) -> Batch:
         """Return the samples of `share` in the global batch of `step`, on the device.
@@ -142,7 +173,9 @@ class Batches:
         if share is None:
             return Batch(None, None, 0, self._order.batch_size, step / self._steps, step)
         first, end = share.bounds(self._order.batch_size)
-        inputs, targets = _pair(self._collate(step, share))
+        began = time.monotonic()
+        inputs, targets = self._make(step, share)
+        self.waited = time.monotonic() - began
         return Batch(
             inputs=to_device(inputs, self._device),
             targets=to_device(targets, self._device),
@@ -152,61 +185,6 @@ class Batches:
             step=step,
             shares=share.of,
         )
-
-    def _collate(self, step: int, share: Share) -> Any:
-        if type(self._dataset) is TensorDataset:  # a derived one may do something with each sample, such as to draw
-            return self._dataset[torch.from_numpy(self._order.share(step, share))]
-        samples = [sample for part in share.each() for sample in self._samples(step, part)]
-        return collate(samples, self._order.share(step, share).tolist())
-
-    def _samples(self, step: int, part: Share) -> list[Any]:
-        """Return the samples of one part, whose random numbers are its own: a share has one part or several."""
-        randomness.seed_samples(self._order.seed, step, part.index, part.of)
-        indices: list[int] = self._order.share(step, part).tolist()
-        if hasattr(self._dataset, "__getitems__"):
-            return list(self._dataset.__getitems__(indices))
-        return [self._dataset[index] for index in indices]
-
-
-def _pair(batch: Any) -> tuple[Any, Any]:
-    """Return what was collated, if its samples were pairs.
-
-    Raises:
-        ConfigurationError: they were not.
-    """
-    match batch:
-        case [inputs, targets]:
-            return inputs, targets
-    given = f"{len(batch)} parts" if isinstance(batch, (tuple, list, dict)) else f"one {type(batch).__name__}"
-    raise ConfigurationError(
-        f"spec.training.task: a sample of its dataset() is {given}. Give pairs (inputs, targets); where there are more "
-        "things, put them together: ((image, mask), label), or a dict of them for the inputs."
-    )
-
-
-def _as_dataset(samples: Samples) -> tuple[Dataset[Any], int]:
-    """Return a dataset and its length. A pair of tensors becomes one that takes many indices at once."""
-    if isinstance(samples, tuple):
-        others = [type(part).__name__ for part in samples if not isinstance(part, Tensor)]
-        if others:
-            raise ConfigurationError(
-                f"spec.training.task: its dataset() gave a tuple with {', '.join(others)} in it. Give two tensors "
-                "(torch.from_numpy makes one of an array), or a list or map-style Dataset of pairs."
-            )
-        lengths = [len(tensor) for tensor in samples]
-        if len(set(lengths)) != 1:
-            raise ConfigurationError(f"spec.training.task: the tensors of its dataset() differ in length: {lengths}.")
-        dataset: Dataset[Any] = TensorDataset(*samples)
-    else:
-        dataset = samples
-    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
-        raise ConfigurationError(
-            "spec.training.task: its dataset() cannot be indexed. The trainer chooses samples by number, so that none "
-            "is lost or repeated; give a map-style Dataset (with __len__ and __getitem__) or two tensors."
-        )
-    if len(dataset) == 0:
-        raise ConfigurationError("spec.training.task: its dataset() is empty.")
-    return dataset, len(dataset)
 
 
 def check_batch_size(batch_size: int, shares: int) -> None:

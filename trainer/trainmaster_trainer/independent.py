@@ -26,6 +26,7 @@ from trainmaster_trainer.faults import Faults
 from trainmaster_trainer.group import Group, choose_device
 from trainmaster_trainer.numerics import Numerics
 from trainmaster_trainer.progress import Progress
+from trainmaster_trainer.samples import open_batches
 from trainmaster_trainer.settings import Settings
 from trainmaster_trainer.task import Task, load_task
 from trainmaster_trainer.transport.directory import Directory
@@ -51,6 +52,7 @@ class Member:
     stop: threading.Event  # set when SIGTERM comes
     faults: Faults
     failures: list[Exception] = field(default_factory=list)  # of threads that answer others
+    closing: list[Callable[[], None]] = field(default_factory=list)
     passed: int = 0
 
     def check(self) -> None:
@@ -96,10 +98,17 @@ class Member:
         return Group(0, 1, 0, 1, self.device, dist.HashStore())  # type: ignore[attr-defined]
 
     def batches(self) -> Batches:
-        """Return the batches of the task's samples."""
-        plan = self.settings.plan
-        randomness.seed_alike(plan.seed)  # a dataset may be drawn
-        return Batches(self.task.dataset(), plan.global_batch_size, plan.steps, plan.seed, self.device)
+        """Return the batches of the task's samples, before a model is made: its data workers are forked here."""
+        batches = open_batches(self.settings, self.task, self.device)
+        self.closing.append(batches.close)
+        randomness.seed_alike(self.settings.plan.seed)  # for the model, which may be made anew
+        return batches
+
+    def close(self) -> None:
+        """End what this member has started."""
+        for close in self.closing:
+            close()
+        self.links.close()
 
 
 def become_member(settings: Settings, progress: Progress) -> Member:

@@ -10,7 +10,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from types import FrameType
 
 from trainmaster_trainer import randomness
@@ -23,6 +23,7 @@ from trainmaster_trainer.group import Group
 from trainmaster_trainer.numerics import Numerics
 from trainmaster_trainer.progress import Progress
 from trainmaster_trainer.report import Report, loss_to_tell
+from trainmaster_trainer.samples import open_batches
 from trainmaster_trainer.settings import Settings
 from trainmaster_trainer.strategies import find_strategy
 from trainmaster_trainer.strategies.strategy import Strategy
@@ -34,10 +35,16 @@ EXIT_STOPPED = 128 + signal.SIGTERM
 
 def train(settings: Settings, group: Group, progress: Progress) -> int:
     """Train to the last step, or until a rank is asked to stop. Return the exit code."""
-    plan = settings.plan
     task = make_task(settings)
+    # Before the model: data workers are forked, and what a fork shares is copied when it changes.
+    with closing(open_batches(settings, task, group.device)) as batches:
+        return train_with(settings, group, progress, task, batches)
+
+
+def train_with(settings: Settings, group: Group, progress: Progress, task: Task, batches: Batches) -> int:
+    """Train with these batches. Return the exit code."""
+    plan = settings.plan
     strategy = make_strategy(settings, group, task)
-    batches = make_batches(settings, group, task)
     saver = Saver(settings, group, batches.count)
     saver.prepare()
     resumed = resume(settings, group, strategy, batches.count)
@@ -58,6 +65,7 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
             save(resumed.step)  # the attempt before died over it, there was none, or a pod that had it is gone
         for step in range(resumed.step + 1, plan.steps + 1):
             batch = batches.take(step, strategy.share)
+            progress.read(batches.waited)
             randomness.seed_rank(plan.seed, strategy.draws_as, step)
             loss = loss_to_tell(strategy.step(batch), strategy)
             report.stepped(
@@ -77,6 +85,7 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
         # Who is asked to stop now still brings the last checkpoint home.
         saver.insist(lambda: save(last), stop_asked)
 
+    batches.close()
     progress.enter("evaluate", saver.committed_step)
     report.finish(last, evaluate(strategy, group, plan.seed, last))
     strategy.close()
@@ -106,13 +115,6 @@ def make_task(settings: Settings) -> Task:
     """Make the task of the plan. It may draw random numbers when it is made, which are the same on all ranks."""
     randomness.seed_alike(settings.plan.seed)
     return load_task(settings.plan.task or "", settings.plan.arguments)
-
-
-def make_batches(settings: Settings, group: Group, task: Task) -> Batches:
-    """Make the batches. The samples may be drawn, too: alike, whatever a strategy has drawn before."""
-    plan = settings.plan
-    randomness.seed_alike(plan.seed)
-    return Batches(task.dataset(), plan.global_batch_size, plan.steps, plan.seed, group.device)
 
 
 def make_strategy(settings: Settings, group: Group, task: Task) -> Strategy:

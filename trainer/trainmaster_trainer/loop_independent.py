@@ -43,4 +43,4 @@ def train_independently(settings: Settings, progress: Progress) -> int:
     try:
         return loop(member)
     finally:
-        member.links.close()
+        member.close()

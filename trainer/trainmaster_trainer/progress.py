@@ -29,6 +29,7 @@ class Progress:
         self._ends: deque[float] = deque(maxlen=WINDOW + 1)
         self._seconds: deque[float] = deque(maxlen=WINDOW)
         self._busy: deque[float] = deque(maxlen=WINDOW)
+        self._read: deque[tuple[float, float]] = deque(maxlen=WINDOW + 1)  # when a batch came, and after how long
         self._last = self._entered = time.monotonic()
         self._told: tuple[float, float] | None = None
         self.step = 0
@@ -83,6 +84,17 @@ class Progress:
         self._told = (samples_per_second, step_seconds)
         self.write()
 
+    def read(self, seconds: float, now: float | None = None) -> None:
+        """Note that a batch has come, for which this rank has waited so long."""
+        self._read.append((time.monotonic() if now is None else now, seconds))
+
+    @property
+    def data_share(self) -> float:
+        """Return the share of the time of the last batches in which this rank waited for them."""
+        span = self._read[-1][0] - self._read[0][0] if self._read else 0.0
+        # A mean and no median: several data workers bring several batches at a time.
+        return min(1.0, sum(seconds for _, seconds in [*self._read][1:]) / span) if span > 0 else 0.0
+
     @property
     def step_times(self) -> list[float]:
         """Return the seconds of each of the last steps."""
@@ -120,5 +132,6 @@ class Progress:
                 busy_seconds=median(self._busy) if self._busy else float("nan"),
                 save_seconds=self.save_seconds,
                 longest_seconds=self.longest_seconds,
+                data_share=self.data_share,
             )
         )

@@ -32,6 +32,7 @@ class Settings:
     role: str = names.WORKER
     progress_file: Path | None = None
     threads: int | None = None
+    cores: int | None = None  # of the replica, as far as the spec or the machine says
     shared_memory: bool = True
     memory: Path | None = None  # a folder that outlives this process
     roster_file: Path | None = None
@@ -72,6 +73,7 @@ class Settings:
             role=environment.get(names.ENV_ROLE, names.WORKER),
             progress_file=Path(progress) if progress else None,
             threads=_number(environment, "OMP_NUM_THREADS", 0) or None,
+            cores=_known_number(environment, names.ENV_CORES),
             shared_memory=_switch(environment, names.ENV_SHARED_MEMORY),
             memory=Path(environment[names.ENV_MEMORY]) if environment.get(names.ENV_MEMORY) else None,
             roster_file=Path(environment[names.ENV_ROSTER]) if environment.get(names.ENV_ROSTER) else None,

@@ -44,7 +44,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, default_collate
 
 from trainmaster_trainer.errors import ConfigurationError, is_garbled, near
 
@@ -84,12 +84,24 @@ class Task(ABC):
     def dataset(self) -> Samples:
         """Return the training samples, in the same order on every call and every rank; the trainer shuffles.
 
-        Samples of one batch are stacked (torch's default_collate), so all have one shape: a `Dataset` pads or cuts
-        those of different length.
+        Samples of one batch are stacked, so all have one shape, unless `collate` pads those of different length.
 
         A `Dataset` may draw random numbers for a sample (crops, masks, noise). All ranks that work on the same samples
         of a step draw the same ones, and so does a rank that repeats the step after a restart.
+
+        A `Dataset` is mostly asked for its samples in processes of their own (`spec.training.dataWorkers`), which are
+        forked after this call: what `__getitem__` changes in the dataset, each of them changes for itself.
         """
+
+    def collate(self, samples: list[Any]) -> Any:
+        """Return a batch of the samples: inputs and targets, each with the sample as its first dimension.
+
+        Unless a task has its own, torch's default_collate stacks them. One of its own may pad what differs in length:
+
+            texts, labels = zip(*samples, strict=True)
+            return pad_sequence(texts, batch_first=True), torch.tensor(labels)
+        """
+        return default_collate(samples)
 
     @abstractmethod
     def loss(self, outputs: Any, targets: Any) -> Tensor | tuple[Tensor, Tensor | float]:

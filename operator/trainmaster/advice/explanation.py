@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from trainmaster.advice import memory, traffic
+from trainmaster.advice import memory, reading, traffic
 from trainmaster.advice.facts import GroupFacts, ModelFacts
 from trainmaster.advice.textbook import TEXTBOOK, taxonomy
 from trainmaster.advice.units import in_bytes, in_numbers
@@ -31,7 +31,7 @@ def explain(job: TrainingJob, model: ModelFacts | None) -> list[Section]:
     """Return title and lines of each section. `model` is None for a script, whose model cannot be measured."""
     return [
         ("Strategy", list(_strategy(job))),
-        ("Processes", list(_processes(job))),
+        ("Processes", list(_processes(job, model))),
         ("Who talks to whom", list(_traffic(job, model))),
         ("Memory for the model", list(_memory(job, model))),
         ("When something dies", list(_failure(job, model))),
@@ -78,9 +78,10 @@ def _numerics(job: TrainingJob) -> Iterator[str]:
         yield f"A gradient longer than {training.max_gradient_norm:g} is shortened to that."
 
 
-def _processes(job: TrainingJob) -> Iterator[str]:
+def _processes(job: TrainingJob, model: ModelFacts | None) -> Iterator[str]:
     spec, batch = job.spec, job.spec.training.global_batch_size
     yield _role("worker", spec.workers)
+    yield from reading.told(job, model)
     if spec.spares:
         who = (
             "1 more worker stands by as a spare"

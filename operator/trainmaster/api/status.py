@@ -103,6 +103,15 @@ class Condition(StatusModel):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Waiting(StatusModel):
+    """On what workers wait, as shares of their time of late: 0.71 is 71 %."""
+
+    data: Figure = None
+    """The share in which a rank waits for its samples, of the rank that waits longest. More data workers \
+(training.dataWorkers) make it smaller, or samples that take less time."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Progress(StatusModel):
     """How far training is."""
 
@@ -114,6 +123,8 @@ class Progress(StatusModel):
     """The loss at that step."""
     samples_per_second: Figure = None
     """Samples per second over all workers."""
+    waiting: Waiting | None = None
+    """On what the workers wait, if they do."""
     eta: ClippedText | None = None
     """How long it will still take, for example 1h20m."""
     time: Time | None = None

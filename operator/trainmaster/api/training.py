@@ -45,6 +45,12 @@ the other, whose gradients add up: less memory for the same result. Unset: the w
 instead. Task only."""
     progress: ProgressExpressions | None = None
     """Where the command's output says its loss and its steps, for a script that is not to be changed. Command only."""
+    data_workers: Annotated[Int, Field(ge=0, le=64)] | None = None
+    """Processes of each rank that make its batches ahead of the step, so that no device waits for samples; 0: the \
+rank makes them itself, between two steps. The order of samples and the losses are the same for any number. Unset: 0 \
+for tensors and lists in memory, else a rank's share of the cores less one, at most 4. Task only."""
+    prefetch: Annotated[Int, Field(ge=1, le=64)] | None = None
+    """Batches that each data worker makes ahead. They lie in memory until then. Unset: 2. Task only."""
     working_directory: Place | None = None
     """Where the task is imported from or the command starts. On a laptop, relative to this file; in a container, \
 relative to the image's own working directory."""

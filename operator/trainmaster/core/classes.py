@@ -12,6 +12,7 @@ CONFIGURATION = "Configuration"
 PYTHON_ERROR = "PythonError"
 OUT_OF_MEMORY = "OutOfMemory"
 DEVICE_OUT_OF_MEMORY = "DeviceOutOfMemory"
+DATA_WORKER_DIED = "DataWorkerDied"
 OUT_OF_STORAGE = "OutOfStorage"
 CRASH = "Crash"
 SIGNAL = "Signal"
@@ -98,13 +99,13 @@ CLASSES = (
     ),
     FailureClass(
         OUT_OF_MEMORY,
-        "the kernel killed a rank or the container for memory; MemoryError; a data loader's worker was killed",
+        "the kernel killed a rank, a data worker or the container for memory; MemoryError",
         "Memory use follows the data, so another order of events may pass; the same step twice will not.",
         costs=True,
         repeats=2,
         blames_node=True,
         cure="Raise spec.workers.memory (of a server: spec.parameterServers.memory), or use less: a smaller "
-        "spec.training.microBatchSize, more workers, fewer data loader processes.",
+        "spec.training.microBatchSize, more workers, fewer spec.training.dataWorkers or a smaller prefetch.",
     ),
     FailureClass(
         DEVICE_OUT_OF_MEMORY,
@@ -115,6 +116,18 @@ CLASSES = (
         blames_node=True,
         cure="Set a smaller spec.training.microBatchSize, use more workers, or shard the model "
         "(spec.strategy.type: FullySharded).",
+    ),
+    FailureClass(
+        DATA_WORKER_DIED,
+        "a process that makes samples for a rank died (spec.training.dataWorkers, or a script's DataLoader)",
+        "Mostly for memory, which follows the data: another order of events may pass.",
+        costs=True,
+        repeats=2,
+        blames_node=True,
+        cure="The evidence names the signal. Killed: raise spec.workers.memory, or set fewer spec.training.dataWorkers "
+        "or a smaller prefetch. Bus error: /dev/shm is full, which on a cluster is memory of the pod, too "
+        "(spec.workers.memory). Segmentation fault: it happened in a library of the dataset's, and dataWorkers: 0 "
+        "shows where.",
     ),
     FailureClass(
         OUT_OF_STORAGE,

@@ -7,7 +7,7 @@ import re
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.replicas import TPU
-from trainmaster.wire import codec, names
+from trainmaster.wire import codec, data_workers, names
 from trainmaster.wire.training import TrainingPlan
 
 
@@ -28,6 +28,8 @@ def training_plan(job: TrainingJob) -> TrainingPlan:
         precision=None if training.precision == "FP32" else training.precision,
         max_gradient_norm=training.max_gradient_norm,
         micro_batch_size=training.micro_batch_size,
+        data_workers=training.data_workers,
+        prefetch=training.prefetch or data_workers.PREFETCH,
         working_directory=training.working_directory,
         progress=training.progress.expressions if training.progress else {},
         checkpoint_every=checkpoint.every_steps,
@@ -57,7 +59,14 @@ def agent_environment(job: TrainingJob, role: str, index: int, incarnation: int)
         names.ENV_RANKS: str(ranks),
         names.ENV_THREADS: str(_threads(job, role, ranks)),
         names.ENV_TRAINING: codec.encode(training_plan(job)).decode(),
+        **({names.ENV_CORES: str(cores)} if (cores := asked_cores(job, role)) else {}),
     }
+
+
+def asked_cores(job: TrainingJob, role: str) -> int | None:
+    """Return how many whole cores the spec asks for a replica, at least one; None where it asks for none."""
+    asked = re.fullmatch(r"(\d+)(?:\.\d+)?(m?)", str(job.spec.roles[role].cores))
+    return max(1, int(asked[1]) // (1000 if asked[2] else 1)) if asked else None
 
 
 def _threads(job: TrainingJob, role: str, ranks: int) -> int:
@@ -67,6 +76,4 @@ def _threads(job: TrainingJob, role: str, ranks: int) -> int:
     """
     if job.spec.reproducible:
         return 1  # whatever the world size: the bits must not depend on it
-    asked = re.fullmatch(r"(\d+)(?:\.\d+)?(m?)", str(job.spec.roles[role].cores))
-    cores = int(asked[1]) // (1000 if asked[2] else 1) if asked else 1
-    return max(1, cores // ranks)
+    return max(1, (asked_cores(job, role) or 1) // ranks)

@@ -73,10 +73,12 @@ SIGNATURES = (
     ),
     Signature(classes.OUT_OF_MEMORY, "MemoryError"),
     Signature(
+        classes.DATA_WORKER_DIED, _TORCH, r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly|exit code)"
+    ),
+    Signature(
         classes.OUT_OF_MEMORY,
         _TORCH,
         r"DefaultCPUAllocator: (can't allocate|not enough) memory"
-        r"|DataLoader worker .*(killed by signal: (Killed|Bus error)|exited unexpectedly)"
         r"|unable to (open|allocate) shared memory|unable to mmap .*Cannot allocate memory",
     ),
     Signature(classes.OUT_OF_MEMORY, _SYSTEM, r"Cannot allocate memory|\[Errno 12\]"),

@@ -57,6 +57,7 @@ def agent_variables(
         **inherited,
         **device_environment(spec, wish.index, job.spec.spares),
         **named,
+        names.ENV_CORES: str(_cores(job)),
         **environment.agent_environment(job, wish.role, wish.index, wish.incarnation),
         names.ENV_TRAINING: codec.encode(plan).decode(),
         names.ENV_POD_UID: uid,
@@ -70,6 +71,11 @@ def agent_variables(
         names.ENV_GRACE: str(grace_seconds()),
         **site.armed.variables(),
     }
+
+
+def _cores(job: TrainingJob) -> int:
+    """Return a worker's share of this machine's cores."""
+    return max(1, len(os.sched_getaffinity(0)) // job.spec.workers.replicas)
 
 
 def grace_seconds() -> float:

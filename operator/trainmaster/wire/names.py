@@ -37,6 +37,7 @@ ENV_ADDRESS = "TRAINMASTER_ADDRESS"  # the IP on which peers reach this replica
 ENV_OPERATOR = "TRAINMASTER_OPERATOR"  # base URL of the heartbeat intake
 ENV_TOKEN_FILE = "TRAINMASTER_TOKEN_FILE"  # re-read for every request: the kubelet rotates it
 ENV_RANKS = "TRAINMASTER_RANKS"  # ranks (devices) of this replica
+ENV_CORES = "TRAINMASTER_CORES"  # of the replica, which its data workers may use; unset: those that the kernel allows
 ENV_THREADS = "TRAINMASTER_THREADS"  # threads of each rank, where the user does not set OMP_NUM_THREADS; unset: 1
 ENV_TRAINING = "TRAINMASTER_TRAINING"  # JSON of wire.training.TrainingPlan
 ENV_CHECKPOINTS = "TRAINMASTER_CHECKPOINTS"  # folder of this job's checkpoints and metrics

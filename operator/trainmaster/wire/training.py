@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Dict, Optional, Tuple
 
+from trainmaster.wire.data_workers import PREFETCH
+
 
 @dataclass(frozen=True)
 class TrainingPlan:
@@ -25,6 +27,8 @@ class TrainingPlan:
     precision: Optional[str] = None  # of the forward pass: "BF16" or "FP16"; None: as the model is
     max_gradient_norm: Optional[float] = None
     micro_batch_size: Optional[int] = None  # samples at once, of a rank
+    data_workers: Optional[int] = None  # processes of a rank that make batches ahead; None: what the cores allow
+    prefetch: int = PREFETCH  # batches that each of them makes ahead
     working_directory: Optional[str] = None
     progress: Dict[str, str] = field(default_factory=dict)  # of a command: what its output says, by expression
     checkpoint_every: int = 50

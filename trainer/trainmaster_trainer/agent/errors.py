@@ -94,6 +94,9 @@ def frame(error: BaseException) -> str:
     """Return `file:line in function`: the innermost frame of the user's own code, else the innermost of all."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno or 0}"
+    told = getattr(error, "trainmaster_frame", "")  # it happened in another process, of the rank's own
+    if isinstance(told, str) and told:
+        return told
     frames = traceback.extract_tb(users_part(error))
     own = [entry for entry in frames if is_users(entry.filename)]
     for entry in reversed(own or list(frames)):

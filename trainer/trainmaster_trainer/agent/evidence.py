@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from trainmaster_trainer.agent.supervise import RankEnded
 
 MOST_BYTES = 16 << 20  # of an error file: a script writes what it likes
 _MOST_NAME = 256
+_DATA_WORKER_KILLED = re.compile(r"DataLoader worker \(pid.*killed by signal: Killed")  # as torch says it
 _GROUPS = Path("/sys/fs/cgroup")
 
 
@@ -44,7 +46,7 @@ def judge(death: Death, error_files: Dict[int, Path]) -> RankEnded:
     ours = death.signalled is not None and (own is None or own.time >= death.signalled)
     cause, error = _first_error(death.rank, own, error_files)
     said = "" if error else death.said  # an error of Python's tells more than what is printed of it
-    killed = death.end.get("signal") == "SIGKILL" and not ours
+    killed = (death.end.get("signal") == "SIGKILL" and not ours) or _lost_a_data_worker(error)
     return RankEnded(
         attempt=death.attempt,
         rank=death.rank,
@@ -57,6 +59,11 @@ def judge(death: Death, error_files: Dict[int, Path]) -> RankEnded:
         cause=cause,
         said=said,
     )
+
+
+def _lost_a_data_worker(error: Optional[ErrorReport]) -> bool:
+    """Return whether a process that made samples for the rank was killed, perhaps for memory."""
+    return error is not None and _DATA_WORKER_KILLED.search(error.message) is not None
 
 
 def _first_error(

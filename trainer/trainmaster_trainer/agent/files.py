@@ -6,6 +6,7 @@ Other threads read the pages, hence the lock.
 from __future__ import annotations
 
 import contextlib
+import shutil
 import threading
 from pathlib import Path
 from typing import Dict, List
@@ -131,5 +132,7 @@ def _remove(folder: Path) -> None:
         return
     for path in folder.glob("r*"):
         path.unlink()
+    for path in folder.glob("pymp-*"):  # the sockets of data workers, of a rank that was killed
+        shutil.rmtree(path, ignore_errors=True)
     with contextlib.suppress(OSError):
         folder.rmdir()

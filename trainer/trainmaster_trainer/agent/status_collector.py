@@ -151,6 +151,7 @@ def told(pages: Dict[int, ProgressPage], unsaved: Dict[int, UnsavedCheckpoint]) 
             resumed_step=page.resumed_step if page.resumed_step >= 0 else None,
             busy_seconds=_known(page.busy_seconds),
             save_seconds=_known(page.save_seconds) or None,
+            data_share=_known(page.data_share) or None,
             unsaved=unsaved.get(rank),
             overdue_seconds=page.overdue_seconds(now),
             attempt=page.attempt,

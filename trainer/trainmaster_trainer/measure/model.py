@@ -13,6 +13,7 @@ from trainmaster_trainer.data import Batch, Batches, Share
 from trainmaster_trainer.measure.layers import boundary_bytes, layers_of, size_of
 from trainmaster_trainer.measure.optimizer import optimizer_bytes
 from trainmaster_trainer.numerics import Numerics
+from trainmaster_trainer.samples import own_collate
 from trainmaster_trainer.strategies.stages import blocks_of
 from trainmaster_trainer.task import Task
 
@@ -24,7 +25,7 @@ def describe(task: Task, numerics: Numerics) -> ModelFacts:
     model = make_model(task)
     numerics.attach(model, torch.device("cpu"))
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    samples = Batches(task.dataset(), _TRIED_SAMPLES, 1, 0, torch.device("cpu"))
+    samples = Batches(task.dataset(), _TRIED_SAMPLES, 1, 0, torch.device("cpu"), own=own_collate(task))
     batch = samples.take(1, Share(0, 1))
     half = _TRIED_SAMPLES // 2
     kept = _kept_bytes(task, model, batch) - _kept_bytes(task, model, batch.part(0, half))
@@ -39,6 +40,7 @@ def describe(task: Task, numerics: Numerics) -> ModelFacts:
         largest_layer_bytes=max((_own_bytes(module) for module in model.modules()), default=0),
         layers=max(1, len(blocks_of(chain))),
         samples=samples.count,
+        samples_in_memory=samples.are_in_memory,
         sample_bytes=(size_of(batch.inputs) + size_of(batch.targets)) // _TRIED_SAMPLES,
         activation_bytes=max(0, kept) // (_TRIED_SAMPLES - half),
         boundary_bytes=int(median(flowing)) // _TRIED_SAMPLES if flowing else None,

@@ -86,4 +86,22 @@ RULES = (
         message="a task needs globalBatchSize, the samples per step over all workers together",
         cure="Set globalBatchSize, for example to 256",
     ),
+    Rule(
+        name="data-workers-task",
+        where=_HERE,
+        field="dataWorkers",
+        cel="!has(self.dataWorkers) || !has(self.command)",
+        holds=lambda training: training.data_workers is None or training.command is None,
+        message="dataWorkers is for a task; how a command reads its samples is its own affair",
+        cure="Remove dataWorkers, and set num_workers of the script's DataLoader",
+    ),
+    Rule(
+        name="prefetch-workers",
+        where=_HERE,
+        field="prefetch",
+        cel="!has(self.prefetch) || (!has(self.command) && !(has(self.dataWorkers) && self.dataWorkers == 0))",
+        holds=lambda training: training.prefetch is None or (training.command is None and training.data_workers != 0),
+        message="prefetch is how many batches a data worker makes ahead, and there is none",
+        cure="Remove prefetch, or set dataWorkers to 1 at least",
+    ),
 )

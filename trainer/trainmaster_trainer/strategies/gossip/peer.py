@@ -63,6 +63,7 @@ class Peer:
         self.plan = member.settings.plan
         check_options("Gossip", member.options, {"peers": (), "topKPercent": ()})
         self._partners = int(member.options.get("peers") or 1)
+        self._batches = member.batches()
         self._model = make_model(member.task).to(member.device)  # computes; peers do not touch it
         self._mine = make_model(member.task)  # is averaged, and stepped by the optimizer; on the CPU
         member.numerics.attach(self._model, member.device)
@@ -75,7 +76,6 @@ class Peer:
         self._shapes = self._state.capture().model_shapes()
         self._state.of_the_moment = self._rates.settings
         self._silence = SILENCE_SECONDS + seconds_for(sum(parameter.nbytes for parameter in parameters.values()))
-        self._batches = member.batches()
         self.sample_counters = SampleCounters(self.plan.global_batch_size)
         self.goal = self.plan.steps * self.plan.global_batch_size
         self._turn = 0
@@ -259,6 +259,7 @@ class Peer:
         check_batch_size(self.plan.global_batch_size, share.of)
         self._turn += 1
         batch = self._batches.take(self._turn, share)
+        self.member.progress.read(self._batches.waited)
         randomness.seed_rank(self.plan.seed, self.member.rank, self._turn)
         with self.mixer.lock, torch.no_grad():
             for live, own in zip(self._model.parameters(), self._mine.parameters(), strict=True):

@@ -69,6 +69,7 @@ class Worker:
         self._member = member
         self._options = Options.read(member.options)
         self._servers = member.directory.servers
+        self._batches: Batches = member.batches()
         whole = Whole(member.task, len(self._servers))
         self._shapes = whole.state().model_shapes()
         self._model = whole.model.to(member.device)
@@ -77,7 +78,6 @@ class Worker:
         self._landing = [torch.empty(buffer.shape, dtype=buffer.dtype) for buffer in self._buffers()]
         compression = self._options.compression
         self._parts = [_Part(whole.part(index), member.device, compression) for index in range(len(self._servers))]
-        self._batches: Batches = member.batches()
         self._ahead: tuple[Ticket, Batch] | None = None
         self._begun = False
         self._generation = -1  # in which its samples were last compared
@@ -169,6 +169,7 @@ class Worker:
     def _take(self, ticket: Ticket) -> Batch:
         """Return the samples of a ticket, and seed the random numbers of its forward pass."""
         batch = self._batches.take(ticket.step, Share(ticket.index, ticket.of))
+        self._member.progress.read(self._batches.waited)
         # Every worker that computes this share, however often, draws the same numbers.
         randomness.seed_rank(self._member.settings.plan.seed, ticket.index, ticket.step)
         return batch
@@ -261,6 +262,7 @@ class Worker:
         """End, as the last checkpoint stands. If `evaluates`, first report the task's figures of the model."""
         progress = self._member.progress
         progress.enter("evaluate")
+        self._batches.close()
         if evaluates:
             self._pull(with_buffers=True)
             randomness.seed_rank(self._member.settings.plan.seed, 0, self._member.settings.plan.steps + 1)

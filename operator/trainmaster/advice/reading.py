@@ -1,0 +1,38 @@
+"""Tell who makes the samples of a task: data workers, how many and why, or the ranks themselves."""
+
+from collections.abc import Iterator
+
+from trainmaster.advice.facts import ModelFacts
+from trainmaster.api.job import TrainingJob
+from trainmaster.core.environment import asked_cores
+from trainmaster.wire import data_workers, names
+
+_ITSELF = "Each rank makes its batches itself, between two steps"
+
+
+def told(job: TrainingJob, model: ModelFacts | None) -> Iterator[str]:
+    """Yield a sentence about a task's samples; nothing of a script's, which are its own affair."""
+    training, ranks = job.spec.training, job.spec.workers.ranks
+    cores = asked_cores(job, names.WORKER)
+    ahead = f"batches ahead, {training.prefetch or data_workers.PREFETCH} each"
+    if training.command is not None:
+        return
+    if training.data_workers is not None:
+        of = "data worker makes" if training.data_workers == 1 else "data workers make"
+        given = f"{training.data_workers} {of} each rank's {ahead}: training.dataWorkers says so."
+        yield given if training.data_workers else f"{_ITSELF}: training.dataWorkers is 0."
+    elif model is not None and model.samples_in_memory:
+        yield f"{_ITSELF}: its samples lie in memory, so data workers would win nothing (training.dataWorkers)."
+    elif cores is None:
+        yield (
+            f"Data workers make each rank's {ahead}: one for each core that the rank has where it runs but for one, at "
+            f"most {data_workers.MOST} (training.dataWorkers)."
+        )
+    elif count := data_workers.by_cores(cores, ranks):
+        of = "data worker makes" if count == 1 else "data workers make"
+        yield (
+            f"{count} {of} each rank's {ahead}: its share of the {cores} cores that are asked for, but for one, at "
+            f"most {data_workers.MOST} (training.dataWorkers)."
+        )
+    else:
+        yield f"{_ITSELF}: the cores that are asked for leave none for a data worker (workers.cpu)."

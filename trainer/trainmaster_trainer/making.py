@@ -1,0 +1,101 @@
+"""Make batches from the samples of a task: which samples are in one is decided by `data.SampleOrder`.
+
+A batch follows from (seed, step, share) alone, also the random numbers that its samples are made with. So it is the
+same wherever it is made: in the rank itself, or ahead of the step in a data worker (`data_workers.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, Subset, TensorDataset
+
+from trainmaster_trainer import randomness
+from trainmaster_trainer.collating import collate
+from trainmaster_trainer.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from trainmaster_trainer.data import SampleOrder, Share
+    from trainmaster_trainer.task import Samples
+
+Collate = Callable[[list[Any]], Any]
+
+
+class Maker:
+    """Maker makes the inputs and targets of any share of any step. `own` is the task's collate; None: torch's."""
+
+    def __init__(self, dataset: Dataset[Any], order: SampleOrder, own: Collate | None) -> None:
+        self._dataset, self._order, self._own = dataset, order, own
+
+    def make(self, step: int, share: Share) -> tuple[Any, Any]:
+        """Return inputs and targets. The random number generators are left as the samples need them.
+
+        Raises:
+            ConfigurationError: the samples make no batch, or one that is no pair.
+        """
+        # A dataset derived from it may do something with each sample, such as to draw.
+        if type(self._dataset) is TensorDataset and self._own is None:
+            return _pair(self._dataset[torch.from_numpy(self._order.share(step, share))], "a sample of its dataset()")
+        samples = [sample for part in share.each() for sample in self._samples(step, part)]
+        if self._own is not None:
+            return _pair(self._own(samples), "what its collate() returns")
+        return _pair(collate(samples, self._order.share(step, share).tolist()), "a sample of its dataset()")
+
+    def _samples(self, step: int, part: Share) -> list[Any]:
+        """Return the samples of one part, whose random numbers are its own: a share has one part or several."""
+        randomness.seed_samples(self._order.seed, step, part.index, part.of)
+        indices: list[int] = self._order.share(step, part).tolist()
+        if hasattr(self._dataset, "__getitems__"):
+            return list(self._dataset.__getitems__(indices))
+        return [self._dataset[index] for index in indices]
+
+
+def are_in_memory(dataset: Any) -> bool:
+    """Return whether samples are tensors, or whatever a list has, in memory: to make a batch of them takes no time."""
+    if isinstance(dataset, Subset):
+        return are_in_memory(dataset.dataset)
+    return type(dataset) in (TensorDataset, list, tuple)
+
+
+def _pair(batch: Any, what: str) -> tuple[Any, Any]:
+    """Return what was collated, if it is a pair.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
+    match batch:
+        case [inputs, targets]:
+            return inputs, targets
+    given = f"{len(batch)} parts" if isinstance(batch, (tuple, list, dict)) else f"one {type(batch).__name__}"
+    raise ConfigurationError(
+        f"spec.training.task: {what} is {given}. Give pairs (inputs, targets); where there are more "
+        "things, put them together: ((image, mask), label), or a dict of them for the inputs."
+    )
+
+
+def as_dataset(samples: Samples) -> tuple[Dataset[Any], int]:
+    """Return a dataset and its length. A pair of tensors becomes one that takes many indices at once."""
+    if isinstance(samples, tuple):
+        others = [type(part).__name__ for part in samples if not isinstance(part, Tensor)]
+        if others:
+            raise ConfigurationError(
+                f"spec.training.task: its dataset() gave a tuple with {', '.join(others)} in it. Give two tensors "
+                "(torch.from_numpy makes one of an array), or a list or map-style Dataset of pairs."
+            )
+        lengths = [len(tensor) for tensor in samples]
+        if len(set(lengths)) != 1:
+            raise ConfigurationError(f"spec.training.task: the tensors of its dataset() differ in length: {lengths}.")
+        dataset: Dataset[Any] = TensorDataset(*samples)
+    else:
+        dataset = samples
+    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        raise ConfigurationError(
+            "spec.training.task: its dataset() cannot be indexed. The trainer chooses samples by number, so that none "
+            "is lost or repeated; give a map-style Dataset (with __len__ and __getitem__) or two tensors."
+        )
+    if len(dataset) == 0:
+        raise ConfigurationError("spec.training.task: its dataset() is empty.")
+    return dataset, len(dataset)

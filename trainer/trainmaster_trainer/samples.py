@@ -1,0 +1,67 @@
+"""Open the samples of a task for a rank: its batches, made in the rank itself or ahead of the step in data workers."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import torch
+from trainmaster.wire import data_workers
+from trainmaster.wire.strategies import INDEPENDENT
+
+from trainmaster_trainer import randomness
+from trainmaster_trainer.data import Batches
+from trainmaster_trainer.data_workers import Ahead, sockets
+from trainmaster_trainer.making import Collate
+from trainmaster_trainer.settings import Settings
+from trainmaster_trainer.task import Task
+
+log = logging.getLogger(__name__)
+_LONGEST_FOLDER = 72  # characters: the names of sockets have room for 107
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+
+
+def open_batches(settings: Settings, task: Task, device: torch.device) -> Batches:
+    """Make the batches. The samples may be drawn: alike on all ranks, whatever was drawn before."""
+    plan = settings.plan
+    randomness.seed_alike(plan.seed)
+    before = sockets()
+    batches = Batches(task.dataset(), plan.global_batch_size, plan.steps, plan.seed, device, own=own_collate(task))
+    count = _workers(settings, batches)
+    if count:
+        log.info("%d data worker%s of this rank make%s batches ahead.", count, *(("s", "") if count > 1 else ("", "s")))
+        # Members that come and go may take more steps than the plan has, each with a smaller share.
+        last = None if plan.strategy in INDEPENDENT else plan.steps
+        batches.read_ahead(Ahead(count, plan.prefetch, _folder(settings)), last, sockets() - before)
+    return batches
+
+
+def own_collate(task: Task) -> Collate | None:
+    """Return the task's own way to make a batch of samples; None where it is torch's."""
+    return task.collate if type(task).collate is not Task.collate else None
+
+
+def _workers(settings: Settings, batches: Batches) -> int:
+    asked = settings.plan.data_workers
+    if asked is not None:
+        return asked
+    if batches.are_in_memory:
+        return 0
+    return data_workers.by_cores(settings.cores or _allowed_cores(), settings.local_world_size)
+
+
+def _allowed_cores() -> int:
+    """Return how many cores the kernel gives this process: by its affinity, and by the quota of its container."""
+    cores = len(os.sched_getaffinity(0))
+    try:
+        quota, period = _QUOTA.read_text(encoding="ascii").split()
+        return min(cores, max(1, int(quota) // int(period)))
+    except (OSError, ValueError):  # another version of cgroups, or "max"
+        return cores
+
+
+def _folder(settings: Settings) -> Path | None:
+    """Return a folder for sockets that is gone after the attempt; None if its name is too long for them."""
+    page = settings.progress_file
+    return page.parent if page and len(str(page.parent)) <= _LONGEST_FOLDER else None
