@@ -104,6 +104,14 @@ def test_a_users_modules_and_variables_are_not_the_agents(
     assert ended.returncode == names.EXIT_BAD_CONFIGURATION
 
 
+def test_a_python_that_the_users_variables_break_is_named_with_them(in_a_pod: AgentProcess) -> None:
+    """The agent lives; what ranks would be forked from cannot begin."""
+    in_a_pod.start(**handed_over(PYTHONHOME="/nowhere"))
+    assert in_a_pod.wait() == names.EXIT_NO_WARM_PARENT
+    last = [line for line in in_a_pod.text.splitlines() if "has died" in line]
+    assert last[0].endswith("Are these variables right: PYTHONHOME?")
+
+
 def test_what_libraries_expect_is_set_where_nobody_set_it(tmp_path: Path) -> None:
     given = {"HOME": "/root-of-another", "PYTHONPATH": "/from/a/config/map"}
     start.give_back(given)

@@ -213,6 +213,10 @@ OBSTACLES: list[tuple[Document, Obstacle | None]] = [
     ({"containerStatuses": waiting("ImagePullBackOff", "back-off")}, waits("ImagePullBackOff", "back-off")),
     ({"containerStatuses": waiting("ErrImagePull", "not found")}, waits("ImagePullBackOff", "not found")),
     ({"containerStatuses": waiting("InvalidImageName", "bad")}, waits("InvalidImageName", "bad")),
+    (
+        {"containerStatuses": waiting("ErrImagePull", "failed to parse image reference: invalid reference format")},
+        waits("InvalidImageName", "failed to parse image reference: invalid reference format"),
+    ),
     ({"containerStatuses": waiting("NobodyKnows")}, waits("NobodyKnows", "NobodyKnows")),
     (
         {"initContainerStatuses": [{"name": "mesh", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]},
@@ -277,13 +281,13 @@ ON_ITS_WAY: dict[str, tuple[Document, str, int, str]] = {
         {"conditions": [SCHEDULED, SANDBOX], "containerStatuses": CREATING},
         "ContainerCreating",
         5,
-        "its image may still be pulled",
+        "or its image pulled",
     ),
     "an old kubelet": (
         {"conditions": [SCHEDULED], "containerStatuses": CREATING},
         "ContainerCreating",
         1,
-        "A container of digits-worker-1-2 is being created",
+        "`kubectl describe pod digits-worker-1-2` shows",
     ),
     "an init container runs": (
         {
@@ -293,7 +297,7 @@ ON_ITS_WAY: dict[str, tuple[Document, str, int, str]] = {
         },
         "PodInitializing",
         7,
-        "init container fetch of digits-worker-1-2 still runs",
+        "`kubectl logs digits-worker-1-2 -c fetch`",
     ),
     "an init container has ended": (
         {
@@ -303,7 +307,7 @@ ON_ITS_WAY: dict[str, tuple[Document, str, int, str]] = {
         },
         "ContainerCreating",
         9,
-        "its image may still be pulled",
+        "or its image pulled",
     ),
     "a native sidecar is up": (
         {
@@ -313,7 +317,7 @@ ON_ITS_WAY: dict[str, tuple[Document, str, int, str]] = {
         },
         "ContainerCreating",
         5,
-        "its image may still be pulled",
+        "or its image pulled",
     ),
     "a native sidecar does not get up": (
         {

@@ -84,7 +84,13 @@ PYTHON_38 = (
     "ERROR: ld.so: object 'x.so' cannot be preloaded\nThe image has Python 3.8.18, and the agent needs 3.9 or newer."
 )
 NO_PYTHON = 'runc create failed: exec: "python3": executable file not found in $PATH: unknown'
+BROKEN_HOME = """ModuleNotFoundError: No module named 'encodings'
+trainmaster agent: the process that ranks are forked from has died 6 times. Are these variables right: PYTHONHOME?
+trainmaster agent: worker/0: Leaving, attempt 3: Attempt 3: all 1 replicas are here."""
+GONE = "trainmaster agent: worker/0: Leaving, attempt 1: the operator refused the heartbeat: 410"
 LAST_WORDS = [
+    (ended(a_replica(), 70, "Error", BROKEN_HOME), "6 times. Are these variables right: PYTHONHOME? (before that: Mod"),
+    (ended(a_replica(), 1, "Error", GONE), "refused the heartbeat: 410"),
     (
         ended(a_replica(), 1, "Error", LOG),
         "ended with exit code 1: ModuleNotFoundError: No module named 'zlib' (before",

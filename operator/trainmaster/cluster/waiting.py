@@ -19,6 +19,8 @@ Document = dict[str, Any]
 _ON_ITS_WAY = frozenset({"", "ContainerCreating", "PodInitializing"})
 # The kubelet reports these two in turns for the same error.
 _ALIASES = {"ErrImagePull": "ImagePullBackOff"}
+# Of a name that no registry can have, some runtimes say that it could not be pulled.
+_NO_NAME = re.compile(r"invalid reference format|failed to parse image reference")
 _VOLUME_MISSING = re.compile(r"persistentvolumeclaim .* (not found|bound to non-existent|is being deleted)|\blost\b")
 # The scheduler says this if another pod uses a claim that is for one pod at a time.
 _ONE_POD_ONLY = re.compile(r"ReadWriteOncePod access mode")
@@ -60,7 +62,8 @@ def _failing_container(status: Document) -> Obstacle | None:
         reason, name = waiting.get("reason") or "", container.get("name") or ""
         if reason not in _ON_ITS_WAY:
             message = f"container {name}: {waiting.get('message') or reason}"
-            return Obstacle(_ALIASES.get(reason, reason), message, container=name)
+            told = "InvalidImageName" if _NO_NAME.search(message) else _ALIASES.get(reason, reason)
+            return Obstacle(told, message, container=name)
     return None
 
 
@@ -78,12 +81,13 @@ def _on_its_way(pod: Document, status: Document, scheduled: Document) -> Obstacl
     first = _first_that_runs(pod, status)
     if first:
         since = seconds(first["state"]["running"].get("startedAt")) or placed
-        return Obstacle(INITIALIZING, f"The init container {first['name']} of {name} still runs", since)
+        what = f"The init container {first['name']} still runs"
+        return Obstacle(INITIALIZING, f"{what}: `kubectl logs {name} -c {first['name']}` tells what it does", since)
     ended = [(one.get("state") or {}).get("terminated") or {} for one in status.get("initContainerStatuses") or ()]
     moments = [*(seconds(one.get("finishedAt")) for one in ended), seconds(ready.get("lastTransitionTime"))]
-    return Obstacle(
-        BEING_CREATED, f"A container of {name} is being created; its image may still be pulled", max(moments) or placed
-    )
+    what = "A container is being created, or its image pulled"
+    where = f"the events that `kubectl describe pod {name}` shows tell which"
+    return Obstacle(BEING_CREATED, f"{what}: {where}", max(moments) or placed)
 
 
 def _first_that_runs(pod: Document, status: Document) -> Document | None:

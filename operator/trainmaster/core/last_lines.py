@@ -12,7 +12,7 @@ _MISSING_PYTHON = re.compile(r"executable file\W+python3\W+not found|\"python3\"
 # Lines of the trainer's log (rank.py), maybe cut at the front, and an agent's lines about its own state.
 _ALL_WELL = re.compile(
     r"(^|[\d,.: ])rank \d+ (INFO|DEBUG) |^(INFO|DEBUG)\b"
-    r"|^(trainmaster agent: )?\S+: (Waiting|Running|Finished), attempt \d+"
+    r"|^(trainmaster agent: )?\S+: ((Waiting|Running|Finished), attempt \d+|Leaving, attempt \d+: Attempt \d+: )"
 )
 _FOREIGN = re.compile(r"exec format error")
 

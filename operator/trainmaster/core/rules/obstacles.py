@@ -75,9 +75,8 @@ CURES = {
     "{volumeClaimTemplate: ...} in spec.workers.volumes.",
     NOT_MOUNTED: "Create what is missing among the pod's events, or have the node's network mended.",
     NOT_TAKEN_UP: "`kubectl describe node` tells how the node fares; have it mended, or delete the pod.",
-    BEING_CREATED: "It goes on by itself where the events that `kubectl describe pod` shows tell of no failure; "
-    "spec.activeDeadlineSeconds bounds all waiting.",
-    INITIALIZING: "`kubectl logs POD -c CONTAINER` tells what it does; spec.activeDeadlineSeconds bounds all waiting.",
+    BEING_CREATED: "It goes on by itself unless they tell of a failure; spec.activeDeadlineSeconds bounds all waiting.",
+    INITIALIZING: "It is waited for; spec.activeDeadlineSeconds bounds all waiting.",
     "CreateContainerConfigError": "Create the ConfigMap or Secret that the pod refers to.",
     "Forbidden": "Pod Security, a limit of the namespace, or a right that the operator lacks: see the message.",
     AMOUNTS_MISSING: "A ResourceQuota of the namespace wants these amounts to be named: set spec.workers.cpu and "
