@@ -6,6 +6,7 @@ import pytest
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.cluster import pods
 from trainmaster.cluster.waiting import seconds
+from trainmaster.core import failures
 from trainmaster.core.observed import Ending, Obstacle, Replica
 from trainmaster.queueing import Key
 from trainmaster.wire import names
@@ -162,6 +163,35 @@ ENDINGS: list[tuple[Document, Ending | None]] = [
 @pytest.mark.parametrize(("status", "ending"), ENDINGS)
 def test_how_it_ended(status: Document, ending: Ending | None) -> None:
     assert replica(status).ending == ending
+
+
+PROBE = {"exec": {"command": ["false"]}}
+
+
+@pytest.mark.parametrize(
+    ("template", "code", "suspect"),
+    [
+        (
+            {"livenessProbe": PROBE},
+            137,
+            "livenessProbe of its template may have failed: `kubectl describe pod digits-w",
+        ),
+        ({"lifecycle": {"postStart": PROBE}}, 137, "lifecycle.postStart of its template"),
+        ({"startupProbe": PROBE, "livenessProbe": PROBE}, 143, "livenessProbe or startupProbe of its template"),
+        ({"lifecycle": {"preStop": PROBE}}, 137, ""),
+        ({"livenessProbe": PROBE}, 1, ""),
+        ({}, 137, ""),
+    ],
+)
+def test_what_may_have_killed_it_without_a_word(template: Document, code: int, suspect: str) -> None:
+    """Probes and hooks that fail are in the pod's events alone, which the operator may not read."""
+    pod = a_pod({"phase": "Failed", "containerStatuses": trainer(terminated={"exitCode": code, "reason": "Error"})})
+    pod["spec"]["containers"] = [{"name": "side", "livenessProbe": PROBE}, {"name": "trainer", **template}]
+    ended = pods.read(pod).replica
+    assert ended.ending is not None
+    assert ended.ending.suspect.startswith(suspect)
+    assert bool(ended.ending.suspect) is bool(suspect)
+    assert ended.ending.suspect in failures.of_replica(ended, 0).evidence
 
 
 def condition(kind: str, value: str, reason: str, message: str = "") -> list[Document]:

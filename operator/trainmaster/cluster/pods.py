@@ -19,6 +19,7 @@ _DISRUPTIONS = frozenset({"Evicted", "Preempting", "Preempted", "NodeLost", "Nod
 # The node refused a pod, because it has less free than the scheduler thought. Try another node.
 _NODE_WAS_FULL = re.compile(r"OutOf[A-Za-z0-9][-A-Za-z0-9./_]*$")
 _PHASES = frozenset(ReplicaPhase)
+_KILLED = (137, 143)  # by SIGKILL, by SIGTERM
 _NUMBER = re.compile(rf"\d{{1,{len(str(names.MAX_INCARNATION))}}}")
 
 
@@ -77,7 +78,7 @@ def _replica(pod: Document, labels: dict[str, str]) -> Replica:
         deleting="deletionTimestamp" in metadata,
         disruption=_disruption(status),
         disruption_message=condition(status, "DisruptionTarget").get("message") or status.get("message") or "",
-        ending=_ending(status, terminated),
+        ending=_ending(pod, status, terminated),
         obstacle=obstacle_of(pod),
         revision=(metadata.get("annotations") or {}).get(names.ANNOTATION_REVISION, ""),
         kept_by=_kept_by(pod, terminated),
@@ -128,13 +129,29 @@ def _node_is_silent(status: Document) -> bool:
     return (ready.get("status"), containers.get("status")) == ("False", "True")
 
 
-def _ending(status: Document, terminated: Document | None) -> Ending | None:
+def _ending(pod: Document, status: Document, terminated: Document | None) -> Ending | None:
     if terminated:
         reason, message = terminated.get("reason") or "", terminated.get("message") or ""
-        return Ending(terminated.get("exitCode"), reason, message.strip())
+        killed = terminated.get("exitCode") in _KILLED and reason != "OOMKilled"
+        return Ending(terminated.get("exitCode"), reason, message.strip(), suspect=_suspect(pod) if killed else "")
     if status.get("phase") in (ReplicaPhase.FAILED, ReplicaPhase.SUCCEEDED):
         return _failed_before(status) or Ending(None, status.get("reason") or "", status.get("message") or "")
     return None
+
+
+def _suspect(pod: Document) -> str:
+    """Return what of the template ends the trainer without a word in the pod's status; empty where nothing does.
+
+    The kubelet tells of a probe that failed, and of a hook, in events only.
+    """
+    containers = (pod.get("spec") or {}).get("containers") or ()
+    trainer: Document = next((one for one in containers if one.get("name") == names.MAIN_CONTAINER), {})
+    found = [kind for kind in ("livenessProbe", "startupProbe") if trainer.get(kind)]
+    found += ["lifecycle.postStart"] if (trainer.get("lifecycle") or {}).get("postStart") else []
+    if not found:
+        return ""
+    pods_name = pod["metadata"]["name"]
+    return f"{' or '.join(found)} of its template may have failed: `kubectl describe pod {pods_name}` tells"
 
 
 def _failed_before(status: Document) -> Ending | None:

@@ -248,6 +248,7 @@ def _how_it_ended(ending: Ending, code: str) -> str:
     """Return how it ended, with the lines of its log that may tell why, but not those that say that all goes well."""
     signal = _KILLED.get(ending.exit_code or 0)
     how = f"its agent was ended by {signal} ({code})" if signal else " ".join(filter(None, (ending.reason, code)))
+    how = f"{how}; {ending.suspect}" if ending.suspect else how
     said = last_lines.told(ending.message)
     return f"{how}; its log ends with: {said}" if said else how
 

@@ -40,12 +40,14 @@ class Ending:
     """Hold how a replica (not a rank) ended: its container's exit code, and the platform's reason and message.
 
     `container` is the one that ended, where it is not the one that trains: an init container, which runs before it.
+    `suspect` is a clause on what the platform may have ended it for without telling.
     """
 
     exit_code: int | None = None
     reason: str = ""
     message: str = ""
     container: str = ""
+    suspect: str = ""
 
 
 @dataclass(frozen=True)
