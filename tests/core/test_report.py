@@ -257,3 +257,19 @@ def test_a_job_that_is_begun_again_at_its_last_step_is_simply_through() -> None:
     stage = a_running_group(workers=2, training={"task": "a:B", "steps": 20, "globalBatchSize": 8})
     at_step(stage, 20, resumed_step=20, phase="evaluate")
     assert stage.finish().status.message == "All 2 workers finished."
+
+
+def test_a_spec_that_was_corrected_is_not_complained_of_any_more() -> None:
+    stage = a_running_group(2)
+    told = Condition(
+        type="InvalidSpec",
+        status="True",
+        reason="UnknownOrWrongFields",
+        message="It cannot be followed.",
+        last_transition_time=stage.now,
+    )
+    status = dataclasses.replace(stage.status, conditions=(*stage.status.conditions, told), message=told.message)
+    stage.job = stage.job.model_copy(update={"status": status})
+    stage.settle()
+    assert stage.condition("InvalidSpec") is None
+    assert stage.status.message == "The spec was corrected; the job goes on."

@@ -19,11 +19,11 @@ from trainmaster.api.states import TERMINAL
 from trainmaster.api.status import Condition, TrainingJobStatus
 from trainmaster.cluster import nesting
 from trainmaster.core.actions import PostEvent
+from trainmaster.core.conditions import INVALID_SPEC
 from trainmaster.queueing import Key
 
 Document = dict[str, Any]
 
-INVALID_SPEC = "InvalidSpec"
 _MOST_PROBLEMS = 5
 KEPT = 16 << 10  # characters of one job; an ordinary one has 3,000
 MOST = 16 << 20  # more than an API server stores
@@ -105,7 +105,10 @@ def invalid(record: JobRecord, error: ValidationError) -> tuple[TrainingJobStatu
     said = (c for c in job.status.conditions if c.type == INVALID_SPEC)
     if any(condition.observed_generation == job.generation for condition in said):
         return None
-    message = f"This version of Trainmaster cannot read the spec, so it leaves the job alone. {_problems(error)}"
+    message = (
+        "This version of Trainmaster cannot follow the spec, so it leaves the job alone until that is corrected; what "
+        f"trains goes on. {_problems(error)}"
+    )
     condition = Condition(
         type=INVALID_SPEC,
         status="True",

@@ -16,6 +16,7 @@ SUCCEEDED = "Succeeded"
 FAILED = "Failed"
 NOT_YET_SUPPORTED = "NotYetSupported"
 LOADING = "Loading"
+INVALID_SPEC = "InvalidSpec"  # of a spec that cannot be parsed, which no rule sees (cluster/jobs.py)
 
 WAITING = "WaitingForReplicas"
 

@@ -45,6 +45,7 @@ def _told(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
         restarts=_restarts(facts, status, phase),
         resume_before=ledger.resume_before(facts, status),
         done=status.done if _same_try(facts, status, phase) else (),
+        message=_not_about_an_older_spec(facts, status),
     )
     described = _started(facts, membership.written(facts, described))
     if facts.status.finished or (described == facts.status and not _due(facts)):
@@ -137,6 +138,14 @@ def _all_train(facts: Facts) -> bool:
 
 def _ranks(slot: Slot) -> tuple[messages.RankProgress, ...]:
     return slot.heartbeat.ranks if slot.heartbeat else ()
+
+
+def _not_about_an_older_spec(facts: Facts, status: TrainingJobStatus) -> str | None:
+    """Return the message; another one where it is about a spec that could not be followed, and now can."""
+    wrong = next((one for one in facts.status.conditions if one.type == conditions.INVALID_SPEC), None)
+    if wrong is None or status.message != wrong.message or facts.status.finished:
+        return status.message
+    return "The spec was corrected; the job goes on."
 
 
 def _started(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
