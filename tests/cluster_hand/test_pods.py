@@ -374,6 +374,16 @@ def test_how_far_a_pod_is_that_reports_no_failure(status: Document, reason: str,
     assert words in told.message
 
 
+def test_a_pod_that_no_scheduler_looks_at_is_told_with_the_schedulers_name() -> None:
+    """It has no condition at all, for as long as nobody starts that scheduler or corrects the name."""
+    pod = a_pod({"phase": "Pending"})
+    pod["spec"] = {"schedulerName": "volcanoo"}
+    told = pods.read(pod).replica.obstacle
+    assert told is not None
+    assert (told.reason, told.since) == ("NotScheduled", 1772366400.0)
+    assert "scheduler volcanoo has not looked at the pod digits-worker-1-2" in told.message
+
+
 def test_a_pod_that_has_ended_waits_for_nothing() -> None:
     waits = {"type": "PodReadyToStartContainers", "status": "False"}
     assert replica({"phase": "Failed", "conditions": [SCHEDULED, waits]}).obstacle is None

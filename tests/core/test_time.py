@@ -141,6 +141,14 @@ def test_what_may_be_progress_is_waited_for_without_end_but_not_without_a_word(r
     assert stage.wait(300).status.reason == "ImagePullBackOff"
 
 
+def test_a_scheduler_that_does_not_run_is_waited_for_and_named() -> None:
+    stage = a_stage(workers=1, failurePolicy={"startSeconds": 300}).settle()
+    stage.change("worker-0", blocked("NotScheduled", since=stage.now.timestamp())).wait(30)
+    assert stage.told("ReplicasReady") == ("False", "NotScheduled")
+    assert "correct schedulerName in spec.workers.template" in (stage.status.message or "")
+    assert stage.wait(86_400).status.phase == Phase.PENDING
+
+
 def test_a_claim_that_serves_one_pod_at_a_time_is_told_with_every_cure_and_given_its_time() -> None:
     """Another pod of the job may have it, or one that is still ending: then time helps."""
     stage = a_stage(workers=2, failurePolicy={"startSeconds": 300}).settle()

@@ -11,7 +11,14 @@ from datetime import datetime
 from typing import Any
 
 from trainmaster.core.observed import Obstacle, ReplicaPhase
-from trainmaster.core.rules.obstacles import BEING_CREATED, CLAIM_OF_ONE_POD, INITIALIZING, NOT_MOUNTED, NOT_TAKEN_UP
+from trainmaster.core.rules.obstacles import (
+    BEING_CREATED,
+    CLAIM_OF_ONE_POD,
+    INITIALIZING,
+    NOT_MOUNTED,
+    NOT_SCHEDULED,
+    NOT_TAKEN_UP,
+)
 
 Document = dict[str, Any]
 
@@ -35,6 +42,8 @@ def obstacle_of(pod: Document) -> Obstacle | None:
     scheduled = condition(status, "PodScheduled")
     if scheduled.get("status") == "False" and scheduled.get("reason"):
         return _without_a_node(scheduled)
+    if not scheduled and status.get("phase") == ReplicaPhase.PENDING and not (pod.get("spec") or {}).get("nodeName"):
+        return _overlooked(pod)
     failing = _failing_container(status)
     if failing or status.get("phase") != ReplicaPhase.PENDING or scheduled.get("status") != "True":
         return failing
@@ -48,6 +57,12 @@ def _without_a_node(scheduled: Document) -> Obstacle:
     if _ONE_POD_ONLY.search(message):
         return Obstacle(CLAIM_OF_ONE_POD, message)
     return Obstacle(scheduled["reason"], message, seconds(scheduled.get("lastTransitionTime")) or None)
+
+
+def _overlooked(pod: Document) -> Obstacle:
+    name, who = pod["metadata"]["name"], (pod.get("spec") or {}).get("schedulerName") or "default-scheduler"
+    created = seconds(pod["metadata"].get("creationTimestamp")) or None
+    return Obstacle(NOT_SCHEDULED, f"The scheduler {who} has not looked at the pod {name}", created)
 
 
 def _failing_container(status: Document) -> Obstacle | None:

@@ -30,6 +30,7 @@ AMOUNTS_MISSING, NAMESPACE_DEFAULTS = "AmountsMissing", "NamespaceDefaults"
 # How far a pod has come on its node that reports no failure. The kubelet tells more in events, which only users read.
 NOT_MOUNTED, NOT_TAKEN_UP = "MountsNotReady", "NodeNotResponding"
 BEING_CREATED, INITIALIZING = "ContainerCreating", "PodInitializing"
+NOT_SCHEDULED = "NotScheduled"  # no scheduler has said anything of it
 
 # A claim is for one pod at a time, and another pod has it.
 CLAIM_OF_ONE_POD = "ClaimOfOnePod"
@@ -53,6 +54,7 @@ ENDLESS = frozenset(
         AGENT_SILENT,
         BEING_CREATED,
         INITIALIZING,
+        NOT_SCHEDULED,
     }
 )
 # Reasons that are told after all others: it is likely that nothing is wrong.
@@ -60,7 +62,7 @@ _LIKELY_WELL = frozenset({BEING_CREATED, INITIALIZING})
 
 # Seconds after which something that often passes by itself is an obstacle: what every replica goes through, the Service
 # of a deleted job of the same name, an image that one node lacks while others with it may be about to run.
-PATIENCE = {NOT_MOUNTED: 15, NOT_TAKEN_UP: 30, "ErrImageNeverPull": 30}
+PATIENCE = {NOT_MOUNTED: 15, NOT_TAKEN_UP: 30, NOT_SCHEDULED: 30, "ErrImageNeverPull": 30}
 PATIENCE |= dict.fromkeys((NAME_TAKEN, AGENT_SILENT, BEING_CREATED, INITIALIZING), 60)
 
 _AMOUNTS_IN_TEMPLATE = "spec.workers.template: {spec: {containers: [{name: trainer, resources: {limits: {cpu: 2}}}]}}"
@@ -75,6 +77,7 @@ CURES = {
     "{volumeClaimTemplate: ...} in spec.workers.volumes.",
     NOT_MOUNTED: "Create what is missing among the pod's events, or have the node's network mended.",
     NOT_TAKEN_UP: "`kubectl describe node` tells how the node fares; have it mended, or delete the pod.",
+    NOT_SCHEDULED: "Have that scheduler started, or correct schedulerName in spec.workers.template.",
     BEING_CREATED: "It goes on by itself unless they tell of a failure; spec.activeDeadlineSeconds bounds all waiting.",
     INITIALIZING: "It is waited for; spec.activeDeadlineSeconds bounds all waiting.",
     "CreateContainerConfigError": "Create the ConfigMap or Secret that the pod refers to.",
