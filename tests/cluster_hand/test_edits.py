@@ -39,6 +39,14 @@ def test_a_quota_on_limits_names_what_to_set(lab: Lab) -> None:
     assert "spec.workers.template" in lab.await_event("AmountsMissing")["note"]
 
 
+def test_a_field_of_a_template_that_no_pod_has_is_named_and_not_dropped(lab: Lab) -> None:
+    """A misspelt nodeSelector would have placed the pods anywhere."""
+    lab.submit(workers={"template": {"spec": {"nodeSelectr": {"zone": "a"}}}})
+    status = lab.await_phase("Failed")["status"]
+    assert status["reason"] == "Invalid"
+    assert 'unknown field "spec.nodeSelectr"' in status["message"]
+
+
 def waiting_for_an_image(lab: Lab, pod: str) -> None:
     """As a kubelet tells it."""
     state = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off"}}

@@ -114,8 +114,8 @@ class Client:
         return await self.request("GET", path, params=params, most=most, accept=accept)
 
     async def post(self, path: str, body: Document) -> Document:
-        """Create an object."""
-        return await self.request("POST", path, body, {"fieldManager": "trainmaster"})
+        """Create an object. A field that the API server does not know is an error: it would be dropped silently."""
+        return await self.request("POST", path, body, {"fieldManager": "trainmaster", "fieldValidation": "Strict"})
 
     async def json_patch(self, path: str, operations: list[Document]) -> Document:
         """Change an object by a JSON patch (RFC 6902)."""

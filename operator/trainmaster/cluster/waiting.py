@@ -42,12 +42,13 @@ def obstacle_of(pod: Document) -> Obstacle | None:
     scheduled = condition(status, "PodScheduled")
     if scheduled.get("status") == "False" and scheduled.get("reason"):
         return _without_a_node(scheduled)
-    if not scheduled and status.get("phase") == ReplicaPhase.PENDING and not (pod.get("spec") or {}).get("nodeName"):
-        return _overlooked(pod)
     failing = _failing_container(status)
-    if failing or status.get("phase") != ReplicaPhase.PENDING or scheduled.get("status") != "True":
+    if failing or status.get("phase") != ReplicaPhase.PENDING:
         return failing
-    return _on_its_way(pod, status, scheduled)
+    if scheduled.get("status") == "True":
+        return _on_its_way(pod, status, scheduled)
+    placed = (pod.get("spec") or {}).get("nodeName") or any(_containers(status))
+    return None if scheduled or placed else _overlooked(pod)
 
 
 def _without_a_node(scheduled: Document) -> Obstacle:
