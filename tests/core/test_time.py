@@ -134,6 +134,7 @@ def test_what_may_be_progress_is_waited_for_without_end_but_not_without_a_word(r
     stage.change("worker-0", blocked(reason, since=stage.now.timestamp())).wait(59)
     assert stage.told("ReplicasReady") == ("False", "WaitingForReplicas")
     assert stage.wait(1).told("ReplicasReady") == ("False", reason)
+    assert (stage.events[-1].type, stage.events[-1].reason) == ("Normal", reason)
     assert "spec.activeDeadlineSeconds bounds all waiting" in (stage.status.message or "")
     assert stage.wait(86_400).status.phase == Phase.PENDING
     stage.change("worker-1", blocked("ImagePullBackOff", since=stage.now.timestamp()))

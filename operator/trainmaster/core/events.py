@@ -9,7 +9,7 @@ from trainmaster.api.states import TERMINAL, Phase
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import conditions, edits, saving, sidecars, stragglers
 from trainmaster.core.actions import PostEvent
-from trainmaster.core.rules import rewound
+from trainmaster.core.rules import obstacles, rewound
 
 _QUIET_REASONS = frozenset({conditions.WAITING, "JobEnded", "AllReplicasReady"})
 
@@ -99,7 +99,7 @@ def _obstacle(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | Non
     before, after = _ready(old), _ready(new)
     if after is None or after[0] in _QUIET_REASONS or before == after:
         return None
-    return PostEvent("Warning", *after)
+    return PostEvent("Normal" if after[0] in obstacles.LIKELY_WELL else "Warning", *after)
 
 
 def _ready(status: TrainingJobStatus) -> tuple[str, str] | None:

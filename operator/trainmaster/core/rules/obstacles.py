@@ -58,7 +58,7 @@ ENDLESS = frozenset(
     }
 )
 # Reasons that are told after all others: it is likely that nothing is wrong.
-_LIKELY_WELL = frozenset({BEING_CREATED, INITIALIZING})
+LIKELY_WELL = frozenset({BEING_CREATED, INITIALIZING})
 
 # Seconds after which something that often passes by itself is an obstacle: what every replica goes through, the Service
 # of a deleted job of the same name, an image that one node lacks while others with it may be about to run.
@@ -152,7 +152,7 @@ def _told(facts: Facts) -> list[tuple[Obstacle, datetime]]:
     """Return what keeps the group from starting, and since when. What keeps only a spare from starting is left out."""
     found = [(obstacle, _since(obstacle, facts.incomplete_since, facts.now)) for obstacle in _refused(facts)]
     found += [one for slot in facts.slots if (one := of(facts, slot))]
-    found.sort(key=lambda one: one[0].reason in _LIKELY_WELL)
+    found.sort(key=lambda one: one[0].reason in LIKELY_WELL)
     return [(obstacle, max(since, _stood_still(facts))) for obstacle, since in found]
 
 
