@@ -6,7 +6,7 @@
     cache       what the API server said last, in slim frozen values
     sweep       what there is of the jobs that kopf's watch brings, and `swept_cache`, which keeps these
     informer    list and watch: keeps a cache of pods or services fresh
-    pods        a pod's JSON to core.observed.Replica
+    pods        a pod's JSON to core.observed.Replica; `waiting`: what keeps it from starting
     manifests   a job and a replica to a pod and a service; `shelter` renames variables that the agent would obey
     client      requests to the API server; `connection` its address and credentials, `throttle` how many
     lease       which of several operators may write
