@@ -36,7 +36,7 @@ def intake() -> Iterator[Intake]:
 @pytest.fixture(scope="session")
 def shared_parent(_mark: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedParent]:
     """Importing torch takes seconds: once for all tests that do not ask for a parent of their own."""
-    parent = SharedParent(tmp_path_factory.mktemp("warm"))
+    parent = SharedParent(tmp_path_factory.mktemp("warm"), PYTHONPATH="/of-the-parent")
     yield parent
     parent.close()
 
@@ -60,11 +60,12 @@ def agent(tmp_path: Path, intake: Intake, shared_parent: SharedParent) -> Iterat
         role: str = names.WORKER,
         python: str = sys.executable,
         task: str | None = None,
+        folder: Path | None = None,
         **variables: str,
     ) -> AgentProcess:
         key: Key = (role, index)
         words = tuple(part.replace("SCRIPTS", str(SCRIPTS)) for part in command)
-        plan = TrainingPlan("AllReduce", command=words, task=task)
+        plan = TrainingPlan("AllReduce", command=words, task=task, working_directory=str(folder or "") or None)
         variables.setdefault(names.ENV_WARM_SOCKET, str(shared_parent.path))
         one = AgentProcess(tmp_path, intake, plan, key, python).start(**{names.ENV_RANKS: str(ranks), **variables})
         made.append(one)

@@ -114,7 +114,9 @@ def without_addresses(text: str) -> str:
         ("python package", {}),
         ("python archive", {}),
         ("python -O -W error::UserWarning -Xdev probe.py", {}),
-        ("python -I probe.py", {}),
+        ("python -I probe.py", {"PYTHONPATH": "sub"}),
+        ("python -E -s -P probe.py", {"PYTHONPATH": "sub", "PYTHONUNBUFFERED": "1"}),
+        ("python -S -B -X utf8 probe.py", {}),
         ("python probe.py", {"PYTHONHASHSEED": "0", "PYTHONIOENCODING": "latin-1", "LC_ALL": "C"}),
         ("python probe.py", {"PYTHONPATH": "sub::/nowhere:sub"}),
     ],
@@ -135,6 +137,59 @@ def test_a_script_sees_what_python_shows_it(line: Line, tmp_path: Path, words: s
     assert facts == wanted
     assert said == wanted_said
     assert zipfile.ZipFile(kept).read("a") == b"b", "what a script leaves open is whole"
+
+
+WAYS = {
+    "a program on the command line": ("-c", "import sys; print(sys.argv, sys.path[0], 1 + 1)", "a"),
+    "a folder less": ("-P", "-c", "import sys; print(sys.path)"),
+    "a first line that is none of Python's": ("-x", "t.py", "a"),
+    "standard input": ("-", "a"),
+    "letters that stand together": ("-Bum", "this"),
+    "a file that is not there": ("nowhere.py",),
+}
+
+
+@pytest.mark.parametrize("words", WAYS.values(), ids=WAYS.keys())
+def test_what_is_no_script_or_module_is_run_by_python_itself(
+    line: Line, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    (tmp_path / "t.py").write_text("@echo off\nimport sys\nprint(sys.argv, __file__)\nraise ValueError('line 4')")
+    ended = line.run(tmp_path, ("python", *words))
+    wanted = by_python(tmp_path, ("python", *words))
+    if words == ("nowhere.py",):
+        assert ended.code == names.EXIT_BAD_CONFIGURATION, "in a sentence of ours, which is not tried again"
+    else:
+        assert ended == wanted
+
+
+SETTING = """
+import os
+for name in ("MPMATH_STRICT", "NOBODY_READS_IT"):
+    os.environ.setdefault(name, "Y")
+import mpmath.libmp.backend
+print(mpmath.libmp.backend.STRICT)
+"""
+
+
+@pytest.mark.parametrize("place", ["t.py", "settings.py"])
+def test_a_library_reads_what_the_program_sets_before_its_import(line: Line, tmp_path: Path, place: str) -> None:
+    """The warm parent has imported it already, so such a program gets a Python of its own."""
+    (tmp_path / "t.py").write_text("import settings")
+    (tmp_path / place).write_text(SETTING)
+    ended = line.run(tmp_path, ("python", "t.py"))
+    assert ended.output == by_python(tmp_path, ("python", "t.py")).output == "True\n"
+    assert f"{place} sets MPMATH_STRICT, which is read when a library is imported" in ended.errors
+
+
+def test_a_variable_that_no_library_reads_costs_nothing(line: Line, tmp_path: Path) -> None:
+    (tmp_path / "t.py").write_text("import os\nos.environ['MASTER_PORT'] = os.environ['CUDA_VISIBLE_DEVICES'] = '0'")
+    assert line.run(tmp_path, ("python", "t.py")) == Ended("", "", 0)
+
+
+def test_the_python_path_of_the_warm_parent_is_not_the_programs(line: Line, tmp_path: Path) -> None:
+    """It is that of whoever started the warm parent; the program's own may have been set to another one."""
+    (tmp_path / "t.py").write_text("import sys\nprint(sys.path)")
+    assert "/of-the-parent" not in line.run(tmp_path, ("python", "t.py")).output
 
 
 ENDS = {

@@ -12,19 +12,23 @@ import contextlib
 import os
 import sys
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, NoReturn, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NoReturn, Optional, Sequence, Set, Tuple
 
 from trainmaster.wire import names
 
-from trainmaster_trainer.agent import errors
+from trainmaster_trainer.agent import assignments, errors
 
 # Read by the interpreter, by libc and its loader, and by the native parts of the libraries that the warm parent
 # imports, when they start. What Python code asks for meanwhile is seen (`watched`).
-_READ_AT_START = (
-    *("PYTHON", "LD_", "MALLOC_", "GLIBC_", "LANG", "LC_", "LOCPATH", "GCONV_PATH", "OPENSSL_CONF", "MIMALLOC_"),
-    *("TCMALLOC_", "ASAN_", "LSAN_", "TSAN_", "UBSAN_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "GOTO_", "BLIS_"),
+_READ_BY_PYTHON = (
+    *("PYTHON", "LD_", "MALLOC_", "GLIBC_", "LANG", "LC_", "LOCPATH", "GCONV_PATH", "MIMALLOC_"),
+    *("TCMALLOC_", "ASAN_", "LSAN_", "TSAN_", "UBSAN_"),
+)
+_READ_BY_LIBRARIES = (
+    *("OPENSSL_CONF", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "GOTO_", "BLIS_"),
     *("TORCH", "PYTORCH", "ATEN_", "C10_", "CAFFE2_", "DNNL_", "ONEDNN_", "KINETO_", "XNNPACK_", "NPY_", "NUMPY_"),
 )
+_READ_AT_START = _READ_BY_PYTHON + _READ_BY_LIBRARIES
 # Done for a forked process as well (`rank`, `main_module`), or read later than at the start.
 _OBEYED = ("TRAINMASTER_", "TORCHELASTIC_", "TORCH_NCCL_", "PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONFAULTHANDLER")
 # Inductor sets its folder itself, in whichever process asks for it first.
@@ -53,12 +57,15 @@ class _State:
     own: Mapping[str, str] = {}  # those that it has set itself
     asked: Set[str] = set()  # noqa: RUF012 one process is one warm parent
     options: Tuple[str, ...] = ()  # of Python, that a new interpreter was started with
+    python_path: Tuple[str, ...] = ()  # folders that are on sys.path for the warm parent's own PYTHONPATH
 
 
 @contextlib.contextmanager
 def watched(own: Mapping[str, str]) -> Iterator[None]:
     """Note which variables are asked for while the warm parent imports. `own`: those that it sets for that alone."""
     _State.variables, _State.own = dict(os.environ), own
+    text = os.environ.get("PYTHONPATH", "")
+    _State.python_path = tuple(os.path.abspath(path) for path in text.split(os.pathsep)) if text else ()  # noqa: PTH100
 
     class Watched(os._Environ):  # type: ignore[type-arg]  # noqa: SLF001 there is no other way to see who asks
         def __getitem__(self, key: Any) -> Any:
@@ -77,10 +84,18 @@ def note_options(options: Sequence[str]) -> None:
     _State.options = tuple(options)
 
 
-def reason(variables: Mapping[str, str], options: Sequence[str], folders: Iterable[str]) -> str:
+def foreign_path() -> Tuple[str, ...]:
+    """Return the folders that are on sys.path for the PYTHONPATH of the warm parent, which is not the program's."""
+    return _State.python_path
+
+
+def reason(
+    variables: Mapping[str, str], options: Sequence[str], folders: Sequence[str], entries: Sequence[Path] = ()
+) -> str:
     """Return in words why this process cannot run the program; empty where it can.
 
-    `options` of Python, and `folders` in which a script's modules are looked for before all others.
+    `options` of Python, `folders` in which a script's modules are looked for before all others, and `entries`, the
+    files with which the program begins.
     """
     if tuple(options) != _State.options:
         return f"Python is to be started with {' '.join(options)}"
@@ -95,7 +110,20 @@ def reason(variables: Mapping[str, str], options: Sequence[str], folders: Iterab
         hidden = sorted(_hidden(folder))
         if hidden:
             return f"{hidden[0]} in {folder} takes the place of a module that Python or a library imports"
+    for made in assignments.made_by(entries, folders):
+        if _comes_too_late(made, variables, _State.variables):
+            return f"{made.where} sets {made.name}, which is read when a library is imported"
     return ""
+
+
+def _comes_too_late(made: assignments.Assignment, variables: Mapping[str, str], seen: Mapping[str, str]) -> bool:
+    """Return whether the program sets what the libraries that are here have read already, to another value."""
+    name = made.name
+    if name.startswith((*_OBEYED, *_READ_BY_PYTHON)) or name in _LATE:
+        return False
+    if not (name in _State.asked or name.startswith(_READ_BY_LIBRARIES)) or (made.only_if_unset and name in variables):
+        return False
+    return made.value is None or made.value != seen.get(name)
 
 
 def _differing(wanted: Mapping[str, str], seen: Mapping[str, str]) -> Iterator[str]:

@@ -22,7 +22,7 @@ _PYTHON = re.compile(r"python(3(\.\d+)?)?$")
 _VERSION = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 _NOTE = "torchrun is not needed here: the agent does its work"
 # Options of Python: those that may stand together behind one dash, and those that have a value.
-_LETTERS = "bBdEIOPqRsSuvx"
+_LETTERS = "bBdEIOPqRsSuv"
 _VALUED = ("W", "X")
 
 

@@ -24,7 +24,7 @@ _BEFORE: Set[str] = set()  # the modules that were there before the user's progr
 def begin() -> None:
     """Note which modules are there already, in the process of a rank whose program is about to begin."""
     _BEFORE.update(sys.modules)
-    _BEFORE.discard("__main__")
+    _BEFORE.difference_update(("__main__", "__mp_main__"))  # both are names of the program's first module
 
 
 def take_apart() -> None:

@@ -15,9 +15,10 @@ import pkgutil
 import runpy
 import sys
 import types
+from pathlib import Path
 from typing import Any, Dict, List
 
-from trainmaster_trainer.agent import command, errors
+from trainmaster_trainer.agent import afresh, assignments, command, errors
 
 
 class BadConfigurationError(Exception):
@@ -80,11 +81,22 @@ def folders(invocation: command.Invocation, working_directory: str) -> List[str]
     return [first, *(os.path.join(here, path) for path in (text.split(os.pathsep) if text else []))]  # noqa: PTH118
 
 
+def entries(invocation: command.Invocation, working_directory: str) -> List[Path]:
+    """Return the files with which the program begins, as far as they are files."""
+    here = os.path.abspath(working_directory)  # noqa: PTH100
+    if invocation.kind == command.MODULE:
+        files = assignments.modules(invocation.target, [here])
+        return [*files, *(file.with_name("__main__.py") for file in files[-1:])]
+    script = Path(os.path.realpath(os.path.join(here, invocation.target)))  # noqa: PTH118
+    return [script / "__main__.py" if script.is_dir() else script]
+
+
 def set_first_path(first: str) -> None:
     """Set sys.path as a new interpreter would have it: the script's folder first, then PYTHONPATH, then the rest."""
     rest = sys.path[1:] if sys.path[:1] == [""] else sys.path  # the folder of a new interpreter's `-c`
-    text = os.environ.get("PYTHONPATH", "")
+    text = "" if sys.flags.ignore_environment else os.environ.get("PYTHONPATH", "")  # `python -E` and `-I` obey none
     wanted = [os.path.abspath(path) for path in text.split(os.pathsep)] if text else []  # noqa: PTH100
+    rest = [path for path in rest if path not in afresh.foreign_path()]
     first_of_all = [] if getattr(sys.flags, "safe_path", False) else [first]
     sys.path[:] = [*first_of_all, *dict.fromkeys([*wanted, *rest])]
 
@@ -96,6 +108,8 @@ def _new_main() -> Dict[str, Any]:
     if sys.version_info < (3, 14):
         main.__dict__["__annotations__"] = {}  # noqa: RUF063 as Python makes it
     sys.modules["__main__"] = main
+    if "__mp_main__" in sys.modules:  # its other name, by which multiprocessing's processes send its objects back
+        sys.modules["__mp_main__"] = main
     return main.__dict__
 
 

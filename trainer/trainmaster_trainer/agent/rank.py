@@ -130,6 +130,8 @@ def as_if_started_afresh() -> None:
     if numpy is not None and "numpy.random" in sys.modules:
         numpy.random.seed()  # else all ranks would draw the same "random" numbers
     torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.default_generator.seed()  # likewise: the masks of dropout, say. Python's own `random` sees to itself
     threads = os.environ.get("OMP_NUM_THREADS", "")
     if torch is not None and threads.isdigit() and int(threads) > 1:
         torch.set_num_threads(int(threads))
@@ -170,8 +172,9 @@ def _open_streams(unbuffered: bool) -> None:
         file.name = f"<{name}>"  # as Python calls them
         before = getattr(sys, f"__{name}__")
         # write_through: nothing stays in the text layer; line_buffering: nothing after a line's end in the lower one.
+        by_line = descriptor > 0 and not unbuffered
         stream: Any = io.TextIOWrapper(
-            raw, before.encoding, before.errors, line_buffering=descriptor > 0, write_through=unbuffered
+            raw, before.encoding, before.errors, line_buffering=by_line, write_through=unbuffered
         )
         stream.mode = mode
         setattr(sys, name, stream)
@@ -186,7 +189,7 @@ def run() -> int:
     plan = codec.decode(TrainingPlan, os.environ[names.ENV_TRAINING])
     _choose_interpreter(plan)
     dismantling.begin()
-    _open_streams(unbuffered=bool(os.environ.get("PYTHONUNBUFFERED")))
+    _open_streams(unbuffered=bool(os.environ.get("PYTHONUNBUFFERED")) and not sys.flags.ignore_environment)
     stacks.register(os.environ.get(names.ENV_STACKS_FILE))
     faulthandler.enable()  # a segmentation fault says where, as under torchrun's @record
     if plan.task:  # which may end when its training is over, and not before: what a script does is its own affair
@@ -201,13 +204,15 @@ def _choose_interpreter(plan: TrainingPlan) -> None:
     """Go on as a new interpreter where the program could tell that it was forked."""
     options: Tuple[str, ...] = ()
     folders: List[str] = []
+    entries: List[Path] = []
     if plan.command:
         with contextlib.suppress(torchrun.CommandError):  # said by `_run_plan`, which comes to it too
             invocation = command.parse(plan.command, sys.executable)
             if invocation.kind == command.EXECUTE:
                 return
-            options, folders = invocation.options, main_module.folders(invocation, plan.working_directory or "")
-    why = afresh.reason(os.environ, options, folders)
+            options, here = invocation.options, plan.working_directory or ""
+            folders, entries = main_module.folders(invocation, here), main_module.entries(invocation, here)
+    why = afresh.reason(os.environ, options, folders, entries)
     if why:
         afresh.become_new(why, options)
 
@@ -242,7 +247,7 @@ def _run_plan(plan: TrainingPlan) -> Any:
         _open_streams(unbuffered=True)
     _note_imports(without=invocation.target if invocation.kind == command.MODULE else "")
     if hasattr(sys, "orig_argv"):
-        sys.orig_argv = [*plan.command]
+        sys.orig_argv = [*plan.command] if invocation.launch is None else _as_torchrun_starts(invocation)
     if invocation.kind != command.EXECUTE:
         optimizer_steps.count()
     return _RUNNERS[invocation.kind](invocation)
@@ -257,6 +262,12 @@ def _as_launched(invocation: command.Invocation, launch: torchrun.Launch) -> com
     if launch.tells_local_rank:
         words.insert(0, f"--local-rank={os.environ['LOCAL_RANK']}")
     return replace(invocation, arguments=tuple(words))
+
+
+def _as_torchrun_starts(invocation: command.Invocation) -> List[str]:
+    """Return the command line that torchrun would give this rank."""
+    module = ["-m"] if invocation.kind == command.MODULE else []
+    return [sys.executable, "-u", *module, invocation.target, *invocation.arguments]
 
 
 def _per_node(text: Optional[str]) -> Optional[int]:
@@ -297,8 +308,9 @@ def _execute(invocation: command.Invocation) -> int:
     except OSError as error:
         if not errors.is_the_users(error):
             raise
+        cure = " (each word is an item of its own: [python, train.py])" if " " in invocation.target else ""
         raise BadConfigurationError(
-            f"training.command: the command cannot be run: {error.strerror}: {invocation.target}"
+            f"training.command: the command cannot be run: {error.strerror}: {invocation.target}{cure}"
         ) from None
 
 
