@@ -95,6 +95,49 @@ def test_ctrl_c_ends_a_script_that_never_ends(command: Command) -> None:
     assert command.end() == 130
 
 
+INTERRUPTED = """
+import signal, subprocess, sys, threading, time
+import torch
+from torch.utils.data import DataLoader
+
+class Slow(torch.utils.data.Dataset):
+    def __len__(self):
+        return 10**6
+    def __getitem__(self, index):
+        return time.sleep(0.01) or index
+
+def main():
+    child = subprocess.Popen(["sleep", "1000"])
+    threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+    try:
+        for number, _ in enumerate(DataLoader(Slow(), batch_size=2, num_workers=2)):
+            if number == 2:
+                print("on and on", flush=True)
+    except KeyboardInterrupt:
+        with open("saved", "w") as file:
+            for _ in range(10):
+                file.write("x" * 100)
+                time.sleep(0.02)
+        print("child", child.poll(), flush=True)
+    finally:
+        child.kill()
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_ctrl_c_is_a_keyboard_interrupt_to_a_script_that_minds_nothing_else(command: Command) -> None:
+    """As under plain Python and torchrun. Only the script itself is asked: what it has started still lives."""
+    command.start(a_script(INTERRUPTED, command.folder), "--output", "text")
+    command.until(lambda line: line["text"] == "on and on")
+    command.send(signal.SIGINT)
+    assert command.end() == 130
+    assert (command.folder / "saved").read_text() == "x" * 1000
+    assert "child None" in command.text
+    assert "Traceback" not in command.text
+
+
 def test_a_second_ctrl_c_ends_ranks_that_do_not_listen(command: Command) -> None:
     """At once, long before their grace time is over, and nothing is left."""
     command.start(a_script(STUBBORN, command.folder), "--output", "text", TRAINMASTER_GRACE_SECONDS="3600")

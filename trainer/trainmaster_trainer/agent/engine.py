@@ -54,7 +54,7 @@ class Engine:
         self._actions: Dict[type, Callable[[Any], None]] = {
             supervise.StartRanks: self._start_ranks,
             supervise.ShareRoster: lambda action: self._ranks.share(action.roster),
-            supervise.StopRanks: lambda action: self._ranks.stop(action.grace_seconds),
+            supervise.StopRanks: lambda action: self._ranks.stop(action.grace_seconds, action.for_good),
             supervise.DropStore: lambda _: self._ranks.drop_store(),
             supervise.ReportNow: lambda _: self._report_now(),
             supervise.Leave: self._leave,

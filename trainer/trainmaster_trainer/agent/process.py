@@ -186,8 +186,10 @@ def _signal_group(pid: int, number: int) -> None:
         pass  # only a zombie is left of it, on some kernels
 
 
-def ask_to_end(pid: int) -> None:
+def ask_to_end(pid: int, interrupt: bool = False) -> None:
     """Send SIGTERM to `pid`; where it is no Python, also down to the first Python of each branch of its children.
+
+    With `interrupt`, a Python that SIGTERM would simply kill gets SIGINT, which it raises as KeyboardInterrupt.
 
     A Python program ends what it has started itself, such as the workers of its data loaders, which it still needs in
     order to save. A shell and other programs that merely start a Python program pass no signal on.
@@ -196,9 +198,22 @@ def ask_to_end(pid: int) -> None:
     asked = [pid]
     while asked:
         one = asked.pop()
-        kill(one, signal.SIGTERM)
-        if not _is_python(one):
+        python = _is_python(one)
+        kill(one, signal.SIGINT if interrupt and python and _minds_only_interrupts(one) else signal.SIGTERM)
+        if not python:
             asked += below.get(one, [])
+
+
+def _minds_only_interrupts(pid: int) -> bool:
+    """Return whether a process has a handler for SIGINT, and neither handles nor ignores SIGTERM."""
+    masks = {}
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name in ("SigIgn", "SigCgt"):
+                masks[name] = int(value, 16)
+    caught, ignored = masks.get("SigCgt", 0), masks.get("SigIgn", 0)
+    return bool(caught >> (signal.SIGINT - 1) & 1) and not (caught | ignored) >> (signal.SIGTERM - 1) & 1
 
 
 def _children_in(group: int) -> Dict[int, List[int]]:

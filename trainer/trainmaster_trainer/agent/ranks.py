@@ -148,7 +148,7 @@ class Ranks(parent.Listener):
                 with contextlib.suppress(OSError):  # a full disk: the older roster holds as long as it can
                     self.files.write_roster(codec.encode(roster))
 
-    def stop(self, grace_seconds: float) -> None:
+    def stop(self, grace_seconds: float, for_good: bool = False) -> None:
         """End all ranks: send SIGTERM and, after `grace_seconds`, SIGKILL; SIGKILL at once where that is 0."""
         wanted = self._wanted
         if wanted is not None and not self._live:  # it waits for a warm parent
@@ -161,16 +161,20 @@ class Ranks(parent.Listener):
         for rank in self._live.values():
             rank.signalled = rank.signalled or time.time()
             if grace_seconds > 0:
-                self._ask_to_end(rank)
+                self._ask_to_end(rank, for_good)
             else:
                 _signal(rank, signal.SIGKILL)
         if grace_seconds > 0:
             self._kill_timer = self._reactor.after(grace_seconds, lambda: self.stop(0.0))
 
-    def _ask_to_end(self, rank: Rank) -> None:
-        """Send SIGTERM to a rank, but not to its helpers, which it needs to save; below a shell, to the program."""
+    def _ask_to_end(self, rank: Rank, for_good: bool) -> None:
+        """Send SIGTERM to a rank, but not to its helpers, which it needs to save; below a shell, to the program.
+
+        On a laptop a script that minds only Ctrl-C gets what Ctrl-C gives, and can save in `except KeyboardInterrupt`.
+        """
+        by_hand = for_good and self._settings.parent_pid is not None and bool(self._settings.plan.command)
         if rank.pid is not None:
-            process.ask_to_end(rank.pid)
+            process.ask_to_end(rank.pid, interrupt=by_hand)
 
     def drop_store(self) -> None:
         """End the store, if it is served here."""

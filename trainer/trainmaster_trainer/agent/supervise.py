@@ -140,9 +140,13 @@ class ShareRoster:
 
 @dataclass(frozen=True)
 class StopRanks:
-    """StopRanks sends SIGTERM, then SIGKILL after `grace_seconds`; at once where that is 0."""
+    """StopRanks sends SIGTERM, then SIGKILL after `grace_seconds`; at once where that is 0.
+
+    `for_good`: the replica ends, whether somebody has pressed Ctrl-C or a pod is deleted.
+    """
 
     grace_seconds: float
+    for_good: bool = False
 
 
 @dataclass(frozen=True)
@@ -331,13 +335,13 @@ def _all_ended(agent: Agent) -> Step:
 def _terminate(agent: Agent, event: Terminate) -> Step:
     if agent.leaving is not None:
         return agent, ()
-    return _leave(agent, event.exit_code, event.grace_seconds)
+    return _leave(agent, event.exit_code, event.grace_seconds, for_good=event.grace_seconds > 0)
 
 
-def _leave(agent: Agent, exit_code: int, grace_seconds: float) -> Step:
+def _leave(agent: Agent, exit_code: int, grace_seconds: float, for_good: bool = False) -> Step:
     agent = replace(agent, state=AgentState.LEAVING, leaving=exit_code, pending=None)
     if agent.live:
-        return agent, (StopRanks(grace_seconds), ReportNow())
+        return agent, (StopRanks(grace_seconds, for_good), ReportNow())
     return agent, (Leave(exit_code),)
 
 
