@@ -92,9 +92,9 @@ def of_libraries() -> dict[str, Any]:
         "modes": [torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu")],
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "precision": torch.get_float32_matmul_precision(),
-        "sharing": torch.multiprocessing.get_sharing_strategy(),
+        "sharing": torch.multiprocessing.get_sharing_strategy(),  # type: ignore[no-untyped-call]
         "start of torch": torch.multiprocessing.get_start_method(True),
-        "cuda": [torch.cuda.is_initialized(), torch.cuda.is_available()],
+        "cuda": [torch.cuda.is_initialized(), torch.cuda.is_available()],  # type: ignore[no-untyped-call]
         "loggers": [logging.getLogger().level, logging.getLogger("torch").level, len(logging.getLogger().handlers)],
         "numpy": float(np.random.rand()),  # noqa: NPY002 the global generator is meant
         "drawn by torch": float(torch.rand(1)),

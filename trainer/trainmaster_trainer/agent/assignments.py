@@ -10,7 +10,7 @@ import ast
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, List, Optional, Sequence
+from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Set
 
 _MOST_FILES = 100
 _MOST_BYTES = 1 << 20
@@ -33,7 +33,8 @@ class Assignment:
 
 def made_by(entries: Iterable[Path], folders: Sequence[str]) -> Iterator[Assignment]:
     """Yield what the files `entries` set, and the modules that they import from `folders`."""
-    waiting, seen = [*entries], set()
+    waiting: List[Path] = [*entries]
+    seen: Set[Path] = set()
     while waiting and len(seen) < _MOST_FILES:
         path = waiting.pop()
         if path in seen:
