@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainmaster.wire import messages
+from trainmaster.wire.states import AgentState
 
 from tests.agent.conftest import MakeAgent
 from tests.agent.intake import Intake
@@ -98,9 +98,9 @@ def test_a_rank_sees_what_torchrun_shows_it(
     folder.mkdir()
     shutil.copy(SCRIPTS / "seen.py", folder)
     one = agent(*command, ranks=2, folder=folder, SEEN=str(folder), SEEN_AS=kind)
-    intake.wait_state(messages.WAITING, 0, W0)
+    intake.wait_state(AgentState.WAITING, 0, W0)
     intake.run(1, [(W0, 2)])
-    intake.wait_state(messages.FINISHED, 1, W0)
+    intake.wait_state(AgentState.FINISHED, 1, W0)
     one.end()
     ours, theirs = read(folder, kind), [{**facts} for facts in by_torchrun[kind]]
     for found, wanted in zip(ours, theirs, strict=True):
