@@ -156,13 +156,13 @@ def test_what_the_folder_has_is_not_fetched(tmp_path: Path, monkeypatch: pytest.
     pod = Pod(tmp_path, "first")
     pod.save(10, 20)
     asked = []
-    get = Remote.get
+    copy = Remote.copy
 
-    def noted(remote: Remote, name: str) -> bytes | None:
+    def noted(remote: Remote, name: str, descriptor: int, position: int, length: int) -> bool:
         asked.append(name)
-        return get(remote, name)
+        return copy(remote, name, descriptor, position, length)
 
-    monkeypatch.setattr(Remote, "get", noted)
+    monkeypatch.setattr(Remote, "copy", noted)
     again = Pod(tmp_path, "first", 2)
     assert told(again.lines) == [(step, 1) for step in range(1, 21)]
     assert not [name for name in asked if name.startswith("lines/")]

@@ -19,7 +19,7 @@ from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.load import newest, newest_step, read
 from trainmaster_trainer.checkpoint.manifest import read_manifest
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
-from trainmaster_trainer.checkpoint.remote import Remote, Saved, StorageError
+from trainmaster_trainer.checkpoint.remote import Remote, StorageError
 from trainmaster_trainer.checkpoint.save import Saver
 from trainmaster_trainer.checkpoint.shard import read_shard
 from trainmaster_trainer.checkpoint.state import State
@@ -164,9 +164,9 @@ def test_a_newest_one_that_cannot_be_fetched_is_not_passed_over(
     save_two(settings)
     fetch = Remote.fetch
 
-    def fetched(remote: Remote, saved: Saved, folder: Path) -> None:
-        proxy.cut_after = 0 if saved.step == 20 else None
-        fetch(remote, saved, folder)
+    def fetched(remote: Remote, name: str, path: Path, length: int) -> None:
+        proxy.cut_after = 0 if "step-00000020" in name else None
+        fetch(remote, name, path, length)
 
     with monkeypatch.context() as patch:
         patch.setattr(Remote, "fetch", fetched)
@@ -176,25 +176,23 @@ def test_a_newest_one_that_cannot_be_fetched_is_not_passed_over(
     assert found_step(settings, remote) == 20
 
 
+@pytest.mark.parametrize("kept", ["", "manifest.json"])
 def test_one_that_is_deleted_while_it_is_fetched_is_passed_over(
-    tmp_path: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, kept: str
 ) -> None:
+    """Before its manifest is fetched, and after that."""
     settings, remote = in_store(tmp_path, proxy.port)
     save_two(settings)
-    listed = Remote._objects
+    fetch = Remote.fetch
 
-    def pruned(remote: Remote) -> Any:
-        found = listed(remote)
-        if remote is not other:
+    def pruned(remote: Remote, name: str, path: Path, length: int) -> None:
+        if "step-00000020" in name and path.name != kept:
             other.remove("step-00000020.attempt-1-restart-0")
-        return found
+        fetch(remote, name, path, length)
 
     _, other = in_store(tmp_path, proxy.port)
-    monkeypatch.setattr(Remote, "_objects", pruned)
-    folder = tmp_path / "fetched"
-    remote.fetch(Saved(20, 1, 0, "step-00000020.attempt-1-restart-0"), folder)
-    with pytest.raises(CorruptCheckpointError, match=r"manifest\.json cannot be read: No such file"):
-        read(folder, 20)
+    monkeypatch.setattr(Remote, "fetch", pruned)
+    assert found_step(settings, remote) == 10
 
 
 class Refusing(http.server.BaseHTTPRequestHandler):

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import torch
+from trainmaster.wire.manifest import MAX_MANIFEST, ShardRecord
 
 from trainmaster_trainer.checkpoint import layout, segments
 from trainmaster_trainer.checkpoint import lineage as lineages
 from trainmaster_trainer.checkpoint.lineage import Lineage
-from trainmaster_trainer.checkpoint.load import Loaded, read
+from trainmaster_trainer.checkpoint.load import Loaded, look_at, read
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.remote import Remote, Saved, StorageError
 from trainmaster_trainer.checkpoint.state import Shapes
@@ -113,7 +114,7 @@ def _fetch(
     """Return one checkpoint, if all ranks find it good, and why it could not be fetched."""
     folder = settings.checkpoints / f"{layout.FETCHED}{settings.run_key}-{group.rank - group.local_rank}"
     home = settings.checkpoints if own and group.is_first else None
-    problem = _download(remote, saved, folder, home) if group.local_rank == 0 else ""
+    problem = _download(remote, saved, folder, home, expected) if group.local_rank == 0 else ""
     found = "; ".join(text for text in group.gather(problem) if text)
     try:
         loaded, wrong = (None, "") if found else _read(folder, saved.step, expected)
@@ -130,16 +131,31 @@ def _fetch(
             layout.delete(folder)
 
 
-def _download(remote: Remote, saved: Saved, folder: Path, home: Path | None) -> str:
-    """Return what went wrong, or "". The lines up to it come along for the folder `home`, if that lacks them."""
+def _download(remote: Remote, saved: Saved, folder: Path, home: Path | None, expected: Shapes) -> str:
+    """Return what went wrong, or "". The lines up to it come along for the folder `home`, if that lacks them.
+
+    Shards are fetched if the manifest is good, and as far as it says: who reads the folder tells what is bad.
+    """
     layout.delete(folder)
+    target = layout.step_folder(folder, saved.step)
+    target.mkdir(parents=True)
     try:
-        remote.fetch(saved, folder)
+        remote.fetch(f"{saved.name}/{layout.MANIFEST}", target / layout.MANIFEST, MAX_MANIFEST + 1)
+        for shard in _shards(folder, saved.step, expected):
+            remote.fetch(f"{saved.name}/{shard.file}", target / shard.file, shard.length)
         if home:
             segments.bring(remote, saved.name, home, folder / METRICS)
     except OSError as error:
         return f"{type(error).__name__}: {error}"
     return ""
+
+
+def _shards(folder: Path, step: int, expected: Shapes) -> Sequence[ShardRecord]:
+    """Return what is to be fetched besides the manifest."""
+    try:
+        return look_at(folder, step, expected).shards
+    except (CorruptCheckpointError, ConfigurationError):
+        return ()
 
 
 def _read(folder: Path, step: int, expected: Shapes) -> tuple[Loaded | None, str]:

@@ -119,8 +119,8 @@ class Objects(Protocol):
     def put(self, name: str, data: bytes) -> None:
         """Write an object."""
 
-    def get(self, name: str) -> bytes | None:
-        """Read an object; None if there is none."""
+    def get(self, name: str, most: int) -> bytes | None:
+        """Read an object of at most so many bytes; None if there is none."""
 
 
 class Fence:
@@ -164,7 +164,7 @@ class Fence:
     def _newest(self) -> tuple[str, int]:
         """Return whose the folder is, and which attempt of it has begun last; oneself where that cannot be told."""
         try:
-            text = self._remote.get(FENCE) if self._remote else read_bounded(self._path, _MOST_FENCE)
+            text = self._remote.get(FENCE, _MOST_FENCE) if self._remote else read_bounded(self._path, _MOST_FENCE)
         except FileNotFoundError:
             text = None
         if text is None:

@@ -102,8 +102,8 @@ def trusting_owner(folder: Path) -> Callable[[Origin], bool]:
 def _read(folder: Path, remote: Objects | None) -> tuple[str, Lineage]:
     """Return the job's uid and its lineage."""
     try:
-        text = remote.get(_FILE) if remote else read_bounded(folder / _FILE, MOST_BYTES)
-        job, resumed = parse((text or b"")[:MOST_BYTES])
+        text = remote.get(_FILE, MOST_BYTES) if remote else read_bounded(folder / _FILE, MOST_BYTES)
+        job, resumed = parse(text or b"")
     except OSError as error:
         if error.errno not in NOT_WRITTEN_BY_US:
             raise

@@ -118,6 +118,21 @@ def read(folder: Path, step: int, expected: Shapes | None = None, trusted: Trust
         OSError: it cannot be read now.
         MemoryError: there is no room for it.
     """
+    manifest, path = look_at(folder, step, expected, trusted), step_folder(folder, step)
+    try:
+        return _complete(Loaded(manifest, _read_tensors(path, manifest)), to_restore=expected is not None)
+    except CorruptCheckpointError as error:
+        raise CorruptCheckpointError(f"{path}: {error}") from None
+
+
+def look_at(folder: Path, step: int, expected: Shapes | None = None, trusted: Trusted = everything) -> Manifest:
+    """Return the manifest of a checkpoint whose shards may be good.
+
+    Raises:
+        CorruptCheckpointError: it cannot be trusted, or is not `trusted`.
+        ConfigurationError: it is another model's.
+        OSError: it cannot be read now.
+    """
     path = step_folder(folder, step)
     try:
         manifest = read_manifest(path, step)
@@ -125,9 +140,9 @@ def read(folder: Path, step: int, expected: Shapes | None = None, trusted: Trust
         if expected is not None:
             check_same_model(manifest.model_shapes(), expected, str(path))
             _check_weight(manifest, expected)
-        return _complete(Loaded(manifest, _read_tensors(path, manifest)), to_restore=expected is not None)
     except CorruptCheckpointError as error:
         raise CorruptCheckpointError(f"{path}: {error}") from None
+    return manifest
 
 
 def _check_branch(manifest: Manifest, trusted: Trusted) -> None:

@@ -8,12 +8,15 @@
 
 There is no rename in an object store, so every try of the group has keys of its own and what has no manifest does not
 exist. A late put of an older attempt can overwrite nothing; should it still commit, the lineage passes it over.
-Reading brings a checkpoint into a folder and verifies it there, like any other.
+Reading brings a checkpoint into a folder and verifies it there, like any other; what a store may answer has bounds
+(`object_reader.py`, `bounded_session.py`).
 """
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,15 +24,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainmaster_trainer.checkpoint.layout import MANIFEST, step_folder
+from trainmaster_trainer.checkpoint.layout import MANIFEST
+from trainmaster_trainer.checkpoint.object_reader import ObjectReader, TooManyError, code_of
 from trainmaster_trainer.errors import ConfigurationError, is_garbled
 from trainmaster_trainer.settings import Settings
 
 log = logging.getLogger(__name__)
 FIELD = "spec.checkpoint.storage.objectStore"
 SEGMENTS = "lines"
-_FOLDER = re.compile(r"(step-(\d{8,})\.attempt-(\d+)-restart-(\d+))/([^/]+)")
-_SEGMENT = re.compile(SEGMENTS + r"/([^/]+\.attempt-(\d+)-restart-\d+\.jsonl)")
+_FOLDER = re.compile(r"(step-([0-9]{8,15})\.attempt-([0-9]{1,15})-restart-([0-9]{1,15}))/([^/]+)")
+_SEGMENT = re.compile(SEGMENTS + r"/([^/]+\.attempt-([0-9]{1,15})-restart-[0-9]{1,15}\.jsonl)")
 _PATIENCE = {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts": 3}}  # seconds
 _CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "InvalidAccessKeyId")
 _PASSING = ("ExpiredToken", "RequestTimeTooSkewed")  # of the refusals: tokens are renewed, and clocks are set
@@ -73,25 +77,31 @@ class Remote:
         with self._errors():
             import fsspec.core  # noqa: PLC0415 (half a second with its S3 driver: for those who use it)
 
-            s3 = {"config_kwargs": _PATIENCE, "use_listings_cache": False, "skip_instance_cache": True}
-            options: dict[str, Any] = s3 if url.startswith("s3://") else {"auto_mkdir": True}
+            options: dict[str, Any] = _s3_options() if url.startswith("s3://") else {"auto_mkdir": True}
             if endpoint:
                 options["endpoint_url"] = endpoint
             self._files, self._root = fsspec.core.url_to_fs(url, **options)
+            self._reader = ObjectReader(self._files, str(self._root))
 
     def put(self, name: str, data: bytes) -> None:
         """Write an object, in one request."""
         with self._errors():
             self._files.pipe_file(f"{self._root}/{name}", data)
 
-    def get(self, name: str) -> bytes | None:
-        """Return an object's content; None where there is none."""
+    def get(self, name: str, most: int) -> bytes | None:
+        """Return an object's content; None where there is none.
+
+        Raises:
+            OSError: it has more than `most` bytes (EFBIG).
+        """
         with self._errors():
             try:
-                data: bytes = self._files.cat_file(f"{self._root}/{name}")
+                data = self._reader.read(name, 0, most + 1)
             except FileNotFoundError:
                 return None
-            return data
+        if len(data) > most:
+            raise OSError(errno.EFBIG, f"the object has more than {most} bytes", name)
+        return data
 
     def put_file(self, path: Path, name: str) -> None:
         """Write an object from a file."""
@@ -118,42 +128,40 @@ class Remote:
         """Return the names of the folders directly below."""
         with self._errors():
             try:
-                entries = self._files.ls(self._root, detail=True)
+                return list(self._reader.folders())
             except FileNotFoundError:
                 return []
-        return [Path(entry["name"]).name for entry in entries if entry["type"] == "directory"]
 
     def last_saved(self) -> float:
         """Return when the newest commit was put, in seconds since 1970; 0: there is none, 1: the store does not say."""
-        newest = 0.0
-        for one in [match[0] for match in self._objects() if match[5] == MANIFEST]:
-            with self._errors(), suppress(FileNotFoundError):  # its job prunes meanwhile
-                try:
-                    newest = max(newest, self._files.modified(f"{self._root}/{one}").timestamp())
-                except NotImplementedError:
-                    return 1.0
-        return newest
+        with self._errors(), suppress(FileNotFoundError):
+            found = [(_FOLDER.fullmatch(entry.name), entry.time) for entry in self._reader.entries()]
+            return max((time or 1.0 for match, time in found if match and match[5] == MANIFEST), default=0.0)
+        return 0.0
 
-    def fetch(self, saved: Saved, folder: Path) -> None:
-        """Copy a checkpoint into a folder, under the name that it would have there.
+    def fetch(self, name: str, path: Path, length: int) -> None:
+        """Copy the first bytes of an object into a new file.
 
-        What is deleted meanwhile, or is not what was put, is no error: who reads the folder finds a bad checkpoint.
+        What is deleted meanwhile, or is not what was put, is no error: who reads the file finds it bad.
         """
-        target = step_folder(folder, saved.step)
-        target.mkdir(parents=True, exist_ok=True)
-        for match in self._objects():
-            if match[1] == saved.name and re.fullmatch(r"[\w.-]+", match[5]):
-                with self._errors():
-                    self._fetch_file(f"{self._root}/{match[0]}", target / match[5])
-
-    def _fetch_file(self, name: str, path: Path) -> None:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         try:
-            self._files.get_file(name, str(path))
-        except FileNotFoundError:
-            return
-        except Exception as error:
-            if "Checksum" not in type(error).__name__:
-                raise
+            if not self.copy(name, descriptor, 0, length) and not os.fstat(descriptor).st_size:
+                path.unlink()  # there is no such object
+        finally:
+            os.close(descriptor)
+
+    def copy(self, name: str, descriptor: int, position: int, length: int) -> bool:
+        """Write the first bytes of an object into a file. Return whether it has so many, and they are what was put."""
+        with self._errors():
+            try:
+                return self._reader.copy(name, descriptor, position, length)
+            except FileNotFoundError:
+                return False
+            except Exception as error:
+                if "Checksum" not in type(error).__name__:
+                    raise
+                return False
 
     def remove(self, name: str) -> None:
         """Delete a checkpoint: the manifest first, so that no part of it is ever taken for a checkpoint."""
@@ -189,7 +197,7 @@ class Remote:
     def _names(self) -> list[str]:
         with self._errors():
             try:
-                return [str(name)[len(str(self._root)) + 1 :] for name in self._files.find(self._root)]
+                return [entry.name for entry in self._reader.entries()]
             except FileNotFoundError:
                 return []
 
@@ -202,11 +210,15 @@ class Remote:
             raise ConfigurationError(f"{self._field}: {error}. Install its fsspec driver (for S3: s3fs).") from None
         except ConfigurationError:
             raise
+        except TooManyError as error:
+            raise ConfigurationError(
+                f"{self._url_field}: {self._url}: {error}. Take away what is not the job's."
+            ) from None
         except Exception as error:  # noqa: BLE001 (an S3 client has dozens of kinds)
             raise self._own(error) from None
 
     def _own(self, error: Exception) -> Exception:
-        kind, code = type(error).__name__, _code_of(error)
+        kind, code = type(error).__name__, code_of(error)
         if isinstance(error, PermissionError) and code not in _PASSING:
             return ConfigurationError(f"{self._field}: {self._url}: {error}. Correct the Secret's credentials.")
         if isinstance(error, FileNotFoundError):
@@ -223,10 +235,11 @@ class Remote:
         return StorageError(f"{self._url}: {code or kind}: {error}")
 
 
-def _code_of(error: BaseException) -> str:
-    """Return the store's own error code, such as SlowDown; "" where it gave none."""
-    response = getattr(error.__cause__, "response", None)
-    return str(response.get("Error", {}).get("Code", "")) if isinstance(response, dict) else ""
+def _s3_options() -> dict[str, Any]:
+    from trainmaster_trainer.checkpoint.bounded_session import BoundedSession  # noqa: PLC0415 (it needs the driver)
+
+    config = {**_PATIENCE, "http_session_cls": BoundedSession}
+    return {"config_kwargs": config, "use_listings_cache": False, "skip_instance_cache": True}
 
 
 def open_remote(settings: Settings) -> Remote | None:

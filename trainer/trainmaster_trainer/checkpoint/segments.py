@@ -9,14 +9,17 @@ Small ones are put again as one, so there are few, and a line is put as often as
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
+import re
 import secrets
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from trainmaster.wire import bounded_json
 from trainmaster.wire.files import open_to_read
 
 from trainmaster_trainer.checkpoint.layout import sync_folder
@@ -26,6 +29,9 @@ from trainmaster_trainer.lines import METRICS, end_of_lines
 log = logging.getLogger(__name__)
 INDEX = "lines.json"
 _LARGEST = 1 << 24  # bytes of a segment that others were joined into
+_MOST_INDEX = 1 << 20  # bytes
+_MOST_BYTES = 1 << 34  # of all lines: a hundred million
+_NAME = re.compile(r"[0-9]{8,15}-[0-9]{8,15}\.[0-9a-f]{8}\.[a-z0-9-]{1,100}\.jsonl")
 
 
 class Segment(NamedTuple):
@@ -59,11 +65,31 @@ class Lines:
 def read(remote: Remote, name: str) -> Lines:
     """Return the lines up to a committed checkpoint; none where its index cannot be read."""
     try:
-        plain = json.loads(remote.get(f"{name}/{INDEX}") or b"")
-        segments = tuple(Segment(int(first), str(name), int(size)) for first, name, size in plain["segments"])
-        return Lines(int(plain["step"]), segments, str(plain["last"]))
-    except (ValueError, KeyError, TypeError):
+        return _parse(remote.get(f"{name}/{INDEX}", _MOST_INDEX) or b"")
+    except (ValueError, KeyError, TypeError, AttributeError):
         return Lines()
+    except OSError as error:
+        if error.errno != errno.EFBIG:
+            raise
+        return Lines()
+
+
+def _parse(text: bytes) -> Lines:
+    """Return what an index says.
+
+    Raises:
+        ValueError, KeyError, TypeError, AttributeError: it is none.
+    """
+    plain = bounded_json.parse(text, _MOST_INDEX, _MOST_INDEX)
+    segments = tuple(Segment(*one) for one in plain["segments"])
+    step, last = plain["step"], plain["last"]
+    numbers = [step, *(number for one in segments for number in (one.first, one.bytes))]
+    if not all(type(number) is int and number >= 0 for number in numbers) or type(last) is not str:
+        raise ValueError("a number that cannot be")
+    names = {one.name for one in segments if _NAME.fullmatch(one.name)}
+    if len(names) < len(segments) or sum(one.bytes for one in segments) > _MOST_BYTES:
+        raise ValueError("a name that cannot be, or more bytes than lines have")
+    return Lines(step, segments, last)
 
 
 def bring(remote: Remote, name: str, folder: Path, target: Path) -> None:
@@ -73,13 +99,13 @@ def bring(remote: Remote, name: str, folder: Path, target: Path) -> None:
         return
     target.unlink(missing_ok=True)
     with target.open("xb") as file:
+        position = 0
         for segment in lines.segments:
-            text = remote.get(f"{SEGMENTS}/{segment.name}")
-            if text is None or len(text) != segment.bytes:
-                log.warning("Lines of %s are lost: the object %s/%s is not good.", METRICS, SEGMENTS, segment.name)
+            if remote.copy(f"{SEGMENTS}/{segment.name}", file.fileno(), position, segment.bytes):
+                position += segment.bytes
             else:
-                file.write(text)
-        file.flush()
+                log.warning("Lines of %s are lost: the object %s/%s is not good.", METRICS, SEGMENTS, segment.name)
+        file.truncate(position)
         os.fsync(file.fileno())
 
 
