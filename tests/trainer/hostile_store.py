@@ -20,7 +20,15 @@ _OK = b"HTTP/1.1 200 OK\r\n"
 _CLOSE = b"Connection: close\r\n"
 _KEY = "step-%08d.attempt-1-restart-0/manifest.json"
 _NOTED = "<LastModified>2026-01-01T00:00:00.000Z</LastModified><Size>1</Size>"
-WAITING = ("endless_headers", "cut", "slow", "silent", "circle", "empty_pages")  # of these time alone makes an end
+WAITING = (
+    "endless_headers",
+    "cut",
+    "slow",
+    "silent",
+    "circle",
+    "empty_pages",
+    "one_page_again",
+)  # of these time alone makes an end
 Parts = Iterator[bytes]
 
 

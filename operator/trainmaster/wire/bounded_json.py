@@ -39,9 +39,18 @@ def parse(text: bytes, most_values: int, most_objects: int) -> Any:
     return _parse(text, most_values, most_objects)
 
 
-def _parse(text: bytes, most_values: int, most_objects: int) -> Any:
+def check_weight(text: bytes, most_values: int, most_objects: int) -> None:
+    """Check that no more can come out of a JSON text.
+
+    Raises:
+        ValueError: it may have more values or objects than that.
+    """
     if text.count(b",") > most_values or text.count(b"{") > most_objects or text.count(b"[") > 2 * most_objects:
         raise ValueError("it has more values than any of ours")
+
+
+def _parse(text: bytes, most_values: int, most_objects: int) -> Any:
+    check_weight(text, most_values, most_objects)
     try:
         return json.loads(text, parse_constant=refuse_constant, parse_float=finite, parse_int=_small)
     except RecursionError:

@@ -64,7 +64,7 @@ class ProgressPage(NamedTuple):
 
     def overdue_seconds(self, now: float) -> Optional[float]:
         """Return how many seconds longer the running step takes than usual; None where none runs or none ever ended."""
-        if self.phase != "train" or not math.isfinite(self.step_seconds):
+        if self.phase != "train" or not math.isfinite(self.step_seconds + self.updated):
             return None
         return max(0.0, now - self.updated - self.step_seconds)
 
@@ -164,7 +164,9 @@ class ProgressFile:
         checksum, step, moment, seconds, digest = _RECORD.unpack(data)
         if zlib.crc32(data[4:]) != checksum or not math.isfinite(moment):
             return None
-        text = digest.rstrip(b"\0").decode(errors="replace")
+        text = digest.rstrip(b"\0").decode("ascii", errors="replace")
+        if step < 0 or not text.isalnum():
+            return None
         return CheckpointRecord(step, moment, text, seconds if math.isfinite(seconds) else None)
 
     def close(self) -> None:

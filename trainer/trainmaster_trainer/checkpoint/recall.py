@@ -17,11 +17,12 @@ from torch import Tensor
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.manifest import check_same_dataset
 from trainmaster_trainer.checkpoint.memory import PENDING, slots_in
-from trainmaster_trainer.checkpoint.parts import join
+from trainmaster_trainer.checkpoint.parts import Cut, join
 from trainmaster_trainer.checkpoint.slot import Loaded, Owner, SlotError, Snapshot, fingerprint, look
 from trainmaster_trainer.checkpoint.soundness import Allowed, complaint
 from trainmaster_trainer.checkpoint.state import State, dtype_name
 from trainmaster_trainer.group import Group
+from trainmaster_trainer.losses import COLUMNS, MOST_STEPS
 from trainmaster_trainer.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -150,7 +151,8 @@ def _is_sound(snapshot: Snapshot, allowed: Allowed) -> bool:
     except (OSError, SlotError):
         return False
     wrong = [complaint(name, tensor, allowed) for name, tensor in tensors.items()]
-    has_losses = PENDING in tensors and tensors[PENDING].dtype == torch.float64
+    losses = tensors.get(PENDING)
+    has_losses = losses is not None and (losses.dtype, *losses.shape) == (torch.float64, MOST_STEPS, COLUMNS)
     problem = next(filter(None, wrong), "" if has_losses else "its losses are missing")
     if problem:
         log.warning("The snapshot of step %d in memory is not used: %s.", snapshot.step, problem)
@@ -200,8 +202,25 @@ def _join(snapshots: list[Snapshot], own: int | None) -> _Part:
     loaded = [snapshot.load() for snapshot in snapshots]
     part = _Part.of(loaded[own or 0], own is not None)
     for name, cut in loaded[0].cuts.items():
+        if not _fit(loaded, name, cut):
+            raise SlotError(f"the parts of {name} are not those of one tensor")
         part.tensors[name] = join([one.tensors[name] for one in loaded], cut)
     return part
+
+
+def _fit(loaded: list[Loaded], name: str, cut: Cut) -> bool:
+    """Return whether the parts of a tensor, in their order, make the whole that the first says."""
+    begin = 0
+    for one in loaded:
+        tensor, here = one.tensors.get(name), one.cuts.get(name)
+        if tensor is None or here != Cut(cut.dimension, begin, cut.length):
+            return False
+        if here.whole(tuple(tensor.shape)) != cut.whole(tuple(loaded[0].tensors[name].shape)):
+            return False
+        if tensor.dtype != loaded[0].tensors[name].dtype:
+            return False
+        begin += tensor.shape[cut.dimension]
+    return begin == cut.length
 
 
 def _pending(key: Key, mine: list[Snapshot], held: list[list[Held]], rank: int) -> tuple[Tensor, ...]:

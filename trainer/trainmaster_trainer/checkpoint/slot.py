@@ -29,7 +29,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from trainmaster.wire import codec
+from trainmaster.wire import bounded_json, codec
+from trainmaster.wire.manifest import DTYPES
 
 from trainmaster_trainer.checkpoint.layout import open_regular
 from trainmaster_trainer.checkpoint.parts import Cut
@@ -43,6 +44,11 @@ _PAGE = 4096
 _MOST_TEXT = 1 << 26  # bytes of the layout, and of the scalars
 _MOST_STEP = 1 << 53
 _MOST_NUMBER = 1 << 50
+_MOST_DIMENSIONS = 64
+_MOST_RANKS = 1 << 20
+_MOST_OWNER = 1 << 16  # bytes
+_MOST_VALUES = 1_500_000  # in the layout, and in the scalars
+_MOST_TENSORS = 200_000
 _ALIGNED = 64
 _POPULATE_WRITE = 23  # madvise(2): all pages of a mapping at once instead of by one fault each
 
@@ -203,10 +209,7 @@ class Snapshot:
         """
         page, places, text = self._open()
         tensors = {name: _view(page, self.head.data, at) for name, at in places.items()}
-        try:
-            scalars = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise SlotError(f"its scalars cannot be read: {error}") from None
+        scalars = _parse(text, "its scalars cannot be read")
         return Loaded(tensors, scalars, {name: at.cut for name, at in places.items() if at.cut})
 
     def tensor(self, name: str) -> Tensor:
@@ -228,7 +231,10 @@ class Snapshot:
         head, layout, text = _read(page)
         if head != self.head:
             raise SlotError("it has changed")
-        return page, _from_text(layout.partition(b"\n")[2]), text
+        places = _from_text(layout.partition(b"\n")[2])
+        if fingerprint(_model_shapes(places)) != self.owner.model:
+            raise SlotError("it holds another model than it says")
+        return page, places, text
 
 
 @dataclass(frozen=True)
@@ -249,9 +255,14 @@ def look(path: Path) -> Snapshot:
     with _map_to_read(path) as page:
         head, layout, _ = _read(page)
     try:
-        return Snapshot(path, head, codec.decode(Owner, layout.partition(b"\n")[0]))
+        owner = codec.decode(Owner, layout.partition(b"\n")[0][:_MOST_OWNER])
     except ValueError as error:
         raise SlotError(str(error)) from None
+    if not (0 <= owner.rank < owner.world_size <= _MOST_RANKS and 0 <= owner.part < owner.parts <= _MOST_RANKS):
+        raise SlotError("its rank or its part cannot be")
+    if not (0 <= owner.attempt <= _MOST_STEP and 0 <= owner.dataset <= _MOST_STEP):
+        raise SlotError("its attempt or its number of samples cannot be")
+    return Snapshot(path, head, owner)
 
 
 def _map_to_read(path: Path) -> mmap.mmap:
@@ -312,25 +323,42 @@ def _to_text(places: Mapping[str, Place]) -> bytes:
 
 def _from_text(text: bytes) -> dict[str, Place]:
     """Parse the layout. With thousands of tensors a general decoder would take most of the time of a restart."""
+    rows = _parse(text, "its layout cannot be read").items()
     try:
-        rows = json.loads(text).items()
         places = {
             name: Place(dtype, tuple(shape), start, Cut(*cut) if cut else None)
             for name, (dtype, shape, start, cut) in rows
         }
-        if not all(_is_possible(at) for at in places.values()):
-            raise SlotError("its layout has a tensor that cannot be")
-        return places  # noqa: TRY300 (all of it is one attempt)
-    except (AttributeError, TypeError, ValueError, RecursionError) as error:
+    except (TypeError, ValueError) as error:
         raise SlotError(f"its layout cannot be read: {error}") from None
+    if not all(_is_possible(at) for at in places.values()):
+        raise SlotError("its layout has a tensor that cannot be")
+    return places
+
+
+def _parse(text: bytes, problem: str) -> dict[str, Any]:
+    """Return a JSON object, of no more values than a large model has."""
+    try:
+        bounded_json.check_weight(text, _MOST_VALUES, _MOST_TENSORS)
+        plain = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SlotError(f"{problem}: {error}") from None
+    if not isinstance(plain, dict):
+        raise SlotError(f"{problem}: it is no object")
+    return plain
 
 
 def _is_possible(at: Place) -> bool:
     """Return whether these can be the numbers of a tensor in a file: none is negative, or beyond any file's size."""
     numbers = [at.start, *at.shape, *(at.cut.numbers if at.cut else ())]
-    if type(at.dtype) is not str or not all(type(one) is int and 0 <= one <= _MOST_NUMBER for one in numbers):
+    if not all(type(one) is int and 0 <= one <= _MOST_NUMBER for one in numbers):
         return False
-    return at.cut is None or at.cut.dimension < len(at.shape)
+    if at.dtype not in DTYPES or len(at.shape) > _MOST_DIMENSIONS or at.start % _ALIGNED:
+        return False
+    if math.prod(max(one, 1) for one in at.shape) > _MOST_NUMBER:
+        return False
+    cut = at.cut
+    return cut is None or (cut.dimension < len(at.shape) and cut.begin + at.shape[cut.dimension] <= cut.length)
 
 
 def _map(path: Path, length: int) -> mmap.mmap:
@@ -368,15 +396,16 @@ def _inherit(path: Path, length: int) -> mmap.mmap | None:
 
 
 def _view(page: mmap.mmap, data: int, at: Place) -> Tensor:
-    dtype = getattr(torch, at.dtype, None)
-    if not isinstance(dtype, torch.dtype):
-        raise SlotError(f"{at.dtype} is no dtype")
+    dtype: torch.dtype = getattr(torch, at.dtype)
     count = math.prod(at.shape)
     if not count:
         return torch.empty(at.shape, dtype=dtype)
     if data + at.start + count * dtype.itemsize > len(page):
         raise SlotError("a tensor lies outside of the file")
-    return torch.frombuffer(page, dtype=dtype, count=count, offset=data + at.start).view(at.shape)
+    view = torch.frombuffer(page, dtype=dtype, count=count, offset=data + at.start).view(at.shape)
+    if dtype == torch.bool and view.view(torch.uint8).max() > 1:
+        raise SlotError("a truth value is neither")
+    return view
 
 
 def _round(number: int, step: int) -> int:
