@@ -7,6 +7,7 @@ import asyncio
 import sys
 from http import HTTPStatus
 
+from trainmaster.cli import operator
 from trainmaster.intake import Intake, RefusedError, Speaker
 from trainmaster.listening.listener import Listener
 
@@ -20,13 +21,14 @@ async def verify(token: str) -> Speaker:
     return Speaker("the-pod", lambda _: None)
 
 
-async def serve() -> None:
+async def serve(host: str) -> None:
     """Serve for ever."""
     listener = Listener(Intake(verify, lambda _: None).application())
-    sys.stdout.write(f"{await listener.start('127.0.0.1', 0)}\n")
+    sys.stdout.write(f"{await listener.start(host, 0)}\n")
     sys.stdout.flush()
     await asyncio.Event().wait()
 
 
 if __name__ == "__main__":
-    asyncio.run(serve())
+    operator.log("INFO")
+    asyncio.run(serve(sys.argv[1]))

@@ -31,7 +31,7 @@ DEFAULT_TRAINER_IMAGE = "trainmaster/trainer:dev"
 def run(options: argparse.Namespace) -> int:
     """Run the operator until it is told to stop, and return the exit code."""
     try:
-        _log(os.environ.get("TRAINMASTER_LOG_LEVEL") or "INFO")
+        log(os.environ.get("TRAINMASTER_LOG_LEVEL") or "INFO")
         listen, probes, readiness = (
             Address.parse(text) for text in (options.listen, options.probes, options.readiness)
         )
@@ -45,7 +45,12 @@ def run(options: argparse.Namespace) -> int:
     return operator.run(Options(settings, tuple(options.namespace), lease, own, listen, probes, readiness))
 
 
-def _log(level: str) -> None:
+def log(level: str) -> None:
+    """Log to standard error, each record as one line.
+
+    Raises:
+        ValueError: there is no such level.
+    """
     known = logging.getLevelNamesMapping()
     if level.upper() not in known:
         raise ValueError(f"TRAINMASTER_LOG_LEVEL={level} is no level; it is one of {', '.join(known)}")

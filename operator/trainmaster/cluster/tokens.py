@@ -11,7 +11,7 @@ import logging
 import time
 from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
 import jwt
 
@@ -38,6 +38,14 @@ LEEWAY_SECONDS = 30.0
 MOST_REMEMBERED = 20_000
 
 Claims = dict[str, Any]
+
+
+class BoundPod(NamedTuple):
+    """Hold which pod a token is bound to."""
+
+    namespace: str
+    name: str
+    uid: str
 
 
 class Keys:
@@ -90,7 +98,7 @@ class Verifier:
         self._keys = keys
         self._pods = pods
         self._jobs = jobs
-        self._known: dict[bytes, Claims] = {}
+        self._known: dict[bytes, tuple[float, BoundPod]] = {}  # until when, and to what; nothing more of the claims
 
     async def verify(self, token: str) -> Speaker:
         """Return the pod that the token belongs to.
@@ -99,7 +107,7 @@ class Verifier:
             RefusedError: the token is no good, or its pod is no replica of a job that is there (410).
             UnavailableError: it cannot be checked now.
         """
-        namespace, name, uid = _bound_to(await self._claims(token))
+        namespace, name, uid = await self._pod_of(token)
         record = self._pods.get(namespace, name)
         if record is None or record.replica.uid != uid or not record.job_uid:
             raise RefusedError(f"the token's pod {namespace}/{name} is not a replica of a TrainingJob", HTTPStatus.GONE)
@@ -108,21 +116,20 @@ class Verifier:
             raise RefusedError(f"the TrainingJob {record.job} of the token's pod {name} is deleted", HTTPStatus.GONE)
         return Speaker(uid, partial(_check, record))
 
-    async def _claims(self, token: str) -> Claims:
-        """Return the token's claims.
+    async def _pod_of(self, token: str) -> BoundPod:
+        """Return the pod that the token is bound to.
 
         A signature is checked once, because agents send the same token for up to an hour.
         """
         digest = hashlib.sha256(token.encode(errors="replace")).digest()
-        known = self._known.get(digest)
-        if known and time.time() < known["exp"]:
-            return known
-        claims = await self._decode(token)
-        self._known.pop(digest, None)
-        self._known[digest] = claims
+        end, pod = self._known.pop(digest, (0.0, None))
+        if pod is None or time.time() >= end:
+            claims = await self._decode(token)
+            end, pod = claims["exp"], _bound_to(claims)
+        self._known[digest] = end, pod
         if len(self._known) > MOST_REMEMBERED:
             del self._known[next(iter(self._known))]
-        return claims
+        return pod
 
     async def _decode(self, token: str) -> Claims:
         try:
@@ -170,8 +177,8 @@ def _key_id(token: str) -> str:
     return key_id
 
 
-def _bound_to(claims: Claims) -> tuple[str, str, str]:
-    """Return namespace, name and uid of the pod that the token is bound to.
+def _bound_to(claims: Claims) -> BoundPod:
+    """Return the pod that the token is bound to.
 
     Raises:
         RefusedError: it is bound to none.
@@ -180,4 +187,4 @@ def _bound_to(claims: Claims) -> tuple[str, str, str]:
     pod = bound.get("pod") if isinstance(bound, dict) else None
     if not isinstance(bound, dict) or not isinstance(pod, dict):
         raise RefusedError("the token is not bound to a pod", HTTPStatus.UNAUTHORIZED)
-    return str(bound.get("namespace")), str(pod.get("name")), str(pod.get("uid"))
+    return BoundPod(str(bound.get("namespace")), str(pod.get("name")), str(pod.get("uid")))
