@@ -35,6 +35,7 @@ from trainmaster.wire.messages import Orders
 
 log = logging.getLogger("trainmaster.platform")
 
+_LARGE_AT_ONCE = 4  # large jobs that are read: each takes several times its text for a moment
 _CREATE = "create"  # wishes to create something begin with this
 WAIT_SECONDS = 0.1
 
@@ -86,6 +87,7 @@ class ClusterPlatform:
         self._refusals = Refusals()
         self._sightings = Sightings()
         self._unsure: dict[Key, TrainingJob] = {}  # jobs whose last status write was not answered
+        self._large_ones = asyncio.Semaphore(_LARGE_AT_ONCE)
         self.turned = time.monotonic()  # when the loop looked last
         self._began = 0.0  # when it looked first, in seconds since the epoch
 
@@ -106,7 +108,11 @@ class ClusterPlatform:
         self._began = self._began or time.time()
         record = self._caches.jobs.get(*key)
         if record and record.large:
-            record = await self._read(record)
+            async with self._large_ones:
+                return await self._look(key, await self._read(record))
+        return await self._look(key, record)
+
+    async def _look(self, key: Key, record: JobRecord | None) -> tuple[TrainingJob, Observed] | None:
         if record is None:
             return None
         if isinstance(record.parsed, TrainingJob):
