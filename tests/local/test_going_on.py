@@ -127,6 +127,17 @@ def test_runs_that_begin_in_the_same_second_have_folders_of_their_own(tmp_path: 
     assert sorted(folders) == sorted((tmp_path / "runs").iterdir())
 
 
+def test_a_folder_of_runs_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    """Whoever can write to a folder that is shared, or to a project that is unpacked, could lead runs elsewhere."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / ".trainmaster").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(
+        WorkdirError, match=r"\.trainmaster: it is a link to a folder; name another folder by --workdir"
+    ):
+        new_folder("small", tmp_path / ".trainmaster")
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
 def test_a_result_that_cannot_be_removed_is_named(tmp_path: Path) -> None:
     """It must not be taken for one of the next run."""
     with Workdir(tmp_path) as workdir:

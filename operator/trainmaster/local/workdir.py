@@ -23,7 +23,7 @@ from typing import IO, Any, Self
 from trainmaster.api.problem import reason
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.wire import bounded_json
-from trainmaster.wire.files import open_to_write, read_bounded, replace, why_foreign
+from trainmaster.wire.files import make_folder, open_to_write, read_bounded, replace, why_foreign
 
 LOCK, LOGS = ".lock", "logs"
 _WRITTEN = (LOCK, "metrics.jsonl")
@@ -176,7 +176,7 @@ def new_folder(name: str, home: Path) -> Path:
     """
     base = f"{name}-{datetime.now(UTC).astimezone():%Y%m%d-%H%M%S}"
     try:
-        home.mkdir(exist_ok=True)
+        make_folder(home)
         return next(folder for folder in _candidates(home / base) if _is_made(folder))
     except OSError as error:
         raise WorkdirError(f"{home}: {reason(error)}; name another folder by --workdir") from None
