@@ -8,24 +8,27 @@ Two strategies promise less, and the result says so: ParameterServer with backup
 worker of Gossip goes through its own share of the samples at its own pace.
 """
 
+import itertools
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from trainmaster.api.problem import reason
 from trainmaster.cli.check import EXIT_BAD, EXIT_GOOD
 from trainmaster.cli.terminal import complain, tell
 from trainmaster.wire import lineage, metric_lines
 from trainmaster.wire.files import open_to_read, read_bounded
-from trainmaster.wire.manifest import MANIFEST, MAX_MANIFEST, Cursor, Manifest, read_manifest
+from trainmaster.wire.manifest import MANIFEST, MAX_MANIFEST, Cursor, read_manifest
 from trainmaster.wire.metric_lines import METRICS, Line
 from trainmaster.wire.reading import CorruptCheckpointError
 
 EXIT_FAULTS = 1
 _MOST_SHOWN = 60  # bytes of a damaged line
 _MOST_TOLD = 20  # faults
+_MOST_ENTRIES = 1_000_000  # of a folder, as training has it
 _MOST_BAD = 20  # checkpoints
 _MOST_BAD_BYTES = 1 << 26  # of their manifests
 _STEP = re.compile(r"step-([0-9]{8,15})")
@@ -37,6 +40,15 @@ class DamagedError(Exception):
 
 class TooManyBadError(Exception):
     """There are too many bad checkpoints to look at all of them."""
+
+
+class Saved(NamedTuple):
+    """Hold what counts of one checkpoint: the whole manifests of all could fill the memory."""
+
+    attempt: int
+    step: int
+    strategy: str
+    cursor: Cursor
 
 
 @dataclass
@@ -77,7 +89,7 @@ def audit(folder: str) -> int:
         home = next(path for path in (Path(folder) / "checkpoints", Path(folder)) if (path / METRICS).is_file())
         resumed = _resumed(home)
         way = Way.of(_lines(home / METRICS), min(resumed.values(), default=0))
-        manifests = [one for one in _manifests(home) if not _is_given_up(one, resumed)]
+        saved = [one for one in _saved(home) if not _is_given_up(one, resumed)]
     except (StopIteration, OSError) as error:
         why = f"cannot be read: {reason(error)}" if isinstance(error, OSError) else f"has no {METRICS}"
         cure = "name the --workdir of a run, or the folder of its checkpoints (spec.checkpoint.storage.path)"
@@ -89,12 +101,12 @@ def audit(folder: str) -> int:
     except TooManyBadError as error:
         tell([f"{home}: {error}"])
         return EXIT_FAULTS
-    if not way.count and not manifests:
+    if not way.count and not saved:
         complain(f"trainmaster: {folder}: nothing was trained, {METRICS} has no step")
         return EXIT_BAD
-    cursors = [manifest.cursor for manifest in manifests]
+    cursors = [one.cursor for one in saved]
     problems = faults(way, cursors)
-    tell(problems or [_proof(way, cursors, {manifest.strategy for manifest in manifests})])
+    tell(problems or [_proof(way, cursors, {one.strategy for one in saved})])
     return EXIT_FAULTS if problems else EXIT_GOOD
 
 
@@ -141,14 +153,19 @@ def faults(way: Way, cursors: Iterable[Cursor]) -> list[str]:
     return found[:_MOST_TOLD]
 
 
-def _manifests(home: Path) -> Iterator[Manifest]:
-    """Yield the manifests of the checkpoints. A bad one, which training skips, is reported and left out.
+def _saved(home: Path) -> Iterator[Saved]:
+    """Yield what counts of the checkpoints. A bad one, which training skips, is reported and left out.
 
     Raises:
         TooManyBadError: there are more than _MOST_BAD bad ones, or they have more than _MOST_BAD_BYTES.
     """
     bad, read = 0, 0
-    for path in sorted(path for path in home.iterdir() if path.name.startswith("step-")):
+    with os.scandir(home) as entries:
+        names = sorted(
+            entry.name for entry in itertools.islice(entries, _MOST_ENTRIES) if entry.name.startswith("step-")
+        )
+    for name in names:
+        path = home / name
         try:
             size = os.lstat(path / MANIFEST).st_size
             step = _STEP.fullmatch(path.name)
@@ -164,7 +181,7 @@ def _manifests(home: Path) -> Iterator[Manifest]:
                 raise TooManyBadError(f"{bad} checkpoints are bad, and no more are looked at; take them away") from None
             complain(f"{path.name} is no good checkpoint, and says nothing here: {error}.")
         else:
-            yield manifest
+            yield Saved(manifest.attempt, manifest.step, manifest.strategy, manifest.cursor)
 
 
 def _resumed(home: Path) -> dict[int, int]:
@@ -175,9 +192,9 @@ def _resumed(home: Path) -> dict[int, int]:
         return {}
 
 
-def _is_given_up(manifest: Manifest, resumed: dict[int, int]) -> bool:
+def _is_given_up(one: Saved, resumed: dict[int, int]) -> bool:
     """Return whether a later attempt went on from an older step, as after a loss that is not a number."""
-    return any(later > manifest.attempt and manifest.step > begun for later, begun in resumed.items())
+    return any(later > one.attempt and one.step > begun for later, begun in resumed.items())
 
 
 def _lines(path: Path) -> Iterator[Line]:
