@@ -65,7 +65,7 @@ class JobRecord:
         try:
             return TrainingJob.parse(self.document)
         except ValidationError as error:
-            return error
+            return error.with_traceback(None)  # which would hold this record, and its text, in a cycle
 
     @cached_property
     def stand_in(self) -> TrainingJob:
