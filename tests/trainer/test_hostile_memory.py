@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from trainmaster.wire import codec
 from trainmaster.wire.messages import Heartbeat, Rendezvous
 from trainmaster.wire.progress import PHASES, SIZE, ProgressFile, ProgressPage
+from trainmaster.wire.states import AgentState
 from trainmaster_trainer.agent.status_collector import told
 from trainmaster_trainer.checkpoint import recall
 from trainmaster_trainer.checkpoint.parts import Cut
@@ -46,7 +47,7 @@ TENSORS = {
 }
 OWNER = Owner("uid", 1, 0, 2, replicated=True, part=0, parts=2)
 SCALARS = {"optimizer": {"type": "SGD"}}
-NUMBERS = st.one_of(
+NUMBERS: st.SearchStrategy[Any] = st.one_of(
     st.sampled_from([0, -1, 1, 7, 63, 64, 1 << 20, 1 << 31, 1 << 50, (1 << 50) + 1, 1 << 63, 1 << 64, 1 << 200]),
     st.integers(),
     st.sampled_from([1.5, math.nan, math.inf, True, None, "1", [], {}]),
@@ -182,9 +183,8 @@ def little_memory() -> Iterator[None]:
 
 @pytest.mark.parametrize("kind", HUGE)
 def test_a_huge_layout_is_refused_in_little_memory(tmp_path: Path, kind: str) -> None:
-    data = signed(*HUGE[kind], b"", b"{}")
-    (tmp_path / "slot").write_bytes(data)
-    del data
+    owner, layout = HUGE[kind]
+    (tmp_path / "slot").write_bytes(signed(owner, layout, b"", b"{}"))
     with little_memory(), pytest.raises(SlotError):
         look(tmp_path / "slot").load()
 
@@ -239,6 +239,6 @@ def test_a_page_of_any_bytes_becomes_a_heartbeat(tmp_path: Path, data: st.DataOb
     assert record is None or (record.step >= 0 and record.sha256.isalnum())
     assert problem[0] == 0 or problem[1]
     beat = Heartbeat(
-        "ns/job", "uid", "worker", 0, 0, "pod", 1, "Running", 1, Rendezvous(1, "k"), ranks=told({0: page}, {})
+        "ns/job", "uid", "worker", 0, 0, "pod", 1, AgentState.RUNNING, 1, Rendezvous(1, "k"), ranks=told({0: page}, {})
     )
     assert codec.decode(Heartbeat, codec.encode(beat)).ranks[0].step == page.step
