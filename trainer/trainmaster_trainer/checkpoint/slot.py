@@ -29,13 +29,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from trainmaster.wire import bounded_json, codec
-from trainmaster.wire.manifest import DTYPES
+from trainmaster.wire import codec
 
 from trainmaster_trainer.checkpoint.layout import open_regular
 from trainmaster_trainer.checkpoint.parts import Cut
+from trainmaster_trainer.checkpoint.slot_layout import ALIGNED, Place, SlotError, from_text, parse, to_text
 from trainmaster_trainer.checkpoint.state import MODEL, Shapes, dtype_name
 
+__all__ = ["SlotError"]
 Signature = tuple[tuple[str, torch.Size, torch.dtype], ...]
 _HEAD = struct.Struct("<8sQQQIQI")  # magic, mark, length of the layout, room for scalars, checksums and length
 _MAGIC = b"TMslot04"
@@ -43,28 +44,9 @@ _MARK = slice(8, 16)
 _PAGE = 4096
 _MOST_TEXT = 1 << 26  # bytes of the layout, and of the scalars
 _MOST_STEP = 1 << 53
-_MOST_NUMBER = 1 << 50
-_MOST_DIMENSIONS = 64
 _MOST_RANKS = 1 << 20
 _MOST_OWNER = 1 << 16  # bytes
-_MOST_VALUES = 1_500_000  # in the layout, and in the scalars
-_MOST_TENSORS = 200_000
-_ALIGNED = 64
 _POPULATE_WRITE = 23  # madvise(2): all pages of a mapping at once instead of by one fault each
-
-
-class SlotError(Exception):
-    """A file is no whole snapshot; the message says why."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Place says where a tensor lies in the file."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    start: int
-    cut: Cut | None = None  # what part of a larger one it is
 
 
 @dataclass(frozen=True)
@@ -111,7 +93,7 @@ class Slot:
         self.signature = signature(tensors)
         places, length = _place(tensors, cuts or {})
         owner = replace(owner, model=fingerprint(_model_shapes(places)))
-        layout = codec.encode(owner) + b"\n" + _to_text(places)
+        layout = codec.encode(owner) + b"\n" + to_text(places)
         self._scalars = _PAGE + len(layout)
         self._room = room
         data = _round(self._scalars + room, _PAGE)
@@ -209,7 +191,7 @@ class Snapshot:
         """
         page, places, text = self._open()
         tensors = {name: _view(page, self.head.data, at) for name, at in places.items()}
-        scalars = _parse(text, "its scalars cannot be read")
+        scalars = parse(text, "its scalars cannot be read")
         return Loaded(tensors, scalars, {name: at.cut for name, at in places.items() if at.cut})
 
     def tensor(self, name: str) -> Tensor:
@@ -231,7 +213,7 @@ class Snapshot:
         head, layout, text = _read(page)
         if head != self.head:
             raise SlotError("it has changed")
-        places = _from_text(layout.partition(b"\n")[2])
+        places = from_text(layout.partition(b"\n")[2])
         if fingerprint(_model_shapes(places)) != self.owner.model:
             raise SlotError("it holds another model than it says")
         return page, places, text
@@ -304,7 +286,7 @@ def _place(tensors: Mapping[str, Tensor], cuts: Mapping[str, Cut]) -> tuple[dict
     places, position = {}, 0
     for name, tensor in tensors.items():
         places[name] = Place(dtype_name(tensor.dtype), tuple(tensor.shape), position, cuts.get(name))
-        position = _round(position + tensor.numel() * tensor.element_size(), _ALIGNED)
+        position = _round(position + tensor.numel() * tensor.element_size(), ALIGNED)
     return places, position
 
 
@@ -314,51 +296,6 @@ def _model_shapes(places: Mapping[str, Place]) -> Shapes:
         for name, at in places.items()
         if name.startswith(MODEL)
     }
-
-
-def _to_text(places: Mapping[str, Place]) -> bytes:
-    rows = {name: (at.dtype, at.shape, at.start, at.cut and at.cut.numbers) for name, at in places.items()}
-    return json.dumps(rows, separators=(",", ":")).encode()
-
-
-def _from_text(text: bytes) -> dict[str, Place]:
-    """Parse the layout. With thousands of tensors a general decoder would take most of the time of a restart."""
-    rows = _parse(text, "its layout cannot be read").items()
-    try:
-        places = {
-            name: Place(dtype, tuple(shape), start, Cut(*cut) if cut else None)
-            for name, (dtype, shape, start, cut) in rows
-        }
-    except (TypeError, ValueError) as error:
-        raise SlotError(f"its layout cannot be read: {error}") from None
-    if not all(_is_possible(at) for at in places.values()):
-        raise SlotError("its layout has a tensor that cannot be")
-    return places
-
-
-def _parse(text: bytes, problem: str) -> dict[str, Any]:
-    """Return a JSON object, of no more values than a large model has."""
-    try:
-        bounded_json.check_weight(text, _MOST_VALUES, _MOST_TENSORS)
-        plain = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise SlotError(f"{problem}: {error}") from None
-    if not isinstance(plain, dict):
-        raise SlotError(f"{problem}: it is no object")
-    return plain
-
-
-def _is_possible(at: Place) -> bool:
-    """Return whether these can be the numbers of a tensor in a file: none is negative, or beyond any file's size."""
-    numbers = [at.start, *at.shape, *(at.cut.numbers if at.cut else ())]
-    if not all(type(one) is int and 0 <= one <= _MOST_NUMBER for one in numbers):
-        return False
-    if at.dtype not in DTYPES or len(at.shape) > _MOST_DIMENSIONS or at.start % _ALIGNED:
-        return False
-    if math.prod(max(one, 1) for one in at.shape) > _MOST_NUMBER:
-        return False
-    cut = at.cut
-    return cut is None or (cut.dimension < len(at.shape) and cut.begin + at.shape[cut.dimension] <= cut.length)
 
 
 def _map(path: Path, length: int) -> mmap.mmap:

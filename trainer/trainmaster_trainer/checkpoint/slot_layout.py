@@ -1,0 +1,80 @@
+"""Write and parse the layout of a slot: where each tensor lies, every number of it checked before it is used."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainmaster.wire import bounded_json
+from trainmaster.wire.manifest import DTYPES
+
+from trainmaster_trainer.checkpoint.parts import Cut
+
+ALIGNED = 64
+_MOST_NUMBER = 1 << 50
+_MOST_DIMENSIONS = 64
+_MOST_VALUES = 1_500_000  # in the layout, and in the scalars
+_MOST_TENSORS = 200_000
+
+
+class SlotError(Exception):
+    """A file is no whole snapshot; the message says why."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Place says where a tensor lies in the file."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    cut: Cut | None = None  # what part of a larger one it is
+
+
+def to_text(places: Mapping[str, Place]) -> bytes:
+    """Return the layout as it is written."""
+    rows = {name: (at.dtype, at.shape, at.start, at.cut and at.cut.numbers) for name, at in places.items()}
+    return json.dumps(rows, separators=(",", ":")).encode()
+
+
+def from_text(text: bytes) -> dict[str, Place]:
+    """Parse the layout. With thousands of tensors a general decoder would take most of the time of a restart."""
+    rows = parse(text, "its layout cannot be read").items()
+    try:
+        places = {
+            name: Place(dtype, tuple(shape), start, Cut(*cut) if cut else None)
+            for name, (dtype, shape, start, cut) in rows
+        }
+    except (TypeError, ValueError) as error:
+        raise SlotError(f"its layout cannot be read: {error}") from None
+    if not all(_is_possible(at) for at in places.values()):
+        raise SlotError("its layout has a tensor that cannot be")
+    return places
+
+
+def parse(text: bytes, problem: str) -> dict[str, Any]:
+    """Return a JSON object, of no more values than a large model has."""
+    try:
+        bounded_json.check_weight(text, _MOST_VALUES, _MOST_TENSORS)
+        plain = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SlotError(f"{problem}: {error}") from None
+    if not isinstance(plain, dict):
+        raise SlotError(f"{problem}: it is no object")
+    return plain
+
+
+def _is_possible(at: Place) -> bool:
+    """Return whether these can be the numbers of a tensor in a file: none is negative, or beyond any file's size."""
+    numbers = [at.start, *at.shape, *(at.cut.numbers if at.cut else ())]
+    if not all(type(one) is int and 0 <= one <= _MOST_NUMBER for one in numbers):
+        return False
+    if at.dtype not in DTYPES or len(at.shape) > _MOST_DIMENSIONS or at.start % ALIGNED:
+        return False
+    if math.prod(max(one, 1) for one in at.shape) > _MOST_NUMBER:
+        return False
+    cut = at.cut
+    return cut is None or (cut.dimension < len(at.shape) and cut.begin + at.shape[cut.dimension] <= cut.length)
