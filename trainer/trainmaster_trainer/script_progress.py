@@ -129,29 +129,30 @@ class Pace:
         self._seconds: deque[float] = deque(maxlen=_WINDOW)
         self._busy: deque[float] = deque(maxlen=_WINDOW)
         self._computed = _NOTHING
-        self._thread = 0
+        self._thread = self._steps = 0  # that took the steps since the last look, and how many
         self._figured = 0.0
         self.seconds = self.busy = self.steps_per_second = self.longest = _NOTHING
 
     def note(self, step: int, steps: int, now: float) -> None:
         """Note that `step` is done now, `steps` after the last one that was noted."""
-        computed, thread = time.thread_time(), threading.get_ident()
         if self._ends and steps > 0:
             seconds = now - self._ends[-1][1]
             self._seconds.append(seconds / steps)
-            if thread == self._thread:
-                self._busy.append((computed - self._computed) / steps)
+            self._steps += steps
             if len(self._seconds) > _LAZY_STEPS:
                 self.longest = max(seconds, _FADING * self.longest) if math.isfinite(self.longest) else seconds
         elif steps < 0:
             self._ends.clear()
-        self._computed, self._thread = computed, thread
         self._ends.append((step, now))
         if now - self._figured >= _FIGURES_SECONDS or len(self._seconds) <= _LAZY_STEPS:
             self._figure(now)
 
     def _figure(self, now: float) -> None:
         self._figured = now
+        computed, thread = time.thread_time(), threading.get_ident()
+        if thread == self._thread and self._steps:
+            self._busy.append((computed - self._computed) / self._steps)
+        self._computed, self._thread, self._steps = computed, thread, 0
         if self._seconds:
             self.seconds = median(self._seconds)
         if self._busy:
