@@ -48,6 +48,7 @@ SHARE_OF_ASYNCHRONOUS, SHARE_OF_SCRIPTS = 0.12, 0.15
 
 # Who is struck, by what: signals that are there twice come twice as often. A command, or an agent, that is stopped goes
 # on after a while (the user has typed Ctrl-Z and fg, the machine has slept); who stops a rank never lets it go on.
+# A child that is stopped goes on as well: before its first step, which may compile, a rank is given ten minutes.
 SIGNALS: dict[str, tuple[int, list[str]]] = {
     RANK: (5, ["KILL", "KILL", "STOP", "TERM", "INT"]),
     AGENT: (3, ["KILL", "KILL", "STOP", "TERM", "INT"]),
@@ -149,7 +150,7 @@ def _faults(chance: random.Random) -> tuple[Fault, ...]:
     for _ in range(chance.randint(1, 4)):
         victim = chance.choices(list(SIGNALS), [weight for weight, _ in SIGNALS.values()])[0]
         signal = chance.choice(SIGNALS[victim][1])
-        goes_on = signal == "STOP" and victim in (AGENT, COMMAND)
+        goes_on = signal == "STOP" and victim in (AGENT, COMMAND, CHILD)
         pause = chance.uniform(0.2, LONGEST_PAUSE) if goes_on else 0.0
         faults.append(Fault(victim, signal, chance.uniform(0, 1.5), chance.randrange(4), pause))
     return tuple(faults)
