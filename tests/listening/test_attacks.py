@@ -116,7 +116,7 @@ def test_floods_of_many_kinds_keep_no_true_agent_out(served: Served) -> None:
 
     whole = f"{SIZED}\r\n\r\n".encode() + BEAT
     floods = [b"\x16\x03\x01\r\n\r\n", whole.replace(GOOD.encode(), b"bad"), b"GET / HTTP/1.1\r\nX: " + b"x" * 9000]
-    slow = [b"POST /v1/heart", post(1 << 18).encode() + b"\r\n\r\n" + b"[" * 50_000]
+    slow = [b"POST /v1/heart", post(1 << 18, "").encode() + b"\r\n\r\n" + b"[" * 50_000]
     threads = [threading.Thread(target=flood, args=(words,)) for words in floods]
     threads += [threading.Thread(target=linger, args=(words,)) for words in slow]
     for thread in threads:
