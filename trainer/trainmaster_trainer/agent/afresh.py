@@ -12,7 +12,7 @@ import contextlib
 import os
 import sys
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, NoReturn, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, NoReturn, Optional, Sequence, Set, Tuple
 
 from trainmaster.wire import names
 
@@ -56,6 +56,7 @@ class _State:
     variables: Optional[Dict[str, str]] = None  # under which it has imported; None: this interpreter is a rank's own
     own: Mapping[str, str] = {}  # those that it has set itself
     asked: Set[str] = set()  # noqa: RUF012 one process is one warm parent
+    asked_unbidden: FrozenSet[str] = frozenset()  # of these, by modules that nobody has named
     options: Tuple[str, ...] = ()  # of Python, that a new interpreter was started with
     python_path: Tuple[str, ...] = ()  # folders that are on sys.path for the warm parent's own PYTHONPATH
 
@@ -77,6 +78,11 @@ def watched(own: Mapping[str, str]) -> Iterator[None]:
         yield
     finally:
         os.environ.__class__ = os._Environ  # noqa: SLF001 as it was
+
+
+def unbidden_so_far() -> None:
+    """Note that all modules from here on are those that the user has named, whatever the program sets for them."""
+    _State.asked_unbidden = frozenset(_State.asked)
 
 
 def note_options(options: Sequence[str]) -> None:
@@ -121,7 +127,8 @@ def _comes_too_late(made: assignments.Assignment, variables: Mapping[str, str], 
     name = made.name
     if name.startswith((*_OBEYED, *_READ_BY_PYTHON)) or name in _LATE:
         return False
-    if not (name in _State.asked or name.startswith(_READ_BY_LIBRARIES)) or (made.only_if_unset and name in variables):
+    read = name in _State.asked_unbidden or name.startswith(_READ_BY_LIBRARIES)
+    if not read or (made.only_if_unset and name in variables):
         return False
     return made.value is None or made.value != seen.get(name)
 

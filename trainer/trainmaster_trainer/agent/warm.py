@@ -290,7 +290,9 @@ def main() -> NoReturn:
     with afresh.watched({**names.WARM_ENVIRONMENT, **ours}):
         if not options.bare:
             extra = [name.strip() for name in os.environ.get(names.ENV_PRELOAD, "").split(",") if name.strip()]
-            preload([*PRELOADED, *extra])
+            preload(PRELOADED)
+            afresh.unbidden_so_far()
+            preload(extra)
             rehearsal.look_up()
     gc.collect()
     gc.freeze()
