@@ -1,4 +1,4 @@
-"""Ranks of a script that end early: the ledger names who ended, and the same end twice is enough."""
+"""Ranks of a script that end early or leave: the ledger names who ended, and no attempt repeats what repeats itself."""
 
 import dataclasses
 
@@ -25,7 +25,12 @@ def a_stage() -> Stage:
     return Stage(a_script()).train(step=0)
 
 
-def test_who_ended_is_named_and_the_second_time_ends_the_job() -> None:
+def waits(stage: Stage, key: str, attempt: int) -> None:
+    """Its ranks were told to end, and the agent waits."""
+    stage.say(key, lambda beat: dataclasses.replace(beat, state=AgentState.WAITING, attempt=attempt))
+
+
+def test_who_ended_is_named_and_the_job_ends() -> None:
     stage = a_stage().finish("worker-1").rank_dies("worker-0", an_echo())
     (line,) = stage.status.restarts
     assert (line.failure_class, line.replica, line.exit) == ("EndedEarly", "worker-1 rank 1", "exit code 0")
@@ -33,10 +38,21 @@ def test_who_ended_is_named_and_the_second_time_ends_the_job() -> None:
         "rank 1 ended with exit code 0 while worker-0 rank 0 waited for it in a collective: all ranks must take the "
         f"same number of steps (RuntimeError: {ECHO} (train.py:12 in step))"
     )
-    stage.train(step=0).finish("worker-1").rank_dies("worker-0", an_echo(attempt=2))
-    stage.say("worker-1", lambda beat: dataclasses.replace(beat, state=AgentState.WAITING, attempt=3))
-    assert stage.status.phase == Phase.FAILED
+    assert (stage.status.phase, stage.status.reason, stage.status.restart_count) == (Phase.FAILED, "EndedEarly", 0)
     assert "DistributedSampler" in (stage.status.message or "")
+
+
+def test_one_who_leaves_its_group_and_lives_on_is_not_waited_for_ten_times() -> None:
+    """Nothing but the error of the other one is told then: three restarts, and a sentence on what it may be."""
+    stage = a_stage()
+    for attempt in (1, 2, 3, 4):
+        stage.rank_dies("worker-0", an_echo(attempt))
+        waits(stage, "worker-1", attempt + 1)
+        if attempt < 4:
+            stage.train(step=0)
+    assert (stage.status.phase, stage.status.restart_count) == (Phase.FAILED, 3)
+    assert {line.failure_class for line in stage.status.restarts} == {"PeerLost"}
+    assert "may have left its process group" in (stage.status.message or "")
 
 
 def test_an_end_that_is_told_after_the_echo_takes_its_line() -> None:

@@ -40,8 +40,9 @@ def reason_to_stop(job: TrainingJob, before: Sequence[RestartRecord], failure: F
         return Stop("BadConfiguration", kind.cure)
     if kind.repeats and times_the_same(before, failure) + 1 >= kind.repeats:
         return Stop(failure.failure_class, _same(job, kind, failure.step))
-    if kind.limit and own_budget_used(job, before, failure) >= kind.limit:
-        return Stop(failure.failure_class, _too_often(job, kind))
+    limit = (kind.limit_of_scripts if job.spec.training.command else None) or kind.limit
+    if limit and own_budget_used(job, before, failure) >= limit:
+        return Stop(failure.failure_class, _too_often(job, kind, limit))
     return _general_budget(job, before, failure.step) if kind.costs else None
 
 
@@ -112,14 +113,16 @@ def _seconds_run(lines: Sequence[RestartRecord], resumed: datetime, now: datetim
 
 
 def _same(job: TrainingJob, kind: classes.FailureClass, step: int) -> str:
+    if kind.repeats == 1:
+        return f"A restart would repeat it. {kind.cure}".strip()
     times = "twice" if kind.repeats == 2 else f"{kind.repeats} times"  # noqa: PLR2004  the word for it
     place = "" if job.spec.training.command else f" at step {step}"
     said = f"The same error came {times}{place} {_meanwhile(job)}; a restart would repeat it."
     return f"{said} {kind.cure}".strip()
 
 
-def _too_often(job: TrainingJob, kind: classes.FailureClass) -> str:
-    again = "Once more" if kind.limit == 1 else f"{(kind.limit or 0) + 1} times"
+def _too_often(job: TrainingJob, kind: classes.FailureClass, limit: int) -> str:
+    again = "Once more" if limit == 1 else f"{limit + 1} times"
     return f"{again} the same kind of failure ({kind.name}) {_meanwhile(job)}. {kind.cure}".strip()
 
 

@@ -46,7 +46,8 @@ class FailureClass:
 
     `costs`: a restart takes one of spec.failurePolicy.maxRestarts. `repeats`: so many times with one fingerprint at the
     same step, without progress between, and the job stops. `limit`: restarts of this class without progress, then the
-    job stops. `pauses`: seconds before the first, second, ... restart; the last one stays.
+    job stops; `limit_of_scripts`: the same for scripts, where the class has no budget of its own otherwise. `pauses`:
+    seconds before the first, second, ... restart; the last one stays.
     """
 
     name: str
@@ -55,6 +56,7 @@ class FailureClass:
     costs: bool = False
     repeats: int | None = None
     limit: int | None = None
+    limit_of_scripts: int | None = None
     pauses: tuple[int, ...] = ()
     blames_node: bool = False
     older: bool = False  # the newest checkpoint is not trusted: the next attempt goes on from the one before
@@ -72,8 +74,11 @@ class FailureClass:
         """Return the decision in a sentence, for docs."""
         if self.limit == 0:
             return "stop"
+        if self.repeats == 1:
+            return "stop"
         ends = [f"{self.repeats} times the same at one step: stop"] if self.repeats else []
         ends += [f"after {self.limit} without progress: stop"] if self.limit else []
+        ends += [f"of a script, after {self.limit_of_scripts} within a day: stop"] if self.limit_of_scripts else []
         wait = f", waiting {', '.join(map(str, self.pauses))} s" if self.pauses else ""
         older = " from an older checkpoint" if self.older else ""
         return "; ".join([f"restart{older}{wait}", *ends])
@@ -165,8 +170,9 @@ CLASSES = (
     FailureClass(
         PROCESS_EXIT,
         "a rank ended with an exit code and no Python error, or before the others",
-        "Nothing is known of the cause.",
+        "Nothing is known of the cause. A program that ends in the same way three times does so again.",
         costs=True,
+        repeats=3,
         blames_node=True,
     ),
     FailureClass(
@@ -175,7 +181,11 @@ CLASSES = (
         "An echo. The cause takes its place in the ledger as soon as it is told; alone it never ends a job while "
         "somebody has not spoken.",
         costs=True,
+        limit_of_scripts=3,
         symptom=True,
+        cure="No rank is known to have failed or ended. One of them may have left its process group "
+        "(destroy_process_group, or an error that the script caught) while another one still waited for it: compare "
+        "which collectives the ranks call. Or the network between the replicas breaks.",
     ),
     FailureClass(
         ENDED_EARLY,
@@ -183,7 +193,7 @@ CLASSES = (
         "Ranks that take different numbers of steps do so again. The loss of a replica may be what made them differ, "
         "and takes its place in the ledger.",
         costs=True,
-        repeats=2,
+        repeats=1,
         symptom=True,
         cure="Give all ranks the same number of batches (DistributedSampler, or drop_last=True of the DataLoader), or "
         "train inside DistributedDataParallel's join().",

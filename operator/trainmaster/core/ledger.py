@@ -147,7 +147,22 @@ def stop_undecided(facts: Facts) -> TrainingJobStatus:
     symptom = facts.status.restarts[-1]
     line = dataclasses.replace(symptom, decision=RestartDecision.STOP, why=symptom.why.removeprefix(_HEARING))
     status = dataclasses.replace(facts.status, restarts=(*facts.status.restarts[:-1], line))
-    return _stopped(facts, status, line, None)
+    before = facts.status.restarts[:-1]
+    return _stopped(facts, status, line, budgets.reason_to_stop(facts.job, before, failure_of(line), line.time))
+
+
+def failure_of(line: RestartRecord) -> Failure:
+    """Return the failure that a line of the ledger is about."""
+    return Failure(
+        failure_class=line.failure_class,
+        replica=line.replica or "",
+        node=line.node or "",
+        exit=line.exit or "",
+        evidence=line.evidence or "",
+        step=line.step,
+        stacks=line.stacks or "",
+        fingerprint=line.fingerprint or "",
+    )
 
 
 def overtaken(status: TrainingJobStatus, by: str) -> TrainingJobStatus:

@@ -7,7 +7,7 @@ number of steps on each rank, so this is about scripts only. Called by the rules
 import dataclasses
 
 from trainmaster.api.status import RestartRecord
-from trainmaster.core import classes, figures
+from trainmaster.core import classes, figures, ledger
 from trainmaster.core.facts import Facts
 from trainmaster.core.failures import Failure
 
@@ -41,13 +41,4 @@ def behind(facts: Facts, waiting: Failure, attempt: int) -> Failure | None:
 
 def behind_line(facts: Facts, line: RestartRecord) -> Failure | None:
     """Return the end that explains the newest line of the ledger, where it was told later than what that one says."""
-    waiting = Failure(
-        failure_class=line.failure_class,
-        replica=line.replica or "",
-        node=line.node or "",
-        exit=line.exit or "",
-        evidence=line.evidence or "",
-        step=line.step,
-        stacks=line.stacks or "",
-    )
-    return behind(facts, waiting, line.attempt)
+    return behind(facts, ledger.failure_of(line), line.attempt)
