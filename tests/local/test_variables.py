@@ -24,3 +24,19 @@ def test_a_python_path_is_added(given: str, first: list[str], tmp_path: Path) ->
     site = Site(tmp_path, tmp_path, tmp_path, tmp_path, tmp_path)
     variables = agent_variables(job, CreateReplica("worker", 0, 0), "uid", tmp_path, site)
     assert variables["PYTHONPATH"].split(os.pathsep)[: len(first) + 1] == [*first, str(tmp_path)]
+
+
+@pytest.mark.parametrize("given", [None, "/mine"])
+@pytest.mark.parametrize("shell", [None, "/shell"])
+def test_a_script_has_the_python_path_that_python_would_have(
+    given: str | None, shell: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own folder is first on sys.path anyway; a folder more could hide a module from it, or show it one."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    if shell:
+        monkeypatch.setenv("PYTHONPATH", shell)
+    env = [] if given is None else [{"name": "PYTHONPATH", "value": given}]
+    job = a_job().with_workers(1, env=env).where(training={"command": ["python", "t.py"]}).build()
+    site = Site(tmp_path, tmp_path, tmp_path, tmp_path, tmp_path)
+    variables = agent_variables(job, CreateReplica("worker", 0, 0), "uid", tmp_path, site)
+    assert variables.get("PYTHONPATH") == (given or shell)

@@ -83,17 +83,22 @@ def inherited_environment(*python_path: Path) -> dict[str, str]:
     """Return the variables of this process, with these folders first in PYTHONPATH, for the user's modules."""
     environment = dict(os.environ)
     paths = [str(path) for path in dict.fromkeys(python_path)]
-    if environment.get("PYTHONPATH"):
+    if paths and environment.get("PYTHONPATH"):
         paths.append(environment["PYTHONPATH"])
-    environment["PYTHONPATH"] = os.pathsep.join(paths)
+    if paths:
+        environment["PYTHONPATH"] = os.pathsep.join(paths)
     return environment
+
+
+def found_by_python_path() -> bool:
+    """Return whether we ourselves were imported from a folder that PYTHONPATH names."""
+    here = str(Path(__file__).resolve())
+    return any(path and here.startswith(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep))
 
 
 def _command() -> tuple[str, ...]:
     """Return the agent's command line. It obeys PYTHONPATH only if we ourselves were imported by it."""
-    here = str(Path(__file__).resolve())
-    by_path = any(path and here.startswith(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep))
-    return (sys.executable, *(_OPTIONS[1:] if by_path else _OPTIONS), *_AGENT)
+    return (sys.executable, *(_OPTIONS[1:] if found_by_python_path() else _OPTIONS), *_AGENT)
 
 
 async def _pump(

@@ -11,7 +11,7 @@ from trainmaster.api.pods import EnvVar
 from trainmaster.core import actions, environment
 from trainmaster.local.devices import device_environment
 from trainmaster.local.faults import Armed
-from trainmaster.local.processes import inherited_environment
+from trainmaster.local.processes import found_by_python_path, inherited_environment
 from trainmaster.wire import codec, names
 
 LOOPBACK = "127.0.0.1"
@@ -40,6 +40,20 @@ def plain_variables(env: Iterable[EnvVar]) -> dict[str, str]:
     return {variable.name: variable.value or "" for variable in env if variable.value_from is None}
 
 
+def _users_variables(env: Iterable[EnvVar], folder: Path, script: bool) -> dict[str, str]:
+    """Return the variables of the spec, and a PYTHONPATH by which a task is found.
+
+    A script has the PYTHONPATH that it would have under plain Python: the spec's, else the shell's. A task is also
+    looked for in the YAML's folder and where the command was given.
+    """
+    named = plain_variables(env)
+    if script and not ("PYTHONPATH" in named and found_by_python_path()):
+        return named
+    inherited = inherited_environment(*([] if script else [folder, Path.cwd()]))
+    paths = (named.get("PYTHONPATH", ""), inherited["PYTHONPATH"])
+    return {**named, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+
+
 def agent_variables(
     job: TrainingJob, wish: actions.CreateReplica, uid: str, scratch: Path, site: Site
 ) -> dict[str, str]:
@@ -48,15 +62,10 @@ def agent_variables(
     plan = environment.training_plan(job)
     folder = site.folder / plan.working_directory if plan.working_directory else site.folder
     plan = dataclasses.replace(plan, checkpoint_shared=True, working_directory=str(folder), checkpoint_url=_url(job))
-    inherited = inherited_environment(site.folder, Path.cwd())
-    named = plain_variables(spec.env)
-    # The user's PYTHONPATH is added to ours, which has the YAML's folder and perhaps our own modules.
-    paths = (named.pop("PYTHONPATH", ""), inherited["PYTHONPATH"])
-    named["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     return {
-        **inherited,
+        **os.environ,
         **device_environment(spec, wish.index, job.spec.spares),
-        **named,
+        **_users_variables(spec.env, site.folder, bool(plan.command)),
         names.ENV_CORES: str(_cores(job)),
         **environment.agent_environment(job, wish.role, wish.index, wish.incarnation),
         names.ENV_TRAINING: codec.encode(plan).decode(),
