@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from trainmaster.api.status import RestartRecord
 from trainmaster.core import classes, figures, fingerprint, last_lines, signatures
 from trainmaster.core.facts import Slot
 from trainmaster.core.observed import Ending, Replica
@@ -273,3 +274,17 @@ def _replica_evidence(replica: Replica, kind: str, code: str) -> str:
         who = f"the init container {ending.container} of {replica.name}" if ending.container else replica.name
         return f"{who} ended with {code}: {last_lines.told(ending.message) or 'it said nothing'}"
     return f"{replica.name} ended: {_how_it_ended(ending, code)}"
+
+
+def of_line(line: RestartRecord) -> Failure:
+    """Return the failure that a line of the ledger is about."""
+    return Failure(
+        failure_class=line.failure_class,
+        replica=line.replica or "",
+        node=line.node or "",
+        exit=line.exit or "",
+        evidence=line.evidence or "",
+        step=line.step,
+        stacks=line.stacks or "",
+        fingerprint=line.fingerprint or "",
+    )

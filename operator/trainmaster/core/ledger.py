@@ -13,7 +13,7 @@ from trainmaster.api.status import MAX_RESTARTS_KEPT, RestartRecord, TrainingJob
 from trainmaster.core import budgets, classes, ending, figures, parting, told_late
 from trainmaster.core.budgets import Stop
 from trainmaster.core.facts import Facts
-from trainmaster.core.failures import Failure
+from trainmaster.core.failures import Failure, of_line
 
 Lines = tuple[RestartRecord, ...]
 
@@ -148,21 +148,7 @@ def stop_undecided(facts: Facts) -> TrainingJobStatus:
     line = dataclasses.replace(symptom, decision=RestartDecision.STOP, why=symptom.why.removeprefix(_HEARING))
     status = dataclasses.replace(facts.status, restarts=(*facts.status.restarts[:-1], line))
     before = facts.status.restarts[:-1]
-    return _stopped(facts, status, line, budgets.reason_to_stop(facts.job, before, failure_of(line), line.time))
-
-
-def failure_of(line: RestartRecord) -> Failure:
-    """Return the failure that a line of the ledger is about."""
-    return Failure(
-        failure_class=line.failure_class,
-        replica=line.replica or "",
-        node=line.node or "",
-        exit=line.exit or "",
-        evidence=line.evidence or "",
-        step=line.step,
-        stacks=line.stacks or "",
-        fingerprint=line.fingerprint or "",
-    )
+    return _stopped(facts, status, line, budgets.reason_to_stop(facts.job, before, of_line(line), line.time))
 
 
 def overtaken(status: TrainingJobStatus, by: str) -> TrainingJobStatus:

@@ -7,9 +7,9 @@ number of steps on each rank, so this is about scripts only. Called by the rules
 import dataclasses
 
 from trainmaster.api.status import RestartRecord
-from trainmaster.core import classes, figures, ledger
+from trainmaster.core import classes, figures
 from trainmaster.core.facts import Facts
-from trainmaster.core.failures import Failure
+from trainmaster.core.failures import Failure, of_line
 
 _WAITING = frozenset({classes.PEER_LOST, classes.STALLED})
 _MOST_EVIDENCE = 1000
@@ -41,4 +41,4 @@ def behind(facts: Facts, waiting: Failure, attempt: int) -> Failure | None:
 
 def behind_line(facts: Facts, line: RestartRecord) -> Failure | None:
     """Return the end that explains the newest line of the ledger, where it was told later than what that one says."""
-    return behind(facts, ledger.failure_of(line), line.attempt)
+    return behind(facts, of_line(line), line.attempt)
