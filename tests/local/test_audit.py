@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from trainmaster.cli.audit import Way, audit, faults
-from trainmaster.wire.manifest import Cursor, Manifest
+from trainmaster.wire.manifest import Cursor, Manifest, model_sha256
 from trainmaster.wire.metric_lines import Line
 
 
@@ -20,7 +20,7 @@ def cursor(step: int, samples: int | None = None, seed: int = 1, dataset: int = 
 
 
 def manifest(step: int, strategy: str = "AllReduce", attempt: int = 1) -> bytes:
-    return Manifest(step, attempt, 2, strategy, cursor(step), 1.0, "0" * 64, ()).encode()
+    return Manifest(step, attempt, 2, strategy, cursor(step), 1.0, model_sha256(()), ()).encode()
 
 
 @pytest.mark.parametrize(
