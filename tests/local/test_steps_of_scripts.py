@@ -32,7 +32,7 @@ for step in range(first + 1, 41):
         torch.save({"optimizer": optimizer.state_dict(), "step": step}, kept)
     if not first and step == kill_at:
         os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(0.02)
+    time.sleep(0.1 if first else 0.02)
 """
 
 
@@ -43,7 +43,7 @@ def test_an_unchanged_script_has_steps_speed_and_the_cost_of_its_restart(command
     assert command.start(job).end() == 0
     status = command.status
     assert status["progress"]["summary"] == "40/40"
-    assert 1 < status["progress"]["samplesPerSecond"] < 100, "two for each step of 20 ms"
+    assert 1 < status["progress"]["samplesPerSecond"] < 100, "two for each step"
     (line,) = status["restarts"]
     assert (line["step"], line["stepsLost"]) == (25, 5)
     assert line["why"].endswith("It went on from step 20.")

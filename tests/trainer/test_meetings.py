@@ -38,12 +38,14 @@ def settle(town: Town, rank: int) -> Peer:
     directory, identity, listener = Directory(town.path), town.identity(rank), listen()
     links = Links(identity, directory)
     town.open_links.append(links)
-    torch.manual_seed(rank)
     cpu, progress, faults = torch.device("cpu"), Progress(None, 10), Faults({}, settings)
     stop = threading.Event()
     peer = Peer(Member(settings, progress, Line(), cpu, identity, directory, links, listener, stop, faults))
     town.settle(rank, peer._answer, listener)
     peer.take_over(lambda: False)
+    with torch.no_grad():
+        for buffer in peer.mixer.buffers:
+            buffer.add_(rank)
     return peer
 
 
