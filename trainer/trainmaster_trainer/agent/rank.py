@@ -130,7 +130,7 @@ def as_if_started_afresh() -> None:
     if numpy is not None and "numpy.random" in sys.modules:
         numpy.random.seed()  # else all ranks would draw the same "random" numbers
     torch = sys.modules.get("torch")
-    if torch is not None:
+    if torch is not None and hasattr(torch, "default_generator"):  # a module of the user's may have its name
         torch.default_generator.seed()  # likewise: the masks of dropout, say. Python's own `random` sees to itself
     threads = os.environ.get("OMP_NUM_THREADS", "")
     if torch is not None and threads.isdigit() and int(threads) > 1:
