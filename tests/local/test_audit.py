@@ -198,3 +198,19 @@ def test_a_long_run_is_told_of_by_its_first_faults(tmp_path: Path, capsys: pytes
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines(*[1] * 5000)))
     assert audit(str(tmp_path)) == 1
     assert len(capsys.readouterr().out.splitlines()) == 20
+
+
+def test_only_so_many_checkpoints_are_looked_at_the_newest_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines(1, 2, 3)))
+    for step in (1, 2, 3):
+        (tmp_path / f"step-{step:08d}").mkdir()
+        (tmp_path / f"step-{step:08d}" / "manifest.json").write_bytes(manifest(step))
+    monkeypatch.setattr("trainmaster.cli.audit._MOST_LOOKED_AT", 2)
+    assert audit(str(tmp_path)) == 0
+    assert "step-00000001 and older checkpoints are not looked at" in capsys.readouterr().err
+
+
+def test_attempts_without_end_fill_no_memory() -> None:
+    assert len(Way.of(Line(step, step, True) for step in range(1, 120_000)).attempts) == 100_000

@@ -34,7 +34,9 @@ from trainmaster_trainer.strategies.one_device import OneDevice
 from trainmaster_trainer.tasks.digits import Digits
 from typing_extensions import override
 
-from tests.trainer.ranks import alone
+from tests.trainer.ranks import STATELESS, alone
+
+SCALARS = {"optimizer": {**STATELESS["optimizer"], "x": [1]}}
 
 
 @pytest.fixture
@@ -50,7 +52,7 @@ def make_saver(settings: Settings, **changes: Any) -> Saver:
 
 
 def state(value: float = 1.0) -> State:
-    return State({"model/w": torch.full((3, 2), value), "model/n": torch.tensor(7)}, {"optimizer": {"x": [1]}})
+    return State({"model/w": torch.full((3, 2), value), "model/n": torch.tensor(7)}, SCALARS)
 
 
 class HalfFrozen(Digits):
@@ -73,7 +75,7 @@ def test_what_was_saved_is_what_is_read(settings: Settings) -> None:
     loaded = read(settings.checkpoints, 10)
     assert torch.equal(loaded.state.tensors["model/w"], torch.full((3, 2), 0.1))
     assert loaded.state.tensors["model/n"] == 7
-    assert loaded.state.scalars == {"optimizer": {"x": [1]}}
+    assert loaded.state.scalars == SCALARS
     manifest = loaded.manifest
     assert (manifest.step, manifest.attempt, manifest.job, manifest.cursor.samples) == (10, 1, "uid", 40)
 

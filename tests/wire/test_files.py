@@ -5,7 +5,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from trainmaster.wire.files import make_folder, open_to_read, open_to_write, read_bounded, replace, why_foreign
+from trainmaster.wire.files import (
+    delete_folder,
+    make_folder,
+    open_to_read,
+    open_to_write,
+    read_bounded,
+    replace,
+    why_foreign,
+)
 
 VICTIM = b"precious"
 
@@ -86,3 +94,28 @@ def test_a_link_to_a_folder_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "b").symlink_to(tmp_path / "a")
     with pytest.raises(OSError, match="link to a folder"):
         make_folder(tmp_path / "b")
+
+
+def test_a_folder_nested_deeper_than_functions_are_called_is_deleted(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_bytes(VICTIM)
+    (tmp_path / "top" / "empty").mkdir(parents=True)
+    here = os.open(tmp_path / "top", os.O_RDONLY)
+    for number in range(3000):
+        os.symlink(tmp_path, f"link-{number}", dir_fd=here)
+        os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+        os.mkdir("deeper", dir_fd=here)
+        deeper = os.open("deeper", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = deeper
+    os.close(here)
+    delete_folder(tmp_path / "top")
+    delete_folder(tmp_path / "top")  # it is gone
+    assert list(tmp_path.iterdir()) == [tmp_path / "victim"]
+
+
+@pytest.mark.parametrize("make", FOREIGN[:4])
+def test_what_is_no_folder_is_not_deleted_as_one(path: Path, make: Callable[[Path], None]) -> None:
+    make(path)
+    delete_folder(path)
+    assert path.lstat()
+    assert (path.parent / "victim").read_bytes() == VICTIM

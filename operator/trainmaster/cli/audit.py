@@ -28,9 +28,12 @@ from trainmaster.wire.reading import CorruptCheckpointError
 EXIT_FAULTS = 1
 _MOST_SHOWN = 60  # bytes of a damaged line
 _MOST_TOLD = 20  # faults
-_MOST_ENTRIES = 1_000_000  # of a folder, as training has it
+_MOST_ENTRIES = 200_000  # of a folder, as training has it
 _MOST_BAD = 20  # checkpoints
 _MOST_BAD_BYTES = 1 << 26  # of their manifests
+_MOST_LOOKED_AT = 2000  # checkpoints: a job keeps at most 1000
+_MOST_BYTES = 1 << 27  # of their manifests
+_MOST_ATTEMPTS = 100_000  # that are told apart
 _STEP = re.compile(r"step-([0-9]{8,15})")
 
 
@@ -73,7 +76,8 @@ class Way:
                 way._tell_break(line.step)
             way.count, way.last = way.count + 1, line.step
             way.dropped += line.dropped_samples
-            way.attempts.add(line.attempt)
+            if len(way.attempts) < _MOST_ATTEMPTS:
+                way.attempts.add(line.attempt)
         if way.count == 0:
             way.first, way.last = begun + 1, begun
         return way
@@ -153,35 +157,47 @@ def faults(way: Way, cursors: Iterable[Cursor]) -> list[str]:
     return found[:_MOST_TOLD]
 
 
-def _saved(home: Path) -> Iterator[Saved]:
-    """Yield what counts of the checkpoints. A bad one, which training skips, is reported and left out.
+def _saved(home: Path) -> list[Saved]:
+    """Return what counts of the newest checkpoints, in order. A bad one, which training skips, is told and left out.
 
     Raises:
         TooManyBadError: there are more than _MOST_BAD bad ones, or they have more than _MOST_BAD_BYTES.
     """
-    bad, read = 0, 0
-    with os.scandir(home) as entries:
-        names = sorted(
-            entry.name for entry in itertools.islice(entries, _MOST_ENTRIES) if entry.name.startswith("step-")
-        )
-    for name in names:
+    found: list[Saved] = []
+    bad, bytes_bad, bytes_good = 0, 0, 0
+    for name in _names(home):
         path = home / name
         try:
             size = os.lstat(path / MANIFEST).st_size
-            step = _STEP.fullmatch(path.name)
-            if step is None:
-                raise CorruptCheckpointError("no step has this name")  # noqa: TRY301 (as what its reader says)
-            manifest = read_manifest(path, int(step[1]))
+            if len(found) == _MOST_LOOKED_AT or bytes_good + min(size, MAX_MANIFEST) > _MOST_BYTES:
+                complain(f"{name} and older checkpoints are not looked at: there are too many for that.")
+                break
+            found.append(_look_at(path))
+            bytes_good += size
         except FileNotFoundError:  # the run goes on and has just deleted it
             continue
         except (OSError, CorruptCheckpointError) as error:
             bad += 1
-            read += size if size <= MAX_MANIFEST else 0  # a larger one was not read
-            if bad > _MOST_BAD or read > _MOST_BAD_BYTES:
+            bytes_bad += size if size <= MAX_MANIFEST else 0  # a larger one was not read
+            if bad > _MOST_BAD or bytes_bad > _MOST_BAD_BYTES:
                 raise TooManyBadError(f"{bad} checkpoints are bad, and no more are looked at; take them away") from None
-            complain(f"{path.name} is no good checkpoint, and says nothing here: {error}.")
-        else:
-            yield Saved(manifest.attempt, manifest.step, manifest.strategy, manifest.cursor)
+            complain(f"{name} is no good checkpoint, and says nothing here: {error}.")
+    return found[::-1]
+
+
+def _names(home: Path) -> list[str]:
+    """Return the names of folders of checkpoints, that of the newest step first."""
+    with os.scandir(home) as entries:
+        names = [entry.name for entry in itertools.islice(entries, _MOST_ENTRIES) if entry.name.startswith("step-")]
+    return sorted(names, key=lambda name: (len(name), name), reverse=True)
+
+
+def _look_at(path: Path) -> Saved:
+    step = _STEP.fullmatch(path.name)
+    if step is None:
+        raise CorruptCheckpointError("no step has this name")
+    manifest = read_manifest(path, int(step[1]))
+    return Saved(manifest.attempt, manifest.step, manifest.strategy, manifest.cursor)
 
 
 def _resumed(home: Path) -> dict[int, int]:

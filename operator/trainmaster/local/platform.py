@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import errno
 import secrets
-import shutil
 import signal
 import time
 import uuid
@@ -27,6 +26,7 @@ from trainmaster.local.workdir import Workdir
 from trainmaster.loop import UnavailableError
 from trainmaster.queueing import Key
 from trainmaster.wire import names
+from trainmaster.wire.files import delete_folder
 from trainmaster.wire.messages import Heartbeat
 
 # Seconds from the end of the ranks' grace time to the end of their agent's.
@@ -232,7 +232,7 @@ def _clear(scratch: Path) -> None:
     away = scratch.with_suffix(_AWAY)
     with contextlib.suppress(OSError):
         scratch.rename(away)  # from now on no rank can create a file in it
-    shutil.rmtree(away, ignore_errors=True)
+    delete_folder(away)
 
 
 def _ending(code: int) -> observed.Ending:

@@ -6,10 +6,11 @@ imported before the warm parent starts.
 
 import fcntl
 import os
-import shutil
 import tempfile
 from pathlib import Path
 from typing import IO, Self
+
+from trainmaster.wire.files import delete_folder
 
 _PREFIX = "trainmaster-"
 _UNFINISHED = f".{_PREFIX}"  # without its lock yet; `sweep` must not find it by this name
@@ -41,7 +42,7 @@ class Scratch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
+        delete_folder(self.path)
         if self._lock:
             self._lock.close()
 
@@ -59,7 +60,7 @@ def sweep(home: Path) -> None:
                 continue
         except OSError:
             continue  # it is not a run's folder, or another run has just removed it
-        shutil.rmtree(folder, ignore_errors=True)
+        delete_folder(folder)
 
 
 def _is_held(lock: Path) -> bool:
@@ -82,7 +83,7 @@ def _made_with_room(home: Path) -> Path | None:
         probe.write_bytes(bytes(_ROOM))
         probe.unlink()
     except OSError:
-        shutil.rmtree(made, ignore_errors=True)
+        delete_folder(made)
         return None
     return made
 

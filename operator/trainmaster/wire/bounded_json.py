@@ -6,6 +6,7 @@ A megabyte of JSON can make 25 MB of objects, and a number in it can be infinite
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 from typing import Any, Iterator
@@ -14,6 +15,7 @@ DOCUMENT_BYTES = 4 << 20  # an API server takes 1.5 MiB
 _DOCUMENT_VALUES = 50_000
 _DOCUMENT_OBJECTS = 10_000
 _MOST_NUMBER = 1 << 63
+_AT_ONCE = 4096  # pieces of a text that are compared together
 _DEEP = 4  # levels of a document that are encoded one by one, so that no text of all of it is made
 
 
@@ -106,8 +108,8 @@ def _pieces(plain: Any, levels: int) -> Iterator[str]:
 def is_as_written(plain: Any, text: bytes) -> bool:
     """Return whether the text is exactly the form in which we write documents: sorted, and indented by one."""
     position = 0
-    for chunk in json.JSONEncoder(sort_keys=True, indent=1).iterencode(plain):
-        data = chunk.encode()
+    chunks = json.JSONEncoder(sort_keys=True, indent=1).iterencode(plain)
+    while data := "".join(itertools.islice(chunks, _AT_ONCE)).encode():
         if text[position : position + len(data)] != data:
             return False
         position += len(data)

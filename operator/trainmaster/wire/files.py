@@ -6,17 +6,20 @@ file (a hard link); a pipe blocks the process that opens it; a device has no end
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
 import uuid
 from pathlib import Path
+from typing import List
 
 # The errors of `open_to_read` and `read_bounded` for something that is not written by us.
 NOT_WRITTEN_BY_US = frozenset(
     {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.EFBIG}
 )
 _QUIETLY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | _QUIETLY
 
 
 def open_to_read(path: Path) -> int:
@@ -94,6 +97,54 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def delete_folder(path: Path) -> None:
+    """Delete a folder with all that is in it, as far as that can be done. Links in it are deleted, not followed.
+
+    A folder may be nested deeper than Python calls functions and than a process has descriptors. So what lies in a
+    folder within is brought up to the top one before that folder is deleted.
+    """
+    try:
+        top = os.open(path, _FOLDER)
+    except OSError:
+        return
+    try:
+        within = ["."]
+        while within:
+            name = within.pop()
+            with contextlib.suppress(OSError):
+                within += _empty(name, top)
+                os.rmdir(name, dir_fd=top)
+    finally:
+        os.close(top)
+    with contextlib.suppress(OSError):
+        path.rmdir()
+
+
+def _empty(name: str, top: int) -> List[str]:
+    """Delete what is in a folder, and move its folders to the top if anything is in them. Return their new names."""
+    folder = os.open(name, _FOLDER, dir_fd=top)
+    try:
+        with os.scandir(folder) as found:
+            entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found]
+        return [there for entry in entries for there in _delete_or_move(*entry, folder, top)]
+    finally:
+        os.close(folder)
+
+
+def _delete_or_move(name: str, is_folder: bool, folder: int, top: int) -> List[str]:
+    with contextlib.suppress(OSError):
+        if not is_folder:
+            os.unlink(name, dir_fd=folder)
+            return []
+        try:
+            os.rmdir(name, dir_fd=folder)
+        except OSError:
+            there = uuid.uuid4().hex
+            os.rename(name, there, src_dir_fd=folder, dst_dir_fd=top)
+            return [there]
+    return []
 
 
 def make_folder(path: Path) -> None:

@@ -277,10 +277,10 @@ def _verify(manifest: Manifest, step: int) -> None:
 
 def _verify_pieces(name: str, pieces: List[TensorRecord]) -> None:
     if len({len(piece.shape) for piece in pieces}) > 1:
-        raise CorruptCheckpointError(f"{MANIFEST}: the pieces of {name} have different numbers of dimensions")
+        raise CorruptCheckpointError(f"{MANIFEST}: the pieces of {name!r:.80} have different numbers of dimensions")
     if len({piece.dtype for piece in pieces}) > 1:
-        raise CorruptCheckpointError(f"{MANIFEST}: the pieces of {name} have different dtypes")
+        raise CorruptCheckpointError(f"{MANIFEST}: the pieces of {name!r:.80} have different dtypes")
     boxes = [(piece.offset, piece.shape) for piece in pieces]
     if not tiling.make_one(boxes):
         shape = list(tiling.whole_of(boxes))
-        raise CorruptCheckpointError(f"{MANIFEST}: the pieces of {name} do not make one tensor of shape {shape}")
+        raise CorruptCheckpointError(f"{MANIFEST}: the pieces of {name!r:.80} do not make one tensor of shape {shape}")

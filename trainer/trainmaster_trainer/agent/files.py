@@ -6,11 +6,11 @@ Other threads read the pages, hence the lock.
 from __future__ import annotations
 
 import contextlib
-import shutil
 import threading
 from pathlib import Path
 from typing import Dict, List
 
+from trainmaster.wire.files import delete_folder
 from trainmaster.wire.messages import CheckpointRecord, UnsavedCheckpoint
 from trainmaster.wire.progress import ProgressFile, ProgressPage
 
@@ -133,6 +133,6 @@ def _remove(folder: Path) -> None:
     for path in folder.glob("r*"):
         path.unlink()
     for path in folder.glob("pymp-*"):  # the sockets of data workers, of a rank that was killed
-        shutil.rmtree(path, ignore_errors=True)
+        delete_folder(path)
     with contextlib.suppress(OSError):
         folder.rmdir()

@@ -6,9 +6,10 @@ It lies in the scratch folder where that is in memory (on one machine it is, and
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Optional
+
+from trainmaster.wire.files import delete_folder
 
 from trainmaster_trainer.agent.settings import Settings
 
@@ -21,7 +22,7 @@ def make(settings: Settings) -> Optional[Path]:
         return None
     folder = _home(settings) / "-".join(("trainmaster-memory", settings.pod_uid.replace("/", "_")))
     try:
-        shutil.rmtree(folder, ignore_errors=True)
+        delete_folder(folder)
         folder.mkdir(mode=0o700)
     except OSError:
         return None
@@ -31,7 +32,7 @@ def make(settings: Settings) -> Optional[Path]:
 def remove(folder: Optional[Path]) -> None:
     """Give the memory back."""
     if folder is not None:
-        shutil.rmtree(folder, ignore_errors=True)
+        delete_folder(folder)
 
 
 def _home(settings: Settings) -> Path:

@@ -17,17 +17,16 @@ import itertools
 import json
 import os
 import re
-import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from trainmaster.wire.files import open_to_read, read_bounded, sync_folder, write_all
+from trainmaster.wire.files import delete_folder, open_to_read, read_bounded, sync_folder, write_all
 from trainmaster.wire.files import replace as write_file
 
-from trainmaster_trainer.errors import PlaceTakenError, SupersededError
+from trainmaster_trainer.errors import ConfigurationError, PlaceTakenError, SupersededError
 
 __all__ = ["sync_folder", "write_all", "write_file"]
 MANIFEST = "manifest.json"
@@ -36,7 +35,7 @@ _SAVING = ".saving-"
 _REPLACED = ".replaced-"
 FETCHED = ".fetched-"
 FENCE = "attempt.json"
-_MOST_ENTRIES = 1_000_000  # of a folder
+_MOST_ENTRIES = 200_000  # of a folder: at most 1000 checkpoints are kept
 _MOST_FENCE = 1 << 16  # bytes
 
 
@@ -59,12 +58,19 @@ def saved_steps(folder: Path) -> list[int]:
     """Return the steps that have a folder, good or not, newest first.
 
     Raises:
+        ConfigurationError: it has more entries than are looked at, so that a good one could be overlooked.
         OSError: it cannot be read now.
     """
     try:
-        names = [entry.name for entry in itertools.islice(os.scandir(folder), _MOST_ENTRIES)]
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in itertools.islice(entries, _MOST_ENTRIES + 1)]
     except (FileNotFoundError, NotADirectoryError):
         return []
+    if len(names) > _MOST_ENTRIES:
+        raise ConfigurationError(
+            f"spec.checkpoint.storage: {folder} has more than {_MOST_ENTRIES} entries, and no more are looked at. Take "
+            "away what is none of this job's."
+        )
     found = map(_STEP.fullmatch, names)
     return sorted((int(match[1]) for match in found if match), reverse=True)
 
@@ -100,15 +106,16 @@ def remove(path: Path) -> None:
 
 def clean(folder: Path) -> None:
     """Delete what dead attempts left behind. Call it in one process, before any rank saves."""
-    for path in folder.iterdir():
-        if path.name.startswith((_SAVING, _REPLACED, FETCHED)):
-            delete(path)
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith((_SAVING, _REPLACED, FETCHED)):
+                delete(folder / entry.name)
 
 
 def delete(path: Path) -> None:
     """Delete a file, a link, or a folder with all that is in it, if it is there."""
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
+        delete_folder(path)
     else:
         path.unlink(missing_ok=True)
 

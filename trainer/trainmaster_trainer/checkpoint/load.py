@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 MOST_TIMES = 64  # as much as the model: an optimizer of Adam's kind keeps four times as much of a model in BF16
 ROOM_FOR_OTHERS = 1 << 26  # bytes
 MOST_BAD = 64  # checkpoints that are passed over, if they have a manifest at all
+MOST_GLANCED = 10_000  # the same, where only their manifests are looked at
 MOST_BAD_BYTES = 1 << 26  # of their manifests
 Trusted = Callable[[Origin], bool]
 
@@ -72,8 +73,8 @@ def newest(folder: Path, expected: Shapes, below: int | None = None, trusted: Tr
 class _Patience:
     """Limit how many bad checkpoints are passed over: another job's folder may have a hundred thousand, each large."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, most: int = MOST_BAD) -> None:
+        self._folder, self._most = folder, most
         self._told, self._tried, self._bytes = 0, 0, 0
 
     def pass_over(self, step: int, why: str) -> None:
@@ -82,30 +83,41 @@ class _Patience:
         Raises:
             ConfigurationError: there are too many bad ones.
         """
+        self.count(step, why)
+        self._told += 1
+        if self._told <= MOST_BAD:
+            log.warning("Checkpoint of step %d is bad, trying the one before: %s.", step, why)
+
+    def count(self, step: int, why: str) -> None:
+        """Count a bad checkpoint.
+
+        Raises:
+            ConfigurationError: there are too many.
+        """
         with suppress(OSError):
             size = (step_folder(self._folder, step) / MANIFEST).lstat().st_size
             self._bytes += size if size <= MAX_MANIFEST else 0  # else it was not read
             self._tried += 1  # a folder without a manifest costs nothing
-        if self._tried > MOST_BAD or self._bytes > MOST_BAD_BYTES:
+        if self._tried > self._most or self._bytes > MOST_BAD_BYTES:
             raise ConfigurationError(
                 f"spec.checkpoint.storage: {self._folder} has more bad checkpoints than are looked at ({self._tried}, "
                 f"the last of step {step}: {why}). Take them away."
             )
-        self._told += 1
-        if self._told <= MOST_BAD:
-            log.warning("Checkpoint of step %d is bad, trying the one before: %s.", step, why)
 
 
 def newest_step(folder: Path, trusted: Trusted = everything) -> int:
     """Return the newest trusted step in a folder whose manifest is whole, or 0. It does not verify shards.
 
     Raises:
+        ConfigurationError: there are too many bad ones.
         OSError: a newer one cannot be read now.
     """
+    patience = _Patience(folder, MOST_GLANCED)
     for step in saved_steps(folder):
         seen = glance(step_folder(folder, step), step)
         if seen is not None and trusted(seen):
             return step
+        patience.count(step, "its manifest is bad, or it is on a branch that was given up")
     return 0
 
 

@@ -76,7 +76,7 @@ class Place:
         if problem := self._shut_out():
             layout.remove(temporary)
             return problem
-        if self._has_good(step):
+        if self._has_good(step, manifest):
             layout.remove(temporary)  # the same step of an earlier attempt: first come, first kept
         else:
             layout.publish(temporary, layout.step_folder(self._folder, step))
@@ -104,11 +104,14 @@ class Place:
         except Exception as error:  # noqa: BLE001 (whatever it was)
             log.warning("The checkpoint of step %d stands; after it: %s", step, problem_of(error, self._settings.rank))
 
-    def _has_good(self, step: int) -> bool:
-        """Return whether there is a good checkpoint of this step, and not of a branch that this job gave up."""
+    def _has_good(self, step: int, made: Manifest) -> bool:
+        """Return whether there is a good checkpoint of this step and model, not of a branch that this job gave up."""
+        if not layout.step_folder(self._folder, step).exists():
+            return False
         try:
-            read(self._folder, step, trusted=self._retention.way.trusting(self._settings.job_uid))
-        except CorruptCheckpointError:
+            trusted = self._retention.way.trusting(self._settings.job_uid)
+            read(self._folder, step, made.model_shapes(), trusted)
+        except (CorruptCheckpointError, ConfigurationError):
             return False
         return True
 

@@ -40,8 +40,11 @@ class Retention:
             OSError: what there is cannot be read now.
         """
         self._counted.add(saved)
-        ranked = sorted(layout.saved_steps(self._folder), key=lambda step: (self._counts(step), step), reverse=True)
-        for step in ranked[self._keep :]:
+        good: list[int] = []
+        others: list[int] = []
+        for step in layout.saved_steps(self._folder):  # those behind `keep` good ones are not looked at
+            (good if len(good) < self._keep and self._counts(step) else others).append(step)
+        for step in (good + others)[self._keep :]:
             if step != saved:
                 layout.remove(step_folder(self._folder, step))
 

@@ -29,6 +29,7 @@ MODEL = "model/"
 OPTIMIZER = "optimizer/"
 ANOTHER_FOLDER = "another job, --workdir or storage.path, without resumeFrom"
 _JSON = "json:"
+_MOST_JSON = 1 << 22  # bytes of values that ranks keep as JSON, of all parameters; they become 25 times as many
 Placed = Callable[[Tensor, Tensor], Tensor]  # a value as it is saved, and what it is to be like
 Shapes = dict[str, tuple[str, tuple[int, ...]]]  # name -> dtype, shape
 _Forms = dict[str, tuple[torch.dtype, torch.Size]]
@@ -90,7 +91,7 @@ def check_readable(state: State) -> None:
         kinds: list[tuple[Any, type]] = [(saved["type"], str), (saved.get("own", {}), dict)]
         for group in saved["groups"]:
             kinds += [(group["names"], list), (group["initial"], dict), (group["current"], dict)]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise CorruptCheckpointError(f"what it says of the optimizer cannot be read: {error!r}") from None
     for value, kind in kinds:
         if not isinstance(value, kind):
@@ -289,12 +290,14 @@ def _like(now: Any, value: Any) -> Any:
 
 def _by_parameter(tensors: Mapping[str, Tensor], others: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the optimizer's state of each parameter, by its name."""
+    of_optimizer = {full: tensor for full, tensor in tensors.items() if full.startswith(OPTIMIZER)}
+    packed = {full for full in of_optimizer if full.rpartition("/")[2].startswith(_JSON)}
+    if sum(of_optimizer[full].nbytes for full in packed) > _MOST_JSON:
+        raise ValueError(f"its values have more than {_MOST_JSON} bytes")
     found: dict[str, dict[str, Any]] = {name: dict(values) for name, values in others.items()}
-    for full, tensor in tensors.items():
-        if full.startswith(OPTIMIZER):
-            name, _, key = full.removeprefix(OPTIMIZER).rpartition("/")
-            packed = key.startswith(_JSON)
-            found.setdefault(name, {})[key.removeprefix(_JSON)] = _unpacked(tensor) if packed else tensor
+    for full, tensor in of_optimizer.items():
+        name, _, key = full.removeprefix(OPTIMIZER).rpartition("/")
+        found.setdefault(name, {})[key.removeprefix(_JSON)] = _unpacked(tensor) if full in packed else tensor
     return found
 
 
