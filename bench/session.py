@@ -7,7 +7,6 @@ the step itself takes (`scripts/session_cost.py`).
 """
 
 import itertools
-import tempfile
 from pathlib import Path
 
 from bench import results
@@ -23,13 +22,7 @@ LEVEL = {"trainmaster": "level 1", "reporting": "level 2"}
 
 def main() -> str:
     """Measure; gives the last line."""
-    millis: dict[str, list[float]] = {name: [] for name in LEVELS}
-    with tempfile.TemporaryDirectory() as scratch:
-        for number in range(ROUNDS):
-            order = list(LEVELS) if number % 2 else list(reversed(LEVELS))
-            for name in order:
-                millis[name].append(_one(name, Path(scratch) / f"{name}-{number}"))
-                print(f"round {number + 1}: {name} {millis[name][-1]:.3f} ms", flush=True)
+    millis = results.interleaved(LEVELS, ROUNDS, _one)
     ratios = {
         level: [ours / bare for ours, bare in zip(millis[name], millis["torchrun"], strict=True)]
         for name, level in LEVEL.items()

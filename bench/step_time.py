@@ -5,7 +5,6 @@ ratio is that of each pair of neighbours in time.
 """
 
 import itertools
-import tempfile
 from pathlib import Path
 
 from bench import results
@@ -19,13 +18,7 @@ WIDTH = 1024
 
 def main() -> str:
     """Measure; gives the last line."""
-    millis: dict[str, list[float]] = {name: [] for name in CONTESTANTS}
-    with tempfile.TemporaryDirectory() as scratch:
-        for number in range(ROUNDS):
-            order = list(CONTESTANTS) if number % 2 else list(reversed(CONTESTANTS))
-            for name in order:
-                millis[name].append(_one(name, Path(scratch) / f"{name}-{number}"))
-                print(f"round {number + 1}: {name} {millis[name][-1]:.3f} ms", flush=True)
+    millis = results.interleaved(CONTESTANTS, ROUNDS, _one)
     ratios = [ours / theirs for ours, theirs in zip(millis["trainmaster"], millis["torchrun"], strict=True)]
     figures = {"milliseconds": millis, "ratios": ratios, "ratio": results.median(ratios), "worst": max(ratios)}
     results.save("step_time", figures)

@@ -281,10 +281,9 @@ def corrected(line: RestartRecord, resumed_step: int | None) -> RestartRecord:
     """Return the line with the steps that were really lost, as ranks report from where they went on."""
     if resumed_step is None:
         return line
-    lost = max(0, line.step - resumed_step)
-    if line.steps_lost in (None, lost):
+    if line.steps_lost in (None, max(0, line.step - resumed_step)):
         return line
-    return dataclasses.replace(line, steps_lost=lost, why=f"{line.why} It went on from step {resumed_step}.")
+    return told_late.went_on(line, resumed_step)
 
 
 def _placed(facts: Facts, failure: Failure) -> Failure:

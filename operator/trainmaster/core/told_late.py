@@ -31,7 +31,7 @@ def corrected(lines: Lines, resumed_step: int | None) -> Lines:
     if resumed_step is None:
         return lines
     owed = _owed(lines)
-    return tuple(_told(line, resumed_step) if place in owed else line for place, line in enumerate(lines))
+    return tuple(went_on(line, resumed_step) if place in owed else line for place, line in enumerate(lines))
 
 
 def _owed(lines: Lines) -> set[int]:
@@ -45,6 +45,7 @@ def _owed(lines: Lines) -> set[int]:
     return owed
 
 
-def _told(line: RestartRecord, resumed_step: int) -> RestartRecord:
+def went_on(line: RestartRecord, resumed_step: int) -> RestartRecord:
+    """Return the line of a failure after which training went on from this step: what was lost is known."""
     lost = max(0, line.step - resumed_step)
     return dataclasses.replace(line, steps_lost=lost, why=f"{line.why} It went on from step {resumed_step}.")
