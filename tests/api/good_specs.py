@@ -80,6 +80,10 @@ _CHANGES: dict[str, dict[str, Any]] = {
     "a command with steps": {"spec.training": {"command": ["a"], "steps": 5, "globalBatchSize": 8, "seed": 4294967295}},
     "arguments": {"spec.training.arguments": {"a": 1, "b": [0.5, "x", True], "c": {"d": {}}}},
     "16 bits": {"spec.training": {**_TASK, "precision": "FP16", "maxGradientNorm": 1, "microBatchSize": 4}},
+    "code": {"spec.training.code": {"bundle": {"sha256": "0a" * 32, "configMaps": ["a-0", "a-1"]}}},
+    "code of a commit": {
+        "spec.training.code": {"bundle": {"sha256": "0" * 64, "configMaps": ["a"], "commit": "3f2a9c1", "dirty": True}}
+    },
     "data workers": {"spec.training": {**_TASK, "dataWorkers": 4, "prefetch": 8}},
     "data workers by the cores": {"spec.training": {**_TASK, "prefetch": 1}},
     "16 bits of members": {"spec.strategy.type": "Gossip", "spec.training.precision": "BF16"},

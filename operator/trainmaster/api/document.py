@@ -47,12 +47,19 @@ def load_file(path: Path) -> TrainingJob | list[Problem]:
 
 def load(content: bytes | str) -> TrainingJob | list[Problem]:
     """Return the one TrainingJob in a YAML text, or its problems. Documents of other kinds may stand beside it."""
+    read = load_data(content)
+    return read if isinstance(read, list) else TrainingJob.parse(read)
+
+
+def load_data(content: bytes | str) -> dict[str, Any] | list[Problem]:
+    """Return the one TrainingJob in a YAML text as plain data, just as it was written, or its problems."""
     documents = text.read(content.encode(errors="surrogatepass") if isinstance(content, str) else content)
     chosen = _choose(documents)
     if isinstance(chosen, Problem):
         return [chosen]
     found = [*chosen.problems, *_Check(chosen).problems()] if isinstance(chosen.data, dict) else list(chosen.problems)
-    return sorted(set(found)) if found else TrainingJob.parse(chosen.data)
+    data: dict[str, Any] = chosen.data
+    return sorted(set(found)) if found else data
 
 
 def _choose(documents: tuple[text.Document, ...]) -> text.Document | Problem:

@@ -153,6 +153,18 @@ save before they go."""
 
 
 @dataclass(frozen=True, kw_only=True)
+class CodeStatus(StatusModel):
+    """The code that the job runs, where it was sent with the job."""
+
+    sha256: ClippedText = ""
+    """The SHA-256 of its files. `trainmaster code NAME -o DIR` brings them back."""
+    commit: ClippedText | None = None
+    """The git commit that was checked out."""
+    dirty: bool | None = None
+    """Whether the folder differed from that commit."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReplicaStatus(StatusModel):
     """The workers."""
 
@@ -324,6 +336,8 @@ from it. `goodput` counts from the creation."""
     """How far training is."""
     checkpoint: CheckpointStatus | None = None
     """The newest complete checkpoint."""
+    code: CodeStatus | None = None
+    """The code that the job runs, where it was sent with the job."""
     replicas: ReplicaStatus | None = None
     """The workers."""
     goodput: Goodput | None = None

@@ -42,6 +42,11 @@ def load_or_report(path: Path, content: bytes | None = None) -> TrainingJob | No
     return None
 
 
+def report_problems(path: str, problems: list[Problem]) -> None:
+    """Print what is wrong with a file to standard error."""
+    complain(*_as_text(path, problems))
+
+
 def _load(path: Path) -> TrainingJob | list[Problem]:
     try:
         return load_file(path)

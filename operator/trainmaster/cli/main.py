@@ -13,12 +13,15 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from trainmaster.api.problem import reason
-from trainmaster.cli import streams
+from trainmaster.cli import cluster, streams
 from trainmaster.cli.terminal import complain
 from trainmaster.wire.printable import printable
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-EPILOG = "Exit codes: 0 good, 1 the job failed, 2 not a valid job, folder or command line, 130 stopped by Ctrl-C."
+EPILOG = (
+    "Exit codes: 0 good, 1 the job failed, 2 not a valid job, folder or command line, 3 the cluster cannot be reached "
+    "or refuses, 130 stopped by Ctrl-C."
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -78,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     _audit(_command(commands, "audit", "prove that a run used each sample once", AUDIT))
     _render(_command(commands, "render", "show the pods and services that a cluster would get", RENDER))
     _crd(_command(commands, "crd", "print the CustomResourceDefinition", CRD))
+    cluster.add_commands(lambda name, short, long: _command(commands, name, short, long))
     _operator(_command(commands, "operator", "run the operator on a cluster", OPERATOR))
     return parser
 

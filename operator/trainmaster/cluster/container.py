@@ -11,9 +11,11 @@ from typing import Any
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.replicas import ReplicaSpec
+from trainmaster.api.training import Code
 from trainmaster.core.environment import agent_environment
 from trainmaster.core.grace import FOR_LAST_WORDS, grace_seconds
 from trainmaster.wire import names
+from trainmaster.wire.bundle import PART_KEY
 
 Document = dict[str, Any]
 
@@ -28,6 +30,8 @@ SHARED_MEMORY = "/dev/shm"  # noqa: S108  a mount of the pod's own
 TEMPORARY = "/tmp"  # noqa: S108  likewise
 # The agent's own folder. The user may mount anything at /tmp.
 SCRATCH_FOLDER = "/run/trainmaster"
+# Where the parts of the job's code are mounted: users can mount nothing here. The agent unpacks them beside it.
+BUNDLE_FOLDER = f"{SCRATCH_FOLDER}/bundle"
 
 # -I: neither variables nor modules in the working directory (a `random.py` of the user) can change the agent.
 _START = "trainmaster_trainer/agent/start.py"
@@ -105,6 +109,7 @@ def trainer(place: Place, settings: PodSettings) -> Document:
         names.ENV_CHECKPOINTS: folder(place.job),
         names.ENV_SCRATCH: SCRATCH_FOLDER,
         names.ENV_GRACE: str(max(0, _grace(place) - FOR_LAST_WORDS)),
+        **({names.ENV_CODE: BUNDLE_FOLDER} if place.job.spec.training.code else {}),
     }
     container: Document = {
         "name": names.MAIN_CONTAINER,
@@ -179,7 +184,17 @@ def volumes(place: Place) -> list[Document]:
         made.append({"name": "trainmaster-checkpoints", "emptyDir": {}})
     if place.own_image:
         made.append({"name": "trainmaster-code", "emptyDir": {}})
+    if place.job.spec.training.code:
+        made.append({"name": "trainmaster-bundle", "projected": {"sources": _parts(place.job.spec.training.code)}})
     return made
+
+
+def _parts(code: Code) -> list[Document]:
+    """Return the sources of a volume that has the parts of a bundle as files with their numbers as names."""
+    return [
+        {"configMap": {"name": name, "items": [{"key": PART_KEY, "path": f"{number:03}"}]}}
+        for number, name in enumerate(code.bundle.config_maps)
+    ]
 
 
 def resources(replica: ReplicaSpec) -> Document:
@@ -229,6 +244,8 @@ def _mounts(place: Place, given: list[Document]) -> list[Document]:
     mounts.append({"name": "trainmaster-token", "mountPath": TOKEN_FOLDER, "readOnly": True})
     if place.own_image:
         mounts.append({"name": "trainmaster-code", "mountPath": CODE_FOLDER, "readOnly": True})
+    if place.job.spec.training.code:
+        mounts.append({"name": "trainmaster-bundle", "mountPath": BUNDLE_FOLDER, "readOnly": True})
     return mounts
 
 

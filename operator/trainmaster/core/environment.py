@@ -31,6 +31,7 @@ def training_plan(job: TrainingJob) -> TrainingPlan:
         data_workers=training.data_workers,
         prefetch=training.prefetch or data_workers.PREFETCH,
         working_directory=training.working_directory,
+        code=training.code.bundle.sha256 if training.code else None,
         progress=training.progress.expressions if training.progress else {},
         checkpoint_every=checkpoint.every_steps,
         checkpoint_keep=checkpoint.keep,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from trainmaster.api.states import Phase
-from trainmaster.api.status import Progress, ReplicaStatus, TrainingJobStatus, Waiting
+from trainmaster.api.status import CodeStatus, Progress, ReplicaStatus, TrainingJobStatus, Waiting
 from trainmaster.core import conditions, figures, goodput, ledger, membership, phases, returning, told_late
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.rules import orders
@@ -45,6 +45,7 @@ def _told(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
         restarts=_restarts(facts, status, phase),
         resume_before=ledger.resume_before(facts, status),
         done=status.done if _same_try(facts, status, phase) else (),
+        code=_code(facts),
         message=_not_about_an_older_spec(facts, status),
     )
     described = _started(facts, membership.written(facts, described))
@@ -60,6 +61,15 @@ def _told(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
         done=tuple(sorted(facts.done)) if _same_try(facts, described, phase) else (),
     )
     return facts.status if _timeless(refreshed) == _timeless(facts.status) else refreshed
+
+
+def _code(facts: Facts) -> CodeStatus | None:
+    """Return what the spec says of the code that was sent with the job."""
+    code = facts.job.spec.training.code
+    if code is None:
+        return None
+    bundle = code.bundle
+    return CodeStatus(sha256=bundle.sha256, commit=bundle.commit, dirty=bundle.dirty if bundle.commit else None)
 
 
 def _same_try(facts: Facts, status: TrainingJobStatus, phase: Phase) -> bool:

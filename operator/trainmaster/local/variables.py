@@ -62,6 +62,7 @@ def agent_variables(
     plan = environment.training_plan(job)
     folder = site.folder / plan.working_directory if plan.working_directory else site.folder
     plan = dataclasses.replace(plan, checkpoint_shared=True, working_directory=str(folder), checkpoint_url=_url(job))
+    plan = dataclasses.replace(plan, code=None)  # the folder has it
     return {
         **os.environ,
         **device_environment(spec, wish.index, job.spec.spares),

@@ -18,6 +18,7 @@ LABEL_ROLE = f"{GROUP}/role"
 LABEL_INDEX = f"{GROUP}/index"
 LABEL_INCARNATION = f"{GROUP}/incarnation"
 ANNOTATION_REVISION = f"{GROUP}/revision"  # of the spec that a pod was made of (core/revision.py)
+SUBMISSION = f"{GROUP}/submission"  # annotation of a job whose code is still to come (cluster/submission.py)
 # Labels by which services and policies select our pods, the operator's too: they must be on no other pod.
 RESERVED_LABELS = (f"{GROUP}/", "app.kubernetes.io/")
 MAX_INCARNATION = 999_999_999  # a number in a label or a name with more digits is not read
@@ -40,6 +41,7 @@ ENV_RANKS = "TRAINMASTER_RANKS"  # ranks (devices) of this replica
 ENV_CORES = "TRAINMASTER_CORES"  # of the replica, which its data workers may use; unset: those that the kernel allows
 ENV_THREADS = "TRAINMASTER_THREADS"  # threads of each rank, where the user does not set OMP_NUM_THREADS; unset: 1
 ENV_TRAINING = "TRAINMASTER_TRAINING"  # JSON of wire.training.TrainingPlan
+ENV_CODE = "TRAINMASTER_CODE"  # folder of the parts of the job's bundle of code; unset: there is none
 ENV_CHECKPOINTS = "TRAINMASTER_CHECKPOINTS"  # folder of this job's checkpoints and metrics
 ENV_SCRATCH = "TRAINMASTER_SCRATCH"  # a folder for sockets, progress pages, error files
 ENV_WARM_SOCKET = "TRAINMASTER_WARM_SOCKET"  # a warm parent to share; unset: the agent starts its own

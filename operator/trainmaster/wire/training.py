@@ -30,6 +30,7 @@ class TrainingPlan:
     data_workers: Optional[int] = None  # processes of a rank that make batches ahead; None: what the cores allow
     prefetch: int = PREFETCH  # batches that each of them makes ahead
     working_directory: Optional[str] = None
+    code: Optional[str] = None  # the SHA-256 of the bundle of code, in a pod
     progress: Dict[str, str] = field(default_factory=dict)  # of a command: what its output says, by expression
     checkpoint_every: int = 50
     checkpoint_keep: int = 3

@@ -7,13 +7,14 @@ import sys
 
 from trainmaster.wire import names
 
-from trainmaster_trainer.agent import settings
+from trainmaster_trainer.agent import bundled, settings
 from trainmaster_trainer.agent.engine import Engine
 
 
 def main() -> int:
     """Run the agent; return its exit code."""
     try:
+        bundled.bring(os.environ)
         configuration = settings.read(os.environ)
     except settings.SettingsError as error:
         sys.stderr.write(f"trainmaster agent: {error}\n")

@@ -21,6 +21,7 @@ _PRIVATE = (
     names.ENV_PRELOAD,
     names.ENV_GRACE,
     names.ENV_THREADS,
+    names.ENV_CODE,
     names.ENV_LISTEN,
 )
 

@@ -1,21 +1,42 @@
-"""Refuse a new job where it asks for what is not supported yet; else let it begin.
+"""Refuse a new job where it asks for what is not supported yet, or its code does not come; else let it begin.
 
 Nothing needs to be written for that: attempt 1 and incarnation 0 are what an empty status means (`Facts.status`), so an
 operator that dies now begins in the same way again.
 """
 
-from trainmaster.core import ending
+from datetime import datetime
+
+from trainmaster.core import ending, figures
 from trainmaster.core.facts import Facts
 from trainmaster.core.verdict import NOTHING, Verdict
+from trainmaster.wire import names
 
 # A job that asks for a queue must not jump it; other fields that are not supported yet are named in a condition.
 _NEVER_LEFT_OUT = ("spec.scheduling.gang",)
+# After this time `trainmaster submit` was cut off for good. The job is to vanish right after its end.
+SUBMISSION_SECONDS = 600
 
 
 def accept(facts: Facts) -> Verdict:
-    """Fail a new job that asks for what is not supported yet; else change nothing."""
+    """Fail a new job that asks for what is not supported yet, or was submitted in part; else change nothing."""
     refusal = "" if facts.job.status.attempt else _refusal(facts)
-    return Verdict(status=ending.failed(facts.status, "NotYetSupported", refusal, facts.now)) if refusal else NOTHING
+    if refusal:
+        return Verdict(status=ending.failed(facts.status, "NotYetSupported", refusal, facts.now))
+    given_up = _given_up(facts)
+    if given_up is None:
+        return NOTHING
+    if facts.now < given_up:
+        return Verdict(wake_at=given_up)
+    message = "trainmaster submit was cut off before all of the code was there. Submit the job again."
+    return Verdict(status=ending.failed(facts.status, "SubmissionIncomplete", message, facts.now))
+
+
+def _given_up(facts: Facts) -> datetime | None:
+    """Return when the rest of the job is waited for no longer; None where all of it is there."""
+    created = figures.rfc3339(facts.job.metadata.creation_timestamp)
+    if created is None or names.SUBMISSION not in facts.job.metadata.annotations or not facts.job.spec.suspend:
+        return None
+    return figures.later(created, SUBMISSION_SECONDS)
 
 
 def _refusal(facts: Facts) -> str:

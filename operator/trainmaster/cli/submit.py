@@ -1,0 +1,106 @@
+"""Run `trainmaster submit JOB.yaml`: send a job to a cluster, with the code that it needs and no image has."""
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+from trainmaster.api import text
+from trainmaster.api.document import load_data
+from trainmaster.api.job import TrainingJob
+from trainmaster.api.problem import Problem, reason
+from trainmaster.cli import bundling
+from trainmaster.cli.check import report_problems
+from trainmaster.cli.cluster import EXIT_CLUSTER, EXIT_INVALID
+from trainmaster.cli.terminal import complain, tell
+from trainmaster.cluster.access import Access, AccessError
+from trainmaster.cluster.submission import Code, submit
+from trainmaster.wire.bundle import BundleError
+
+_OF_OURS = "trainmaster_trainer."  # its tasks are in every trainer image
+
+Document = dict[str, Any]
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command, and return its exit code."""
+    data = _read(options.job)
+    if data is None:
+        return EXIT_INVALID
+    job = TrainingJob.parse(data)
+    later = [f"{options.job}: {field}: {why}" for field, why in job.spec.not_yet_supported()]
+    if later:
+        complain(*later)
+        return EXIT_INVALID
+    try:
+        code = _code(job, options)
+        named = data["metadata"].get("namespace")
+        if named and options.namespace and named != options.namespace:
+            complain(f"{options.job}: metadata.namespace is {named}, and --namespace {options.namespace}: remove one")
+            return EXIT_INVALID
+        access = Access(options.context, options.namespace or named)
+        made = _submitted(access, data, code)
+    except BundleError as error:
+        complain(*f"trainmaster submit: {error}".split("\n"))
+        return EXIT_INVALID
+    except AccessError as error:
+        complain(*f"trainmaster submit: {_explained(error, job)}".split("\n"))
+        return EXIT_CLUSTER
+    tell([f"trainingjob.trainmaster.dev/{made['metadata']['name']} created in namespace {access.namespace}"])
+    return 0
+
+
+def _read(name: str) -> Document | None:
+    """Return the job in a file, or in standard input for -; else print what is wrong."""
+    try:
+        with sys.stdin.buffer if name == "-" else Path(name).open("rb") as file:
+            read = load_data(file.read(text.MAX_BYTES + 1))
+    except OSError as error:
+        read = [Problem(1, 1, "", f"the file cannot be read: {reason(error)}", "Check the path and its permissions")]
+    if isinstance(read, list):
+        report_problems(name, read)
+        return None
+    return read
+
+
+def _code(job: TrainingJob, options: argparse.Namespace) -> Code | None:
+    """Return the code to send: of --code, else of the file's folder where the job may need it."""
+    if options.no_code or (options.code is None and not _needs_code(job)):
+        return None
+    folder = Path(options.code) if options.code else Path() if options.job == "-" else Path(options.job).parent
+    made = bundling.of_folder(folder)
+    about: Document = {"sha256": made.sha256}
+    if made.commit:
+        about |= {"commit": made.commit, "dirty": made.dirty}
+    complain(f"code: {made.files} files of {folder.resolve()}, {len(made.packed):,} bytes, {made.sha256[:12]}")
+    return Code(made.packed, about)
+
+
+def _needs_code(job: TrainingJob) -> bool:
+    training = job.spec.training
+    elsewhere = training.code is not None or (training.working_directory or "").startswith("/")
+    return not elsewhere and not (training.task or "").startswith(_OF_OURS)
+
+
+def _submitted(access: Access, data: Document, code: Code | None) -> Document:
+    """Submit, and withdraw at SIGTERM as at Ctrl-C."""
+
+    def end(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        return submit(access, data, code)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _explained(error: AccessError, job: TrainingJob) -> str:
+    if error.status == 409:  # noqa: PLR2004 as HTTP has it
+        return (
+            f"there is a job {job.name} in this namespace already. Give yours another metadata.name, or delete that "
+            f"one: kubectl delete tj {job.name}"
+        )
+    return str(error)
