@@ -31,15 +31,27 @@ setup: .venv/.ready  ## Make .venv from the lock file
 
 setup-xla: .venv-xla/.ready  ## Make .venv-xla: the trainer on XLA devices (TPU)
 
+# An environment per family of frameworks, for the tests: beside the other caches, as all checkouts can share them.
+FRAMEWORKS := $(CACHE)/frameworks
+$(FRAMEWORKS)/%/.ready: $(UV) requirements/frameworks/%.lock
+	@echo "Setting up $(@D) from requirements/frameworks/$*.lock ..."
+	@test -x $(@D)/bin/python || $(UV) venv --quiet --python python3 $(@D)
+	@$(UV) pip sync --quiet --python $(@D)/bin/python --require-hashes requirements/frameworks/$*.lock
+	@touch $@
+
+setup-frameworks: $(addprefix $(FRAMEWORKS)/,$(addsuffix /.ready,jax boost))  ## Make the environments of other frameworks, for their tests
+
 lock: $(UV)  ## Resolve pyproject.toml anew into requirements/*.lock
 	$(UV) pip compile $(LOCK_FLAGS) pyproject.toml --extra operator --extra trainer --group dev -o requirements/dev.lock
 	$(UV) pip compile $(LOCK_FLAGS) pyproject.toml --extra operator -c requirements/dev.lock -o requirements/operator.lock
 	$(UV) pip compile $(LOCK_FLAGS) pyproject.toml --extra trainer --extra s3 -c requirements/dev.lock -o requirements/trainer.lock
 	$(UV) pip compile $(LOCK_FLAGS) pyproject.toml requirements/xla.in -o requirements/xla.lock
+	for name in $(basename $(notdir $(wildcard requirements/frameworks/*.in))); do \
+	  $(UV) pip compile $(LOCK_FLAGS) requirements/frameworks/$$name.in -o requirements/frameworks/$$name.lock || exit 1; done
 	printf "hatchling==1.33.0\neditables\n" | $(UV) pip compile $(LOCK_FLAGS) - -c requirements/dev.lock -o requirements/build.lock
 LOCK_FLAGS := --quiet --generate-hashes --no-emit-index-url --no-header --no-annotate --python-version 3.11
 
-.PHONY: help setup setup-xla lock
+.PHONY: help setup setup-xla setup-frameworks lock
 
 quickstart: .venv/.ready  ## Train handwritten digits with 4 local workers, one of which is killed on the way
 	.venv/bin/trainmaster run examples/digits/job.yaml --fault kill:worker/1@step=120
@@ -54,7 +66,7 @@ check: lint  ## Lint and the fast tests: under a minute
 	@$(PY) -m pytest -q $(FAST_TESTS)
 FAST_TESTS := tests/core tests/advice tests/api tests/wire tests/house
 
-test: lint .venv-xla/.ready  ## Every test, the real cluster included
+test: lint .venv-xla/.ready setup-frameworks  ## Every test, the real cluster included
 	@$(PY) -c 'from tools.onebox import binaries; binaries.ensure()'  # before the first test that needs one
 	@$(PY) -m pytest $(SIDE_BY_SIDE) $(TEST_FLAGS) tests
 SIDE_BY_SIDE := --numprocesses=3 --dist=loadscope --no-loadscope-reorder  # tests/conftest.py says who; empty: one after the other

@@ -141,12 +141,13 @@ def a_heartbeat(port: int = 40000) -> Heartbeat:
 
 def running(beat: Heartbeat, roster: Roster, step: int = 0, phase: str = "train", rank: int = 0) -> Heartbeat:
     """Its ranks train this roster's attempt."""
+    own = next((one for one in roster.members if (one.role, one.index) == (beat.role, beat.index)), None)
     return dataclasses.replace(
         beat,
         state=AgentState.RUNNING,
         attempt=roster.attempt,
         roster_digest=roster.digest,
-        rendezvous=roster.rendezvous,
+        rendezvous=dataclasses.replace(roster.rendezvous, ports=own.ports if own else ()),
         offer=Rendezvous(beat.offer.port + 1, f"key-{beat.offer.port + 1}"),
         ranks=(RankProgress(rank, step, phase, loss=1.0, step_seconds=0.5),),
     )

@@ -157,6 +157,7 @@ _CHANGES: dict[str, dict[str, Any]] = {
     "failure policy": {"spec.failurePolicy": {"maxRestarts": 0, "hangSeconds": 300, "nodeLostSeconds": 0}},
     "scheduling": {"spec.scheduling": {"gang": "Kueue", "queue": "team-a", "spares": 1}},
     "spares": {"spec.scheduling": {"spares": 2}},
+    "a framework": {"spec.training": {"command": ["python", "train.py"], "framework": "XGBoost"}},
     "no spares for members": {"spec.strategy": {"type": "Gossip"}, "spec.scheduling": {"spares": 0}},
     "the rest": {
         "spec.suspend": True,

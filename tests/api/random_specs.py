@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 from hypothesis import strategies as st
 from trainmaster.api.strategy import StrategyType
+from trainmaster.wire.frameworks import FRAMEWORKS
 
 from tests.api.changes import good_job
 
@@ -74,13 +75,15 @@ _numerics = {
     "microBatchSize": _small,
     "maxGradientNorm": st.sampled_from([1, 0.5, 0, 0.0, -1.0, -0.5, "1"]),
 }
+_frameworks = st.sampled_from([*FRAMEWORKS, "jax"])
 _training = st.one_of(
     st.fixed_dictionaries(
         {"task": st.just("a.b:C"), "steps": st.integers(1, 9), "globalBatchSize": st.integers(1, 40)},
         optional=_numerics,
     ),
     st.fixed_dictionaries(
-        {"command": st.just(["a"])}, optional={"steps": _small, "globalBatchSize": _small, **_numerics}
+        {"command": st.just(["a"])},
+        optional={"framework": _frameworks, "steps": _small, "globalBatchSize": _small, **_numerics},
     ),
     _some(
         task=st.sampled_from(["a:B", "a.b:C.D", "a", "a:", ":B", "1a:B", "a..b:C", "a:B\n", "é:B"]),
@@ -88,6 +91,7 @@ _training = st.one_of(
         arguments=_EMPTY,
         steps=_small,
         globalBatchSize=_small,
+        framework=_frameworks,
         seed=st.sampled_from([0, -1, 2**32, 2**32 - 1]),
     ),
 )

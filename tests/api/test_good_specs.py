@@ -41,7 +41,7 @@ def test_only_strategy_and_training_must_be_given() -> None:
 
     assert job.spec.to_dict() == {
         "strategy": {"type": "Gossip", "compression": "None"},
-        "training": {"seed": 0, "precision": "FP32"},
+        "training": {"framework": "Torch", "seed": 0, "precision": "FP32"},
         "workers": {"replicas": 1, "gpus": 0, "gpuResource": "nvidia.com/gpu"},
         "checkpoint": {"everySteps": 50, "keep": 3},
         "failurePolicy": {"maxRestarts": 10, "hangSeconds": "auto", "startSeconds": 600},

@@ -8,9 +8,12 @@ from typing import get_args
 
 import pytest
 import yaml
+from trainmaster.advice.frameworks import WORDS
 from trainmaster.advice.textbook import TEXTBOOK
 from trainmaster.api.generate import ROOT, generated
 from trainmaster.api.strategy import Strategy, StrategyType
+from trainmaster.api.training import Framework
+from trainmaster.wire.frameworks import FRAMEWORKS, TORCH
 from trainmaster.wire.strategies import STRATEGIES
 
 from docs import strategy_pages
@@ -42,6 +45,18 @@ def test_the_strategies_page_quotes_the_table_and_the_results() -> None:
 
 def test_every_strategy_has_a_row_and_a_picture() -> None:
     assert set(TEXTBOOK) == set(PICTURES) == set(COSTS) == set(get_args(StrategyType)) == set(STRATEGIES)
+
+
+def test_every_framework_has_words_an_adapter_and_a_page() -> None:
+    others = set(FRAMEWORKS) - {TORCH}
+    assert set(get_args(Framework)) == set(FRAMEWORKS)
+    assert set(WORDS) == others
+    adapters = ROOT / "trainer" / "trainmaster_trainer" / "agent" / "frameworks"
+    assert {traits.adapter for traits in FRAMEWORKS.values()} - {None} == {
+        path.stem for path in adapters.glob("*.py") if "def instruct(" in path.read_text()
+    }
+    pages = ROOT / "docs" / "frameworks"
+    assert {path.stem for path in pages.glob("*.md")} - {"README"} == {name.lower() for name in others}
 
 
 @pytest.mark.parametrize("name", COSTS)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from trainmaster.advice import memory, reading, traffic
 from trainmaster.advice.facts import GroupFacts, ModelFacts
+from trainmaster.advice.frameworks import WORDS
 from trainmaster.advice.textbook import TEXTBOOK, taxonomy
 from trainmaster.advice.units import in_bytes, in_numbers
 from trainmaster.api.job import TrainingJob
@@ -40,7 +41,11 @@ def explain(job: TrainingJob, model: ModelFacts | None) -> list[Section]:
 
 
 def _strategy(job: TrainingJob) -> Iterator[str]:
-    strategy = job.spec.strategy
+    strategy, framework = job.spec.strategy, job.spec.training.framework
+    if framework in WORDS:
+        yield f"{strategy.type}, as the script itself does it by {framework}."
+        yield WORDS[framework].finds
+        return
     row = TEXTBOOK[strategy.type]
     yield f"{strategy.type}: {row.title} ({taxonomy(strategy.type, strategy.options)}; {row.source})."
     yield row.holds
@@ -116,8 +121,8 @@ def _role(word: str, replica: ReplicaSpec) -> str:
 
 
 def _traffic(job: TrainingJob, model: ModelFacts | None) -> Iterator[str]:
-    strategy = job.spec.strategy
-    yield TEXTBOOK[strategy.type].talks
+    strategy, words = job.spec.strategy, WORDS.get(job.spec.training.framework)
+    yield words.talks if words else TEXTBOOK[strategy.type].talks
     if model is None:
         yield "A script's own affair: its model cannot be looked into, so no bytes are given."
         return
@@ -161,7 +166,8 @@ def _optimizer(model: ModelFacts) -> str:
 
 def _failure(job: TrainingJob, model: ModelFacts | None) -> Iterator[str]:
     checkpoint, policy = job.spec.checkpoint, job.spec.failure_policy
-    yield TEXTBOOK[job.spec.strategy.type].failure
+    words = WORDS.get(job.spec.training.framework)
+    yield from (words.restart, words.decides) if words else (TEXTBOOK[job.spec.strategy.type].failure,)
     if job.spec.spares:
         yield "A worker whose pod or node is lost is not waited for: a spare takes its place; its next pod stands by."
     if model:

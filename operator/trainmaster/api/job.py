@@ -18,7 +18,7 @@ from trainmaster.api.status import TrainingJobStatus
 from trainmaster.api.strategy import Strategy
 from trainmaster.api.supported import Refusal, not_yet_supported
 from trainmaster.api.training import Training
-from trainmaster.wire import names, strategies
+from trainmaster.wire import frameworks, names
 
 
 class TrainingJobSpec(Model):
@@ -93,7 +93,12 @@ OneDevice, Mirrored and AllReduce."""
     @property
     def independent(self) -> bool:
         """Return whether members restart individually: no process group spans replicas."""
-        return self.strategy.type in strategies.INDEPENDENT
+        return frameworks.is_independent(self.training.framework, self.strategy.type)
+
+    @property
+    def led(self) -> bool:
+        """Return whether the first worker's end is the end of the job: the other replicas serve it."""
+        return frameworks.is_led(self.training.framework, self.strategy.type)
 
     def not_yet_supported(self) -> tuple[Refusal, ...]:
         """Return the fields that this version does not support yet, with messages; empty if there are none."""

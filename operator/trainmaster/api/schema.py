@@ -56,6 +56,7 @@ COLUMNS: tuple[Schema, ...] = (
     {"name": "SAMPLES/S", "type": "number", "jsonPath": ".status.progress.samplesPerSecond", "priority": 1},
     {"name": "GOODPUT", "type": "string", "jsonPath": ".status.goodput.share", "priority": 1},
     {"name": "SERVERS", "type": "string", "jsonPath": ".status.parameterServers.summary", "priority": 1},
+    {"name": "FRAMEWORK", "type": "string", "jsonPath": ".spec.training.framework", "priority": 1},
     {"name": "MESSAGE", "type": "string", "jsonPath": ".status.message", "priority": 1},
 )
 

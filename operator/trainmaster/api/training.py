@@ -10,6 +10,8 @@ from trainmaster.api.model import FreeObject, Int, Model, Name, Place, Text, Wei
 from trainmaster.api.progress import ProgressExpressions
 from trainmaster.api.sizes import MOST_OF_A_PLAN, fit_a_plan
 
+Framework = Literal["Torch", "JAX", "XGBoost", "LightGBM"]
+
 _WORDS = Field(strict=False, min_length=1, max_length=256)
 _Command = Annotated[tuple[Text, ...], _WORDS, Weighs(MOST_OF_A_PLAN), AfterValidator(fit_a_plan)]
 
@@ -43,6 +45,10 @@ below and runs under every strategy."""
     command: _Command | None = None
     """Your own script in place of a task, for example [python, train.py]. It is started once per rank with the \
 variables that torchrun sets (RANK, WORLD_SIZE, MASTER_ADDR, ...)."""
+    framework: Framework = "Torch"
+    """What the command is written for. Its processes are told who and where they are by the variables and files that \
+this framework reads, beside those of torchrun, and what it needs besides (a tracker, say) is started first. Command \
+only."""
     arguments: Annotated[FreeObject, AfterValidator(fit_a_plan)] | None = None
     """Given to the task by name, for example {hidden: 256, learning_rate: 0.01}. Task only."""
     steps: Annotated[Int, Field(ge=1, le=1_000_000_000_000)] | None = None

@@ -10,6 +10,7 @@ from typing import Any
 from trainmaster.api.document import load, load_file
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.problem import Problem, reason
+from trainmaster.cli.script_imports import other_framework
 from trainmaster.cli.terminal import complain, tell
 
 EXIT_GOOD = 0
@@ -57,7 +58,7 @@ def _load(path: Path) -> TrainingJob | list[Problem]:
 def _as_text(path: str, result: TrainingJob | list[Problem]) -> list[str]:
     if not isinstance(result, TrainingJob):
         return [f"{path}:{problem}" for problem in result]
-    later = [f"{path}: note: {note['path']}: {note['message']}" for note in _notes(result)]
+    later = [f"{path}: note: {note['path']}: {note['message']}" for note in _notes(result, Path(path).parent)]
     name = result.name or result.metadata.generate_name
     return [f"{path}: TrainingJob {name} is good", *later]
 
@@ -65,13 +66,16 @@ def _as_text(path: str, result: TrainingJob | list[Problem]) -> list[str]:
 def _as_json(path: str, result: TrainingJob | list[Problem]) -> dict[str, Any]:
     if not isinstance(result, TrainingJob):
         return {"file": path, "good": False, "problems": [problem._asdict() for problem in result]}
-    return {"file": path, "good": True, "problems": [], "notes": _notes(result)}
+    return {"file": path, "good": True, "problems": [], "notes": _notes(result, Path(path).parent)}
 
 
-def _notes(job: TrainingJob) -> list[dict[str, str]]:
-    """Return what is no mistake, but what the user should know before the job runs."""
+def _notes(job: TrainingJob, folder: Path) -> list[dict[str, str]]:
+    """Return what is no mistake, but what the user should know before the job runs. `folder` is the file's."""
     notes = [{"path": field, "message": message} for field, message in job.spec.not_yet_supported()]
     if job.spec.checkpoint.storage is None:
         message = "not set: on a cluster the model is in the pods' own folders and is gone with them"
         notes.append({"path": "spec.checkpoint.storage", "message": message})
+    hint = other_framework(job, folder)
+    if hint:
+        notes.append({"path": "spec.training.framework", "message": hint})
     return notes

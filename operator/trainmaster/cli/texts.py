@@ -10,6 +10,7 @@ from trainmaster.api.status import Progress, RestartRecord, TrainingJobStatus
 from trainmaster.core.actions import PostEvent
 from trainmaster.core.figures import duration
 from trainmaster.local.session import Outcome
+from trainmaster.wire.frameworks import TORCH
 
 _MOST_RESTARTS_TOLD = 10
 
@@ -19,7 +20,8 @@ def headline(job: TrainingJob) -> str:
     training, workers = job.spec.training, job.spec.workers
     what = training.task or " ".join(training.command or ())
     devices = f" with {workers.ranks} ranks each" if workers.ranks > 1 else ""
-    return f"{job.name}: {what} by {job.spec.strategy.type} on {count(workers.replicas, 'worker')}{devices}"
+    by = job.spec.strategy.type if training.framework == TORCH else f"{training.framework} ({job.spec.strategy.type})"
+    return f"{job.name}: {what} by {by} on {count(workers.replicas, 'worker')}{devices}"
 
 
 def event_line(event: PostEvent) -> str:

@@ -7,7 +7,7 @@ import re
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.replicas import TPU
-from trainmaster.wire import codec, data_workers, names
+from trainmaster.wire import codec, data_workers, frameworks, names
 from trainmaster.wire.training import TrainingPlan
 
 
@@ -21,6 +21,7 @@ def training_plan(job: TrainingJob) -> TrainingPlan:
         strategy_options=job.spec.strategy.options,
         task=training.task,
         command=tuple(training.command or ()),
+        framework=None if training.framework == frameworks.TORCH else training.framework,
         arguments=dict(training.arguments or {}),
         steps=training.steps or 0,
         global_batch_size=training.global_batch_size or 0,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainmaster.api.status import RestartRecord
-from trainmaster.core import classes, figures, fingerprint, last_lines, signatures
+from trainmaster.core import classes, figures, fingerprint, last_lines, signatures, tracebacks
 from trainmaster.core.facts import Slot
 from trainmaster.core.observed import Ending, Replica
 from trainmaster.wire import names
@@ -98,6 +98,7 @@ def of_agent(slot: Slot, attempt: int) -> Failure:
 
 def of_rank(slot: Slot, report: ExitReport) -> Failure:
     """Return the failure that an agent reports of one of its ranks."""
+    report = tracebacks.with_error(report)
     kind, told = class_of(report), report.error.resume_before if report.error else None
     return Failure(
         failure_class=kind,

@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 from trainmaster.core import ledger, membership
 from trainmaster.core.facts import Facts, Slot, began, once
-from trainmaster.wire import names
+from trainmaster.wire import frameworks, names
 from trainmaster.wire.messages import Heartbeat, Member, Rendezvous, Roster
 
 
@@ -22,13 +22,24 @@ def roster(facts: Facts) -> Roster | None:
         return None
     members, rank = [], 0
     for slot in facts.slots:
-        members.append(_member(slot, rank))
+        member = _with_ports(facts, slot, _member(slot, rank))
+        if member is None:
+            return None
+        members.append(member)
         rank += slot.ranks
     first = facts.slots[0]
     meeting = _rendezvous(facts)
     before = facts.status.resume_before
     doubted = ledger.doubted_attempt(facts.status)
     return Roster(facts.status.attempt, tuple(members), _address(first), meeting, before, doubted) if meeting else None
+
+
+def _with_ports(facts: Facts, slot: Slot, member: Member) -> Member | None:
+    """Return the member with a port for each rank, where its framework needs them; None: its agent offers none yet."""
+    if not frameworks.has_ports(facts.job.spec.training.framework):
+        return member
+    door = _door(facts, slot)
+    return dataclasses.replace(member, ports=door.ports) if door and len(door.ports) == member.ranks else None
 
 
 def _of_members(facts: Facts) -> Roster | None:

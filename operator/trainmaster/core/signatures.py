@@ -140,7 +140,16 @@ SIGNATURES = (
         r"|wait timeout after|waiting for clients|failed to pass monitoredBarrier|No route to host"
         r"|failed to recv, got 0 bytes|Connection refused|Application timeout caused pair closure",
     ),
+    Signature(
+        classes.PEER_LOST,
+        r"(Jax|Xla)RuntimeError|XGBoostError|LightGBMError",
+        r"UNAVAILABLE|DEADLINE_EXCEEDED|Gloo|collective|[Ss]ocket|[Cc]onnect",
+    ),
     Signature(classes.PEER_LOST, "DistNetworkError|DistBackendError|DistStoreError"),
+    # A program beside a rank, such as a framework's tracker; its own last line stands at the end.
+    Signature(classes.CONFIGURATION, "CompanionError", r"ModuleNotFoundError|ImportError|cannot be started"),
+    Signature(classes.INFRASTRUCTURE, "CompanionError", r"Address already in use"),
+    Signature(classes.PEER_LOST, "CompanionError"),
     # Starting.
     Signature(classes.CONFIGURATION, "StartFailed", r"\[Errno 7\]"),  # E2BIG: its variables are too large
     Signature(classes.INFRASTRUCTURE, "StartFailed"),

@@ -20,6 +20,7 @@ class TrainingPlan:
     strategy_options: Dict[str, Any] = field(default_factory=dict)
     task: Optional[str] = None
     command: Tuple[str, ...] = ()
+    framework: Optional[str] = None  # that the command is written for; None: torch
     arguments: Dict[str, Any] = field(default_factory=dict)
     steps: int = 0
     global_batch_size: int = 0

@@ -18,6 +18,8 @@ from trainmaster_trainer.agent import lifeline
 from trainmaster_trainer.agent.said import Said, overlaid
 from trainmaster_trainer.agent.settings import Settings
 
+FRAMEWORK_FOLDER = "framework-"  # with a rank's number: what its framework wants to read
+
 
 class Files:
     """Files keeps the newest attempt's files only."""
@@ -132,6 +134,8 @@ def _remove(folder: Path) -> None:
         return
     for path in folder.glob("r*"):
         path.unlink()
+    for path in folder.glob(f"{FRAMEWORK_FOLDER}*"):
+        delete_folder(path)
     for path in folder.glob("pymp-*"):  # the sockets of data workers, of a rank that was killed
         delete_folder(path)
     with contextlib.suppress(OSError):

@@ -30,6 +30,7 @@ from trainmaster_trainer.agent import (
     command,
     dismantling,
     errors,
+    frameworks,
     imports,
     lifeline,
     main_module,
@@ -238,7 +239,8 @@ def _run_plan(plan: TrainingPlan) -> Any:
         return importlib.import_module("trainmaster_trainer.rank").main()
     if not plan.command:
         raise BadConfigurationError("training has neither a task nor a command")
-    invocation = command.parse(plan.command, sys.executable)
+    words = frameworks.prepare(plan)
+    invocation = command.parse(words, sys.executable)
     if invocation.note:
         sys.stderr.write(f"trainmaster: {invocation.note}\n")
     if invocation.launch is not None:
@@ -247,7 +249,7 @@ def _run_plan(plan: TrainingPlan) -> Any:
         _open_streams(unbuffered=True)
     _note_imports(without=invocation.target if invocation.kind == command.MODULE else "")
     if hasattr(sys, "orig_argv"):
-        sys.orig_argv = [*plan.command] if invocation.launch is None else _as_torchrun_starts(invocation)
+        sys.orig_argv = [*words] if invocation.launch is None else _as_torchrun_starts(invocation)
     if invocation.kind != command.EXECUTE:
         optimizer_steps.count()
     return _RUNNERS[invocation.kind](invocation)

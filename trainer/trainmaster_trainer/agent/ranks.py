@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Callable, Dict, List, Optional
 
-from trainmaster.wire import codec, names, strategies
+from trainmaster.wire import codec, frameworks, names
 from trainmaster.wire.messages import Member, Roster
 
 from trainmaster_trainer.agent import (
@@ -83,8 +83,10 @@ class Ranks(parent.Listener):
     """At most one attempt at a time: the supervisor sees to that."""
 
     def __init__(self, settings: Settings, reactor: Reactor, output: Output, emit: Emit) -> None:
-        independent = settings.plan.strategy in strategies.INDEPENDENT
-        self.offer = rendezvous.Offer(settings.address, output.say, settings.ranks if independent else 0)
+        plan = settings.plan
+        independent = frameworks.is_independent(plan.framework, plan.strategy)
+        ports = settings.ranks if independent or plan.framework else 0
+        self.offer = rendezvous.Offer(settings.address, output.say, ports, listening=independent)
         self.files = Files(settings)
         self._settings = settings
         self._reactor = reactor
@@ -132,9 +134,9 @@ class Ranks(parent.Listener):
             self._launch(self._wanted)
 
     def _take_listeners(self, wanted: Wanted) -> bool:
-        """Take the offered sockets of ranks that peers reach one by one; return False if these are not offered here."""
+        """Take the offered sockets of ranks that have ports; return False if these are not offered here."""
         self._listeners.drop_all()
-        if not wanted.roster.independent:
+        if not wanted.member.ports:
             return True
         taken = self.offer.take_ports(wanted.member.ports)
         self._listeners = Listeners(wanted.member.first_rank, taken or ())
@@ -244,6 +246,8 @@ class Ranks(parent.Listener):
 
     def _launch(self, wanted: Wanted) -> None:
         wanted.starts += 1
+        if not wanted.roster.independent:
+            self._listeners.drop_all()  # servers of the framework bind to the ports themselves
         wanted.kills_before = evidence.out_of_memory_kills()
         missing = [*wanted.numbers]
         try:

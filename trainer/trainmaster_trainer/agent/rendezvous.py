@@ -2,7 +2,8 @@
 
 The agent of the first worker gives the socket to a store process when the offer is taken; every offer is taken at most
 once. Where members come and go one by one, the offer also holds a socket for each rank of this replica: its peers know
-the port before the rank exists, and no start ever gets that of an older one.
+the port before the rank exists, and no start ever gets that of an older one. For a framework whose processes open their
+own servers these sockets only keep the ports, and do not listen: who connects is refused until the server is there.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 nothing is bound
 class Offer:
     """Offer is a listening socket and a random key, and `ranks` more sockets for peers."""
 
-    def __init__(self, address: str, log: Callable[[str], None], ranks: int = 0) -> None:
+    def __init__(self, address: str, log: Callable[[str], None], ranks: int = 0, listening: bool = True) -> None:
         self._address = address
         self._log = log
         self._socket = self._listen()
-        self._doors = [self._listen() for _ in range(ranks)]
+        self._make_door = self._listen if listening else self._bind
+        self._doors = [self._make_door() for _ in range(ranks)]
         self.rendezvous = self._describe()
 
     @property
@@ -50,7 +52,7 @@ class Offer:
         if tuple(ports) != self.rendezvous.ports:
             return None
         taken = self._doors
-        self._doors = [self._listen() for _ in taken]  # while the old ones are open: no number comes twice in a row
+        self._doors = [self._make_door() for _ in taken]  # while the old ones are open: no number comes twice in a row
         self.rendezvous = replace(self.rendezvous, ports=_ports(self._doors))
         return taken
 
@@ -58,6 +60,11 @@ class Offer:
         return Rendezvous(self._socket.getsockname()[1], secrets.token_hex(16), _ports(self._doors))
 
     def _listen(self) -> socket.socket:
+        listener = self._bind()
+        listener.listen(_BACKLOG)
+        return listener
+
+    def _bind(self) -> socket.socket:
         family = socket.AF_INET6 if ":" in self._address else socket.AF_INET
         listener = socket.socket(family)
         try:
@@ -67,7 +74,6 @@ class Offer:
             self._log(f"{self._address} is no address of this machine ({error.strerror}); listening on all")
             self._address = ""
             listener.bind(("", 0))
-        listener.listen(_BACKLOG)
         return listener
 
 

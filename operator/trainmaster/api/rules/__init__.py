@@ -10,6 +10,7 @@ from trainmaster.api.rules import (
     accelerator,
     changes,
     fitting,
+    frameworks,
     lifecycle,
     numerics,
     pods,
@@ -35,6 +36,7 @@ RULES: tuple[Rule, ...] = (
     *reproducible.RULES,
     *accelerator.RULES,
     *numerics.RULES,
+    *frameworks.RULES,
 )
 
 __all__ = ["RULES", "Rule", "Violation", "violations"]

@@ -1,7 +1,8 @@
 """End a job as succeeded when every worker's ranks ended with exit code 0 in the same attempt.
 
 A worker that has finished need not be there any more when the last one finishes: `status.done` remembers it. Where
-members come and go, those present do all the work of a task: a worker that has not begun is not waited for.
+members come and go, those present do all the work of a task: a worker that has not begun is not waited for. Where
+the first worker leads (`frameworks.is_led`), its end alone counts: the others serve until they are told to end.
 """
 
 from trainmaster.core import ending, membership, parting
@@ -18,6 +19,9 @@ def complete(facts: Facts) -> Verdict:
     finished = [slot for slot in workers if slot.key in there]
     if len(finished) < _least(facts) or any(slot.key not in there for slot in _needed(facts, workers)):
         return NOTHING
+    if facts.job.spec.led:
+        message = f"{workers[0].key}, which leads the others, finished."
+        return Verdict(status=ending.succeeded(facts.status, f"{message}{parting.at_the_end(facts)}", facts.now))
     message = f"All {len(finished)} workers finished." if len(finished) > 1 else "The worker finished."
     said = f"{_nothing_to_train(facts) or message}{parting.at_the_end(facts)}"
     return Verdict(status=ending.succeeded(facts.status, said, facts.now))
@@ -34,7 +38,12 @@ def _nothing_to_train(facts: Facts) -> str:
 
 
 def _needed(facts: Facts, workers: list[Slot]) -> list[Slot]:
-    """Return the workers that must finish: all; of members that come and go and share work, those that take part."""
+    """Return the workers that must finish: all, or the one that leads.
+
+    Of members that come and go and share work, it is those that take part.
+    """
+    if facts.job.spec.led:
+        return workers[:1]
     shared = facts.job.spec.elasticity is not None or facts.job.spec.training.task is not None
     if not (shared and membership.alone(facts)):
         return workers

@@ -1,0 +1,49 @@
+"""Describe each framework for users: how its processes find one another, who decides, what a restart means.
+
+`explain` shows this in place of the strategy's own words, which are about tasks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_ALL_DECIDE = "The job has succeeded when the processes of all workers have ended with exit code 0."
+_GROUP_AGAIN = (
+    "A death restarts the whole group within moments, with new ports; the script goes on from what it has saved."
+)
+
+
+@dataclass(frozen=True)
+class Words:
+    """Hold the sentences about one framework."""
+
+    finds: str
+    """How its processes find one another."""
+    talks: str
+    """Over what they exchange their numbers."""
+    restart: str
+    """What happens when something dies."""
+    decides: str = _ALL_DECIDE
+    """Whose end is the end of the job."""
+
+
+WORDS: dict[str, Words] = {
+    "JAX": Words(
+        finds="jax.distributed.initialize() needs no arguments, nor does keras.distribution.initialize(). "
+        "The coordinator is opened by rank 0.",
+        talks="XLA exchanges arrays between the processes: NCCL between GPUs, gloo between CPUs.",
+        restart=f"JAX itself notices a death after 100 s; here the agent ends the group at once. {_GROUP_AGAIN}",
+    ),
+    "XGBoost": Words(
+        finds="The tracker runs beside rank 0 and is up before any script begins; the script's "
+        "xgboost.collective.CommunicatorContext is given DMLC_TRACKER_URI, DMLC_TRACKER_PORT and DMLC_TASK_ID.",
+        talks="The processes add up histograms by all-reduce, over TCP.",
+        restart=f"{_GROUP_AGAIN} XGBoost's own way is the argument xgb_model of train().",
+    ),
+    "LightGBM": Words(
+        finds="The script hands LIGHTGBM_MACHINES, LIGHTGBM_LOCAL_LISTEN_PORT and LIGHTGBM_NUM_MACHINES on as the "
+        "parameters machines, local_listen_port and num_machines.",
+        talks="The processes add up histograms (tree_learner: data) over TCP.",
+        restart=f"{_GROUP_AGAIN} LightGBM's own way is the argument init_model of train().",
+    ),
+}

@@ -1,0 +1,55 @@
+"""Define the table of frameworks: one row for each that a script may be written for, with the traits that others need.
+
+How the processes of a framework are told who and where they are is in the agent: `agent/frameworks/`, one file for each
+row that names an adapter. What users read of a framework is in `advice/frameworks.py` and docs/frameworks/. A new
+framework is a row here and these three; tests/house checks that each row has them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict, Optional, Tuple
+
+from trainmaster.wire.strategies import INDEPENDENT, STRATEGIES
+
+TORCH = "Torch"
+
+
+@dataclass(frozen=True)
+class Traits:
+    """Hold what is true of a framework's scripts."""
+
+    strategies: Tuple[str, ...]
+    """The strategies that its scripts can follow; the others need servers or processes that it does not have."""
+    adapter: Optional[str] = None
+    """The module of the agent's `frameworks/` that makes its variables, files and companions. None: the variables of
+    torchrun are enough. With an adapter, the roster of a group has a port for each rank."""
+    imports: Tuple[str, ...] = ()
+    """The packages whose import in a script shows that it is written for this framework (a hint of `check`)."""
+    led_under: Tuple[str, ...] = ()
+    """The strategies under which the first worker's end is the end of the job: the other replicas serve it."""
+
+
+_GROUPS = ("OneDevice", "Mirrored", "AllReduce")
+
+FRAMEWORKS: Dict[str, Traits] = {
+    TORCH: Traits(tuple(STRATEGIES), imports=("torch",)),
+    "JAX": Traits((*_GROUPS, "FullySharded", "Pipeline", "Tensor"), adapter="jax", imports=("jax",)),
+    "XGBoost": Traits(_GROUPS, adapter="xgboost", imports=("xgboost",)),
+    "LightGBM": Traits(_GROUPS, adapter="lightgbm", imports=("lightgbm",)),
+}
+
+
+def is_independent(framework: Optional[str], strategy: str) -> bool:
+    """Return whether members restart individually. Scripts of other frameworks know a fixed group only."""
+    return (framework or TORCH) == TORCH and strategy in INDEPENDENT
+
+
+def is_led(framework: Optional[str], strategy: str) -> bool:
+    """Return whether the first worker's end is the end of the job."""
+    return strategy in FRAMEWORKS[framework or TORCH].led_under
+
+
+def has_ports(framework: Optional[str]) -> bool:
+    """Return whether each rank of a group has a port of its own in the roster."""
+    return FRAMEWORKS[framework or TORCH].adapter is not None

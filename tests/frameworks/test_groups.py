@@ -1,0 +1,73 @@
+"""Scripts of JAX, XGBoost and LightGBM as real groups: right numbers, deaths, trackers, two jobs at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from tests.frameworks.jobs import a_job, line_of_the_ledger, python, running, said, until
+from tests.local.command import Command, wait_gone
+
+
+def test_jax_finds_its_group_and_is_right_after_a_death(command: Command) -> None:
+    """`initialize()` has no arguments. One of the processes is killed in the middle."""
+    job = a_job("JAX", [python("jax"), "jax_sgd.py"], JAX_PLATFORMS="cpu", DIE_IN_ATTEMPT="1")
+    assert command.start(job).end() == 0
+    assert said(command, "RIGHT") == ["processes=2 total=3"] * 2
+    line = line_of_the_ledger(command)
+    assert (line["class"], line["exit"], line["replica"]) == ("Signal", "SIGKILL", "worker-1 rank 1")
+
+
+def test_a_framework_that_is_not_there_ends_the_job_with_its_own_words(command: Command) -> None:
+    job = a_job("JAX", [python("boost"), "jax_sgd.py"])
+    assert command.start(job).end() == 1
+    status = command.status
+    assert (status["phase"], status.get("restartCount", 0)) == ("Failed", 0)
+    assert "No module named 'jax'" in status["message"]
+    assert line_of_the_ledger(command)["class"] == "Configuration"
+
+
+def test_xgboost_goes_on_from_its_own_file_with_the_trees_of_one_process(command: Command) -> None:
+    """One of the processes dies at round 12."""
+    job = a_job("XGBoost", [python("boost"), "xgboost_trees.py"], DIE_IN_ATTEMPT="1")
+    assert command.start(job).end() == 0
+    assert said(command, "RIGHT") == ["processes=2 total=3 from=10"] * 2
+    assert line_of_the_ledger(command)["exit"] == "SIGKILL"
+
+
+def test_a_tracker_that_dies_is_named_and_the_group_begins_again(command: Command, folder: Path) -> None:
+    job = a_job("XGBoost", [python("boost"), "xgboost_trees.py"], GATE="gate")
+    command.start(job)
+    until(lambda: len([*folder.glob("rank-*")]) == 2)
+    (tracker,) = running(command, "RabitTracker")
+    os.kill(tracker, signal.SIGKILL)
+    assert wait_gone(tracker)
+    command.until_event("Restarting")
+    (folder / "gate").touch()
+    assert command.end() == 0
+    assert said(command, "RIGHT") == ["processes=2 total=3 from=0"] * 2
+    line = line_of_the_ledger(command)
+    assert "XGBoost's tracker ended by SIGKILL before the training was over" in line["evidence"]
+    assert line["class"] == "PeerLost"
+
+
+def test_a_tracker_that_cannot_start_ends_the_job_with_the_reason(command: Command) -> None:
+    job = a_job("XGBoost", [python("jax"), "-c", "import time; time.sleep(600)"])
+    assert command.start(job).end() == 1
+    assert "No module named 'xgboost'" in command.status["message"]
+    assert command.status.get("restartCount", 0) == 0
+
+
+def test_two_jobs_of_one_framework_at_once_do_not_meet(command: Command, tmp_path_factory: object) -> None:
+    """LightGBM listens on a port in each process, and has the same model in all of a job."""
+    other = Command(command.folder, command._warm)
+    other.workdir = command.folder / "other"
+    job = a_job("LightGBM", [python("boost"), "lightgbm_trees.py"])
+    command.start(job)
+    other.start(job | {"metadata": {"name": "other"}})
+    assert (command.end(), other.end()) == (0, 0)
+    for one in (command, other):
+        first, second = said(one, "RIGHT")
+        assert first == second
+        assert first.startswith("machines=2 ")

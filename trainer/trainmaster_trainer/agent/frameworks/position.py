@@ -1,0 +1,115 @@
+"""Define what an adapter is told, and what it answers."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Dict, List, Mapping, Sequence, Tuple
+
+from trainmaster.wire import names
+from trainmaster.wire.messages import Roster
+from trainmaster.wire.training import TrainingPlan
+
+from trainmaster_trainer.agent.companions import Companion
+from trainmaster_trainer.agent.files import FRAMEWORK_FOLDER
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A peer is one process of the group. Its port is free, and all others know it before the process exists."""
+
+    role: str
+    rank: int
+    address: str
+    port: int
+    replica: int  # the place of its replica in the roster
+    local: int  # its place within the replica
+
+    @property
+    def at(self) -> str:
+        """Return host and port as most frameworks write them."""
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        return f"{host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Position:
+    """Position says who takes part in an attempt, in rank order, and which of them this process is."""
+
+    peers: Tuple[Peer, ...]
+    rank: int
+    strategy: str
+    attempt: int
+    key: str  # random, of this attempt: a secret that all its processes have
+    folder: str  # for files of this rank and attempt
+    interface: str  # the network interface that has its address
+    threads: int  # its share of the cores
+    interpreter: str  # the Python of the user's command: it has the framework
+
+    @property
+    def me(self) -> Peer:
+        """Return this process."""
+        return self.peers[self.rank]
+
+    @property
+    def first(self) -> Peer:
+        """Return the process that leads where one does, and beside which companions run."""
+        return self.peers[0]
+
+    @property
+    def leads(self) -> bool:
+        """Return whether this process is the first."""
+        return self.rank == 0
+
+    @property
+    def replicas(self) -> Dict[int, List[Peer]]:
+        """Return the processes of each replica, by its place in the roster."""
+        found: Dict[int, List[Peer]] = {}
+        for peer in self.peers:
+            found.setdefault(peer.replica, []).append(peer)
+        return found
+
+
+@dataclass(frozen=True)
+class Instructions:
+    """Instructions are what a rank needs before its script begins. Empty members ask for nothing."""
+
+    variables: Mapping[str, str] = field(default_factory=dict)  # of this attempt: no user can know better
+    defaults: Mapping[str, str] = field(default_factory=dict)  # unless the user has set them
+    files: Mapping[str, str] = field(default_factory=dict)  # below the position's folder; scripts can be executed
+    command: Tuple[str, ...] = ()  # in place of the user's
+    companions: Tuple[Companion, ...] = ()
+    awaits: str = ""  # no script begins before this companion of the first rank accepts connections
+
+
+def position_of(plan: TrainingPlan, roster: Roster, environment: Mapping[str, str]) -> Position:
+    """Return the position of the process that has this environment (`agent/environment.py`)."""
+    peers = tuple(
+        Peer(member.role, member.first_rank + local, member.address, port, number, local)
+        for number, member in enumerate(roster.members)
+        for local, port in enumerate(member.ports)
+    )
+    rank = int(environment["RANK"])
+    threads = environment.get("OMP_NUM_THREADS", "")
+    return Position(
+        peers=peers,
+        rank=rank,
+        strategy=plan.strategy,
+        attempt=roster.attempt,
+        key=roster.rendezvous.key,
+        folder=str(Path(environment[names.ENV_ERROR_FILE]).parent / f"{FRAMEWORK_FOLDER}{rank}"),
+        interface=environment.get("GLOO_SOCKET_IFNAME", "eth0"),
+        threads=int(threads) if threads.isdigit() else 1,
+        interpreter=_interpreter(plan.command),
+    )
+
+
+def _interpreter(command: Sequence[str]) -> str:
+    """Return the Python that a command names by its path, ours where that runs it, else the first in PATH."""
+    first = command[0]
+    name = Path(first).name
+    if name.startswith("python") or name == "torchrun":
+        return first if "/" in first and name != "torchrun" else sys.executable
+    return shutil.which("python3") or sys.executable
