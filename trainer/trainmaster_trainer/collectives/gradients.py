@@ -132,17 +132,25 @@ class Gradients:
         self._use(Int8(make_links(self._group), range(self._group.world_size), self._group.rank))
 
     def _make_power_sgd(self, _: Reducer | None) -> None:
-        self._power = PowerSGDState(process_group=dist.group.WORLD, **POWER_SGD)
+        own = dist.new_group(timeout=self._group.patience)
+        power = self._power = PowerSGDState(process_group=own, **POWER_SGD)
+        # One bucket after the other: the hook sums three times, the second and third time from a thread of gloo's as
+        # soon as the sum before is there. Ranks that have several buckets under way at once, or DDP's own sum beside
+        # them (of which parameters were used), begin those in different orders, and what does not belong together
+        # meets, or waits for ever. NCCL begins all three where the hook is called.
+        if self._group.device.type != "cuda":
+            self._communicator = Communicator(lambda bucket: powerSGD_hook(power, bucket).wait(), self._group.device)
 
     def _make_top_k(self, reducer: Reducer | None) -> None:
         group = self._group
         self._top_k = TopK(make_links(group), range(group.world_size), group.rank, reducer or Native())
         self.traffic = self._top_k.traffic
-        self._communicator = Communicator(self._top_k.mean, group.device)
+        top_k = self._top_k
+        self._communicator = Communicator(lambda bucket: top_k.mean(bucket.buffer(), bucket.index()), group.device)
 
     def _use(self, reducer: Reducer) -> None:
-        def mean_of(tensor: Tensor, _: int) -> None:
-            reducer.mean(tensor, self._group.world_size)
+        def mean_of(bucket: dist.GradBucket) -> None:  # type: ignore[name-defined]
+            reducer.mean(bucket.buffer(), self._group.world_size)
 
         self.traffic = reducer.traffic
         self._communicator = Communicator(mean_of, self._group.device)

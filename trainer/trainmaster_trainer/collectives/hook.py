@@ -18,16 +18,17 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 
-_Job = tuple[Tensor, int, Future[Tensor], torch.cuda.Event | None]
+_Bucket = dist.GradBucket  # type: ignore[name-defined]
+_Job = tuple[_Bucket, Future[Tensor], torch.cuda.Event | None]
 
 
 class Communicator:
     """Communicator averages buckets in a thread.
 
-    `mean_of` gets a tensor, which it replaces by the ranks' mean, and the number of its bucket.
+    `mean_of` gets a bucket, whose tensor it replaces by the ranks' mean.
     """
 
-    def __init__(self, mean_of: Callable[[Tensor, int], None], device: torch.device) -> None:
+    def __init__(self, mean_of: Callable[[_Bucket], object], device: torch.device) -> None:
         self.failure: Exception | None = None
         self._mean_of = mean_of
         self._device = device
@@ -36,11 +37,11 @@ class Communicator:
         self._thread.daemon = True  # a rank that fails must end without its peers' leave
         self._thread.start()
 
-    def average(self, tensor: Tensor, bucket: int) -> Future[Tensor]:
-        """Return a future of the mean over all ranks, which takes the place of `tensor`."""
+    def average(self, bucket: _Bucket) -> Future[Tensor]:
+        """Return a future of the mean over all ranks, which takes the place of the bucket's tensor."""
         on_gpu = self._device.type == "cuda"
         future: Future[Tensor] = Future(devices=[self._device] if on_gpu else None)
-        self._jobs.put((tensor, bucket, future, torch.cuda.current_stream().record_event() if on_gpu else None))
+        self._jobs.put((bucket, future, torch.cuda.current_stream().record_event() if on_gpu else None))
         return future
 
     def close(self) -> None:
@@ -60,18 +61,18 @@ class Communicator:
         torch.cuda.set_device(self._device)
         return torch.cuda.stream(torch.cuda.Stream())  # type: ignore[no-untyped-call]
 
-    def _do(self, tensor: Tensor, bucket: int, future: Future[Tensor], filled: torch.cuda.Event | None) -> None:
+    def _do(self, bucket: _Bucket, future: Future[Tensor], filled: torch.cuda.Event | None) -> None:
         try:
             if filled is not None:
                 torch.cuda.current_stream().wait_event(filled)
-            self._mean_of(tensor, bucket)
+            self._mean_of(bucket)
         except Exception as error:  # noqa: BLE001 (the main thread must hear of whatever it was)
             self.failure = error
             future.set_exception(error)  # type: ignore[arg-type]
         else:
-            future.set_result(tensor)
+            future.set_result(bucket.buffer())
 
 
 def average(state: Communicator, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]
     """Have a bucket averaged. This is the hook; DDP demands these names of its arguments."""
-    return state.average(bucket.buffer(), bucket.index())
+    return state.average(bucket)
