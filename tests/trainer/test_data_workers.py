@@ -104,8 +104,10 @@ def started(job: Job, world: int = 1) -> Running:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_data_workers_end_with_their_rank_and_leave_nothing(new_job: NewJob, number: int) -> None:
-    running = started(new_job("j", **ODD, arguments={"seconds": 0.02}), world=2)
+    job = new_job("j" * 80, **ODD, arguments={"seconds": 0.02})  # a name that sockets have no room for
+    running = started(job, world=2)
     found = readers(running.pids)
+    assert len([*job.folder.glob("pymp-*")]) == 2  # where the agent deletes them, whatever ends the rank
     assert sorted(found.values()) == ["tm-data-0", "tm-data-0", "tm-data-1", "tm-data-1"]
     for pid in running.pids:
         os.kill(pid, number)

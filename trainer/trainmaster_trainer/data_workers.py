@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 _COUNTER = 8  # bytes
 _END_SECONDS = 2.0  # for a killed process that is stuck in the kernel
+_LONGEST_FOLDER = 72  # characters: the names of sockets have room for 107
 
 
 @dataclass(frozen=True)
@@ -218,6 +219,9 @@ def _choose_folder(folder: Path | None) -> None:
     """Have multiprocessing's sockets made in this folder: those of a killed process would stay in /tmp for ever."""
     if folder is None:
         return
+    if len(str(folder)) > _LONGEST_FOLDER:
+        # The workers come to it by this process, which outlives them, and whose descriptor therefore stays open.
+        folder = Path(f"/proc/{os.getpid()}/fd/{os.open(folder, os.O_PATH | os.O_DIRECTORY)}")
     before, tempfile.tempdir = tempfile.tempdir, str(folder)
     try:
         multiprocessing.util.get_temp_dir()

@@ -18,7 +18,6 @@ from trainmaster_trainer.settings import Settings
 from trainmaster_trainer.task import Task
 
 log = logging.getLogger(__name__)
-_LONGEST_FOLDER = 72  # characters: the names of sockets have room for 107
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
@@ -62,6 +61,5 @@ def _allowed_cores() -> int:
 
 
 def _folder(settings: Settings) -> Path | None:
-    """Return a folder for sockets that is gone after the attempt; None if its name is too long for them."""
-    page = settings.progress_file
-    return page.parent if page and len(str(page.parent)) <= _LONGEST_FOLDER else None
+    """Return a folder for sockets that is gone after the attempt; None where no agent is there to delete it."""
+    return settings.progress_file.parent if settings.progress_file else None
