@@ -58,13 +58,14 @@ class Stage:
         found = self.condition(kind)
         return (found.status, found.reason) if found else ("", "")
 
+    @property
+    def observed(self) -> Observed:
+        """What a look would find now."""
+        return Observed(tuple(self.replicas.values()), self.service, self.refused, self.began, self.private_checkpoints)
+
     def decide(self) -> Decision:
         """What would be decided now; nothing is done."""
-        return decide(
-            self.job,
-            Observed(tuple(self.replicas.values()), self.service, self.refused, self.began, self.private_checkpoints),
-            self.now,
-        )
+        return decide(self.job, self.observed, self.now)
 
     def turn(self) -> Decision:
         """One pass of the loop."""

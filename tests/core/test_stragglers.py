@@ -73,6 +73,12 @@ def test_the_first_steps_of_a_try_tell_nothing() -> None:
     assert told(working(a_running_group(workers=2), 0.1, 9.0, step=19)) == ("", "")
 
 
+def test_a_job_of_seconds_raises_no_alarm() -> None:
+    """On a laptop another program takes one rank's core for a moment."""
+    assert told(working(a_running_group(workers=2), 0.01, 0.03, step=300)) == ("", "")
+    assert told(working(a_running_group(workers=2), 0.01, 0.03, step=400)) == ("True", "Rank1IsSlow")
+
+
 def test_it_stands_until_the_rank_is_well_and_for_a_while() -> None:
     stage = working(a_running_group(workers=3), 0.1, 0.1, 0.2)
     assert told(working(stage, 0.1, 0.1, 0.1)) == ("True", "Rank2IsSlow"), "not for one better word"

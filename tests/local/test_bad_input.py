@@ -205,6 +205,16 @@ def test_a_command_line_that_is_wrong(command: Command) -> None:
     assert "--fast" in command.stderr
 
 
+def test_other_systems_than_linux_are_refused_with_a_way_that_works(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(json.dumps(a_job()))
+    elsewhere = f"import sys; sys.path[0] = ''; sys.platform = 'darwin'; sys.exit(main(['run', '{tmp_path}/job.yaml']))"
+    command = [sys.executable, "-c", f"from trainmaster.cli.main import main; {elsewhere}"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("trainmaster run needs Linux: ")
+    assert "docker run" in ended.stderr
+
+
 def test_output_that_cannot_be_written_is_no_success() -> None:
     """A file that is not whole would be taken for one that is."""
     with Path("/dev/full").open("w") as full:

@@ -67,6 +67,9 @@ def test_the_live_view_shows_step_loss_speed_eta_and_workers(command: Command, t
     command.make_gate()
     command.write(a_job(arguments={"hold_at": 25}))
     process = start(command, terminal)
+    terminal.until(
+        r"starting 2 workers \(\d*s?\): (no word yet from worker-0|\d of 2 replicas import modules and load)"
+    )
     terminal.until(r"PHASE +STEP +LOSS +SAMPLES/S +ETA +WORKERS")
     terminal.until(r"Running +24/40 +\d[\d.e-]* +[\d,]+ +\d+s +2/2")
     kill(command.rank_pid(1), signal.SIGKILL)
@@ -77,6 +80,7 @@ def test_the_live_view_shows_step_loss_speed_eta_and_workers(command: Command, t
     while terminal.read():
         pass
     assert process.wait(20) == 0
+    assert re.search(r"logs +\S+/logs: one file for each start of each worker", terminal.text)
     assert re.search(r"restarts +1\n +\d\d:\d\d:\d\d  worker-1 rank 1 at step 24: SIGKILL.*s lost", terminal.text)
 
 

@@ -57,6 +57,11 @@ class GuardedView:
         with self._guarded():
             self._view.output(name, chunk)
 
+    def waiting(self, what: str) -> None:
+        """See View."""
+        with self._guarded():
+            self._view.waiting(what)
+
     def progress(self, status: TrainingJobStatus, progress: Progress) -> None:
         """See View."""
         with self._guarded():

@@ -41,8 +41,9 @@ class LiveView:
         self._began = time.monotonic()
         self._console = Console(highlight=False)
         kind = "line" if self._console.options.ascii_only else "dots"
-        waiting = Spinner(kind, text=f"starting {texts.count(job.spec.workers.replicas, 'worker')}")
-        self._live = Live(waiting, console=self._console, refresh_per_second=8, transient=True)
+        self._starting = f"starting {texts.count(job.spec.workers.replicas, 'worker')}"
+        self._spinner = Spinner(kind, text=self._starting)
+        self._live = Live(self._spinner, console=self._console, refresh_per_second=8, transient=True)
         self._lines = FirstWorkerLines()
 
     def __enter__(self) -> Self:
@@ -61,6 +62,10 @@ class LiveView:
     def output(self, name: str, chunk: bytes) -> None:
         """Print whole lines of the first worker above the view, in their own colours."""
         self._print(self._lines.of(name, chunk))
+
+    def waiting(self, what: str) -> None:
+        """Show beside the spinner what the first attempt waits for; later ones have a row of figures."""
+        self._spinner.update(text=Text(f"{self._starting} ({duration(time.monotonic() - self._began)}): {what}"))
 
     def progress(self, status: TrainingJobStatus, progress: Progress) -> None:
         """Redraw the bar and the figures."""

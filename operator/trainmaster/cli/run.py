@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 EXIT_SUCCEEDED, EXIT_FAILED, EXIT_INVALID, EXIT_INTERRUPTED = 0, 1, 2, 130
 DEFAULT_FOLDER = Path(".trainmaster")
+# /proc, pidfd_open, prctl and memfd_create are how processes are watched, and how none is left behind.
+NOT_LINUX = """trainmaster run needs Linux: it watches and ends processes by means that other systems do not have.
+Use WSL2 on Windows. Elsewhere, a container (the image is built by docker build -f images/trainer/Dockerfile .):
+docker run --rm -it --shm-size=1g -v "$PWD:/work" -w /work --entrypoint trainmaster trainmaster/trainer:dev \\
+  run JOB.yaml"""
 
 
 def run(job_file: str, workdir: str | None, output: str, faults: list[str]) -> int:
@@ -40,6 +45,8 @@ def run(job_file: str, workdir: str | None, output: str, faults: list[str]) -> i
         path.stat()
     except OSError as error:
         return _refuse(f"{path}: {reason(error)}")
+    if sys.platform != "linux":
+        return _refuse(NOT_LINUX)
     if importlib.util.find_spec("torch") is None:
         return _refuse("trainmaster run needs PyTorch: `make setup`, or pip install '.[trainer]', in a checkout")
     try:

@@ -10,6 +10,7 @@ from trainmaster.api.status import Progress, RestartRecord, TrainingJobStatus
 from trainmaster.core.actions import PostEvent
 from trainmaster.core.figures import duration
 from trainmaster.local.session import Outcome
+from trainmaster.local.workdir import LOGS
 from trainmaster.wire.frameworks import TORCH
 
 _MOST_RESTARTS_TOLD = 10
@@ -59,7 +60,8 @@ def closing_lines(outcome: Outcome, result: dict[str, Any], folder: Path) -> lis
         figures["restarts"] = str(status.restart_count)
         ledger = [f"    {restart_line(record)}" for record in status.restarts[-_MOST_RESTARTS_TOLD:]]
     faults = [f"  --fault     {fault}: {cost}" for fault, cost in outcome.faults]
-    return [*lines, *_rows(figures), *ledger, *faults, *_rows({"folder": str(folder)})]
+    where = {"folder": str(folder), "logs": f"{folder / LOGS}: one file for each start of each worker"}
+    return [*lines, *_rows(figures), *ledger, *faults, *_rows(where)]
 
 
 def trained(status: TrainingJobStatus) -> dict[str, str]:

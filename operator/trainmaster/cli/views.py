@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from trainmaster.api.job import TrainingJob
+from trainmaster.api.states import Phase
 from trainmaster.api.status import Progress, TrainingJobStatus
 from trainmaster.cli import texts
 from trainmaster.cli.lines import FirstWorkerLines
@@ -22,6 +23,8 @@ from trainmaster.wire.printable import printable_without_colour
 
 # Seconds between two plain lines of progress.
 PLAIN_SECONDS = 2.0
+# Seconds before the first plain line on what a start waits for, and between two of them: most starts are over by then.
+WAITING_SECONDS = 5.0
 STOPPING = "Stopping: the ranks save and end. Press Ctrl-C again to end them at once."
 
 
@@ -56,6 +59,9 @@ class JsonView:
     def output(self, name: str, chunk: bytes) -> None:
         """Do nothing: output stays in the log files, because standard output is for programs here."""
 
+    def waiting(self, what: str) -> None:
+        """Do nothing: a program sees the phase in the progress."""
+
     def progress(self, status: TrainingJobStatus, progress: Progress) -> None:
         """Print `{"progress": {...}}` whenever it differs from the last one."""
         figures = dataclasses.replace(progress, time=None).to_dict()
@@ -87,6 +93,7 @@ class PlainView:
         self._job = job
         self._folder = folder
         self._next = 0.0
+        self._waiting = time.monotonic() + WAITING_SECONDS
         self._last = ""
         self._lines = FirstWorkerLines()
 
@@ -104,11 +111,19 @@ class PlainView:
         """Print the first worker's output, line by line."""
         self._output(self._lines.of(name, chunk))
 
+    def waiting(self, what: str) -> None:
+        """Print what the start waits for if that has changed, at most every WAITING_SECONDS."""
+        if time.monotonic() >= self._waiting and what != self._last:
+            self._waiting, self._last = time.monotonic() + WAITING_SECONDS, what
+            tell([f"starting: {what}"])
+
     def progress(self, status: TrainingJobStatus, progress: Progress) -> None:
         """Print the progress if it has changed, at most every PLAIN_SECONDS."""
         self._lines.follow(status)
         self._output(self._lines.ripe())
         text = texts.progress_line(status, progress)
+        if status.phase == Phase.RUNNING:
+            self._waiting = time.monotonic() + WAITING_SECONDS
         if time.monotonic() < self._next or text == self._last or not progress.step or status.finished:
             return
         self._next, self._last = time.monotonic() + PLAIN_SECONDS, text

@@ -25,6 +25,9 @@ SLOW, WELL = 1.5, 1.2
 LEAST_SECONDS = 0.005  # per step; below that it is noise, whatever the ratio
 LEAST_SHARE = 0.7  # of a step, that a script's rank computes if the others wait for it
 LEAST_STEPS = 20  # steps of a try before it is judged: caches are cold and kernels are chosen
+LEAST_WORK_SECONDS = (
+    10  # that the slow rank has worked in the try: another program may have taken its core for a moment
+)
 DWELL_SECONDS = 60  # a statement is kept at least for so long
 _REASON = re.compile(r"Rank(\d{1,9})IsSlow")
 
@@ -39,6 +42,7 @@ class Pace:
     replica: str
     node: str
     seconds: float
+    steps: int
     waits: bool = False  # it may be held up itself
 
 
@@ -73,7 +77,9 @@ def _slow(facts: Facts, before: Condition | None) -> tuple[Pace, float] | None:
 
 
 def _is(pace: Pace, usual: float, times: float) -> bool:
-    return not pace.waits and pace.seconds > times * usual and pace.seconds - usual > LEAST_SECONDS
+    if pace.waits or pace.steps * pace.seconds < LEAST_WORK_SECONDS:
+        return False
+    return pace.seconds > times * usual and pace.seconds - usual > LEAST_SECONDS
 
 
 def _paces(facts: Facts) -> list[Pace]:
@@ -85,6 +91,7 @@ def _paces(facts: Facts) -> list[Pace]:
             replica=slot.key,
             node=slot.replica.node if slot.replica else "",
             seconds=rank.busy_seconds,
+            steps=rank.step - (rank.resumed_step or 0),
             waits=script and rank.busy_seconds < LEAST_SHARE * (rank.step_seconds or 0.0),
         )
         for slot in facts.slots

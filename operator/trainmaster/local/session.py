@@ -21,6 +21,7 @@ from trainmaster.core import figures, ledger, report
 from trainmaster.core.actions import PostEvent
 from trainmaster.core.facts import Facts
 from trainmaster.core.observed import Observed
+from trainmaster.core.starting import waits_for
 from trainmaster.listening.listener import Listener
 from trainmaster.local import faults
 from trainmaster.local.causes import Cause, cause_of
@@ -42,6 +43,9 @@ class Audience(Protocol):
 
     def output(self, name: str, chunk: bytes) -> None:
         """Show what an agent, or one of its ranks, printed."""
+
+    def waiting(self, what: str) -> None:
+        """Show what the start of an attempt waits for. This is called several times a second while it waits."""
 
     def progress(self, status: TrainingJobStatus, progress: Progress) -> None:
         """Show the progress. This is called several times a second."""
@@ -130,8 +134,12 @@ class Session:
     async def _tell(self) -> None:
         self._tell_faults()
         seen = await self._platform.observe(self._platform.key)
-        if seen:
-            self._audience.progress(seen[0].status, report.progress(Facts(*seen, now()), seen[0].status))
+        if not seen:
+            return
+        facts = Facts(*seen, now())
+        if what := waits_for(facts, facts.status.phase):
+            self._audience.waiting(what)
+        self._audience.progress(facts.status, report.progress(facts, facts.status))
 
     def _tell_faults(self) -> None:
         """Show the faults that have come since the last call."""

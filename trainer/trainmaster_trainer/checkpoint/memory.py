@@ -124,7 +124,7 @@ class Memory:
     def _set_every(self, steps: int, step_seconds: float, snapshot_seconds: float) -> None:
         every = self._in_sync(min(steps, _MOST_EVERY))
         if every != self.every and self._group.is_first:
-            log.info(
+            log.debug(
                 "Memory tier: a snapshot takes %.2f ms and a step %.2f ms, so one is taken every %d steps.",
                 snapshot_seconds * 1e3, step_seconds * 1e3, every,
             )  # fmt: skip

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import GradBucket
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
@@ -149,7 +150,7 @@ class Gradients:
         self._communicator = Communicator(lambda bucket: top_k.mean(bucket.buffer(), bucket.index()), group.device)
 
     def _use(self, reducer: Reducer) -> None:
-        def mean_of(bucket: dist.GradBucket) -> None:  # type: ignore[name-defined]
+        def mean_of(bucket: GradBucket) -> None:
             reducer.mean(bucket.buffer(), self._group.world_size)
 
         self.traffic = reducer.traffic

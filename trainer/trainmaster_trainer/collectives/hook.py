@@ -14,12 +14,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import GradBucket  # torch.distributed exports it, but not to mypy
 from torch.futures import Future
 
-_Bucket = dist.GradBucket  # type: ignore[name-defined]
-_Job = tuple[_Bucket, Future[Tensor], torch.cuda.Event | None]
+_Job = tuple[GradBucket, Future[Tensor], torch.cuda.Event | None]
 
 
 class Communicator:
@@ -28,7 +27,7 @@ class Communicator:
     `mean_of` gets a bucket, whose tensor it replaces by the ranks' mean.
     """
 
-    def __init__(self, mean_of: Callable[[_Bucket], object], device: torch.device) -> None:
+    def __init__(self, mean_of: Callable[[GradBucket], object], device: torch.device) -> None:
         self.failure: Exception | None = None
         self._mean_of = mean_of
         self._device = device
@@ -37,7 +36,7 @@ class Communicator:
         self._thread.daemon = True  # a rank that fails must end without its peers' leave
         self._thread.start()
 
-    def average(self, bucket: _Bucket) -> Future[Tensor]:
+    def average(self, bucket: GradBucket) -> Future[Tensor]:
         """Return a future of the mean over all ranks, which takes the place of the bucket's tensor."""
         on_gpu = self._device.type == "cuda"
         future: Future[Tensor] = Future(devices=[self._device] if on_gpu else None)
@@ -61,7 +60,7 @@ class Communicator:
         torch.cuda.set_device(self._device)
         return torch.cuda.stream(torch.cuda.Stream())  # type: ignore[no-untyped-call]
 
-    def _do(self, bucket: _Bucket, future: Future[Tensor], filled: torch.cuda.Event | None) -> None:
+    def _do(self, bucket: GradBucket, future: Future[Tensor], filled: torch.cuda.Event | None) -> None:
         try:
             if filled is not None:
                 torch.cuda.current_stream().wait_event(filled)
@@ -73,6 +72,6 @@ class Communicator:
             future.set_result(bucket.buffer())
 
 
-def average(state: Communicator, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]
+def average(state: Communicator, bucket: GradBucket) -> Future[Tensor]:
     """Have a bucket averaged. This is the hook; DDP demands these names of its arguments."""
     return state.average(bucket)

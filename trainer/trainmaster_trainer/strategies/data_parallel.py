@@ -190,7 +190,7 @@ class DataParallel(WholeModel):
         self.gradients.close()
         traffic = self.gradients.traffic
         if traffic:
-            log.info("Exchanged gradients: %d bytes sent, %d bytes received.", traffic.sent, traffic.received)
+            log.debug("Exchanged gradients: %d bytes sent, %d bytes received.", traffic.sent, traffic.received)
 
     @override
     def loss(self, batch: Batch) -> Loss:

@@ -210,7 +210,7 @@ class LocalSGD(WholeModel):
     def close(self) -> None:
         if self._reducer:
             traffic = self._reducer.traffic
-            log.info("Exchanged models: %d bytes sent, %d bytes received.", traffic.sent, traffic.received)
+            log.debug("Exchanged models: %d bytes sent, %d bytes received.", traffic.sent, traffic.received)
 
 
 def _way(point: Tensor, here: Tensor) -> Tensor:
