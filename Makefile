@@ -79,7 +79,7 @@ soak: .venv/.ready  ## Whole runs with random strategies, sizes and faults: make
 
 generate: .venv/.ready  ## Write the CRD, its reference page and the chart's copy anew
 	@$(PY) -m trainmaster.api.generate
-	@$(PY) charts/generate.py
+	@$(PY) -m charts.generate
 	@$(PY) docs/generate.py
 	@$(PY) -m docs.strategy_pages
 

@@ -8,6 +8,8 @@ import pathlib
 
 from trainmaster.api.schema import crd_yaml
 
+from charts import monitoring
+
 TARGET = pathlib.Path(__file__).parent / "trainmaster" / "templates" / "crd.yaml"
 
 _HEAD = """\
@@ -36,3 +38,4 @@ def template(crd: str) -> str:
 
 if __name__ == "__main__":
     TARGET.write_text(template(crd_yaml()))
+    monitoring.write()

@@ -25,6 +25,7 @@ class OperatorProcess:
         self._namespaces = namespaces
         self._port = free_port()
         self._probe_ports = {"healthz": free_port(), "readyz": free_port()}
+        self.metrics_port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -48,6 +49,7 @@ class OperatorProcess:
         command = [sys.executable, "-m", "trainmaster", "operator", f"--listen=127.0.0.1:{self._port}"]
         command += [f"--probes=127.0.0.1:{self._probe_ports['healthz']}"]
         command += [f"--readiness=127.0.0.1:{self._probe_ports['readyz']}"]
+        command += [f"--metrics=127.0.0.1:{self.metrics_port}"]
         command += [f"--namespace={name}" for name in self._namespaces]
         command += self._lease
         environment = {**os.environ, "KUBECONFIG": str(self._kubeconfig), "TRAINMASTER_TRAINER_IMAGE": "trainer:test"}
@@ -76,6 +78,11 @@ class OperatorProcess:
             return error.code
         except OSError:
             return 0
+
+    def metrics(self) -> str:
+        """The page that Prometheus reads."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=30) as response:
+            return str(response.read().decode())
 
     def await_end(self, seconds: float = READY_SECONDS) -> None:
         """Until it has ended by itself."""

@@ -27,6 +27,15 @@ class WithOneActivation(Line):
         return nn.Sequential(*layers)
 
 
+class WithManyBuckets(Line):
+    """Enough parameters for DistributedDataParallel to average them in three parts."""
+
+    @override
+    def model(self) -> nn.Module:
+        middle = [nn.Linear(600, 600), nn.Tanh(), nn.Linear(600, 600), nn.Tanh()]
+        return nn.Sequential(nn.Linear(3, 600), nn.Tanh(), *middle, nn.Linear(600, 1))
+
+
 class Chain(nn.Sequential):
     """One of a user's own."""
 

@@ -31,15 +31,6 @@ class WithExperts(Line):
         return Experts()
 
 
-class WithManyBuckets(Line):
-    """Enough parameters for DistributedDataParallel to average them in three parts."""
-
-    @override
-    def model(self) -> nn.Module:
-        middle = [nn.Linear(600, 600), nn.Tanh(), nn.Linear(600, 600), nn.Tanh()]
-        return nn.Sequential(nn.Linear(3, 600), nn.Tanh(), *middle, nn.Linear(600, 1))
-
-
 class WithTiedWeights(Line):
     """The same matrix twice."""
 

@@ -87,10 +87,10 @@ def test_another_number_of_ranks_forgets_what_was_left_out(new_job: NewJob, comp
     assert len(job.losses()) == 18
 
 
-@pytest.mark.parametrize("task", ["WithExperts", "WithManyBuckets"])
+@pytest.mark.parametrize("task", ["odd_tasks:WithExperts", "chain_tasks:WithManyBuckets"])
 def test_power_sgd_sums_one_bucket_after_the_other(new_job: NewJob, task: str) -> None:
     """From step 10 on it compresses: each bucket is summed three times, and DDP may have a sum of its own beside it."""
-    plan: Options = {"task": f"odd_tasks:{task}", "steps": 40, "checkpoint_every": 40}
+    plan: Options = {"task": task, "steps": 40, "checkpoint_every": 40}
     job = new_job(strategy="AllReduce", strategy_options={"compression": "PowerSGD"}, **plan).run(2)
     assert len(job.losses()) == 40
 

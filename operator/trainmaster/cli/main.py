@@ -176,6 +176,7 @@ def _operator(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--listen", default="0.0.0.0:8080", help="where agents call in (default %(default)s)")
     parser.add_argument("--probes", default="0.0.0.0:8081", help="where /healthz answers (default %(default)s)")
     parser.add_argument("--readiness", default="0.0.0.0:8082", help="where /readyz answers (default %(default)s)")
+    parser.add_argument("--metrics", default="", metavar="HOST:PORT", help="where /metrics answers; none if left out")
     parser.set_defaults(command=lambda options: _load("operator").run(options))
 
 

@@ -35,6 +35,7 @@ def run(options: argparse.Namespace) -> int:
         listen, probes, readiness = (
             Address.parse(text) for text in (options.listen, options.probes, options.readiness)
         )
+        metrics = Address.parse(options.metrics) if options.metrics else None
         lease = _lease(options.lease)
     except ValueError as error:
         complain(f"trainmaster operator: {error}")
@@ -42,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     settings = pod_settings(os.environ, listen)
     pod = os.environ.get("TRAINMASTER_POD")
     own = Key(lease.namespace, pod) if lease and pod else None
-    return operator.run(Options(settings, tuple(options.namespace), lease, own, listen, probes, readiness))
+    return operator.run(Options(settings, tuple(options.namespace), lease, own, listen, probes, readiness, metrics))
 
 
 def log(level: str) -> None:

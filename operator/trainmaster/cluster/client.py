@@ -7,6 +7,7 @@ import json
 import logging
 import random
 import socket
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from http import HTTPStatus
 from typing import Any, NamedTuple
@@ -77,6 +78,7 @@ class Client:
     Call `open` before use and `close` after it. Nothing is written while `may_write()` is false.
 
     A server that says 429 is left alone for as long as it asks, but for at most about `longest_pause` seconds.
+    `on_answer` is told of each request: method, path, HTTP status (0: no answer) and seconds.
     """
 
     def __init__(
@@ -85,11 +87,13 @@ class Client:
         agent: str = "trainmaster-operator",
         may_write: Callable[[], bool] = lambda: True,
         longest_pause: float = LONGEST_PAUSE_SECONDS,
+        on_answer: Callable[[str, str, int, float], None] = lambda *_: None,
     ) -> None:
         self._connection = connection
         self._agent = agent
         self._may_write = may_write
         self._longest_pause = longest_pause
+        self._on_answer = on_answer
         self._session: aiohttp.ClientSession | None = None
         self.throttle = Throttle()
 
@@ -190,6 +194,7 @@ class Client:
     ) -> tuple[int, Document, float]:
         if data is not None and not self._may_write():
             raise UnavailableError(f"{method} {path}: {NOT_LEADING}")
+        began, status = time.monotonic(), 0
         try:
             async with self._open_session().request(
                 method,
@@ -199,10 +204,13 @@ class Client:
                 headers={**self._connection.headers(), **headers},
                 timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS, sock_connect=CONNECT_SECONDS),
             ) as response:
+                status = response.status
                 pause = _pause(response.headers.get("Retry-After"), self._longest_pause)
-                return response.status, _parse(await _content(response, most)), pause
+                return status, _parse(await _content(response, most)), pause
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise UnavailableError(f"{method} {path}: {str(error) or type(error).__name__}") from error
+        finally:
+            self._on_answer(method, path, status, time.monotonic() - began)
 
     def _note_credentials(self, status: int) -> None:
         if status == HTTPStatus.UNAUTHORIZED:

@@ -27,6 +27,8 @@ from trainmaster.cluster.jobs import JobRecord
 from trainmaster.cluster.lease import LOOK_SECONDS, ClusterStore, Lease, LostError, an_identity
 from trainmaster.cluster.lease_thread import LeaseThread
 from trainmaster.cluster.manifests import PodSettings
+from trainmaster.cluster.metrics.instruments import Instruments, TimedReconciler
+from trainmaster.cluster.metrics.page import Page
 from trainmaster.cluster.platform import Caches, ClusterPlatform, ServiceRecord
 from trainmaster.cluster.pods import PodRecord
 from trainmaster.cluster.reporting import Reporter
@@ -35,6 +37,7 @@ from trainmaster.cluster.sweep import Sweep
 from trainmaster.cluster.swept_cache import SweptCache
 from trainmaster.cluster.tokens import Keys, Verifier
 from trainmaster.intake import Intake
+from trainmaster.listening.limits import Limits
 from trainmaster.listening.listener import Listener
 from trainmaster.queueing import Key, WorkQueue
 from trainmaster.wire import names
@@ -46,6 +49,7 @@ SWEEP_SECONDS = 300.0
 # If the loop has work and has looked at no job for so long, it is stuck.
 STUCK_SECONDS = 120.0
 GOODBYE_SECONDS = 0.3
+SCRAPERS = Limits(strangers=32, strangers_of_address=8)  # connections to /metrics, which needs no token
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,7 @@ class Options:
     listen: Address = field(default_factory=lambda: Address("127.0.0.1", 8080))
     probes: Address = field(default_factory=lambda: Address("127.0.0.1", 8081))  # kopf's, of liveness
     readiness: Address = field(default_factory=lambda: Address("127.0.0.1", 8082))
+    metrics: Address | None = None  # None: Prometheus is told nothing
 
 
 class Hand:
@@ -99,7 +104,8 @@ class Hand:
         if options.lease:
             client = Client(connection, self.agent, longest_pause=LOOK_SECONDS)  # a longer one would lose the lease
             self._lease = LeaseThread(Lease(ClusterStore(client, *options.lease), identity), client)
-        self._client = Client(connection, self.agent, self._leads)
+        self.instruments = instruments = Instruments()
+        self._client = Client(connection, self.agent, self._leads, on_answer=instruments.requested)
         self._queue = WorkQueue()
         self._jobs = SweptCache(jobs.read, lambda record: record.key, self._job_changed)
         self._caches = Caches(
@@ -121,10 +127,12 @@ class Hand:
             wake=self._wake,
             leads=self._leads,
             led_seconds=self._led_seconds,
+            on_status=instruments.wrote,
         )
+        self._metrics = Page(instruments, lambda: self._caches.jobs)
         self._tasks: list[asyncio.Task[None]] = []
         self._runners: list[web.AppRunner] = []
-        self._listener: Listener | None = None
+        self._listeners: list[Listener] = []
         self._listens = False
         self._at_work = False
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -133,6 +141,11 @@ class Hand:
         """Start all parts. This returns at once, while everything is being read."""
         await self._client.open()
         await self._listen(self._readiness_application(), self._options.readiness)
+        if self._options.metrics:
+            self._add_gauges()
+            scraped = Listener(self._metrics.application(), SCRAPERS, GOODBYE_SECONDS)
+            self._listeners.append(scraped)
+            await scraped.start(self._options.metrics.host, self._options.metrics.port)
         for informer in self._informers:
             self._run(informer.run())
         self._run(self._reporter.run())
@@ -161,8 +174,8 @@ class Hand:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._lease:
             await self._lease.release()
-        if self._listener:
-            await self._listener.stop()
+        for listener in self._listeners:
+            await listener.stop()
         for runner in self._runners:
             await runner.cleanup()
         await self._client.close()
@@ -189,9 +202,10 @@ class Hand:
         for informer in self._informers:
             await informer.answered.wait()
         intake = self.intake.application()
-        intake.middlewares.append(self._only_the_leader)
-        self._listener = Listener(intake, goodbye_seconds=GOODBYE_SECONDS)
-        await self._listener.start(self._options.listen.host, self._options.listen.port)
+        intake.middlewares.extend((self._count, self._only_the_leader))
+        listener = Listener(intake, goodbye_seconds=GOODBYE_SECONDS)
+        self._listeners.append(listener)
+        await listener.start(self._options.listen.host, self._options.listen.port)
         self._listens = True
         if self._lease:
             await self._lease.leading.wait()
@@ -202,7 +216,8 @@ class Hand:
         for record in sorted(self._caches.jobs, key=lambda record: record.finished):  # finished jobs come last
             self._queue.add(record.key)
         self._run(self._sweep())
-        await loop.run(loop.Reconciler(self._platform, lambda: datetime.now(UTC)), self._queue)
+        reconciler = TimedReconciler(self._platform, lambda: datetime.now(UTC), self.instruments)
+        await loop.run(reconciler, self._queue)
 
     def _wake(self, key: Key) -> None:
         """Have the loop look at a job. Before the loop runs this does nothing: it begins with all jobs anyway."""
@@ -229,6 +244,24 @@ class Hand:
         response = web.Response(status=HTTPStatus.MISDIRECTED_REQUEST, text="another operator leads, or soon will")
         response.force_close()
         return response
+
+    @web.middleware
+    async def _count(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        response = await handler(request)
+        self.instruments.answered(response.status)
+        return response
+
+    def _add_gauges(self) -> None:
+        gauge = self.instruments.gauge
+        gauge("trainmaster_leader", "1 for the operator that leads.", lambda: float(self._leads()))
+        gauge("trainmaster_ready", "1 when all jobs are read and heartbeats are accepted.", lambda: float(self.ready))
+        gauge("trainmaster_queue_depth", "Jobs that wait for a look.", lambda: float(len(self._queue)))
+        gauge("trainmaster_pods", "Pods of jobs.", lambda: float(len(self._caches.pods)))
+        gauge(
+            "trainmaster_watch_age_seconds",
+            "Since the last word of the watch that has been silent for longest.",
+            lambda: max(watch.age for watch in self._informers),
+        )
 
     async def _sweep(self) -> None:
         while True:

@@ -86,7 +86,12 @@ class Informer:
     @property
     def hung(self) -> bool:
         """Return whether its task has neither succeeded nor failed at anything for HUNG_SECONDS."""
-        return time.monotonic() - self._pulse > HUNG_SECONDS
+        return self.age > HUNG_SECONDS
+
+    @property
+    def age(self) -> float:
+        """Return the seconds since it last succeeded or failed at something."""
+        return time.monotonic() - self._pulse
 
     def covers(self, namespace: str) -> bool:
         """Return whether it watches this namespace."""

@@ -6,6 +6,7 @@ must harm no other job.
 
 import dataclasses
 import json
+import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -15,7 +16,7 @@ from pydantic import ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from trainmaster.api.job import TrainingJob
-from trainmaster.api.states import TERMINAL
+from trainmaster.api.states import TERMINAL, Phase
 from trainmaster.api.status import Condition, TrainingJobStatus
 from trainmaster.cluster import nesting
 from trainmaster.core.actions import PostEvent
@@ -25,6 +26,8 @@ from trainmaster.queueing import Key
 Document = dict[str, Any]
 
 _MOST_PROBLEMS = 5
+_PHASES = frozenset(Phase)
+_LONGEST_TIME = 40  # characters, as in 2026-11-25T22:30:00.123456Z
 KEPT = 16 << 10  # characters of one job; an ordinary one has 3,000
 MOST = 16 << 20  # more than an API server stores
 
@@ -43,6 +46,8 @@ class JobRecord:
     text: str
     too_deep: bool = False  # the spec was nested too deeply, and is left out
     large: int = 0  # the hash of a text that is not kept, so that a change is noticed
+    phase: str = Phase.PENDING.value
+    completion_time: str = ""
 
     @property
     def document(self) -> Document:
@@ -80,13 +85,17 @@ def read(document: Document, keep: int = KEPT) -> JobRecord:
     """Return the record of a job, without managedFields. Its text is left out if it has more than `keep` characters."""
     metadata = {key: value for key, value in document["metadata"].items() if key != "managedFields"}
     status = document.get("status")
-    finished = isinstance(status, dict) and str(status.get("phase")) in TERMINAL
+    told = status if isinstance(status, dict) else {}
+    phase = str(told.get("phase") or Phase.PENDING)
+    finished = phase in TERMINAL
+    completion_time = str(told.get("completionTime") or "")[:_LONGEST_TIME]
     deep = nesting.is_deeper(document.get("spec"))
     kept = {**document, "metadata": metadata, **({"spec": None} if deep else {})}
     text = json.dumps(kept, separators=(",", ":"))
     large = hash(text) or 1 if len(text) > keep else 0
     key = Key(metadata.get("namespace", ""), metadata["name"])
-    return JobRecord(key, str(metadata["uid"]), finished, "" if large else text, deep, large)
+    known = sys.intern(phase) if phase in _PHASES else "Unknown"
+    return JobRecord(key, str(metadata["uid"]), finished, "" if large else text, deep, large, known, completion_time)
 
 
 def _too_deep() -> ValidationError:

@@ -75,6 +75,7 @@ class ClusterPlatform:
         wake: Callable[[Key], None],
         leads: Callable[[], bool] = lambda: True,
         led_seconds: Callable[[], float] = lambda: math.inf,
+        on_status: Callable[[TrainingJobStatus, TrainingJobStatus], None] = lambda *_: None,
     ) -> None:
         self._client = client
         self._caches = caches
@@ -84,6 +85,7 @@ class ClusterPlatform:
         self._wake = wake
         self._leads = leads
         self._led_seconds = led_seconds
+        self._on_status = on_status  # told of each status that was written: the one before it, and itself
         self._refusals = Refusals()
         self._sightings = Sightings()
         self._unsure: dict[Key, TrainingJob] = {}  # jobs whose last status write was not answered
@@ -151,6 +153,7 @@ class ClusterPlatform:
             raise
         self._refusals.granted(job.uid, STATUS)
         self._caches.jobs.learn(written)
+        self._on_status(job.status, status)
 
     async def apply(self, job: TrainingJob, action: actions.Action) -> None:
         """Carry out one action."""

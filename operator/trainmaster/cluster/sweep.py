@@ -59,7 +59,12 @@ class Sweep:
     @property
     def hung(self) -> bool:
         """Return whether nothing has been listed or read for HUNG_SECONDS, nor failed."""
-        return time.monotonic() - self._pulse > HUNG_SECONDS
+        return self.age > HUNG_SECONDS
+
+    @property
+    def age(self) -> float:
+        """Return the seconds since it last succeeded or failed at something."""
+        return time.monotonic() - self._pulse
 
     def covers(self, namespace: str) -> bool:
         """Return whether it sweeps this namespace."""

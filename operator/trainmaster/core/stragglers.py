@@ -11,6 +11,7 @@ input. So one is named only if it hardly waits at all: nobody else can be whom t
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import median_low
@@ -60,14 +61,19 @@ def statement(facts: Facts, phase: Phase) -> Statement | None:
     return STRAGGLING, False, "NoRankIsSlow", "All ranks work about equally long for a step."
 
 
+def named(conditions: Iterable[Condition]) -> int | None:
+    """Return the rank that a job's conditions name as slow; None where they name none."""
+    return _named(next((one for one in conditions if one.type == STRAGGLING), None))
+
+
 def _slow(facts: Facts, before: Condition | None) -> tuple[Pace, float] | None:
     """Return the rank to name, and the seconds that the median rank works; None where no rank is slow."""
     paces = _paces(facts)
     if len(paces) < 2:  # noqa: PLR2004  somebody to wait for it
         return None
     usual = median_low(pace.seconds for pace in paces)
-    named = _named(before)
-    still = next((pace for pace in paces if pace.rank == named and _is(pace, usual, WELL)), None)
+    rank = _named(before)
+    still = next((pace for pace in paces if pace.rank == rank and _is(pace, usual, WELL)), None)
     if still:
         return still, usual
     if before is not None and _is_fresh(before, facts.now):

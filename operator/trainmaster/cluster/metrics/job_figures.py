@@ -1,0 +1,169 @@
+"""Tell Prometheus how each job is doing: one table of figures, each read from the job's status.
+
+A job has about 60 samples. Their labels are the job's namespace and name, and words of fixed lists: never a rank, a pod
+or a text that a user may choose freely, except the strategy's type, which the CRD bounds.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+from trainmaster.api.job import TrainingJob
+from trainmaster.api.states import Phase
+from trainmaster.api.status import RestartRecord
+from trainmaster.core import classes, figures, stragglers
+
+Values = Iterable[tuple[tuple[str, ...], float | None]]
+
+OTHER = "Other"  # a failure class that this version does not know
+_CLASSES = frozenset(row.name for row in classes.CLASSES)
+
+
+class Figure(NamedTuple):
+    """One metric of a job: `values` gives its samples, each with the values of `labels`; None is no sample."""
+
+    name: str
+    help: str
+    labels: tuple[str, ...]
+    values: Callable[[TrainingJob], Values]
+    family: type[GaugeMetricFamily | CounterMetricFamily] = GaugeMetricFamily
+
+
+def _status(path: str) -> Callable[[TrainingJob], Values]:
+    """Return the function that reads the number at this path of the status; there is none where a part is missing."""
+
+    def read(job: TrainingJob) -> Values:
+        value: object = job.status
+        for part in path.split("."):
+            value = getattr(value, part) if value is not None else None
+        return [((), value if isinstance(value, (int, float)) else None)]
+
+    return read
+
+
+def _info(job: TrainingJob) -> Values:
+    return [((job.spec.strategy.type, "command" if job.spec.training.command else "task"), 1.0)]
+
+
+def _phases(job: TrainingJob) -> Values:
+    return [((phase.value,), float(job.status.phase == phase)) for phase in Phase]
+
+
+def _workers(job: TrainingJob) -> Values:
+    if not (found := job.status.replicas):
+        return []
+    return [(("ready",), found.ready), (("desired",), found.desired), (("spare",), found.spares)]
+
+
+def _goodput(job: TrainingJob) -> Values:
+    if not (found := job.status.goodput):
+        return []
+    accounts = ("waiting", "starting", "training", "saving", "recovering")
+    return [*(((name,), getattr(found, name)) for name in accounts), (("lost_work",), found.lost_work)]
+
+
+def _by_class(job: TrainingJob, weight: Callable[[RestartRecord], float | None]) -> Values:
+    found: dict[str, float] = {}
+    for record in job.status.restarts:
+        name = known_class(record.failure_class)
+        found[name] = found.get(name, 0.0) + (weight(record) or 0.0)
+    return [((name,), total) for name, total in sorted(found.items())]
+
+
+def known_class(name: str) -> str:
+    """Return a failure class of the table, or OTHER: a status can be edited, and labels must stay few."""
+    return name if name in _CLASSES else OTHER
+
+
+def _straggler(job: TrainingJob) -> Values:
+    rank = stragglers.named(job.status.conditions)
+    return [((), -1 if rank is None else rank)]
+
+
+def _eta(job: TrainingJob) -> Values:
+    return [((), figures.length(job.status.progress.eta) if job.status.progress else None)]
+
+
+def _checkpoint_time(job: TrainingJob) -> Values:
+    time = job.status.checkpoint.time if job.status.checkpoint else None
+    return [((), time.timestamp() if time else None)]
+
+
+FIGURES = (
+    Figure(
+        "trainmaster_job_info",
+        "The strategy, and whether it trains a task or a command.",
+        ("strategy", "program"),
+        _info,
+    ),
+    Figure("trainmaster_job_phase", "1 for the phase that the job is in, 0 for all others.", ("phase",), _phases),
+    Figure("trainmaster_job_attempt", "Which attempt this is.", (), _status("attempt")),
+    Figure("trainmaster_job_workers", "Workers that are ready, wanted, or stand by as spares.", ("state",), _workers),
+    Figure("trainmaster_job_step", "The last step that ended.", (), _status("progress.step")),
+    Figure("trainmaster_job_total_steps", "How many steps there will be.", (), _status("progress.total_steps")),
+    Figure("trainmaster_job_loss", "The loss at the last step.", (), _status("progress.loss")),
+    Figure("trainmaster_job_samples_per_second", "Over all workers.", (), _status("progress.samples_per_second")),
+    Figure("trainmaster_job_eta_seconds", "How long training will still take.", (), _eta),
+    Figure(
+        "trainmaster_job_data_wait_ratio",
+        "The share of its time that a rank waits for samples, of the rank that waits longest.",
+        (),
+        _status("progress.waiting.data"),
+    ),
+    Figure("trainmaster_job_straggler_rank", "The rank that the others wait for; -1: there is none.", (), _straggler),
+    Figure(
+        "trainmaster_job_checkpoint_step", "The step of the newest complete checkpoint.", (), _status("checkpoint.step")
+    ),
+    Figure("trainmaster_job_checkpoint_timestamp_seconds", "When it was complete.", (), _checkpoint_time),
+    Figure(
+        "trainmaster_job_checkpoint_duration_seconds",
+        "How long it took from its step's end.",
+        (),
+        _status("checkpoint.seconds"),
+    ),
+    Figure(
+        "trainmaster_job_restarts",
+        "How many times training had to start again.",
+        (),
+        _status("restart_count"),
+        CounterMetricFamily,
+    ),
+    Figure(
+        "trainmaster_job_failures",
+        "Lines of the restart ledger, which keeps the newest 50.",
+        ("class",),
+        lambda job: _by_class(job, lambda _: 1),
+    ),
+    Figure(
+        "trainmaster_job_lost_steps",
+        "Steps that had to be trained again, of those lines.",
+        ("class",),
+        lambda job: _by_class(job, lambda record: record.steps_lost),
+    ),
+    Figure(
+        "trainmaster_job_lost_seconds",
+        "Seconds from a failure to the next step, of those lines.",
+        ("class",),
+        lambda job: _by_class(job, lambda record: record.seconds_lost),
+    ),
+    Figure(
+        "trainmaster_job_goodput_seconds",
+        "Where the time since the job's creation went; the accounts add up to it.",
+        ("account",),
+        _goodput,
+    ),
+)
+
+
+def families(jobs: Iterable[TrainingJob]) -> Iterator[Metric]:
+    """Yield the metrics of these jobs, a family for each row of the table."""
+    read = list(jobs)
+    for figure in FIGURES:
+        family = figure.family(figure.name, figure.help, labels=("namespace", "job", *figure.labels))
+        for job in read:
+            for labels, value in figure.values(job):
+                if value is not None:
+                    family.add_metric((job.namespace, job.name, *labels), value)
+        yield family
