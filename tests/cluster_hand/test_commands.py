@@ -11,7 +11,7 @@ from trainmaster.cli.main import main
 from trainmaster.cli.operator import pod_settings
 from trainmaster.cluster.hand import Address
 
-from .apiserver import ApiServer
+from .apiserver import ApiServer, free_port
 
 JOB = """
 apiVersion: trainmaster.dev/v1
@@ -120,10 +120,16 @@ def test_with_a_kubeconfig_that_is_not_there_it_says_so_and_ends(tmp_path: Path)
     assert "nowhere" in ended.stderr
 
 
-def test_a_port_that_is_taken_ends_it(server: ApiServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("taken", ["listen", "probes", "readiness", "metrics"])
+def test_a_port_that_is_taken_ends_it(server: ApiServer, tmp_path: Path, taken: str) -> None:
     kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
-    command = [sys.executable, "-m", "trainmaster", "operator", f"--probes=127.0.0.1:{server.port}"]
+    ports = {option: free_port() for option in ("listen", "probes", "readiness", "metrics")} | {taken: server.port}
+    command = [sys.executable, "-m", "trainmaster", "operator"]
+    command += [f"--{option}=127.0.0.1:{port}" for option, port in ports.items()]
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
     assert ended.returncode == 1
-    assert "address already in use" in ended.stderr
+    (told,) = [line for line in ended.stderr.splitlines() if "CRITICAL" in line]
+    assert f"--{taken}=127.0.0.1:{server.port}: " in told
+    assert "address already in use" in told
+    assert "Traceback" not in ended.stderr

@@ -15,6 +15,7 @@ from trainmaster.cluster.hand import Address, Hand, Options
 from trainmaster.cluster.operator import Operator
 from trainmaster.cluster.platform import ClusterPlatform
 from trainmaster.core.observed import Replica
+from trainmaster.listening.listener import Listener
 from trainmaster.queueing import Key
 from trainmaster.wire import names
 from trainmaster.wire.states import Verb
@@ -34,7 +35,7 @@ class QuietHand(Hand):
     async def _serve(self) -> None:
         for informer in self._informers:
             await informer.synced.wait()
-        await self._listen(self.intake.application(), self._options.listen)
+        await self._listen("listen", Listener(self.intake.application()), self._options.listen)
         self._listens = True
         await asyncio.Event().wait()
 

@@ -18,6 +18,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from trainmaster import loop
+from trainmaster.api.problem import reason
 from trainmaster.cluster import jobs, pods
 from trainmaster.cluster.cache import Cache, Document
 from trainmaster.cluster.client import Client
@@ -48,8 +49,8 @@ log = logging.getLogger("trainmaster.hand")
 SWEEP_SECONDS = 300.0
 # If the loop has work and has looked at no job for so long, it is stuck.
 STUCK_SECONDS = 120.0
-GOODBYE_SECONDS = 0.3
-SCRAPERS = Limits(strangers=32, strangers_of_address=8)  # connections to /metrics, which needs no token
+# Connections of those who need no token: the kubelet, and whoever scrapes.
+PROBES, SCRAPERS = Limits(strangers_of_address=32), Limits(strangers=32, strangers_of_address=8)
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,10 @@ class Address:
 
     def __str__(self) -> str:
         return f"{bracketed(self.host)}:{self.port}"
+
+
+class PortError(Exception):
+    """Report a port that cannot be listened on, by the option that names it."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +136,6 @@ class Hand:
         )
         self._metrics = Page(instruments, lambda: self._caches.jobs)
         self._tasks: list[asyncio.Task[None]] = []
-        self._runners: list[web.AppRunner] = []
         self._listeners: list[Listener] = []
         self._listens = False
         self._at_work = False
@@ -140,12 +144,10 @@ class Hand:
     async def start(self) -> None:
         """Start all parts. This returns at once, while everything is being read."""
         await self._client.open()
-        await self._listen(self._readiness_application(), self._options.readiness)
+        await self._listen("readiness", Listener(self._readiness_application(), PROBES), self._options.readiness)
         if self._options.metrics:
             self._add_gauges()
-            scraped = Listener(self._metrics.application(), SCRAPERS, GOODBYE_SECONDS)
-            self._listeners.append(scraped)
-            await scraped.start(self._options.metrics.host, self._options.metrics.port)
+            await self._listen("metrics", Listener(self._metrics.application(), SCRAPERS), self._options.metrics)
         for informer in self._informers:
             self._run(informer.run())
         self._run(self._reporter.run())
@@ -176,8 +178,6 @@ class Hand:
             await self._lease.release()
         for listener in self._listeners:
             await listener.stop()
-        for runner in self._runners:
-            await runner.cleanup()
         await self._client.close()
 
     def trouble(self) -> str:
@@ -203,9 +203,7 @@ class Hand:
             await informer.answered.wait()
         intake = self.intake.application()
         intake.middlewares.extend((self._count, self._only_the_leader))
-        listener = Listener(intake, goodbye_seconds=GOODBYE_SECONDS)
-        self._listeners.append(listener)
-        await listener.start(self._options.listen.host, self._options.listen.port)
+        await self._listen("listen", Listener(intake), self._options.listen)
         self._listens = True
         if self._lease:
             await self._lease.leading.wait()
@@ -281,15 +279,18 @@ class Hand:
         error = task.exception()
         if isinstance(error, LostError):
             log.warning("%s; this operator starts anew", error)
+        elif isinstance(error, PortError):
+            log.critical("%s", error)
         else:
             log.critical("a part of the operator has ended", exc_info=error)
         self.failed.set_result(None)
 
-    async def _listen(self, application: web.Application, address: Address) -> None:
-        runner = web.AppRunner(application, access_log=None, shutdown_timeout=GOODBYE_SECONDS)
-        await runner.setup()
-        self._runners.append(runner)
-        await web.TCPSite(runner, address.host, address.port).start()
+    async def _listen(self, option: str, listener: Listener, address: Address) -> None:
+        self._listeners.append(listener)
+        try:
+            await listener.start(address.host, address.port)
+        except OSError as error:
+            raise PortError(f"--{option}={address}: {reason(error)}") from error
 
     def _readiness_application(self) -> web.Application:
         application = web.Application()

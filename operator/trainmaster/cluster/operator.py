@@ -17,9 +17,10 @@ from typing import Any
 
 import kopf
 
+from trainmaster.api.problem import reason
 from trainmaster.cluster import watch_session
 from trainmaster.cluster.connection import Connection
-from trainmaster.cluster.hand import Hand, Options
+from trainmaster.cluster.hand import Hand, Options, PortError
 from trainmaster.cluster.informer import PAGE, WATCH_SECONDS, pause_seconds
 from trainmaster.wire import names
 
@@ -109,8 +110,9 @@ class Operator:
                 await self._run_kopf()
             except Exception as error:  # noqa: BLE001  whatever else it is, the watch goes on
                 if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-                    log.critical("the probe cannot listen on %s: %s", self._options.probes, error)
+                    log.critical("--probes=%s: %s", self._options.probes, reason(error))
                     self.end(failed=True)
+                if self.over:
                     break
                 log.warning("kopf's watch has ended, and begins anew: %s: %s", type(error).__name__, error)
             failures = 1 if loop.time() - began > WELL_SECONDS else failures + 1
@@ -126,7 +128,9 @@ class Operator:
         self._started = True
         try:
             await self.hand.start()
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, PortError):
+                log.critical("%s", error)
             self.end(failed=True)
             raise
 
