@@ -1,29 +1,46 @@
 """Say what the commands that talk to a cluster have in common: their options and exit codes."""
 
 import argparse
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
 
 from trainmaster.cli.terminal import complain
 
-EXIT_INVALID, EXIT_CLUSTER = 2, 3
+FORMATS = ("json", "yaml", "wide", "name")
+EXIT_GOOD, EXIT_FAILED, EXIT_INVALID, EXIT_CLUSTER, EXIT_LATE = 0, 1, 2, 3, 4
 
-_Add = Any  # the function of main.py that adds a parser
+_Add = Callable[[str, str, str], argparse.ArgumentParser]  # the function of main.py that adds a parser
 
 SUBMIT = """Send a job to a cluster, with the code that it needs: the folder of JOB.yaml (or --code) as git sees it,
 untracked files included, ignored ones not. It is packed to at most 8 MiB and lies in ConfigMaps that belong to the
 job and go with it; each pod verifies it before anything starts. Nothing is left behind if this is interrupted.
-
-    trainmaster submit job.yaml"""
-CODE = """Bring back the code that a job on a cluster runs or has run.
-
-    trainmaster code digits -o /tmp/digits"""
+Example: trainmaster submit job.yaml --set training.steps=500 --follow"""
+CODE = "Bring back the code that a job on a cluster runs or has run. Example: trainmaster code digits -o /tmp/digits"
+LIST = """Show the runs in .trainmaster/ here and the jobs of the cluster that the kubeconfig names, with the columns of
+kubectl. Example: trainmaster list -A -o wide"""
+STATUS = """Show one job: its row, its story, what is in its way, its code and its pods.
+Example: trainmaster status digits"""
+LOGS = """Show what a rank prints, rank 0 if no other is named; --all shows all replicas, each line after its replica's
+name. With -f it goes on over restarts and new pods until the job has ended.
+Example: trainmaster logs digits -f --all"""
+WAIT = """Wait until the job has ended, or is in the phase of --for. Exit code 0 if it succeeded or is in that phase, 1
+if it failed, 4 if the time of --timeout is up. Example: trainmaster wait digits --timeout 3600"""
+STOP = """Suspend a job: all its pods end, a task's after a checkpoint, and the job stays. A run on this machine saves
+and ends, as by Ctrl-C. Example: trainmaster stop digits"""
+RESUME = "Let a job that was stopped go on, from its newest checkpoint. Example: trainmaster resume digits"
+SCALE = "Give a job another number of workers; it goes on from where it is. Example: trainmaster scale digits 8"
+DELETE = """Delete a job with its pods and its code; what is on a claim or in a bucket stays. Of a run in .trainmaster/
+all is deleted. Example: trainmaster delete digits"""
 
 
 def add_commands(add: _Add) -> None:
     """Add the commands to the command line."""
     _submit(add("submit", "send a job with its code to a cluster", SUBMIT))
+    _list(add("list", "show runs here and jobs on a cluster", LIST))
+    _status(add("status", "show how one of them is", STATUS))
+    _logs(add("logs", "show what its ranks print", LOGS))
+    _driving(add)
     _code(add("code", "bring back the code that a job runs", CODE))
 
 
@@ -31,15 +48,67 @@ def _submit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", metavar="JOB.yaml", help="the job; - for standard input")
     parser.add_argument("--code", metavar="DIR", help="the folder of the code (default: that of JOB.yaml)")
     parser.add_argument("--no-code", action="store_true", help="send none: the image has the code")
+    parser.add_argument("--follow", action="store_true", help="show the job and the log of rank 0 until the end")
+    parser.add_argument("-o", "--output", choices=FORMATS, help="show the job that was made, in this format")
     _where(parser)
-    parser.set_defaults(command=lambda options: _run("submit", options))
+    parser.set_defaults(command=lambda options: _run("submit", "run", options))
+
+
+def _list(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-A", "--all-namespaces", action="store_true", help="of all namespaces")
+    parser.add_argument("--local", action="store_true", help="the runs here alone")
+    parser.add_argument("-o", "--output", choices=FORMATS, help="wide has more columns")
+    _where(parser)
+    parser.set_defaults(command=lambda options: _run("listing", "list_jobs", options))
+
+
+def _status(parser: argparse.ArgumentParser) -> None:
+    _name(parser)
+    parser.add_argument("-o", "--output", choices=FORMATS, help="the job as a document, or its row")
+    parser.set_defaults(command=lambda options: _run("listing", "status", options))
+
+
+def _logs(parser: argparse.ArgumentParser) -> None:
+    _name(parser)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--rank", type=_count, metavar="N", help="of the replica with this rank (default: 0)")
+    which.add_argument("--all", action="store_true", help="of all replicas")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on until the job has ended")
+    parser.add_argument("--previous", action="store_true", help="of the pod before the present one")
+    parser.add_argument("--tail", type=_count, metavar="N", help="begin with the last N lines (on a cluster)")
+    parser.set_defaults(command=lambda options: _run("job_logs", "logs", options))
+
+
+def _driving(add: _Add) -> None:
+    for word, short, long in (
+        ("wait", "wait for the end of one", WAIT),
+        ("stop", "suspend one, so that it can go on later", STOP),
+        ("resume", "let one go on", RESUME),
+        ("scale", "give one another number of workers", SCALE),
+        ("delete", "delete one", DELETE),
+    ):
+        parser = add(word, short, long)
+        _name(parser)
+        if word == "wait":
+            parser.add_argument("--for", dest="phase", metavar="PHASE", help="a phase, as Running (default: the end)")
+            parser.add_argument("--timeout", type=float, metavar="SECONDS", help="give up after so many seconds")
+        if word == "stop":
+            parser.add_argument("--force", action="store_true", help="even if its checkpoints go with its pods")
+        if word == "scale":
+            parser.add_argument("workers", type=_count, metavar="WORKERS", help="how many")
+        parser.set_defaults(word=word, command=lambda options: _run("driving", "run", options))
 
 
 def _code(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the job")
     parser.add_argument("-o", "--output", metavar="DIR", required=True, help="a new or empty folder")
     _where(parser)
-    parser.set_defaults(command=lambda options: _run("code_back", options))
+    parser.set_defaults(command=lambda options: _run("code_back", "run", options))
+
+
+def _name(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="a job on the cluster, or the folder of a run here")
+    _where(parser)
 
 
 def _where(parser: argparse.ArgumentParser) -> None:
@@ -47,9 +116,15 @@ def _where(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--context", metavar="NAME", help="the context of the kubeconfig (default: the current one)")
 
 
-def _run(module: str, options: argparse.Namespace) -> int:
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
+    return int(text)
+
+
+def _run(module: str, function: str, options: argparse.Namespace) -> int:
     if find_spec("kubernetes") is None:
         complain("a command for a cluster needs the Kubernetes client: pip install 'trainmaster[operator]'")
         return EXIT_INVALID
-    code: int = import_module(f"trainmaster.cli.{module}").run(options)
+    code: int = getattr(import_module(f"trainmaster.cli.{module}"), function)(options)
     return code

@@ -20,7 +20,7 @@ from trainmaster.wire.printable import printable
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 EPILOG = (
     "Exit codes: 0 good, 1 the job failed, 2 not a valid job, folder or command line, 3 the cluster cannot be reached "
-    "or refuses, 130 stopped by Ctrl-C."
+    "or refuses, 4 the time of --timeout is up, 130 stopped by Ctrl-C."
 )
 
 

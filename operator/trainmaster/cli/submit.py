@@ -13,7 +13,9 @@ from trainmaster.api.job import TrainingJob
 from trainmaster.api.problem import Problem, reason
 from trainmaster.cli import bundling
 from trainmaster.cli.check import report_problems
-from trainmaster.cli.cluster import EXIT_CLUSTER, EXIT_INVALID
+from trainmaster.cli.cluster import EXIT_CLUSTER, EXIT_GOOD, EXIT_INVALID
+from trainmaster.cli.follow import follow
+from trainmaster.cli.tables import now, shown
 from trainmaster.cli.terminal import complain, tell
 from trainmaster.cluster.access import Access, AccessError
 from trainmaster.cluster.submission import Code, submit
@@ -48,8 +50,9 @@ def run(options: argparse.Namespace) -> int:
     except AccessError as error:
         complain(*f"trainmaster submit: {_explained(error, job)}".split("\n"))
         return EXIT_CLUSTER
-    tell([f"trainingjob.trainmaster.dev/{made['metadata']['name']} created in namespace {access.namespace}"])
-    return 0
+    created = [f"trainingjob.trainmaster.dev/{made['metadata']['name']} created in namespace {access.namespace}"]
+    tell(shown([made], options.output, now(), single=True) if options.output else created)
+    return follow(access, made) if options.follow else EXIT_GOOD
 
 
 def _read(name: str) -> Document | None:

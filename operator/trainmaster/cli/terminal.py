@@ -6,13 +6,18 @@ The live view draws by rich and uses `printable` itself; a lint rule forbids pri
 import sys
 from collections.abc import Iterable
 
-from trainmaster.wire.printable import printable
+from trainmaster.wire.printable import printable, printable_in_colour, printable_without_colour
 
 
 def tell(lines: Iterable[str]) -> None:
     """Print the answer of a command to standard output."""
     for line in lines:
         print(printable(line), flush=True)
+
+
+def tell_of_a_log(line: str) -> None:
+    """Print a line of a log: in its colours on a terminal, and in plain letters elsewhere."""
+    print(printable_in_colour(line) if sys.stdout.isatty() else printable_without_colour(line), flush=True)
 
 
 def complain(*lines: str) -> None:

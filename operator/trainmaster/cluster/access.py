@@ -24,8 +24,10 @@ Document = dict[str, Any]
 
 JSON, MERGE_PATCH = "application/json", "application/merge-patch+json"
 _SECONDS = (10.0, 60.0)  # to connect, and to answer
-_TRIES, _PAUSE_SECONDS = 3, 0.5
+_TRIES, _PAUSE_SECONDS = 4, 0.5
+_TOO_MANY = 429  # the request was not looked at
 _MOST_SAID = 2000
+_PAGE = 500
 _DEFAULT_KUBECONFIG = "~/.kube/config"
 
 
@@ -79,10 +81,24 @@ class Access:
         """
         return self.call("GET", f"{self.jobs}/{quote(name, safe='')}")
 
+    def listed(self, path: str) -> Iterator[Document]:
+        """Yield all objects of a kind, however many there are.
+
+        Raises:
+            AccessError: the cluster refuses, or cannot be reached.
+        """
+        query: Document = {"limit": _PAGE}
+        while True:
+            page = self.call("GET", path, query=query)
+            yield from page["items"]
+            if not (token := page["metadata"].get("continue")):
+                return
+            query = {"limit": _PAGE, "continue": token}
+
     def call(
         self, method: str, path: str, body: Document | None = None, query: Document | None = None, kind: str = JSON
     ) -> Document:
-        """Return the answer to one request. What changes nothing is tried again where no answer comes.
+        """Return the answer to one request. It is tried again where that can change nothing twice.
 
         Raises:
             AccessError: see there.
@@ -92,9 +108,10 @@ class Access:
                 content = self._open(_Request(method, path, body, query or {}, kind)).data
                 break
             except AccessError as error:
-                if error.status or method != "GET" or attempt == _TRIES - 1:
+                again = error.status == _TOO_MANY or (not error.status and method == "GET")
+                if not again or attempt == _TRIES - 1:
                     raise
-                time.sleep(_PAUSE_SECONDS)
+                time.sleep(_PAUSE_SECONDS * 2**attempt)
             except urllib3.exceptions.HTTPError as error:  # within the answer
                 raise AccessError(f"the cluster has cut off its answer: {_short(error)}") from None
         try:
@@ -165,6 +182,8 @@ def _words(status: int, said: str, details: Any, access: Access) -> str:
         return f"the kubeconfig has no credentials that the cluster knows{access.login_trouble}. Log in again"
     if status == 404 and kind == "namespaces":  # noqa: PLR2004
         return f"there is no namespace {access.namespace}; name another with --namespace"
+    if status == 404 and kind == names.PLURAL:  # noqa: PLR2004
+        return f"there is no job {details.get('name')} in namespace {access.namespace}"
     if status == 404 and (kind is None or "could not find the requested resource" in said):  # noqa: PLR2004
         return "Trainmaster is not installed in this cluster: it has no TrainingJobs (see the chart)"
     return ""

@@ -1,0 +1,157 @@
+"""Run `trainmaster logs NAME`: what the ranks of a job or a run print, one replica's or all of them."""
+
+import argparse
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from trainmaster.api.job import TrainingJob
+from trainmaster.api.status import TrainingJobStatus
+from trainmaster.cli.cluster import EXIT_CLUSTER, EXIT_GOOD, EXIT_INVALID
+from trainmaster.cli.targets import LocalRun, find_local
+from trainmaster.cli.terminal import complain, tell_of_a_log
+from trainmaster.cluster.access import Access, AccessError, Document
+from trainmaster.cluster.following import Replica, followed, lines_of, log_of, pods_of
+from trainmaster.wire import names
+from trainmaster.wire.files import open_to_read
+
+_PAUSE_SECONDS = 0.3
+_MOST_AT_ONCE = 64
+
+Lines = Iterator[bytes]
+
+
+class NoLogError(Exception):
+    """There is no such log. The text says why, and which there are."""
+
+
+def logs(options: argparse.Namespace) -> int:
+    """Run the command, and return its exit code."""
+    try:
+        local = find_local(options.name, options)
+        _show(_of_run(local, options) if local else _of_job(options))
+    except AccessError as error:
+        complain(f"trainmaster logs: {error}")
+        return EXIT_CLUSTER
+    except NoLogError as error:
+        complain(f"trainmaster logs: {options.name}: {error}")
+        return EXIT_INVALID
+    return EXIT_GOOD
+
+
+def _show(sources: dict[str, Callable[[], Lines]]) -> None:
+    if len(sources) > _MOST_AT_ONCE:
+        raise NoLogError(f"there are {len(sources)} replicas, and {_MOST_AT_ONCE} logs at once are the most: --rank N")
+    if len(sources) > 1:
+        _together(sources)
+        return
+    for source in sources.values():
+        for line in source():
+            tell_of_a_log(line.decode(errors="replace"))
+
+
+def _together(sources: dict[str, Callable[[], Lines]]) -> None:
+    """Show several logs as they come, each line after the name of its replica."""
+    width = max(map(len, sources))
+    waiting: queue.Queue[tuple[str, bytes | AccessError | None]] = queue.Queue(1000)
+
+    def read(name: str, source: Callable[[], Lines]) -> None:
+        try:
+            for line in source():
+                waiting.put((name, line))
+            waiting.put((name, None))
+        except AccessError as error:
+            waiting.put((name, error))
+
+    for name, source in sources.items():
+        threading.Thread(target=read, args=(name, source), daemon=True).start()
+    left = len(sources)
+    while left:
+        name, line = waiting.get()
+        if isinstance(line, bytes):
+            tell_of_a_log(f"{name.ljust(width)} | {line.decode(errors='replace')}")
+            continue
+        left -= 1
+        if line is not None:
+            complain(f"{name}: {line}")
+
+
+def _of_job(options: argparse.Namespace) -> dict[str, Callable[[], Lines]]:
+    access = Access(options.context, options.namespace)
+    document = access.job(options.name)
+    pods = pods_of(access, options.name)
+    places = list(pods) if options.all else [place_of_rank(document, options.rank or 0)]
+    if not pods and not options.follow:
+        raise NoLogError("the job has no pods now, and logs go with the pods")
+    return {place.key: _source(access, options, place, pods.get(place, [])) for place in places}
+
+
+def _source(access: Access, options: argparse.Namespace, place: Replica, pods: list[str]) -> Callable[[], Lines]:
+    if options.previous:
+        if len(pods) < 2:  # noqa: PLR2004 the present one, and one before it
+            raise NoLogError(f"of {place.key} there is no earlier pod; its log went with it, or it was never replaced")
+        return lambda: log_of(access, pods[-2], options.tail)
+    if options.follow:
+        return lambda: followed(access, options.name, place, options.tail)
+    if not pods:
+        raise NoLogError(f"{place.key} has no pod now, and its log is in the pod")
+    return lambda: log_of(access, pods[-1], options.tail)
+
+
+def place_of_rank(document: Document, rank: int) -> Replica:
+    """Return the replica that has a rank: servers come after the workers, and a spare may stand in for a worker.
+
+    Raises:
+        NoLogError: the job has no such rank.
+    """
+    job = TrainingJob.parse({**document, "status": None})
+    if rank >= job.spec.world_size:
+        raise NoLogError(f"there is no rank {rank}; the job has ranks 0 to {job.spec.world_size - 1}")
+    if rank >= job.spec.worker_ranks:
+        return Replica(names.PARAMETER_SERVER, rank - job.spec.worker_ranks)
+    index = rank // job.spec.workers.ranks
+    status = TrainingJobStatus.read(document.get("status"))
+    return Replica(names.WORKER, status.substitutes.get(names.replica_key(names.WORKER, index), index))
+
+
+def _of_run(run: LocalRun, options: argparse.Namespace) -> dict[str, Callable[[], Lines]]:
+    """Return the logs of a run on this machine. Its folder does not say how many ranks a worker has: one, as there."""
+    files = _files(run)
+    if not files:
+        raise NoLogError(f"there are no logs in {run.logs}")
+    keys = list(files) if options.all else [f"worker-{options.rank or 0}"]
+    if keys[0] not in files:
+        raise NoLogError(f"there is no log of {keys[0]}; there are {', '.join(files)}")
+    back = 2 if options.previous else 1
+    if any(len(files[key]) < back for key in keys):
+        raise NoLogError(f"{keys[0]} was never replaced, so there is no earlier log")
+    return {key: _reading(run, files[key][-back], follow=options.follow and not options.previous) for key in keys}
+
+
+def _files(run: LocalRun) -> dict[str, list[Path]]:
+    """Return the logs of each replica, by JOB-ROLE-INDEX-INCARNATION.log, the newest last."""
+    found: dict[str, list[tuple[int, Path]]] = {}
+    for path in run.logs.glob("*-*-*.log") if run.logs.is_dir() else ():
+        _, _, rest = path.stem.rpartition("-worker-" if "-worker-" in path.stem else "-parameterserver-")
+        index, _, incarnation = rest.partition("-")
+        if index.isdigit() and incarnation.isdigit():
+            role = "worker" if "-worker-" in path.stem else "parameterserver"
+            found.setdefault(f"{role}-{index}", []).append((int(incarnation), path))
+    in_order = sorted(found, key=lambda key: (not key.startswith("worker"), int(key.rpartition("-")[2])))
+    return {key: [path for _, path in sorted(found[key])] for key in in_order}
+
+
+def _reading(run: LocalRun, path: Path, *, follow: bool) -> Callable[[], Lines]:
+    def chunks() -> Iterator[bytes]:
+        with open(open_to_read(path), "rb") as file:  # noqa: PTH123  a descriptor, not a path
+            while True:
+                alive = follow and run.alive
+                while chunk := file.read(1 << 16):
+                    yield chunk
+                if not alive:
+                    return
+                time.sleep(_PAUSE_SECONDS)  # the kernel tells nobody of a file that grows
+
+    return lambda: lines_of(chunks())

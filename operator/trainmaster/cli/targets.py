@@ -1,0 +1,85 @@
+"""Find what a command is about: a run on this machine, or a job on a cluster, by the same words.
+
+A name is a run's if it is a folder of a run, or of one in .trainmaster/; else it is a job's. With --namespace or
+--context it is always a job's.
+"""
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainmaster.api.status import TrainingJobStatus
+from trainmaster.local.workdir import LOCK, LOGS, Workdir
+
+HOME = Path(".trainmaster")
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class LocalRun:
+    """The folder of a run on this machine."""
+
+    folder: Path
+
+    @property
+    def status(self) -> TrainingJobStatus:
+        """Return the status that the run has written last."""
+        return Workdir(self.folder).read_status()
+
+    @property
+    def alive(self) -> bool:
+        """Return whether the run goes on: it holds a lock on its folder."""
+        return self.pid is not None
+
+    @property
+    def pid(self) -> int | None:
+        """Return the process that holds the lock on the folder; None where none does."""
+        try:
+            inode = (self.folder / LOCK).lstat().st_ino
+            locks = Path("/proc/locks").read_text().splitlines()
+        except OSError:
+            return None
+        held = [fields for fields in map(str.split, locks) if fields[1] == "FLOCK" and fields[5].endswith(f":{inode}")]
+        return next((pid for pid in (int(fields[4]) for fields in held) if _is_ours(pid)), None)
+
+    @property
+    def logs(self) -> Path:
+        """Return the folder with the logs of the agents."""
+        return self.folder / LOGS
+
+    def document(self) -> Document:
+        """Return the run as a TrainingJob would be shown."""
+        status = self.status
+        told = status.to_dict()
+        if not status.finished and not self.alive:
+            told["phase"] = "Stopped"
+        began = (status.goodput.since if status.goodput else None) or status.start_time
+        metadata = {"name": str(self.folder), **({"creationTimestamp": began.isoformat()} if began else {})}
+        return {"kind": "Run", "metadata": metadata, "status": told}
+
+
+def _is_ours(pid: int) -> bool:
+    """Return whether a process is a `trainmaster`: a file on another disk may have the same number."""
+    try:
+        return b"trainmaster" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def local_runs() -> Iterator[LocalRun]:
+    """Yield the runs in .trainmaster/, oldest first."""
+    if HOME.is_dir():
+        yield from (LocalRun(folder) for folder in sorted(HOME.iterdir()) if (folder / "status.json").is_file())
+
+
+def find_local(name: str, options: argparse.Namespace) -> LocalRun | None:
+    """Return the run on this machine that is meant; None where it is a job on a cluster."""
+    if options.namespace or options.context:
+        return None
+    for folder in (Path(name), HOME / name):
+        if (folder / "status.json").is_file() or (folder / LOCK).is_file():
+            return LocalRun(folder)
+    return None

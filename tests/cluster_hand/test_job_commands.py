@@ -1,0 +1,320 @@
+"""The commands that show and drive jobs, on a real API server and on folders of local runs, by the same words."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import tracemalloc
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+from trainmaster.api.status import TrainingJobStatus
+from trainmaster.cli.main import main
+from trainmaster.cluster import access, following
+from trainmaster.local.workdir import Workdir
+from trainmaster.wire import names
+
+from .apiserver import ApiServer, Document
+from .lab import MERGE_PATCH, TASK
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """A namespace without an operator: tests write what an operator would."""
+
+    server: ApiServer
+    namespace: str
+
+    @property
+    def path(self) -> str:
+        """The path of its jobs."""
+        return f"/apis/{names.API_VERSION}/namespaces/{self.namespace}/{names.PLURAL}"
+
+    def create(self, name: str = "digits", **spec: object) -> Document:
+        """Create a job."""
+        body = {"strategy": {"type": "AllReduce"}, "training": TASK, "workers": {"replicas": 2}, **spec}
+        kind = {"apiVersion": names.API_VERSION, "kind": names.KIND}
+        return self.server.call("POST", self.path, {**kind, "metadata": {"name": name}, "spec": body})
+
+    def job(self, name: str = "digits") -> Document:
+        """The job as it is."""
+        return self.server.call("GET", f"{self.path}/{name}")
+
+    def tell(self, name: str = "digits", **status: object) -> None:
+        """Write its status."""
+        self.server.call("PATCH", f"{self.path}/{name}/status", {"status": status}, MERGE_PATCH)
+
+
+@pytest.fixture
+def jobs(server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
+    namespace = f"commands-{uuid.uuid4().hex[:6]}"
+    server.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+    path = server.kubeconfig(tmp_path / "kubeconfig")
+    content = yaml.safe_load(path.read_text())
+    content["contexts"][0]["context"]["namespace"] = namespace
+    path.write_text(yaml.safe_dump(content))
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    monkeypatch.chdir(tmp_path)
+    return Jobs(server, namespace)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """A command: exit code and output."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        code = main([*words])
+        told = capsys.readouterr()
+        return code, told.out, told.err
+
+    return run
+
+
+def a_run(folder: Path, **status: object) -> Path:
+    """The folder that a run has left."""
+    with Workdir(folder) as place:
+        place.write_status(TrainingJobStatus.read(status))
+        for index, incarnation in ((0, 0), (1, 0), (1, 1)):
+            (place.logs / f"digits-worker-{index}-{incarnation}.log").write_text(f"of {index}, {incarnation}\n")
+    return folder
+
+
+@pytest.fixture
+def living(tmp_path: Path) -> Iterator[Callable[[Path], subprocess.Popen[bytes]]]:
+    """A process that holds the lock of a folder, as `trainmaster run` does, until Ctrl-C."""
+    made: list[subprocess.Popen[bytes]] = []
+
+    def live(folder: Path) -> subprocess.Popen[bytes]:
+        program = (
+            "import sys, time; from pathlib import Path; from trainmaster.local.workdir import Workdir\n"
+            "with Workdir(Path(sys.argv[1])):\n    print('locked', flush=True); time.sleep(100)"
+        )
+        process = subprocess.Popen([sys.executable, "-c", program, str(folder)], stdout=subprocess.PIPE)
+        made.append(process)
+        assert process.stdout
+        process.stdout.readline()
+        return process
+
+    yield live
+    for process in made:
+        process.kill()
+        process.wait()
+        assert process.stdout
+        process.stdout.close()
+
+
+PROGRESS = {"step": 40, "totalSteps": 100, "loss": 0.5, "summary": "40/100"}
+
+
+def test_list_shows_what_kubectl_shows(jobs: Jobs, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "_PAGE", 2)
+    for number in range(5):
+        jobs.create(f"job-{number}")
+    jobs.tell("job-3", phase="Running", attempt=1, progress=PROGRESS, message="Attempt 1 trains.")
+    code, out, _ = run("list")
+    head, *rows = out.splitlines()
+    assert (code, head.split()[:5]) == (0, ["NAME", "STRATEGY", "PHASE", "WORKERS", "STEP"])
+    assert [row.split()[0] for row in rows] == [f"job-{number}" for number in range(5)]
+    assert rows[3].split()[:3] == ["job-3", "AllReduce", "Running"]
+    assert {"40/100", "0.5"} < set(rows[3].split())
+    assert "Attempt 1 trains." in run("list", "-o", "wide")[1]
+    assert run("list", "-o", "name")[1].split() == [f"trainingjob.trainmaster.dev/job-{n}" for n in range(5)]
+    assert len(json.loads(run("list", "-o", "json")[1])["items"]) == 5
+    assert yaml.safe_load(run("list", "-o", "yaml")[1])["items"][3]["status"]["phase"] == "Running"
+    assert jobs.namespace in run("list", "-A")[1]
+    assert "no jobs" in run("list", "-n", "default")[2]
+
+
+def test_runs_here_stand_beside_jobs_there(jobs: Jobs, run: Run, living: Callable[[Path], object]) -> None:
+    jobs.create()
+    a_run(Path(".trainmaster/digits-1"), phase="Succeeded", progress=PROGRESS)
+    a_run(Path(".trainmaster/digits-2"), phase="Running", progress=PROGRESS)
+    a_run(Path(".trainmaster/digits-3"), phase="Running", progress=PROGRESS)
+    living(Path(".trainmaster/digits-3"))
+    rows = [line.split() for line in run("list")[1].splitlines()]
+    assert rows[0][:2] == ["WHERE", "NAME"]
+    assert [row[2:4] for row in rows[1:4]] == [
+        [".trainmaster/digits-1", "Succeeded"],
+        [".trainmaster/digits-2", "Stopped"],
+        [".trainmaster/digits-3", "Running"],
+    ]
+    assert rows[4][:2] == [jobs.namespace, "digits"]
+    assert "digits-2" in run("list", "--local")[1]
+    assert "WHERE" not in run("list", "--local")[1]
+
+
+def test_without_a_cluster_the_runs_here_are_shown(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    a_run(Path(".trainmaster/digits-1"), phase="Succeeded")
+    code, out, err = run("list")
+    assert (code, err) == (0, "")
+    assert "digits-1" in out
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
+    code, out, err = run("list")
+    assert code == 3
+    assert "digits-1" in out
+    assert "nowhere" in err
+
+
+def test_status_tells_the_story_and_nothing_in_it_is_obeyed_by_a_terminal(jobs: Jobs, run: Run) -> None:
+    jobs.create()
+    evil = "\x1b]0;owned\x07<script>\r\nforged"
+    entry = {
+        "attempt": 1,
+        "time": "2026-11-25T10:00:00Z",
+        "class": "PythonError",
+        "evidence": evil,
+        "decision": "Restart",
+    }
+    code = {"sha256": "a" * 64, "commit": "b" * 40, "dirty": True}
+    jobs.tell(phase="Running", attempt=2, progress=PROGRESS, message=evil, restarts=[entry], code=code)
+    code_, out, _ = run("status", "digits")
+    assert code_ == 0
+    assert "\x1b" not in out
+    assert "\r" not in out
+    assert "\\x1b]0;owned" in out
+    assert f"Code: {'a' * 12}, commit {'b' * 40} with changes" in out
+    assert json.loads(run("status", "digits", "-o", "json")[1])["metadata"]["name"] == "digits"
+    code_, _, err = run("status", "digits-\x1b[31m")
+    assert code_ == 3
+    assert "there is no job" in err
+    assert "\x1b" not in err
+
+
+def later(what: Callable[[], object]) -> threading.Thread:
+    """Do something when the command has begun to wait: it looks at the job first, and waits then."""
+    thread = threading.Timer(1.0, what)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize(("phase", "code"), [("Succeeded", 0), ("Failed", 1)])
+def test_wait_ends_at_either_end(jobs: Jobs, run: Run, phase: str, code: int) -> None:
+    jobs.create()
+    thread = later(lambda: jobs.tell(phase=phase, message="All is over."))
+    assert run("wait", "digits", "--timeout", "60")[:2] == (code, f"digits: {phase}. All is over.\n")
+    thread.join()
+    assert run("wait", "digits")[0] == code
+
+
+def test_wait_for_a_phase_and_for_too_long(jobs: Jobs, run: Run) -> None:
+    jobs.create()
+    assert run("wait", "digits", "--timeout", "1")[0] == 4
+    thread = later(lambda: jobs.tell(phase="Running", attempt=1))
+    assert run("wait", "digits", "--for", "Running")[0] == 0
+    thread.join()
+
+
+@pytest.mark.parametrize("words", [("wait",), ("logs", "-f")])
+def test_a_job_that_vanishes_meanwhile_is_an_end(jobs: Jobs, run: Run, words: tuple[str, ...]) -> None:
+    jobs.create()
+    thread = later(lambda: jobs.server.call("DELETE", f"{jobs.path}/digits"))
+    code, _, err = run(words[0], "digits", *words[1:])
+    thread.join()
+    assert code == 3
+    assert "job digits" in err
+
+
+def test_stop_and_resume(jobs: Jobs, run: Run) -> None:
+    jobs.create()
+    code, _, err = run("stop", "digits")
+    assert code == 2
+    assert "it would begin at step 0 again" in err
+    assert "suspend" not in jobs.job()["spec"] or not jobs.job()["spec"]["suspend"]
+    assert run("stop", "digits", "--force")[0] == 0
+    assert jobs.job()["spec"]["suspend"] is True
+    assert run("resume", "digits")[0] == 0
+    assert jobs.job()["spec"]["suspend"] is False
+    jobs.create("kept", checkpoint={"storage": {"path": "/data"}})
+    assert run("stop", "kept")[0] == 0
+    jobs.tell(phase="Succeeded")
+    code, _, err = run("stop", "digits", "--force")
+    assert (code, err) == (2, "digits has succeeded already\n")
+
+
+def test_scale_and_delete(jobs: Jobs, run: Run) -> None:
+    jobs.create()
+    assert run("scale", "digits", "4")[0] == 0
+    assert jobs.job()["spec"]["workers"]["replicas"] == 4
+    code, _, err = run("scale", "digits", "100000")
+    assert code == 3
+    assert "spec.workers.replicas" in err
+    assert run("delete", "digits")[0] == 0
+    assert run("delete", "digits")[::2] == (
+        3,
+        f"trainmaster delete: there is no job digits in namespace {jobs.namespace}\n",
+    )
+
+
+def test_logs_of_what_is_not_there(jobs: Jobs, run: Run) -> None:
+    jobs.create()
+    assert "has no pods now" in run("logs", "digits")[2]
+    code, _, err = run("logs", "digits", "--rank", "2")
+    assert code == 2
+    assert "there is no rank 2; the job has ranks 0 to 1" in err
+    assert run("logs", "nobody")[0] == 3
+
+
+def test_logs_of_a_run_here(jobs: Jobs, run: Run) -> None:
+    folder = str(a_run(Path(".trainmaster/digits-1"), phase="Failed"))
+    assert run("logs", folder)[1] == "of 0, 0\n"
+    assert run("logs", "digits-1", "--rank", "1")[1] == "of 1, 1\n", "by the folder's name, too"
+    assert run("logs", folder, "--rank", "1", "--previous")[1] == "of 1, 0\n"
+    assert sorted(run("logs", folder, "--all")[1].splitlines()) == ["worker-0 | of 0, 0", "worker-1 | of 1, 1"]
+    assert "was never replaced" in run("logs", folder, "--previous")[2]
+    assert "there is no log of worker-7; there are worker-0, worker-1" in run("logs", folder, "--rank", "7")[2]
+
+
+def test_a_line_of_100_megabytes_is_cut_and_obeyed_by_nobody(jobs: Jobs, run: Run) -> None:
+    folder = a_run(Path(".trainmaster/digits-1"), phase="Failed")
+    with (folder / "logs" / "digits-worker-0-0.log").open("wb") as file:
+        for _ in range(100):
+            file.write(b"x" * (1 << 20))
+        file.write(b"\nnext \x1b]0;owned\x07\x1b[31mred\x1b[0m\nlast")
+    tracemalloc.start()
+    try:
+        code, out, _ = run("logs", str(folder))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    long, following_one, last = out.splitlines()
+    assert (code, last) == (0, "last")
+    assert len(long) < following.LONGEST_LINE + 10
+    assert following_one == "next \\x1b]0;owned\\x07red", "a pipe gets no colours"
+    assert peak < 16 << 20
+
+
+def test_a_run_here_is_waited_for_stopped_and_deleted(
+    jobs: Jobs, run: Run, living: Callable[[Path], subprocess.Popen[bytes]]
+) -> None:
+    folder = a_run(Path(".trainmaster/digits-1"), phase="Running")
+    process = living(folder)
+    assert run("wait", "digits-1", "--for", "Running")[0] == 0
+    assert run("delete", "digits-1")[0] == 2
+    assert run("stop", "digits-1")[0] == 0
+    assert process.wait(20) == -signal.SIGINT or process.returncode == 1
+    assert run("stop", "digits-1")[0] == 2
+    assert run("wait", "digits-1")[0] == 1
+    assert "trainmaster run JOB.yaml --workdir" in run("resume", "digits-1")[2]
+    assert run("delete", "digits-1")[0] == 0
+    assert not folder.exists()
+    mine = a_run(Path("mine"), phase="Succeeded")
+    Path("mine/thesis.txt").write_text("years of work")
+    assert run("delete", "mine")[0] == 2
+    assert (mine / "thesis.txt").exists()
+
+
+def test_the_commands_do_not_slow_the_start_of_run() -> None:
+    """`main` imports nothing of theirs before it knows which command it is."""
+    program = "import sys; import trainmaster.cli.main as m; m._parser(); print(*sys.modules)"
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"kubernetes", "pydantic", "yaml", "trainmaster.cli.submit", "trainmaster.cluster"} & set(told)
