@@ -14,7 +14,7 @@ from trainmaster.wire.faults import Fault
 from trainmaster_trainer.checkpoint.load import read
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 
-from tests.local.command import TASKS, Command, a_job, a_script
+from tests.local.command import TASKS, Command, a_job
 
 JOB = TrainingJob.model_validate(a_job())
 PARSED = {
@@ -73,9 +73,11 @@ def test_a_fault_that_cannot_be_starts_nothing(command: Command) -> None:
     assert not command.workdir.exists()
 
 
-def test_a_script_has_no_steps_to_name(command: Command, folder: Path) -> None:
-    assert command.start(a_script("pass", folder), "--fault", "kill:worker/0@step=5").end() == 2
-    assert "a script (spec.training.command) carries out no faults" in command.stderr
+def test_a_script_may_take_any_number_of_steps() -> None:
+    """Nobody knows how many it takes, unless spec.training.steps says so."""
+    script = a_job(training={"command": ["python", "script.py"]})
+    (fault,) = parse(["kill:worker/0@step=500"], TrainingJob.model_validate(script))
+    assert fault.step == 500
 
 
 def test_faults_come_once_and_are_told_with_their_cost(command: Command) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.distributed_c10d import GroupMember, PrefixStore, Store, default_pg_timeout
+from torch.distributed.distributed_c10d import GroupMember, PrefixStore, ProcessGroup, Store, default_pg_timeout
 from torch.distributed.rendezvous import rendezvous
 
 from trainmaster_trainer import xla
@@ -41,6 +41,7 @@ class Group:
     store: Store
     shared_memory: bool = True  # may ranks of one host exchange tensors through it?
     patience: timedelta = default_pg_timeout  # how long a rank waits for another one before it gives up
+    processes: ProcessGroup | None = None  # for CPU tensors; None: the default group
 
     @property
     def is_first(self) -> bool:
@@ -50,7 +51,7 @@ class Group:
     def sum(self, values: Tensor) -> Tensor:
         """Add up a CPU tensor over all ranks, in place."""
         if self.world_size > 1:
-            dist.all_reduce(values)
+            dist.all_reduce(values, group=self.processes)
         return values
 
     def gather(self, value: Any) -> list[Any]:
@@ -66,7 +67,7 @@ class Group:
 
     def _gather_pages(self, data: bytes, room: int) -> list[Tensor]:
         pages = [torch.empty(_LENGTH + room, dtype=torch.uint8) for _ in range(self.world_size)]
-        dist.all_gather(pages, _to_page(data, room))
+        dist.all_gather(pages, _to_page(data, room), group=self.processes)
         return pages
 
     def broadcast(self, value: Any, source: int = 0) -> Any:
@@ -75,17 +76,17 @@ class Group:
         if self.world_size == 1:
             return json.loads(data)
         page = _to_page(data, _PAGE)
-        dist.broadcast(page, source)
+        dist.broadcast(page, source, group=self.processes)
         if (length := _length(page)) > _PAGE:
             page = _to_page(data, length)
-            dist.broadcast(page, source)
+            dist.broadcast(page, source, group=self.processes)
         return _from_page(page)
 
     def broadcast_tensor(self, tensor: Tensor, source: int) -> None:
         """Replace a contiguous CPU tensor by that of rank `source`, in place."""
         if self.world_size > 1:
             # As bytes: gloo does not know every dtype that a checkpoint does.
-            dist.broadcast(tensor.reshape(-1).view(torch.uint8), source)
+            dist.broadcast(tensor.reshape(-1).view(torch.uint8), source, group=self.processes)
 
     def share_result(self, value: dict[str, float]) -> dict[str, float]:
         """Return rank 0's value on every rank. No collective times out while rank 0 works on it."""

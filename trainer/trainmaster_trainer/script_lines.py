@@ -44,6 +44,11 @@ class ScriptLines:
         except OSError as error:  # a full disk costs lines, no training
             say("lines", f"lines of {METRICS} are lost: {error}")
 
+    def sync(self) -> None:
+        """Bring the lines to the disk: a checkpoint of the last step is about to become visible."""
+        if self._descriptor is not None:
+            os.fsync(self._descriptor)
+
     def _open(self, step: int, say: Say) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         why = why_foreign(self._folder / METRICS)

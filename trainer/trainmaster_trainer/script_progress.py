@@ -49,6 +49,9 @@ class ScriptProgress:
         self._total = 0
         self._loss = _NOTHING
         self._resumed = -1
+        self._phase = "train"
+        self._checkpoint_step = 0
+        self._keeps = False  # its state is kept, and its steps are those after which it is
         self.step = 0
         self._pace = Pace()
         # A handler of a signal may report in the midst of a report.
@@ -74,12 +77,38 @@ class ScriptProgress:
                 if self.has_steps:
                     self._write(time.monotonic())
                 return
+            if self._keeps:
+                self._advance(max(step, self.step))
+                return
             if not self.reports:
                 # After `counted` optimizer steps it says that `step` are done: it went on from the difference.
                 self._resumed = step - self._counted if self._counted <= step else step
                 self.reports = True
                 self._pace = Pace()
             self._advance(step)
+
+    def went_on(self, step: int, checkpoint_step: int) -> None:
+        """Note from which step the script goes on, as `session.state` has restored it."""
+        with self.lock:
+            self._resumed, self.reports, self._keeps = step, True, True
+            self.kept(step, checkpoint_step)
+
+    def kept(self, step: int, checkpoint_step: int) -> None:
+        """Note that `session.state` has the state after a step, and the step of the newest checkpoint."""
+        with self.lock:
+            self._checkpoint_step = max(self._checkpoint_step, checkpoint_step)
+            self._advance(step)
+
+    def enter(self, phase: str) -> None:
+        """Note and show what the rank does: train or save."""
+        with self.lock:
+            self._phase = phase
+            self._write(time.monotonic())
+
+    @property
+    def total(self) -> int:
+        """Return how many steps there will be, as the script reports; 0 if it does not."""
+        return self._total
 
     @property
     def has_steps(self) -> bool:
@@ -108,7 +137,8 @@ class ScriptProgress:
                 samples_per_second=pace.steps_per_second * self._batch_size if self._batch_size else _NOTHING,
                 step_seconds=pace.seconds,
                 updated=now,
-                phase="train",
+                phase=self._phase,
+                checkpoint_step=self._checkpoint_step,
                 resumed_step=self._resumed,
                 busy_seconds=pace.busy,
                 longest_seconds=pace.longest,

@@ -2,28 +2,42 @@
 
     from trainmaster_trainer import session
 
-    session.report(step=step, total=steps, loss=loss.item(), accuracy=accuracy)
+    state = session.state(model=model, optimizer=optimizer)
+    for step in range(state.restore() + 1, steps + 1):
+        ...
+        session.report(step=step, total=steps, loss=loss.item(), accuracy=accuracy)
+        state.step(step)
 
-It does nothing outside of Trainmaster, takes microseconds, and imports the standard library only. What is wrong in a
-report is said once on standard error and left out: it never ends a run.
+It does nothing outside of Trainmaster. A report takes microseconds and imports the standard library only; what is wrong
+in it is said once on standard error and left out: it never ends a run.
 """
 
 from __future__ import annotations
 
 import math
 import operator
+import random
 from collections.abc import Callable
 from typing import Any
 
 from trainmaster_trainer import script_progress
 from trainmaster_trainer.agent import errors
+from trainmaster_trainer.errors import ConfigurationError
 
-__all__ = ["report"]
+__all__ = ["State", "report", "state"]
 
 _MOST_METRICS = 64  # of one report
 _LONGEST_NAME = 128
 _MOST_STEPS = 1 << 53
 _said: set[str] = set()
+_states: list[State] = []  # of this process: one at most
+_RESERVED = ("objects", "ranks")  # parts of names in a checkpoint
+_CURE = "Give it both, or keep what it needs in an object that has them."
+_FROM_STEP = (
+    "Leave it out and let it follow from the step: sampler.set_epoch(step // len(loader)), and skip the first "
+    "step % len(loader) batches; or give a loader that has a state, such as torchdata's StatefulDataLoader."
+)
+_CURES = {"DistributedSampler": _FROM_STEP, "DataLoader": _FROM_STEP, "RandomSampler": _FROM_STEP}
 
 
 def report(step: Any = None, total: Any = None, loss: Any = None, **metrics: Any) -> None:
@@ -42,6 +56,81 @@ def report(step: Any = None, total: Any = None, loss: Any = None, **metrics: Any
         )
     except Exception as error:  # noqa: BLE001 the script trains on, whatever is wrong here
         _say_once("failed", f"a report could not be taken: {type(error).__name__}: {errors.text_of(error)}")
+
+
+class State:
+    """State is the state of a script's objects, which outlives its processes.
+
+    This one does nothing: outside of Trainmaster (under plain python or torchrun) there is nobody to keep it.
+    """
+
+    def restore(self) -> int:
+        """Load the newest state into the objects, and return how many steps were done by then; 0 if there is none.
+
+        Call it once on every rank, when the objects are made and before the first step.
+        """
+        return 0
+
+    def step(self, n: int) -> None:
+        """Say that `n` steps of the whole training are done. Call it on every rank after each step.
+
+        The state is kept in memory as often as costs 3 % of the time, and saved every `checkpoint.everySteps`. Where a
+        rank was asked to stop, all ranks save and leave from here with SystemExit.
+        """
+
+
+def state(**objects: Any) -> State:
+    """Return the state of these objects, each under a name of its own: model, optimizer, anything with a state_dict.
+
+    An object has `state_dict()` and `load_state_dict()`, or is a random number generator of torch, NumPy or Python. The
+    global generators of each rank are kept as well. Outside of Trainmaster, `restore()` gives 0 and `step()` does
+    nothing.
+
+    Raises:
+        ConfigurationError: an object's state cannot be had; the message names it and the cure.
+    """
+    _check(objects)
+    progress = script_progress.of_this_process()
+    if progress is None:
+        return State()
+    if _states:
+        raise ConfigurationError(
+            "session.state is called twice in this process. Give all objects in one call: they are restored together."
+        )
+    from trainmaster_trainer.scripts.state import ScriptState  # noqa: PLC0415 it imports torch
+
+    _states.append(ScriptState(objects, progress))
+    return _states[0]
+
+
+def _check(objects: dict[str, Any]) -> None:
+    if not objects:
+        raise ConfigurationError("session.state: give what is to be kept, such as model=model, optimizer=optimizer.")
+    for name, thing in objects.items():
+        if name.startswith("_") or name in _RESERVED:
+            raise ConfigurationError(f"session.state: {name}= is a name of our own. Choose another one.")
+        if not all(callable(getattr(thing, one, None)) for one in ("state_dict", "load_state_dict")):
+            if _is_generator(thing):
+                continue
+            raise ConfigurationError(
+                f"session.state: {name}= is a {type(thing).__name__}, which has no state_dict() and load_state_dict(). "
+                f"{_CURES.get(type(thing).__name__, _CURE)}"
+            )
+    names = {id(thing): name for name, thing in objects.items()}
+    for name, thing in objects.items():
+        if names[id(thing)] != name:
+            raise ConfigurationError(
+                f"session.state: {name}= and {names[id(thing)]}= are the same object. Give it once."
+            )
+
+
+def _is_generator(thing: Any) -> bool:
+    """Return whether it is a generator of torch, NumPy or Python, by what it can do: none of them is imported here."""
+    return (
+        isinstance(thing, random.Random)
+        or hasattr(thing, "bit_generator")
+        or all(hasattr(thing, one) for one in ("get_state", "set_state", "manual_seed"))
+    )
 
 
 def _report(

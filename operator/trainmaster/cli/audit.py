@@ -21,7 +21,7 @@ from trainmaster.cli.check import EXIT_BAD, EXIT_GOOD
 from trainmaster.cli.terminal import complain, tell
 from trainmaster.wire import lineage, metric_lines
 from trainmaster.wire.files import open_to_read, read_bounded
-from trainmaster.wire.manifest import MANIFEST, MAX_MANIFEST, Cursor, read_manifest
+from trainmaster.wire.manifest import MANIFEST, MAX_MANIFEST, SCRIPT, Cursor, read_manifest
 from trainmaster.wire.metric_lines import METRICS, Line
 from trainmaster.wire.reading import CorruptCheckpointError
 
@@ -52,6 +52,7 @@ class Saved(NamedTuple):
     step: int
     strategy: str
     cursor: Cursor
+    is_script: bool
 
 
 @dataclass
@@ -110,16 +111,19 @@ def audit(folder: str) -> int:
         return EXIT_BAD
     cursors = [one.cursor for one in saved]
     problems = faults(way, cursors)
-    tell(problems or [_proof(way, cursors, {one.strategy for one in saved})])
+    tell(problems or [_proof(way, cursors, saved)])
     return EXIT_FAULTS if problems else EXIT_GOOD
 
 
-def _proof(way: Way, cursors: list[Cursor], strategies: Collection[str]) -> str:
+def _proof(way: Way, cursors: list[Cursor], saved: Collection[Saved]) -> str:
     if not way.count:
         return f"No step was trained here: it began with another job's checkpoint of step {way.first - 1}."
     attempts = len(way.attempts)
     over = f"{attempts} attempt{'' if attempts == 1 else 's'}"
-    return f"Steps {way.first} to {way.last}, each exactly once, over {over}: {_samples(way, cursors, strategies)}"
+    strategies = {one.strategy for one in saved}
+    script = any(one.is_script for one in saved)
+    samples = "which samples they took, the script knows." if script else _samples(way, cursors, strategies)
+    return f"Steps {way.first} to {way.last}, each exactly once, over {over}: {samples}"
 
 
 def _samples(way: Way, cursors: list[Cursor], strategies: Collection[str]) -> str:
@@ -197,7 +201,7 @@ def _look_at(path: Path) -> Saved:
     if step is None:
         raise CorruptCheckpointError("no step has this name")
     manifest = read_manifest(path, int(step[1]))
-    return Saved(manifest.attempt, manifest.step, manifest.strategy, manifest.cursor)
+    return Saved(manifest.attempt, manifest.step, manifest.strategy, manifest.cursor, SCRIPT in manifest.scalars)
 
 
 def _resumed(home: Path) -> dict[int, int]:

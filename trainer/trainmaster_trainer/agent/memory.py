@@ -18,7 +18,7 @@ _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  the folder in it has mode 0700 
 
 def make(settings: Settings) -> Optional[Path]:
     """Make and return an empty folder for this replica; None where none is wanted, or possible."""
-    if settings.plan.command or settings.plan.memory_every == 0:
+    if settings.plan.memory_every == 0:
         return None
     folder = _home(settings) / "-".join(("trainmaster-memory", settings.pod_uid.replace("/", "_")))
     try:

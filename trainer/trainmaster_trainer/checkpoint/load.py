@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from trainmaster.wire.manifest import MAX_MANIFEST
 
+from trainmaster_trainer.checkpoint import of_scripts
 from trainmaster_trainer.checkpoint.layout import MANIFEST, saved_steps, step_folder
 from trainmaster_trainer.checkpoint.lineage import Origin
 from trainmaster_trainer.checkpoint.manifest import Manifest, glance, read_manifest, whole
@@ -173,7 +174,8 @@ def _check_weight(manifest: Manifest, expected: Shapes) -> None:
 def _complete(loaded: Loaded, *, to_restore: bool) -> Loaded:
     """Return `loaded`, if it has all that is to be restored: the ranks must know before they agree on it."""
     if to_restore:
-        check_readable(loaded.state)
+        check = of_scripts.check_readable if of_scripts.is_one(loaded.state) else check_readable
+        check(loaded.state)
     return loaded
 
 

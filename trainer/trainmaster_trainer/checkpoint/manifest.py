@@ -30,6 +30,8 @@ def check_same_order(cursor: Cursor, plan: TrainingPlan, dataset: int) -> None:
     Raises:
         ConfigurationError: names the field that has changed.
     """
+    if plan.command:  # a script knows itself which samples a step takes
+        return
     check_same_dataset(cursor.step, cursor.dataset, dataset)
     for name, then, now in (
         ("globalBatchSize", cursor.global_batch_size, plan.global_batch_size),

@@ -9,7 +9,7 @@ late process of an older attempt has other files.
 
 A snapshot is taken every step, as long as that costs at most 3 % of the training's time or next to nothing; else as
 seldom as that takes (`spec.checkpoint.memoryEverySteps` fixes it, 0 turns it off). Only after steps at which the ranks
-wait for one another, though (`Strategy.sync_every`): else they could be further apart than two slots reach back, with
+wait for one another, though (`sync_every`): else they could be further apart than two slots reach back, with
 no step of which all have a snapshot. `recall.py` reads the snapshots.
 """
 
@@ -31,11 +31,11 @@ import torch
 from torch import Tensor
 
 from trainmaster_trainer.agent.room import memory_left
+from trainmaster_trainer.checkpoint.checkpointable import Checkpointable, Snapshots
 from trainmaster_trainer.checkpoint.parts import Cut, cut
 from trainmaster_trainer.checkpoint.slot import Owner, Slot, size, step_of
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
-from trainmaster_trainer.strategies.strategy import Snapshots, Strategy
 
 log = logging.getLogger(__name__)
 
@@ -52,14 +52,14 @@ _OF_RANK = re.compile(r"\.rank-(\d+)\.slot-\d+$")
 class Memory:
     """Memory keeps this rank's newest states in memory. `dataset`: how many samples there are."""
 
-    def __init__(self, settings: Settings, group: Group, strategy: Strategy, dataset: int = 0) -> None:
+    def __init__(self, settings: Settings, group: Group, training: Checkpointable, dataset: int = 0) -> None:
         asked = settings.plan.memory_every
         self._dataset = dataset
-        self._settings, self._group, self._strategy = settings, group, strategy
+        self._settings, self._group, self._training = settings, group, training
         self._folder = settings.memory
         self._fixed = bool(asked)
         # Ranks that all have the same keep one snapshot in each replica, together.
-        self._alike = strategy.snapshots is Snapshots.REPLICATED
+        self._alike = training.snapshots is Snapshots.REPLICATED
         self._part, self._parts = (settings.local_rank, settings.local_world_size) if self._alike else (0, 1)
         self._slots: list[Slot] = []
         self._old: list[Path] = []
@@ -69,7 +69,7 @@ class Memory:
         self.every = self._in_sync(asked or 1)
         self._lately: deque[float] = deque(maxlen=9)  # seconds, without the first ones, which make their pages
         self.seconds = 0.0  # what a snapshot takes, or the first ones took
-        self.on = asked != 0 and strategy.snapshots is not Snapshots.NONE
+        self.on = asked != 0 and training.snapshots is not Snapshots.NONE
 
     def start(self, step: int) -> None:
         """Begin an attempt that goes on from `step`. Older snapshots are kept until there is something newer."""
@@ -84,7 +84,7 @@ class Memory:
 
     def _in_sync(self, every: int) -> int:
         """Return this interval in steps, rounded up to one at whose ends the ranks wait for one another."""
-        return -(-every // self._strategy.sync_every) * self._strategy.sync_every
+        return -(-every // self._training.sync_every) * self._training.sync_every
 
     def due(self, step: int) -> bool:
         """Return whether a snapshot is to be taken after this step."""
@@ -93,7 +93,7 @@ class Memory:
     def keep(self, step: int, pending: Tensor) -> None:
         """Take a snapshot. All ranks call it after the same steps. `pending`: losses that no file has yet."""
         began = time.perf_counter()
-        state = self._strategy.local_state()
+        state = self._training.local_state()
         tensors, self._cuts = cut(state.tensors, self._part, self._parts)
         tensors[PENDING] = pending
         scalars = json.dumps(state.scalars).encode()

@@ -123,14 +123,18 @@ class Holding:
 
 
 def collect(
-    tensors: dict[str, Tensor], holdings: list[Holding], wanted: dict[str, list[int]], rank: int
+    tensors: dict[str, Tensor],
+    holdings: list[Holding],
+    wanted: dict[str, list[int]],
+    rank: int,
+    processes: dist.ProcessGroup | None = None,
 ) -> dict[str, Tensor]:
     """Return whole CPU copies of the tensors that this rank wants. All ranks call it with equal holdings and wishes.
 
     `wanted`: which ranks get each tensor. The pieces travel point to point, all under way at once; where several
-    ranks hold the same piece, the first of them sends it.
+    ranks hold the same piece, the first of them sends it. `processes`: over which; None: torch's default group.
     """
-    moves = _Moves(tensors, holdings, rank)
+    moves = _Moves(tensors, holdings, rank, processes)
     for name in sorted(wanted):
         for piece, holders in _pieces(name, holdings):
             for receiver in wanted[name]:
@@ -151,10 +155,13 @@ def _pieces(name: str, holdings: list[Holding]) -> list[tuple[Piece, list[int]]]
 class _Moves:
     """_Moves sends and receives for one rank. Both sides walk through the same list, so messages need no labels."""
 
-    def __init__(self, tensors: dict[str, Tensor], holdings: list[Holding], rank: int) -> None:
+    def __init__(
+        self, tensors: dict[str, Tensor], holdings: list[Holding], rank: int, processes: dist.ProcessGroup | None
+    ) -> None:
         self._tensors = tensors
         self._holdings = holdings
         self._rank = rank
+        self._processes = processes
         self._whole: dict[str, Tensor] = {}
         self._copies: dict[str, Tensor] = {}
         self._works: list[Any] = []
@@ -168,11 +175,11 @@ class _Moves:
         elif sender == receiver == self._rank:
             self._target(name, sender)[piece.slices].copy_(local(self._tensors[name]))
         elif sender == self._rank:
-            self._works.append(dist.isend(_bytes(self._copy(name)), receiver))
+            self._works.append(dist.isend(_bytes(self._copy(name)), receiver, self._processes))
         elif receiver == self._rank:
             part = self._target(name, sender)[piece.slices]
             buffer = part if part.is_contiguous() else torch.empty(part.shape, dtype=part.dtype)
-            self._works.append(dist.irecv(_bytes(buffer), sender))
+            self._works.append(dist.irecv(_bytes(buffer), sender, self._processes))
             if buffer is not part:
                 self._arrivals.append((part, buffer))
 

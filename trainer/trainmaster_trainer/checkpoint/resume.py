@@ -20,6 +20,7 @@ from trainmaster.wire import codec
 
 from trainmaster_trainer import metrics
 from trainmaster_trainer.checkpoint import elsewhere, lineage
+from trainmaster_trainer.checkpoint.checkpointable import Checkpointable, Snapshots
 from trainmaster_trainer.checkpoint.fetch import (
     find_foreign,
     find_remote,
@@ -39,7 +40,6 @@ from trainmaster_trainer.checkpoint.unusable import check_empty
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
-from trainmaster_trainer.strategies.strategy import Snapshots, Strategy
 
 log = logging.getLogger(__name__)
 
@@ -67,8 +67,8 @@ class Resumed:
         return 0 if self.is_borrowed and self.step == self.begun else self.step
 
 
-def resume(settings: Settings, group: Group, strategy: Strategy, dataset: int = 0) -> Resumed:
-    """Bring the strategy to where the training stood, and write down from where this attempt goes on.
+def resume(settings: Settings, group: Group, training: Checkpointable, dataset: int = 0) -> Resumed:
+    """Bring the training to where it stood, and write down from where this attempt goes on.
 
     `dataset`: how many samples it has; 0 where that is not known.
 
@@ -78,12 +78,12 @@ def resume(settings: Settings, group: Group, strategy: Strategy, dataset: int = 
         CorruptCheckpointError: there are checkpoints, and none is good.
         OSError: the object store does not answer.
     """
-    state = strategy.state()
+    state = training.state()
     expected = state.model_shapes()
     remote = open_remote(settings)
     told = lineage.read(settings.checkpoints, settings.job_uid, remote)
     known = Lineage.merged(map(_lineage, group.gather(sorted(told.resumed.items()))))
-    remembers = strategy.snapshots is not Snapshots.NONE
+    remembers = training.snapshots is not Snapshots.NONE
     mine = find_snapshots(settings, state, known) if remembers else []
     newest_here = _newest_step(settings, group, remote, known)
     news = [newest_here, [row_of(snapshot) for snapshot in mine], dataset]
@@ -96,10 +96,10 @@ def resume(settings: Settings, group: Group, strategy: Strategy, dataset: int = 
     if recalled is not None:
         if remote and group.is_first:
             take_lines(remote, settings, known, durable)
-        resumed = _from_memory(recalled, durable, known.begun, settings=settings, group=group, strategy=strategy)
+        resumed = _from_memory(recalled, durable, known.begun, settings=settings, group=group, training=training)
         resumed = replace(resumed, some_lack=not settings.plan.checkpoint_shared and 0 <= newest_here < durable)
     else:
-        resumed = _from_checkpoint(expected, settings, group, strategy, known, dataset=dataset)
+        resumed = _from_checkpoint(expected, settings, group, training, known, dataset=dataset)
     if resumed.begun != known.begun:
         known = Lineage()  # it begins anew: an attempt before began with an older one, and saved nothing of its own
     if group.is_first or (not settings.plan.checkpoint_shared and group.local_rank == 0):
@@ -129,9 +129,9 @@ def _newest_step(settings: Settings, group: Group, remote: Remote | None, known:
 
 
 def _from_memory(
-    recalled: Recalled, durable: int, begun: int, *, settings: Settings, group: Group, strategy: Strategy
+    recalled: Recalled, durable: int, begun: int, *, settings: Settings, group: Group, training: Checkpointable
 ) -> Resumed:
-    strategy.restore_local(recalled.state)
+    training.restore_local(recalled.state)
     if not settings.plan.checkpoint_shared:
         metrics.spread(settings.checkpoints, recalled.step, recalled.holder, group, trusted=durable)
     if group.is_first:
@@ -140,7 +140,7 @@ def _from_memory(
 
 
 def _from_checkpoint(
-    expected: Shapes, settings: Settings, group: Group, strategy: Strategy, known: Lineage, *, dataset: int
+    expected: Shapes, settings: Settings, group: Group, training: Checkpointable, known: Lineage, *, dataset: int
 ) -> Resumed:
     """Go on from a verified checkpoint, or begin at step 0."""
     plan = settings.plan
@@ -161,7 +161,7 @@ def _from_checkpoint(
     step = loaded.manifest.step if loaded else 0
     if loaded is None:
         return Resumed()
-    strategy.restore(loaded.state)
+    (training.restore if is_own else training.borrow)(loaded.state)
     if group.is_first:
         log.info("Resuming from step %d of attempt %d.", step, loaded.manifest.attempt)
     if not is_own:

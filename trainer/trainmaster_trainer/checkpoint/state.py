@@ -40,6 +40,7 @@ class State:
     """State is what must outlive the process. `scalars` is JSON, the same on all ranks.
 
     Where ranks split a model, on all of them or on none, `whole` says what the model is that they make together.
+    `forms` says it where a rank names only a part of the model's tensors, though none is split.
     `own` names the tensors that no other rank has, such as what a compression left out here; it is None on all ranks of
     a strategy that has none. `allowed` says which tensors may hold other than finite numbers, see `soundness.py`.
     """
@@ -47,13 +48,14 @@ class State:
     tensors: dict[str, Tensor] = field(default_factory=dict)
     scalars: dict[str, Any] = field(default_factory=dict)
     whole: Shapes | None = None
+    forms: Shapes | None = None
     own: frozenset[str] | None = None
     allowed: Allowed = field(default_factory=dict)
 
     def model_shapes(self) -> Shapes:
         """Return the shapes that a checkpoint must have to fit this model."""
-        if self.whole is not None:
-            return self.whole
+        if self.whole is not None or self.forms is not None:
+            return self.whole or self.forms or {}
         return {
             name: (dtype_name(tensor.dtype), tuple(tensor.shape))
             for name, tensor in self.tensors.items()
@@ -166,8 +168,13 @@ class ModelState:
         """Take over weights and optimizer state: whole tensors, unless `placed` knows better.
 
         Raises:
-            ConfigurationError: they are another optimizer's. (The loader has compared the models already.)
+            ConfigurationError: they are another optimizer's, or a script's. (The loader has compared the models.)
         """
+        if "optimizer" not in state.scalars:
+            raise ConfigurationError(
+                "spec.checkpoint: the checkpoint was saved by a script (session.state), and a task cannot read what it "
+                "says of the optimizer. Go on with the script (spec.training.command), or from a task's checkpoint."
+            )
         self._model.load_state_dict(self._weights(state, placed))
         saved = state.scalars["optimizer"]
         self._check_optimizer(saved)

@@ -71,7 +71,7 @@ class Writers:
     def _collect(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         holdings = self._tell(Holding.of(tensors, self._everyone or self._group.local_rank == 0, self.allowed))
         self.allowed = {name: worst for holding in holdings for name, worst in holding.allowed.items()}
-        return pieces.collect(tensors, holdings, self._wanted(holdings), self._group.rank)
+        return pieces.collect(tensors, holdings, self._wanted(holdings), self._group.rank, self._group.processes)
 
     def _begin(self) -> None:
         self._number += 1

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from trainmaster_trainer.answers import make_model
+from trainmaster_trainer.checkpoint.checkpointable import Snapshots
 from trainmaster_trainer.checkpoint.soundness import allowed_in
 from trainmaster_trainer.checkpoint.state import MODEL, State
 from trainmaster_trainer.collectives.funnel import Funnel
@@ -33,7 +34,7 @@ from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.strategies.steady import Steady, trained
-from trainmaster_trainer.strategies.strategy import Snapshots, WholeModel, check_one_machine, check_options
+from trainmaster_trainer.strategies.strategy import WholeModel, check_one_machine, check_options
 from trainmaster_trainer.strategies.used import check_dense, check_no_extra_state
 from trainmaster_trainer.task import Task
 

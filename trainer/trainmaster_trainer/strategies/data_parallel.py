@@ -23,6 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
 from trainmaster_trainer.answers import loss_of
+from trainmaster_trainer.checkpoint.checkpointable import Snapshots
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.collectives.gradients import COMPRESSIONS, NONE, Gradients
 from trainmaster_trainer.counted import Loss
@@ -41,7 +42,7 @@ from trainmaster_trainer.strategies.steady import (
     marks,
     trained,
 )
-from trainmaster_trainer.strategies.strategy import Snapshots, WholeModel
+from trainmaster_trainer.strategies.strategy import WholeModel
 from trainmaster_trainer.strategies.used import all_used, check_dense, uses_all
 from trainmaster_trainer.task import Task
 

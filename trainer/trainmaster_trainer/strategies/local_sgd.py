@@ -33,12 +33,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from typing_extensions import override
 
+from trainmaster_trainer.checkpoint.checkpointable import Snapshots
 from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, State, dtype_name
 from trainmaster_trainer.collectives.choose import choose_counted
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.flat import as_real
 from trainmaster_trainer.group import Group
-from trainmaster_trainer.strategies.strategy import Snapshots, WholeModel, check_options
+from trainmaster_trainer.strategies.strategy import WholeModel, check_options
 from trainmaster_trainer.task import Task
 
 log = logging.getLogger(__name__)

@@ -12,10 +12,11 @@ from typing import Any
 from torch import Tensor
 from typing_extensions import override
 
+from trainmaster_trainer.checkpoint.checkpointable import Snapshots
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
-from trainmaster_trainer.strategies.strategy import Snapshots, WholeModel, check_options
+from trainmaster_trainer.strategies.strategy import WholeModel, check_options
 from trainmaster_trainer.task import Task
 
 

@@ -26,6 +26,7 @@ from torch.optim import Optimizer
 from typing_extensions import override
 
 from trainmaster_trainer.answers import figures_of, make_model, make_optimizer
+from trainmaster_trainer.checkpoint.checkpointable import Snapshots
 from trainmaster_trainer.checkpoint.pieces import local, local_like, placed_like
 from trainmaster_trainer.checkpoint.state import MODEL, ModelState, State, Whole, forget_others
 from trainmaster_trainer.counted import Loss
@@ -36,7 +37,7 @@ from trainmaster_trainer.numerics import squares_here
 from trainmaster_trainer.rates import Rates
 from trainmaster_trainer.strategies.axes import Axes
 from trainmaster_trainer.strategies.sharing import share
-from trainmaster_trainer.strategies.strategy import Snapshots, Strategy
+from trainmaster_trainer.strategies.strategy import Strategy
 from trainmaster_trainer.strategies.used import SameUse
 from trainmaster_trainer.task import Task
 

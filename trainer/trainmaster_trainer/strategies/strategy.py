@@ -27,7 +27,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import nullcontext
-from enum import Enum
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -35,6 +34,7 @@ from torch.optim import Optimizer
 from typing_extensions import override
 
 from trainmaster_trainer.answers import figures_of, loss_of, make_model, make_optimizer
+from trainmaster_trainer.checkpoint.checkpointable import Snapshots
 from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, ModelState, State
 from trainmaster_trainer.counted import Loss
 from trainmaster_trainer.data import Batch, Share
@@ -44,14 +44,6 @@ from trainmaster_trainer.numerics import Numerics, Quietly
 from trainmaster_trainer.rates import Rates
 from trainmaster_trainer.strategies.steady import trained
 from trainmaster_trainer.task import Task
-
-
-class Snapshots(Enum):
-    """Snapshots says how the ranks' snapshots in memory (checkpoint/memory.py) relate to one another."""
-
-    NONE = "none"  # this strategy takes none
-    REPLICATED = "replicated"  # every rank's has all that any rank needs
-    PER_RANK = "per rank"  # each rank needs its own, all of the same step
 
 
 class Strategy(ABC):
@@ -116,6 +108,10 @@ class Strategy(ABC):
     @abstractmethod
     def restore(self, state: State) -> None:
         """Go on from a state that a strategy, perhaps another one, returned."""
+
+    def borrow(self, state: State) -> None:
+        """Begin with a state that another job has saved."""
+        self.restore(state)
 
     def settled(self, name: str) -> bool:  # noqa: ARG002 (an answer that is always right)
         """Return whether this tensor of `state` stays as it is until the next step's first optimizer step."""

@@ -23,6 +23,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from trainmaster_trainer import randomness
+from trainmaster_trainer.checkpoint.checkpointable import Snapshots
 from trainmaster_trainer.counted import Loss
 from trainmaster_trainer.data import Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
@@ -30,7 +31,7 @@ from trainmaster_trainer.group import Group
 from trainmaster_trainer.moment import Inside, with_extra_state
 from trainmaster_trainer.strategies.sharing import share, share_extra_state
 from trainmaster_trainer.strategies.steady import Steady, check_same_trained, trained
-from trainmaster_trainer.strategies.strategy import Snapshots, WholeModel
+from trainmaster_trainer.strategies.strategy import WholeModel
 from trainmaster_trainer.strategies.used import check_dense
 from trainmaster_trainer.task import Task
 

@@ -1,0 +1,259 @@
+"""ScriptState does in a rank of a script what the training loop does in a task's: resume, snapshot, save, leave.
+
+It works on the script's own calls: `restore()` before the first step, `step(n)` after each. Between two steps it costs
+a snapshot at most; every half second or so the ranks agree whether one of them was asked to stop.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from statistics import median
+from types import FrameType
+from typing import Any
+
+from trainmaster.wire.printable import OneLineFormatter
+
+from trainmaster_trainer.agent import errors
+from trainmaster_trainer.checkpoint.memory import Memory
+from trainmaster_trainer.checkpoint.resume import Resumed, resume
+from trainmaster_trainer.checkpoint.save import Saver
+from trainmaster_trainer.errors import ConfigurationError, DamagedStateError, NonFiniteLossError
+from trainmaster_trainer.faults import Faults
+from trainmaster_trainer.losses import Losses
+from trainmaster_trainer.script_lines import ScriptLines
+from trainmaster_trainer.script_progress import ScriptProgress
+from trainmaster_trainer.scripts.comparing import Copies, check_alike
+from trainmaster_trainer.scripts.meeting import await_all, meet
+from trainmaster_trainer.scripts.objects import Objects
+from trainmaster_trainer.session import State
+from trainmaster_trainer.settings import Settings
+
+log = logging.getLogger(__name__)
+EXIT_STOPPED = 128 + signal.SIGTERM
+_MOST_STEPS = 1 << 53
+
+
+class ScriptState(State):
+    """ScriptState keeps the state of a script's objects, together with the other ranks."""
+
+    def __init__(self, objects: Mapping[str, Any], progress: ScriptProgress) -> None:
+        self._given = objects
+        self._progress = progress
+        self._settings = _settings()
+        self._keeper: _Keeper | None = None
+
+    def restore(self) -> int:
+        """Load the newest state that there is into the objects, and return after which step it was taken."""
+        if self._keeper is not None:
+            raise ConfigurationError("session.state: restore() is called twice. Call it once, before the first step.")
+        if self._progress.has_steps:
+            raise ConfigurationError(
+                "session.state: restore() is called after a step was taken or reported, which would be lost. Call it "
+                "before the first step."
+            )
+        _start_logging(self._settings)
+        self._keeper = _Keeper(self._given, self._settings, self._progress)
+        return self._keeper.last
+
+    def step(self, n: int) -> None:
+        """Say that `n` steps are done: their state is kept."""
+        if self._keeper is None:
+            raise ConfigurationError("session.state: step() is called before restore(). Call restore() first.")
+        self._keeper.step(_whole(n, self._keeper.last, self._keeper.begun_at))
+
+
+class _Keeper:
+    """_Keeper is what there is from `restore` on."""
+
+    def __init__(self, objects: Mapping[str, Any], settings: Settings, progress: ScriptProgress) -> None:
+        self._settings, self._progress = settings, progress
+        self._group = group = meet(settings)
+        self._objects = Objects(objects, group)
+        check_alike(self._objects, group)
+        self._copies = Copies(self._objects, group)
+        self._saver = Saver(settings, group)
+        self._saver.prepare()
+        resumed = resume(settings, group, self._objects)
+        self._saver.go_on_from(resumed.durable_step)
+        self._memory = Memory(settings, group, self._objects)
+        self._memory.start(resumed.step)
+        self._losses = Losses(group)
+        self._faults = Faults(os.environ, settings)
+        self._lines = _lines(settings, progress)
+        self._total = settings.plan.steps  # or what ranks report, where the spec does not say
+        self._stop_asked = False
+        self.last = self.begun_at = self._saved = resumed.step
+        self._listen()
+        # Before the interpreter refuses new threads; `atexit` comes later.
+        threading._register_atexit(self._finish, os.getpid())  # type: ignore[attr-defined]  # noqa: SLF001
+        progress.went_on(resumed.step, resumed.durable_step)
+        if self._must_save(resumed):
+            self._save(resumed.step)
+        self._ended = time.monotonic()
+
+    def _must_save(self, resumed: Resumed) -> bool:
+        """Return whether the attempt before died over a save, or the state that it goes on from is another job's."""
+        missed = self._saver.missed(resumed.durable_step, resumed.step)
+        return resumed.is_borrowed or resumed.some_lack or missed
+
+    def step(self, n: int) -> None:
+        """Note that `n` steps are done. All ranks call it after the same ones."""
+        now = time.monotonic()
+        seconds, self._ended = now - self._ended, now
+        before, self.last = self.last, n
+        if self._lines is not None:
+            self._lines.add(n, None, {}, _say)
+        self._losses.add(n, None, 0, seconds)
+        if before == self.begun_at and self._group.world_size > 1:
+            await_all("step()", self._group.store, self._group.rank, self._group.world_size)
+            self._compare(n)
+        if self._memory.due(n):
+            self._memory.keep(n, self._losses.pending())
+        self._progress.kept(n, self._saver.committed_step)
+        early = self._faults.want_checkpoint(n)
+        if not early:
+            self._faults.after(n)
+        due = n // self._settings.plan.checkpoint_every > before // self._settings.plan.checkpoint_every
+        stopping = (self._losses.due or due) and self._agree(n)
+        if due or stopping or n == self._total:
+            self._save(n)
+        if early:
+            self._saver.wait(needed=False)
+            self._faults.after(n)
+        if stopping:
+            self._leave(n)
+
+    def _agree(self, n: int) -> bool:
+        """Agree with the other ranks on what there is to do. Return whether any of them was asked to stop."""
+        self._compare(n)
+        agreement = self._losses.flush(self._stop_asked, self._memory.seconds, self._saver.is_refused)
+        if agreement.losses:
+            self._memory.adapt(median(one.seconds for one in agreement.losses), agreement.snapshot_seconds)
+        if agreement.refused:
+            self._saver.wait(needed=False)
+            self._check()
+        return agreement.stop
+
+    def _compare(self, n: int) -> None:
+        """Compare the steps of all ranks, and learn how many there will be.
+
+        Raises:
+            ConfigurationError: they are not at the same one.
+        """
+        told = self._group.gather([n, self._progress.total])
+        for rank, (other, _) in enumerate(told):
+            if other != told[0][0]:
+                raise ConfigurationError(
+                    f"session.state: rank 0 calls step({told[0][0]}) while rank {rank} calls step({other}). Call it on "
+                    "every rank after each step, with the same number."
+                )
+        if self._settings.plan.steps == _MOST_STEPS:
+            self._total = max(total for _, total in told)
+
+    def _save(self, n: int) -> None:
+        self._progress.enter("save")
+        self._copies.check(n)
+        try:
+            self._saver.save(n, self._objects.state(), before_commit=self._sync)
+        except DamagedStateError as error:
+            self._damaged(error)
+        self._progress.enter("train")
+
+    def _check(self) -> None:
+        try:
+            self._saver.check()
+        except NonFiniteLossError as error:
+            self._damaged(error)
+
+    def _damaged(self, error: DamagedStateError) -> None:
+        """Leave nothing to go on from that has the damage, and raise the error on all ranks."""
+        self._memory.forget()
+        self._saver.date(error)
+        raise error
+
+    def _sync(self) -> None:
+        if self._lines is not None:
+            self._lines.sync()
+
+    def _leave(self, n: int) -> None:
+        """End this rank: it was asked to stop, and what it has done is saved."""
+        self._saver.wait(needed=False)
+        self._check()
+        self._progress.kept(n, self._saver.committed_step)  # the agent's last word names this checkpoint
+        if self._saver.committed_step == n:
+            log.info("Asked to stop: saved and left at step %d.", n)
+        else:
+            log.warning("Asked to stop: left at step %d, which is not saved: %s", n, self._saver.problem)
+        raise SystemExit(EXIT_STOPPED)
+
+    def _listen(self) -> None:
+        """Let SIGTERM ask for a stop after the next step, unless the script has a handler of its own for it."""
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, self._asked)
+
+    def _asked(self, _signal: int, _frame: FrameType | None) -> None:
+        self._stop_asked = True
+
+    def _finish(self, process: int) -> None:
+        """Wait for the save that is under way, at the end of the script."""
+        if os.getpid() == process:
+            self._saver.wait(needed=False)
+            self._progress.kept(self.last, self._saver.committed_step)
+
+
+def _settings() -> Settings:
+    settings = Settings.read(os.environ)
+    if settings.plan.steps:
+        return settings
+    return dataclasses.replace(settings, plan=dataclasses.replace(settings.plan, steps=_MOST_STEPS))
+
+
+def _lines(settings: Settings, progress: ScriptProgress) -> ScriptLines | None:
+    """Return the file of lines that this rank writes: each folder has one."""
+    if progress.lines is not None or settings.plan.checkpoint_shared or settings.local_rank:
+        return progress.lines
+    return ScriptLines(settings.checkpoints, settings.attempt)
+
+
+def _whole(n: Any, last: int, begun_at: int) -> int:
+    """Return the number of a step, if it is a later one than the last.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    try:
+        number = n.__index__()
+    except AttributeError:
+        raise ConfigurationError(f"session.state: step({n!r:.80}) is no whole number of steps.") from None
+    if last < number <= _MOST_STEPS and not isinstance(n, bool):
+        return int(number)
+    came = f"restore() gave {last}" if last == begun_at else f"step({last})"
+    raise ConfigurationError(
+        f"session.state: step({number}) came after {came}. Say how many steps of the whole training are done: the "
+        f"first one after restore() is {begun_at + 1}."
+    )
+
+
+def _say(_: str, text: str) -> None:
+    errors.say(f"trainmaster: session.state: {text}")
+
+
+def _start_logging(settings: Settings) -> None:
+    """Let our own lines be seen, in whatever way the script logs its own."""
+    ours = logging.getLogger("trainmaster_trainer")
+    if ours.handlers:
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    form = f"%(asctime)s rank {settings.rank} %(levelname)s %(message)s"
+    handler.setFormatter(OneLineFormatter(form, ours="trainmaster_trainer"))
+    ours.addHandler(handler)
+    ours.setLevel(logging.INFO)
+    ours.propagate = False
