@@ -55,7 +55,7 @@ def test_the_first_step_after_a_restart_tells_what_was_lost_in_steps_and_time() 
     again(stage).wait(8)
     assert stage.status.phase == Phase.RUNNING, "its processes are there"
     assert (line(stage).steps_lost, line(stage).seconds_lost) == (None, None)
-    assert "goes on from what it has saved itself" in line(stage).why
+    assert "goes on from what it has saved" in line(stage).why
     telling(stage, step=101, resumed_step=100)
     assert (line(stage).steps_lost, line(stage).seconds_lost) == (20, 10)
     assert line(stage).why.endswith("It went on from step 100.")

@@ -17,7 +17,7 @@ JOBS = sorted(path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.glob("*
 # Enough to see that it learns. Whoever adds an example need not be named here.
 STEPS = {"digits/job.yaml": 150}
 # What is known of the steps of a script: without a changed line, and with one.
-SCRIPTS = {"script/job.yaml": "64", "script/report.yaml": "64/64"}
+SCRIPTS = {"script/job.yaml": "64", "script/report.yaml": "64/64", "script/state.yaml": "64/64"}
 FEW_STEPS = 30
 
 
@@ -52,6 +52,8 @@ def test_an_example_succeeds(command: Command, job: str) -> None:
     if job in SCRIPTS:
         assert status["progress"]["summary"] == SCRIPTS[job]
         assert status["progress"]["loss"] > 0
+    if job == "script/state.yaml":
+        assert status["checkpoint"]["step"] == 64
     if "steps" in document["spec"]["training"]:
         assert status["progress"]["summary"] == "{0}/{0}".format(document["spec"]["training"]["steps"])
         assert status["checkpoint"]["step"] == document["spec"]["training"]["steps"]

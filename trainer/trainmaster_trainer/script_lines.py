@@ -44,6 +44,11 @@ class ScriptLines:
         except OSError as error:  # a full disk costs lines, no training
             say("lines", f"lines of {METRICS} are lost: {error}")
 
+    @property
+    def step(self) -> int:
+        """Return the step of the newest line of this process; 0 if there is none."""
+        return int(self._last.get("step", 0))
+
     def sync(self) -> None:
         """Bring the lines to the disk: a checkpoint of the last step is about to become visible."""
         if self._descriptor is not None:

@@ -310,7 +310,7 @@ def _line(
     step = symptom.step if symptom else min(failure.step, facts.job.spec.training.steps or failure.step)
     newer = " or a newer one in memory" if remembered else ""
     script = told_late.of_a_script(facts)
-    where = "the script goes on from what it has saved itself" if script else f"from step {resumes_at}{newer}"
+    where = "the script goes on from what it has saved" if script else f"from step {resumes_at}{newer}"
     decision, why = RestartDecision.RESTART, f"Restarting{';' if script else ''} {where}.{_remark(failure)}"
     older = _before(facts, failure)
     if older:

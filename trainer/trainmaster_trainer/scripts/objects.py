@@ -38,11 +38,12 @@ _GENERATORS = "_generators"
 class Objects:
     """Objects captures and restores what `session.state` was given, together with the rank's generators."""
 
-    snapshots = Snapshots.PER_RANK
     sync_every = 1
 
-    def __init__(self, objects: Mapping[str, Any], group: Group) -> None:
+    def __init__(self, objects: Mapping[str, Any], group: Group, *, snapshots: bool = True) -> None:
         self._group = group
+        self.snapshots = Snapshots.PER_RANK if snapshots else Snapshots.NONE
+        self.total = 0  # how many steps there will be, as far as the script says; 0: it does not
         self._things = {name: with_state_dict(_unwrapped(thing)) for name, thing in objects.items()}
         self._things[_GENERATORS] = OwnGenerators()
         self._split = [name for name, thing in self._things.items() if isinstance(thing, nn.Module | Optimizer)]
@@ -67,7 +68,7 @@ class Objects:
 
     def state(self) -> State:
         """Return what a checkpoint holds. All ranks call it together."""
-        kept = State(scalars={SCRIPT: {"ranks": self._group.world_size, "objects": {}}}, allowed=self._allowed)
+        kept = State(scalars={SCRIPT: self._head()}, allowed=self._allowed)
         table = kept.scalars[SCRIPT]["objects"]
         own: set[str] = set()
         shapes: Shapes = {}
@@ -117,8 +118,11 @@ class Objects:
         for name in self._things:
             writer, table[name] = self._captured(name)
             kept.tensors |= {full: local(one) for full, one in writer.tensors.items()}
-        kept.scalars = {SCRIPT: {"ranks": self._group.world_size, "objects": table}}
+        kept.scalars = {SCRIPT: {**self._head(), "objects": table}}
         return kept
+
+    def _head(self) -> dict[str, Any]:
+        return {"ranks": self._group.world_size, "total": self.total, "objects": {}}
 
     def _captured(self, name: str, prefix: str = "") -> tuple[trees.Writer, Any]:
         is_split = name in self._split
@@ -177,6 +181,7 @@ class Objects:
             return
         there = [name for name in self._things if name in state.scalars[SCRIPT]["objects"]]
         self._load(state, there, placed_like)
+        self.total = 0  # that was the other job's
         self._tell_anew(name for name in self._things if name not in there)
 
     def _borrow_from_task(self, state: State) -> None:
@@ -208,6 +213,7 @@ class Objects:
     def _load(self, state: State, names: Any, placed: Placed) -> None:
         ranks, rank = state.scalars[SCRIPT]["ranks"], self._group.rank
         same = ranks == self._group.world_size
+        self.total = state.scalars[SCRIPT]["total"]
         table = of_scripts.trees_of(state, rank if same else rank % ranks)
         for name in names:
             if not same and name != _GENERATORS and state.scalars[SCRIPT]["objects"][name] is None:

@@ -14,17 +14,25 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from statistics import median
 from types import FrameType
 from typing import Any
 
 from trainmaster.wire.printable import OneLineFormatter
+from trainmaster.wire.strategies import INDEPENDENT
 
 from trainmaster_trainer.agent import errors
 from trainmaster_trainer.checkpoint.memory import Memory
 from trainmaster_trainer.checkpoint.resume import Resumed, resume
 from trainmaster_trainer.checkpoint.save import Saver
-from trainmaster_trainer.errors import ConfigurationError, DamagedStateError, NonFiniteLossError
+from trainmaster_trainer.errors import (
+    ConfigurationError,
+    DamagedStateError,
+    NonFiniteLossError,
+    PlaceTakenError,
+    SupersededError,
+)
 from trainmaster_trainer.faults import Faults
 from trainmaster_trainer.losses import Losses
 from trainmaster_trainer.script_lines import ScriptLines
@@ -53,11 +61,12 @@ class ScriptState(State):
         """Load the newest state that there is into the objects, and return after which step it was taken."""
         if self._keeper is not None:
             raise ConfigurationError("session.state: restore() is called twice. Call it once, before the first step.")
-        if self._progress.has_steps:
+        if self._progress.step > 0:
             raise ConfigurationError(
                 "session.state: restore() is called after a step was taken or reported, which would be lost. Call it "
                 "before the first step."
             )
+        _check_together(self._settings)
         _start_logging(self._settings)
         self._keeper = _Keeper(self._given, self._settings, self._progress)
         return self._keeper.last
@@ -75,7 +84,7 @@ class _Keeper:
     def __init__(self, objects: Mapping[str, Any], settings: Settings, progress: ScriptProgress) -> None:
         self._settings, self._progress = settings, progress
         self._group = group = meet(settings)
-        self._objects = Objects(objects, group)
+        self._objects = Objects(objects, group, snapshots=not settings.plan.accelerator)
         check_alike(self._objects, group)
         self._copies = Copies(self._objects, group)
         self._saver = Saver(settings, group)
@@ -87,7 +96,6 @@ class _Keeper:
         self._losses = Losses(group)
         self._faults = Faults(os.environ, settings)
         self._lines = _lines(settings, progress)
-        self._total = settings.plan.steps  # or what ranks report, where the spec does not say
         self._stop_asked = False
         self.last = self.begun_at = self._saved = resumed.step
         self._listen()
@@ -96,20 +104,22 @@ class _Keeper:
         progress.went_on(resumed.step, resumed.durable_step)
         if self._must_save(resumed):
             self._save(resumed.step)
+            self._insist(resumed.step)
         self._ended = time.monotonic()
 
     def _must_save(self, resumed: Resumed) -> bool:
         """Return whether the attempt before died over a save, or the state that it goes on from is another job's."""
         missed = self._saver.missed(resumed.durable_step, resumed.step)
-        return resumed.is_borrowed or resumed.some_lack or missed
+        over = resumed.durable_step < resumed.step == self._objects.total  # there will be no further step
+        return resumed.is_borrowed or resumed.some_lack or missed or over
 
     def step(self, n: int) -> None:
         """Note that `n` steps are done. All ranks call it after the same ones."""
         now = time.monotonic()
         seconds, self._ended = now - self._ended, now
         before, self.last = self.last, n
-        if self._lines is not None:
-            self._lines.add(n, None, {}, _say)
+        if self._lines is not None and self._lines.step < n:
+            self._lines.add(n, None, {}, _say)  # unless it was reported
         self._losses.add(n, None, 0, seconds)
         if before == self.begun_at and self._group.world_size > 1:
             await_all("step()", self._group.store, self._group.rank, self._group.world_size)
@@ -122,12 +132,13 @@ class _Keeper:
             self._faults.after(n)
         due = n // self._settings.plan.checkpoint_every > before // self._settings.plan.checkpoint_every
         stopping = (self._losses.due or due) and self._agree(n)
-        if due or stopping or n == self._total:
+        if due or stopping or n == self._objects.total:
             self._save(n)
+            self._insist(n)
         if early:
             self._saver.wait(needed=False)
             self._faults.after(n)
-        if stopping:
+        if stopping and n != self._objects.total:
             self._leave(n)
 
     def _agree(self, n: int) -> bool:
@@ -154,8 +165,8 @@ class _Keeper:
                     f"session.state: rank 0 calls step({told[0][0]}) while rank {rank} calls step({other}). Call it on "
                     "every rank after each step, with the same number."
                 )
-        if self._settings.plan.steps == _MOST_STEPS:
-            self._total = max(total for _, total in told)
+        steps = self._settings.plan.steps
+        self._objects.total = max(total for _, total in told) if steps == _MOST_STEPS else steps
 
     def _save(self, n: int) -> None:
         self._progress.enter("save")
@@ -165,6 +176,13 @@ class _Keeper:
         except DamagedStateError as error:
             self._damaged(error)
         self._progress.enter("train")
+
+    def _insist(self, n: int) -> None:
+        """After the last step, wait until it is saved, and try again: there is no later save."""
+        if n == self._objects.total:
+            self._progress.enter("save")
+            self._saver.insist(lambda: self._save(n), lambda: self._stop_asked)
+            self._progress.kept(n, self._saver.committed_step)
 
     def _check(self) -> None:
         try:
@@ -205,7 +223,8 @@ class _Keeper:
     def _finish(self, process: int) -> None:
         """Wait for the save that is under way, at the end of the script."""
         if os.getpid() == process:
-            self._saver.wait(needed=False)
+            with suppress(SupersededError, PlaceTakenError):  # a later attempt goes on
+                self._saver.wait(needed=False)
             self._progress.kept(self.last, self._saver.committed_step)
 
 
@@ -214,6 +233,14 @@ def _settings() -> Settings:
     if settings.plan.steps:
         return settings
     return dataclasses.replace(settings, plan=dataclasses.replace(settings.plan, steps=_MOST_STEPS))
+
+
+def _check_together(settings: Settings) -> None:
+    if settings.plan.strategy in INDEPENDENT:
+        raise ConfigurationError(
+            f"spec.strategy.type: members of {settings.plan.strategy} restart one by one, and session.state keeps one "
+            "state of all ranks. Choose AllReduce."
+        )
 
 
 def _lines(settings: Settings, progress: ScriptProgress) -> ScriptLines | None:
