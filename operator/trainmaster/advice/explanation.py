@@ -65,7 +65,7 @@ def _progress(job: TrainingJob) -> Iterator[str]:
         yield "Steps are those that it prints (training.progress.step)."
     else:
         yield "Steps are those it reports (session.report), else the optimizer steps that torch takes in its ranks."
-    yield f"What it keeps by session.state is saved as a task's state is, every {job.spec.checkpoint.every_steps} steps."
+    yield f"What it keeps (session.state) is saved every {job.spec.checkpoint.every_steps} steps, as a task's state is."
     yield f"Its loss is {'read from what it prints' if 'loss' in read else 'known if it reports it'}."
     if training.steps is None:
         yield f"Of how many steps, {'it prints' if 'total' in read else 'is known if it reports it'}: ETA needs that."
