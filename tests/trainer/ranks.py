@@ -156,9 +156,9 @@ class Job:
         assert running.wait() == [0] * world, running.output()
         return [self.answer(rank) for rank in range(world)]
 
-    def answer(self, rank: int) -> Any:
+    def answer(self, rank: int, attempt: int = 1) -> Any:
         """What a rank's function gave."""
-        return json.loads((self.folder / f"page-1-{rank}-answer").read_text())
+        return json.loads((self.folder / f"page-{attempt}-{rank}-answer").read_text())
 
     def calling(self, function: str, **arguments: Any) -> Job:
         """A job whose ranks call a function instead of training."""

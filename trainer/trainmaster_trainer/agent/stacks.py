@@ -34,6 +34,7 @@ _TABLE = (
     ("/torch/nn/parallel/distributed.py", WAITING),
     ("/torch/autograd/graph.py", WAITING),  # DDP waits for its last buckets in the backward pass
     ("/trainmaster_trainer/group.py", WAITING),
+    ("/trainmaster_trainer/scripts/meeting.py", WAITING),
     ("/trainmaster_trainer/collectives/", WAITING),
     ("/trainmaster_trainer/transport/", WAITING),
     ("/torch/_dynamo/", COMPILING),

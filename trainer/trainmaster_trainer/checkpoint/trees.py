@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
+from torch.nn.parameter import is_lazy
 
 from trainmaster_trainer.checkpoint.state import dtype_name
 from trainmaster_trainer.errors import ConfigurationError
@@ -92,6 +93,8 @@ class Writer:
 
     def _tensor(self, value: Tensor, path: Path) -> Any:
         sharded = isinstance(value, DTensor)
+        if is_lazy(value):
+            raise self._refused(path, "has no shape before the first forward pass: run one before restore()")
         if not sharded and type(value) not in _PLAIN_TENSORS and not isinstance(value, nn.Parameter):
             raise self._refused(path, f"is a {type(value).__name__}, a tensor of a kind that a checkpoint cannot hold")
         if value.layout != torch.strided or value.is_quantized or value.is_meta:
@@ -187,9 +190,13 @@ def _from_bytes(tree: dict[str, Any], raw: Tensor) -> Any:
         dtype = np.dtype(tree["dtype"])
         if dtype.kind not in _NUMBERS:
             raise ValueError(f"{tree['dtype']!r:.40} is no number")
+        if dtype.kind == "b" and raw.numel() and raw.max() > 1:
+            raise ValueError("it holds truth values that are neither")
         array = np.frombuffer(raw.numpy().tobytes(), dtype=dtype).reshape(shape)
         return array[()] if tree["is"] == "number" else array.copy()
     dtype = _dtype(tree["dtype"])
+    if dtype == torch.bool and raw.numel() and raw.max() > 1:
+        raise ValueError("it holds truth values that are neither")
     tensor = raw.clone().view(dtype).reshape(shape) if raw.numel() else torch.empty(shape, dtype=dtype)
     return _on(tensor, tree)
 

@@ -7,6 +7,8 @@ checkpoint sends. Small values and signs of presence go through the store that t
 from __future__ import annotations
 
 import os
+import time
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -19,7 +21,10 @@ from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import RESULT_TIMEOUT, Group
 from trainmaster_trainer.settings import Settings
 
-_LOOK = timedelta(seconds=15)  # then it is said who is awaited; whether that is a hang is the agent's to decide
+_LOOK = timedelta(seconds=15)  # then it is said who is awaited
+RESTORE_SECONDS = 1800.0  # that a rank may come later to restore(): it may prepare data. As long as torch waits
+_LEFT = "left"  # what a rank leaves in the store when it ends
+STEP_SECONDS = 300.0  # the same for its first step(), as all ranks have taken that step together
 
 
 def meet(settings: Settings) -> Group:
@@ -46,7 +51,7 @@ def meet(settings: Settings) -> Group:
         os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=RESULT_TIMEOUT
     )
     store = PrefixStore(f"trainmaster/session/{settings.run_key}", server)
-    await_all("restore()", store, settings.rank, settings.world_size)
+    await_all("restore()", store, settings.rank, settings.world_size, RESTORE_SECONDS)
     processes: Any = dist.new_group(backend="gloo", timeout=RESULT_TIMEOUT)
     return Group(
         settings.rank,
@@ -61,20 +66,41 @@ def meet(settings: Settings) -> Group:
     )
 
 
-def await_all(what: str, store: Store, rank: int, ranks: int) -> None:
-    """Wait until all ranks have come to `what`, and say for whom this one waits."""
+def await_all(what: str, store: Store, rank: int, ranks: int, seconds: float) -> None:
+    """Wait until all ranks have come to `what`, and say for whom this one waits.
+
+    Raises:
+        ConfigurationError: one of them has ended, or does not come within so many seconds.
+    """
     store.set(f"{what}/{rank}", "here")
-    said: list[int] = []
-    while True:
-        try:
-            store.wait([f"{what}/{other}" for other in range(ranks)], _LOOK)
-        except dist.DistStoreError:
-            missing = [other for other in range(ranks) if not store.check([f"{what}/{other}"])]
-            if missing and missing != said:
-                said = missing
-                errors.say(
-                    f"trainmaster: session.state: rank {rank} waits in {what} for rank {', '.join(map(str, missing))}. "
-                    "Every rank must call it, after the same step."
-                )
-        else:
-            return
+    since, told = time.monotonic(), False
+    while not _are_there(store, [f"{what}/{other}" for other in range(ranks)]):
+        missing = [other for other in range(ranks) if not store.check([f"{what}/{other}"])]
+        gone = [other for other in missing if store.check([f"{_LEFT}/{other}"])]
+        late = missing if time.monotonic() - since > seconds else []
+        if gone or late:
+            how = "has ended without calling it" if gone else f"has not called it within {seconds:.0f} s"
+            raise ConfigurationError(
+                f"session.state: rank {rank} waits in {what}, and rank {(gone or late)[0]} {how}. Call it on every "
+                "rank, not on rank 0 alone."
+            )
+        if missing and not told:
+            told = True
+            errors.say(
+                f"trainmaster: session.state: rank {rank} waits in {what} for rank {', '.join(map(str, missing))}. "
+                "Every rank must call it."
+            )
+
+
+def leave(store: Store, rank: int) -> None:
+    """Tell the other ranks that this one has ended."""
+    with suppress(dist.DistError):  # theirs may have ended as well, and the store
+        store.set(f"{_LEFT}/{rank}", "gone")
+
+
+def _are_there(store: Store, keys: list[str]) -> bool:
+    try:
+        store.wait(keys, _LOOK)
+    except dist.DistStoreError:  # not in this time
+        return False
+    return True

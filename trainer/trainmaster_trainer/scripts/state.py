@@ -38,7 +38,7 @@ from trainmaster_trainer.losses import Losses
 from trainmaster_trainer.script_lines import ScriptLines
 from trainmaster_trainer.script_progress import ScriptProgress
 from trainmaster_trainer.scripts.comparing import Copies, check_alike
-from trainmaster_trainer.scripts.meeting import await_all, meet
+from trainmaster_trainer.scripts.meeting import STEP_SECONDS, await_all, leave, meet
 from trainmaster_trainer.scripts.objects import Objects
 from trainmaster_trainer.session import State
 from trainmaster_trainer.settings import Settings
@@ -122,7 +122,7 @@ class _Keeper:
             self._lines.add(n, None, {}, _say)  # unless it was reported
         self._losses.add(n, None, 0, seconds)
         if before == self.begun_at and self._group.world_size > 1:
-            await_all("step()", self._group.store, self._group.rank, self._group.world_size)
+            await_all("step()", self._group.store, self._group.rank, self._group.world_size, STEP_SECONDS)
             self._compare(n)
         if self._memory.due(n):
             self._memory.keep(n, self._losses.pending())
@@ -226,6 +226,7 @@ class _Keeper:
             with suppress(SupersededError, PlaceTakenError):  # a later attempt goes on
                 self._saver.wait(needed=False)
             self._progress.kept(self.last, self._saver.committed_step)
+            leave(self._group.store, self._group.rank)
 
 
 def _settings() -> Settings:
