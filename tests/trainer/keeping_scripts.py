@@ -89,7 +89,8 @@ def zoo(group: Group, until: int, total: int, loader: bool = True) -> Answer:
     model = DistributedDataParallel(Zoo())
     parts: list[list[Any]] = [[model.module.scale, *model.module.low.parameters()], [*model.module.inner.parameters()]]
     rest = [one for one in model.parameters() if all(one is not part for part in [*parts[0], *parts[1]])]
-    one = torch.optim.AdamW([{"params": parts[0]}, {"params": rest, "lr": 0.01}], amsgrad=True, foreach=True)
+    groups: list[Answer] = [{"params": parts[0]}, {"params": rest, "lr": 0.01}]
+    one = torch.optim.AdamW(groups, amsgrad=True, foreach=True)
     other = torch.optim.SGD(parts[1], lr=torch.tensor(0.001), momentum=0.9, nesterov=True)
     mine, noise = Loader(group.rank), torch.Generator().manual_seed(group.rank)
     kept: Answer = {

@@ -77,8 +77,8 @@ class ScriptProgress:
                 if self.has_steps:
                     self._write(time.monotonic())
                 return
-            if self._keeps:
-                self._advance(max(step, self.step))
+            if self._keeps:  # a step is done when its state is kept
+                self._write(time.monotonic())
                 return
             if not self.reports:
                 # After `counted` optimizer steps it says that `step` are done: it went on from the difference.

@@ -66,7 +66,8 @@ def _when(facts: Facts, stale: list[Slot], begun: bool) -> str:
 
 def _price(facts: Facts) -> str:
     """Return the warning that new pods lose the checkpoints inside the old ones; empty where they do not."""
-    if facts.job.spec.checkpoint.storage or facts.job.spec.training.command:
+    keeps_its_own = facts.job.spec.training.command and facts.checkpoint is None
+    if facts.job.spec.checkpoint.storage or keeps_its_own:
         return ""
     return (
         " As checkpoint.storage is unset, the checkpoints go with the pods, and training begins at step 0 then; to "

@@ -46,7 +46,7 @@ def _suspended(facts: Facts) -> TrainingJobStatus:
 def _afterwards(facts: Facts) -> str:
     """Return what setting it to false will do. Checkpoints inside the pods went with them."""
     spec = facts.job.spec
-    if spec.training.command:
+    if spec.training.command and facts.checkpoint is None:
         return "set it to false to start the command again."
     if spec.checkpoint.storage:
         return "set it to false to go on from the newest checkpoint."
