@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 SCRIPT = Path(__file__).parent / "scripts" / "steps.py"
 REPORTING = SCRIPT.with_name("reporting_steps.py")  # the same, with session.report after each step
+KEEPING = SCRIPT.with_name("keeping_steps.py")  # and with session.state
 BIN = Path(sys.executable).parent
 RANKS = 2
 
@@ -94,7 +95,11 @@ def trainmaster_command(folder: Path, steps: int, width: int, script: Path = SCR
 
 CONTESTANTS = {"torchrun": torchrun_command, "trainmaster": trainmaster_command}
 Command = Callable[[Path, int, int], list[str]]
-LEVELS: dict[str, Command] = {**CONTESTANTS, "reporting": partial(trainmaster_command, script=REPORTING)}
+LEVELS: dict[str, Command] = {
+    **CONTESTANTS,
+    "reporting": partial(trainmaster_command, script=REPORTING),
+    "keeping": partial(trainmaster_command, script=KEEPING),
+}
 
 
 @contextmanager

@@ -9,13 +9,17 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 
-def main(report: Callable[[int, int, torch.Tensor], None] | None = None) -> None:
+def main(
+    report: Callable[[int, int, torch.Tensor], None] | None = None,
+    keep: Callable[[torch.nn.Module, torch.optim.Optimizer], Any] | None = None,
+) -> None:
     """Train on noise."""
     folder, steps, width = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     torch.set_num_threads(1)
@@ -25,15 +29,19 @@ def main(report: Callable[[int, int, torch.Tensor], None] | None = None) -> None
     model = torch.nn.Sequential(torch.nn.Linear(64, width), torch.nn.ReLU(), torch.nn.Linear(width, 10))
     wrapped = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.01)
+    state = keep(wrapped, optimizer) if keep else None
+    done = state.restore() if state else 0
     inputs, labels = torch.randn(32, 64), torch.randint(0, 10, (32,))
     with (folder / f"rank-{rank}.txt").open("a", buffering=1) as notes:
-        for step in range(1, steps + 1):
+        for step in range(done + 1, steps + 1):
             optimizer.zero_grad()
             loss: torch.Tensor = torch.nn.functional.cross_entropy(wrapped(inputs), labels)
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             if report is not None:
                 report(step, steps, loss)
+            if state is not None:
+                state.step(step)
             notes.write(f"{step} {time.time():.6f} {os.getpid()}\n")
     dist.destroy_process_group()
 
