@@ -1,9 +1,9 @@
 """Step time of a script whose steps are counted, reported, or kept, against the same under bare torchrun.
 
-Aims: at most 1.005 unchanged, 1.01 with `session.report` after each step, 1.03 with `session.state` as well. All train in turn on the same two
-cores; the figure of a run is the median step of rank 0 after a warm-up. On a machine that does other things these
-ratios say little. So the cost of a step is measured besides, in time of the processor, which does not depend on what
-the step itself takes (`scripts/session_cost.py`).
+Aims: at most 1.005 unchanged, 1.01 with `session.report` after each step, 1.03 with `session.state` as well. All train
+in turn on the same two cores; the figure of a run is the median step of rank 0 after a warm-up. On a machine that does
+other things these ratios say little. So the cost of a step is measured besides, in time of the processor, which does
+not depend on what the step itself takes (`scripts/session_cost.py`).
 """
 
 import itertools
