@@ -7,6 +7,8 @@ reported at once, and misspelt names with the right ones. Nothing is printed.
 from __future__ import annotations
 
 import copy
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -17,6 +19,7 @@ from trainmaster.api import text
 from trainmaster.api.job import Metadata, TrainingJob
 from trainmaster.api.labels import bad_labels
 from trainmaster.api.launcher import refused_launch
+from trainmaster.api.overrides import override
 from trainmaster.api.problem import Location, Problem
 from trainmaster.api.repair import Kept, has_member, keep_valid
 from trainmaster.api.rules import Violation, violations
@@ -35,28 +38,41 @@ _STAND_IN: dict[str, Any] = {
 }
 
 
-def load_file(path: Path) -> TrainingJob | list[Problem]:
-    """Return the one TrainingJob in a file, or its problems.
+def load_file(path: Path, changes: Sequence[str] = ()) -> TrainingJob | list[Problem]:
+    """Return the one TrainingJob in a file, or in standard input for -, or its problems. `changes` are those of --set.
 
     Raises:
         OSError: the file cannot be read.
     """
+    return load(read_file(path), changes)
+
+
+def read_file(path: Path) -> bytes:
+    """Return the content of a job file, or of standard input for -, bounded.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if str(path) == "-":
+        return sys.stdin.buffer.read(text.MAX_BYTES + 1)
     with path.open("rb") as file:
-        return load(file.read(text.MAX_BYTES + 1))
+        return file.read(text.MAX_BYTES + 1)
 
 
-def load(content: bytes | str) -> TrainingJob | list[Problem]:
+def load(content: bytes | str, changes: Sequence[str] = ()) -> TrainingJob | list[Problem]:
     """Return the one TrainingJob in a YAML text, or its problems. Documents of other kinds may stand beside it."""
-    read = load_data(content)
+    read = load_data(content, changes)
     return read if isinstance(read, list) else TrainingJob.parse(read)
 
 
-def load_data(content: bytes | str) -> dict[str, Any] | list[Problem]:
+def load_data(content: bytes | str, changes: Sequence[str] = ()) -> dict[str, Any] | list[Problem]:
     """Return the one TrainingJob in a YAML text as plain data, just as it was written, or its problems."""
     documents = text.read(content.encode(errors="surrogatepass") if isinstance(content, str) else content)
     chosen = _choose(documents)
     if isinstance(chosen, Problem):
         return [chosen]
+    if isinstance(chosen.data, dict) and (wrong := override(chosen.data, changes)):
+        return wrong
     found = [*chosen.problems, *_Check(chosen).problems()] if isinstance(chosen.data, dict) else list(chosen.problems)
     data: dict[str, Any] = chosen.data
     return sorted(set(found)) if found else data

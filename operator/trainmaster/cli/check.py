@@ -4,6 +4,7 @@ Other commands load their job by `load_or_report`.
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ EXIT_GOOD = 0
 EXIT_BAD = 2
 
 
-def check(paths: list[str], output: str) -> int:
-    """Run the command, and return its exit code. `output` is text or json."""
-    loaded = [(path, _load(Path(path))) for path in paths]
+def check(paths: list[str], output: str, changes: Sequence[str] = ()) -> int:
+    """Run the command, and return its exit code. `output` is text or json, `changes` are those of --set."""
+    loaded = [(path, _load(Path(path), changes)) for path in paths]
     if output == "json":
         tell(json.dumps({"files": [_as_json(path, result) for path, result in loaded]}, indent=2).split("\n"))
     else:
@@ -28,14 +29,14 @@ def check(paths: list[str], output: str) -> int:
     return EXIT_GOOD if all(isinstance(result, TrainingJob) for _, result in loaded) else EXIT_BAD
 
 
-def load_or_report(path: Path, content: bytes | None = None) -> TrainingJob | None:
+def load_or_report(path: Path, content: bytes | None = None, changes: Sequence[str] = ()) -> TrainingJob | None:
     """Return the job in a file, or print its problems to stderr and return None.
 
     `content` is the file's, if it was read already.
 
     A job with a generateName gets that as its name, without a suffix.
     """
-    result = _load(path) if content is None else load(content)
+    result = _load(path, changes) if content is None else load(content, changes)
     if isinstance(result, TrainingJob):
         name = result.name or result.metadata.generate_name.rstrip("-")
         return result.model_copy(update={"metadata": result.metadata.model_copy(update={"name": name})})
@@ -48,9 +49,9 @@ def report_problems(path: str, problems: list[Problem]) -> None:
     complain(*_as_text(path, problems))
 
 
-def _load(path: Path) -> TrainingJob | list[Problem]:
+def _load(path: Path, changes: Sequence[str]) -> TrainingJob | list[Problem]:
     try:
-        return load_file(path)
+        return load_file(path, changes)
     except OSError as error:
         return [Problem(1, 1, "", f"the file cannot be read: {reason(error)}", "Check the path and its permissions")]
 

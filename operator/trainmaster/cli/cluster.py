@@ -47,6 +47,7 @@ def add_commands(add: _Add) -> None:
 def _submit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", metavar="JOB.yaml", help="the job; - for standard input")
     parser.add_argument("--code", metavar="DIR", help="the folder of the code (default: that of JOB.yaml)")
+    add_set(parser)
     parser.add_argument("--no-code", action="store_true", help="send none: the image has the code")
     parser.add_argument("--follow", action="store_true", help="show the job and the log of rank 0 until the end")
     parser.add_argument("-o", "--output", choices=FORMATS, help="show the job that was made, in this format")
@@ -114,6 +115,17 @@ def _name(parser: argparse.ArgumentParser) -> None:
 def _where(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-n", "--namespace", metavar="NAME", help="the namespace (default: that of the context)")
     parser.add_argument("--context", metavar="NAME", help="the context of the kubeconfig (default: the current one)")
+
+
+def add_set(parser: argparse.ArgumentParser) -> None:
+    """Add --set, which changes fields of the job."""
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="PATH=VALUE",
+        help="change a field, as training.steps=500 (repeatable)",
+    )
 
 
 def _count(text: str) -> int:

@@ -121,6 +121,7 @@ def _command(commands: _Commands, name: str, short: str, description: str) -> ar
 
 def _run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", metavar="JOB.yaml", help="the job; relative paths in it start at its folder")
+    cluster.add_set(parser)
     parser.add_argument("--workdir", metavar="DIR", help="folder for checkpoints, logs and status")
     parser.add_argument(
         "--output",
@@ -132,14 +133,19 @@ def _run(parser: argparse.ArgumentParser) -> None:
         "--fault", action="append", default=[], metavar="KIND:ROLE/INDEX@step=N", help="a fault to suffer (repeatable)"
     )
     parser.set_defaults(
-        command=lambda options: _load("run").run(options.job, options.workdir, options.output, options.fault)
+        command=lambda options: _load("run").run(
+            options.job, options.workdir, options.output, options.fault, options.set
+        )
     )
 
 
 def _check(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", nargs="+", metavar="FILE", help="YAML files with one TrainingJob each")
+    parser.add_argument(
+        "files", nargs="+", metavar="FILE", help="YAML files with one TrainingJob each; - for standard input"
+    )
+    cluster.add_set(parser)
     parser.add_argument("--output", choices=("text", "json"), default="text", help="json: one object for all files")
-    parser.set_defaults(command=lambda options: _load("check").check(options.files, options.output))
+    parser.set_defaults(command=lambda options: _load("check").check(options.files, options.output, options.set))
 
 
 def _advise(parser: argparse.ArgumentParser) -> None:

@@ -9,6 +9,7 @@ import importlib.util
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,11 +39,12 @@ docker run --rm -it --shm-size=1g -v "$PWD:/work" -w /work --entrypoint trainmas
   run JOB.yaml"""
 
 
-def run(job_file: str, workdir: str | None, output: str, faults: list[str]) -> int:
-    """Run the command, and return its exit code."""
+def run(job_file: str, workdir: str | None, output: str, faults: list[str], changes: Sequence[str] = ()) -> int:
+    """Run the command, and return its exit code. `changes` are those of --set."""
     path = Path(job_file)
     try:
-        path.stat()
+        if job_file != "-":
+            path.stat()
     except OSError as error:
         return _refuse(f"{path}: {reason(error)}")
     if sys.platform != "linux":
@@ -56,7 +58,7 @@ def run(job_file: str, workdir: str | None, output: str, faults: list[str]) -> i
             Scratch() as scratch,
             WarmParent(scratch) as warm,
         ):
-            return Run(path, workdir, output, faults, interrupts, process_outputs, scratch, warm).run()
+            return Run(path, workdir, output, faults, interrupts, process_outputs, scratch, warm, changes).run()
     except OSError as error:  # no more processes or files, or no room for the scratch folder
         if error.errno is None:  # guarded.py raises it for a reader that has gone
             raise
@@ -83,6 +85,7 @@ class Run:
     process_outputs: ProcessOutputs
     scratch: Scratch
     warm: WarmParent
+    changes: Sequence[str] = ()
 
     def run(self) -> int:
         """Check the file, then train, and return the exit code."""
@@ -90,7 +93,7 @@ class Run:
             from trainmaster.cli.check import load_or_report
             from trainmaster.local.workdir import Workdir, WorkdirError, new_folder
 
-            job = load_or_report(self.path)  # prints the same messages as `trainmaster check`
+            job = load_or_report(self.path, changes=self.changes)  # prints the same messages as `trainmaster check`
             if job is None:
                 return EXIT_INVALID
             later = [f"{self.path}: {field}: {why}" for field, why in job.spec.not_yet_supported()]
@@ -170,7 +173,8 @@ class Run:
 
     def _exit_code(self, outcome: "Outcome", place: "Workdir") -> int:
         if outcome.stopped:
-            again = shlex.join(["trainmaster", "run", str(self.path), "--workdir", str(place.shown)])
+            changed = [word for change in self.changes for word in ("--set", change)]
+            again = shlex.join(["trainmaster", "run", str(self.path), *changed, "--workdir", str(place.shown)])
             with contextlib.suppress(OSError):  # without the line, the exit code tells it
                 complain(f"Go on with: {again}")
             return EXIT_INTERRUPTED

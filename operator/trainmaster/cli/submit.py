@@ -2,13 +2,11 @@
 
 import argparse
 import signal
-import sys
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from trainmaster.api import text
-from trainmaster.api.document import load_data
+from trainmaster.api.document import load_data, read_file
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.problem import Problem, reason
 from trainmaster.cli import bundling
@@ -28,7 +26,7 @@ Document = dict[str, Any]
 
 def run(options: argparse.Namespace) -> int:
     """Run the command, and return its exit code."""
-    data = _read(options.job)
+    data = _read(options.job, options.set)
     if data is None:
         return EXIT_INVALID
     job = TrainingJob.parse(data)
@@ -55,11 +53,10 @@ def run(options: argparse.Namespace) -> int:
     return follow(access, made) if options.follow else EXIT_GOOD
 
 
-def _read(name: str) -> Document | None:
+def _read(name: str, changes: list[str]) -> Document | None:
     """Return the job in a file, or in standard input for -; else print what is wrong."""
     try:
-        with sys.stdin.buffer if name == "-" else Path(name).open("rb") as file:
-            read = load_data(file.read(text.MAX_BYTES + 1))
+        read = load_data(read_file(Path(name)), changes)
     except OSError as error:
         read = [Problem(1, 1, "", f"the file cannot be read: {reason(error)}", "Check the path and its permissions")]
     if isinstance(read, list):
