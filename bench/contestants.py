@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ REPORTING = SCRIPT.with_name("reporting_steps.py")  # the same, with session.rep
 KEEPING = SCRIPT.with_name("keeping_steps.py")  # and with session.state
 BIN = Path(sys.executable).parent
 RANKS = 2
+_MARK = "TRAINMASTER_BENCH_RUN"
 
 JOB = """\
 apiVersion: trainmaster.dev/v1
@@ -47,11 +48,12 @@ def notes_of(folder: Path, rank: int) -> list[Note]:
 
 @dataclass
 class Run:
-    """A running contestant."""
+    """A running contestant. `mark` is an environment variable that all its processes have, and no other."""
 
     process: subprocess.Popen[bytes]
     started: float
     notes_folder: Path
+    mark: str
 
     def notes(self, rank: int) -> list[Note]:
         """What `rank` has noted so far."""
@@ -104,13 +106,14 @@ LEVELS: dict[str, Command] = {
 
 @contextmanager
 def running(name: str, folder: Path, steps: int, width: int = 128) -> Iterator[Run]:
-    """Start a contestant in a session of its own; end all of it afterwards."""
+    """Start a contestant; end all of it afterwards."""
     folder.mkdir(parents=True)
-    command = LEVELS[name](folder, steps, width)
+    command, mark = LEVELS[name](folder, steps, width), str(folder)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", _MARK: mark}
     with (folder / "output.txt").open("wb") as output:
         started = time.time()
-        process = subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    run = Run(process, started, folder)
+        process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
+    run = Run(process, started, folder, mark)
     try:
         yield run
     finally:
@@ -126,8 +129,14 @@ def _end(run: Run) -> None:
     except subprocess.TimeoutExpired:
         run.process.kill()
         run.process.wait()
-    for pid in run.pids():
-        try:
+    for pid in _marked(run.mark):
+        with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+
+
+def _marked(mark: str) -> Iterator[int]:
+    """Yield the processes that a contestant has left: a rank that torchrun had started anew may hang without a step."""
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):  # it has ended, or is somebody else's
+            if f"{_MARK}={mark}".encode() in path.read_bytes().split(b"\0"):
+                yield int(path.parent.name)
