@@ -71,6 +71,9 @@ test: lint .venv-xla/.ready setup-frameworks  ## Every test, the real cluster in
 	@$(PY) -m pytest $(SIDE_BY_SIDE) $(TEST_FLAGS) tests
 SIDE_BY_SIDE := --numprocesses=3 --dist=loadscope --no-loadscope-reorder  # tests/conftest.py says who; empty: one after the other
 
+test-prometheus: .venv/.ready  ## Alerts and dashboards with a real Prometheus, which is built first (10 minutes)
+	@$(PY) -m pytest tests/cluster_hand/real_prometheus.py
+
 simulate: .venv/.ready  ## Inject faults into the simulated world: make simulate N=10000 (lives; 0: no end) FIRST=10000000 (members that come and go) FIRST=20000000 (pairs of deaths)
 	@$(PY) -m tests.simulation --seeds $(or $(N),1000) --first $(or $(FIRST),0)
 
@@ -82,6 +85,7 @@ generate: .venv/.ready  ## Write the CRD, its reference page and the chart's cop
 	@$(PY) -m charts.generate
 	@$(PY) docs/generate.py
 	@$(PY) -m docs.strategy_pages
+	@$(PY) -m docs.monitoring_page
 
 images: .venv/.ready  ## Build both images and load them into the one-machine cluster
 	@$(PY) -m tools.onebox images
@@ -95,4 +99,4 @@ cluster-down: .venv/.ready  ## End it, and leave nothing behind
 bench: .venv/.ready  ## Measure beside the peers: make bench [NAME=restart]
 	@$(PY) -m bench $(NAME)
 
-.PHONY: quickstart lint check test soak simulate generate images cluster-up cluster-down bench
+.PHONY: quickstart lint check test test-prometheus soak simulate generate images cluster-up cluster-down bench

@@ -19,6 +19,7 @@ NAMES = (
     "kill_every",
     "links_series",
     "loss_curves",
+    "metrics",
     "model_parallel",
     "operator",
     "parameter_server",

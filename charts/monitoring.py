@@ -71,7 +71,7 @@ FLEET = (
     ),
 )
 JOB = (
-    Panel("Phase", f"max by (phase) (trainmaster_job_phase{{{_JOB}}}) > 0", "short", "{{phase}}", "stat"),
+    Panel("Phase", f"max by (phase) (trainmaster_job_phase{{{_JOB}}})", "short", "{{phase}}", "stat"),
     Panel(
         "Progress",
         f"max(trainmaster_job_step{{{_JOB}}}) / max(trainmaster_job_total_steps{{{_JOB}}})",

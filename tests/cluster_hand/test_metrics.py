@@ -34,7 +34,7 @@ def test_a_job_and_the_operator_are_told(lab: Lab) -> None:
     lab.await_phase("Running")
     mine = {"namespace": lab.namespace, "job": "digits"}
     until(lab, [1.0], "trainmaster_job_phase", phase="Running", **mine)
-    until(lab, [0.0], "trainmaster_job_phase", phase="Failed", **mine)
+    assert len(values(lab, "trainmaster_job_phase", **mine)) == 1
     until(lab, [1.0], "trainmaster_job_info", strategy="AllReduce", program="task", **mine)
     until(lab, [2.0], "trainmaster_job_workers", state="ready", **mine)
     until(lab, [-1.0], "trainmaster_job_straggler_rank", **mine)

@@ -16,7 +16,7 @@ from trainmaster.api.training import Framework
 from trainmaster.wire.frameworks import FRAMEWORKS, TORCH
 from trainmaster.wire.strategies import STRATEGIES
 
-from docs import strategy_pages
+from docs import monitoring_page, strategy_pages
 from docs.strategy_costs import COSTS
 from docs.strategy_pictures import PICTURES
 
@@ -41,6 +41,10 @@ def test_the_classes_of_failures_are_drawn_from_their_table() -> None:
 
 def test_the_strategies_page_quotes_the_table_and_the_results() -> None:
     assert strategy_pages.PAGE.read_text() == strategy_pages.strategies_page(), "run `make generate`"
+
+
+def test_the_monitoring_page_is_drawn_from_the_tables() -> None:
+    assert monitoring_page.PAGE.read_text() == monitoring_page.monitoring_page(), "run `make generate`"
 
 
 def test_every_strategy_has_a_row_and_a_picture() -> None:

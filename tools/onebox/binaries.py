@@ -62,21 +62,32 @@ KUBERNETES = Programs(
 )
 ETCD = Programs("etcd", "go.etcd.io/etcd/server/v3", ("go.etcd.io/etcd/server/v3",))
 HELM = Programs("helm", "helm.sh/helm/v4", ("helm.sh/helm/v4/cmd/helm",))
+CLUSTER = (KUBERNETES, ETCD, HELM)
+# For `make test-prometheus` alone, as it takes as long as Kubernetes.
+PROMETHEUS = Programs(
+    "prometheus",
+    "github.com/prometheus/prometheus",
+    ("github.com/prometheus/prometheus/cmd/prometheus", "github.com/prometheus/prometheus/cmd/promtool"),
+)
 
 
-def ensure() -> None:
-    """Build whatever is not in the cache; about ten minutes on a new machine, nothing on a warm one."""
-    if not any(programs.missing() for programs in (KUBERNETES, ETCD, HELM)):
+def ensure(*wanted: Programs) -> None:
+    """Build what is not in the cache, of the cluster's programs unless others are wanted.
+
+    It takes about ten minutes on a new machine, and nothing on a warm one.
+    """
+    wanted = wanted or CLUSTER
+    if not any(programs.missing() for programs in wanted):
         return
     with lock(CACHE / "binaries.lock"):
-        for programs in (KUBERNETES, ETCD, HELM):
+        for programs in wanted:
             for package in programs.missing():
                 _build(programs, package)
 
 
 def path(name: str) -> Path:
     """Find a program by its name, for whoever starts it."""
-    for programs in (KUBERNETES, ETCD, HELM):
+    for programs in (*CLUSTER, PROMETHEUS):
         if (programs.folder / name).exists():
             return programs.folder / name
     raise OneboxError(f"{name} is not built: run `python -m tools.onebox up`")

@@ -251,15 +251,11 @@ class Hand:
 
     def _add_gauges(self) -> None:
         gauge = self.instruments.gauge
-        gauge("trainmaster_leader", "1 for the operator that leads.", lambda: float(self._leads()))
-        gauge("trainmaster_ready", "1 when all jobs are read and heartbeats are accepted.", lambda: float(self.ready))
-        gauge("trainmaster_queue_depth", "Jobs that wait for a look.", lambda: float(len(self._queue)))
-        gauge("trainmaster_pods", "Pods of jobs.", lambda: float(len(self._caches.pods)))
-        gauge(
-            "trainmaster_watch_age_seconds",
-            "Since the last word of the watch that has been silent for longest.",
-            lambda: max(watch.age for watch in self._informers),
-        )
+        gauge("trainmaster_leader", lambda: float(self._leads()))
+        gauge("trainmaster_ready", lambda: float(self.ready))
+        gauge("trainmaster_queue_depth", lambda: float(len(self._queue)))
+        gauge("trainmaster_pods", lambda: float(len(self._caches.pods)))
+        gauge("trainmaster_watch_age_seconds", lambda: max(watch.age for watch in self._informers))
 
     async def _sweep(self) -> None:
         while True:

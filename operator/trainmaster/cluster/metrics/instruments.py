@@ -29,6 +29,14 @@ _REQUEST_BUCKETS = (0.005, 0.02, 0.1, 0.5, 2.0, 10.0)
 # /api/v1/namespaces/NAMESPACE/RESOURCE/NAME/SUBRESOURCE, /apis/GROUP/VERSION/...; parts may be missing.
 _PATH = re.compile(r"/(?:api|apis/[^/]+)/[^/]+(?:/namespaces/[^/]+)?/(?P<resource>[a-z]+)(?:/[^/]+)?(?P<sub>/[a-z]+)?")
 
+GAUGES = {
+    "trainmaster_leader": "1 for the operator that leads.",
+    "trainmaster_ready": "1 when all jobs are read and heartbeats are accepted.",
+    "trainmaster_queue_depth": "Jobs that wait for a look.",
+    "trainmaster_pods": "Pods of jobs.",
+    "trainmaster_watch_age_seconds": "Since the last word of the watch that has been silent for longest.",
+}
+
 
 class Instruments:
     """Instruments holds the operator's own metrics, in a registry of their own."""
@@ -71,9 +79,9 @@ class Instruments:
         build = Gauge("trainmaster_build_info", "The operator's version.", ["version"], registry=registry)
         build.labels(__version__).set(1)
 
-    def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
-        """Add a gauge whose value is asked for at each scrape."""
-        Gauge(name, text, registry=self.registry).set_function(value)
+    def gauge(self, name: str, value: Callable[[], float]) -> None:
+        """Add a gauge of GAUGES, whose value is asked for at each scrape."""
+        Gauge(name, GAUGES[name], registry=self.registry).set_function(value)
 
     def requested(self, method: str, path: str, status: int, seconds: float) -> None:
         """Count a request to the API server; status 0 means that there was no answer."""

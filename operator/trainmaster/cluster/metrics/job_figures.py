@@ -1,6 +1,6 @@
 """Tell Prometheus how each job is doing: one table of figures, each read from the job's status.
 
-A job has about 60 samples. Their labels are the job's namespace and name, and words of fixed lists: never a rank, a pod
+A job has about 30 samples. Their labels are the job's namespace and name, and words of fixed lists: never a rank, a pod
 or a text that a user may choose freely, except the strategy's type, which the CRD bounds.
 """
 
@@ -11,7 +11,6 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from trainmaster.api.job import TrainingJob
-from trainmaster.api.states import Phase
 from trainmaster.api.status import RestartRecord
 from trainmaster.core import classes, figures, stragglers
 
@@ -47,8 +46,8 @@ def _info(job: TrainingJob) -> Values:
     return [((job.spec.strategy.type, "command" if job.spec.training.command else "task"), 1.0)]
 
 
-def _phases(job: TrainingJob) -> Values:
-    return [((phase.value,), float(job.status.phase == phase)) for phase in Phase]
+def _phase(job: TrainingJob) -> Values:
+    return [((job.status.phase.value,), 1.0)]
 
 
 def _workers(job: TrainingJob) -> Values:
@@ -98,7 +97,7 @@ FIGURES = (
         ("strategy", "program"),
         _info,
     ),
-    Figure("trainmaster_job_phase", "1 for the phase that the job is in, 0 for all others.", ("phase",), _phases),
+    Figure("trainmaster_job_phase", "1, with the phase that the job is in.", ("phase",), _phase),
     Figure("trainmaster_job_attempt", "Which attempt this is.", (), _status("attempt")),
     Figure("trainmaster_job_workers", "Workers that are ready, wanted, or stand by as spares.", ("state",), _workers),
     Figure("trainmaster_job_step", "The last step that ended.", (), _status("progress.step")),

@@ -5,13 +5,14 @@ and a page serves all who ask within FRESH_SECONDS: whoever asks again and again
 """
 
 import asyncio
+import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client import Metric, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
@@ -22,6 +23,7 @@ from trainmaster.cluster.metrics.instruments import Instruments
 from trainmaster.cluster.metrics.job_figures import families
 
 FRESH_SECONDS = 1.0
+_REST_SECONDS = 0.001
 # The figures of a job that is over are told for so long: a scrape a minute, and an alert that looks back, see them.
 FINISHED_SECONDS = 15 * 60.0
 
@@ -54,17 +56,29 @@ class Page:
         return web.Response(body=await self.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-class _Jobs(Collector):
-    def __init__(self, records: list[JobRecord]) -> None:
-        self._records = records
+class _Family(Collector):
+    def __init__(self, family: Metric) -> None:
+        self._family = family
 
     def collect(self) -> Iterator[Metric]:
-        """Yield how many jobs there are in each phase, and the figures of those that are not long over."""
-        count = GaugeMetricFamily("trainmaster_jobs", "Jobs by phase, those that are over included.", labels=("phase",))
-        for phase, number in sorted(Counter(record.phase for record in self._records).items()):
-            count.add_metric((phase,), number)
-        yield count
-        yield from families(_told(self._records))
+        """Yield the one family."""
+        yield self._family
+
+
+def _make(instruments: Instruments, records: list[JobRecord]) -> bytes:
+    """Return the page. Between two families the event loop has its turn: this thread holds the interpreter's lock."""
+    parts = [generate_latest(instruments.registry)]
+    for family in itertools.chain([_counts(records)], families(_told(records))):
+        parts.append(generate_latest(_Family(family)))
+        time.sleep(_REST_SECONDS)
+    return b"".join(parts)
+
+
+def _counts(records: list[JobRecord]) -> Metric:
+    count = GaugeMetricFamily("trainmaster_jobs", "Jobs by phase, those that are over included.", labels=("phase",))
+    for phase, number in sorted(Counter(record.phase for record in records).items()):
+        count.add_metric((phase,), number)
+    return count
 
 
 def _told(records: Iterable[JobRecord]) -> Iterator[TrainingJob]:
@@ -82,9 +96,3 @@ def _ended(record: JobRecord) -> float:
         return datetime.fromisoformat(record.completion_time).timestamp()
     except (ValueError, OverflowError):  # never written, or by somebody else
         return 0.0
-
-
-def _make(instruments: Instruments, records: list[JobRecord]) -> bytes:
-    jobs = CollectorRegistry()
-    jobs.register(_Jobs(records))
-    return generate_latest(instruments.registry) + generate_latest(jobs)
