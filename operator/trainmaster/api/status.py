@@ -25,6 +25,7 @@ else:
     from pydantic.dataclasses import dataclass
 
 MAX_RESTARTS_KEPT = 50
+MAX_HISTORY = 128
 _MAX_TEXT = 2000
 
 
@@ -135,6 +136,18 @@ class Progress(StatusModel):
     def summary(self) -> str:
         """step/totalSteps, for the column."""
         return f"{self.step}/{self.total_steps}" if self.total_steps is not None else str(self.step)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryPoint(StatusModel):
+    """A point of the curve of training."""
+
+    step: Count
+    """The step."""
+    loss: Figure = None
+    """The loss at that step."""
+    samples_per_second: Figure = None
+    """Samples per second over all workers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,6 +301,10 @@ class AvoidedNode(StatusModel):
     """true: the rest of the cluster has no room, so it is used all the same, and not avoided anew until then."""
 
 
+def _last_points(points: tuple[HistoryPoint, ...]) -> tuple[HistoryPoint, ...]:
+    return points[-MAX_HISTORY:]
+
+
 def _newest(records: tuple[RestartRecord, ...]) -> tuple[RestartRecord, ...]:
     return records[-MAX_RESTARTS_KEPT:]
 
@@ -334,6 +351,8 @@ from it. `goodput` counts from the creation."""
     """When the job succeeded or failed."""
     progress: Progress | None = None
     """How far training is."""
+    history: Annotated[tuple[HistoryPoint, ...], AfterValidator(_last_points)] = ()
+    """The curve of training, oldest first: at most 128 points, spread over all steps of the present training."""
     checkpoint: CheckpointStatus | None = None
     """The newest complete checkpoint."""
     code: CodeStatus | None = None

@@ -13,6 +13,7 @@
     refusals    what the API server refused, and when to ask again
     reporting   Kubernetes events for people
     tokens      which pod sent a heartbeat
+    access      the cluster as the user of a command reaches it; `submission` and `following` use it
 
 It is the only package that imports kopf, kubernetes and jwt.
 """

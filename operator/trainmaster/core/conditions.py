@@ -14,6 +14,7 @@ TRAINING = "Training"
 SUSPENDED = "Suspended"
 SUCCEEDED = "Succeeded"
 FAILED = "Failed"
+FINISHED = "Finished"  # at either end, for those who wait for one
 NOT_YET_SUPPORTED = "NotYetSupported"
 LOADING = "Loading"
 INVALID_SPEC = "InvalidSpec"  # of a spec that cannot be parsed, which no rule sees (cluster/jobs.py)
@@ -40,7 +41,8 @@ def of(facts: Facts, status: TrainingJobStatus, phase: Phase) -> tuple[Condition
     )
     stated += [said for said in told if said]
     if phase in TERMINAL:
-        stated.append((phase, True, status.reason or phase, status.message or ""))
+        ended = status.reason or phase, status.message or ""
+        stated += [(phase, True, *ended), (FINISHED, True, *ended)]
     later = facts.job.spec.not_yet_supported()
     if later:
         refused = status.reason == NOT_YET_SUPPORTED  # else the field was added after the job had begun

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from trainmaster.api.states import Phase
 from trainmaster.api.status import CodeStatus, Progress, ReplicaStatus, TrainingJobStatus, Waiting
-from trainmaster.core import conditions, figures, goodput, ledger, membership, phases, returning, told_late
+from trainmaster.core import conditions, figures, goodput, history, ledger, membership, phases, returning, told_late
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.rules import orders
 from trainmaster.wire import messages, names
@@ -51,9 +51,11 @@ def _told(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
     described = _started(facts, membership.written(facts, described))
     if facts.status.finished or (described == facts.status and not _due(facts)):
         return described
+    reached = progress(facts, described)
     refreshed = dataclasses.replace(
         described,
-        progress=progress(facts, described),
+        progress=reached,
+        history=history.of(described, reached),
         checkpoint=facts.checkpoint,
         replicas=_replicas(facts, described, names.WORKER),
         parameter_servers=_replicas(facts, described, names.PARAMETER_SERVER) if facts.job.spec.servers else None,
