@@ -120,13 +120,13 @@ class Access:
             raise AccessError(f"{self._server} does not answer as an API server does") from None
         return answer
 
-    def stream(self, path: str, query: Document) -> Iterator[bytes]:
-        """Yield what comes, as it comes, until the cluster ends it.
+    def stream(self, path: str, query: Document, silence: float | None = None) -> Iterator[bytes]:
+        """Yield what comes, as it comes, until the cluster ends it, or says nothing for so many seconds.
 
         Raises:
             AccessError: the request is refused, or the connection breaks.
         """
-        response = self._open(_Request("GET", path, None, query, JSON, (_SECONDS[0], None)))
+        response = self._open(_Request("GET", path, None, query, JSON, (_SECONDS[0], silence)))
         try:
             yield from response.stream(1 << 16)
         except urllib3.exceptions.HTTPError as error:

@@ -29,7 +29,7 @@ def states(access: Access, name: str, until: float | None = None) -> Iterator[Do
         try:
             if not version:
                 listed = access.call("GET", access.jobs, query={"fieldSelector": f"metadata.name={name}"})
-                version = listed["metadata"]["resourceVersion"]
+                version, lost = listed["metadata"]["resourceVersion"], None
                 _check_there(listed["items"], name, was_there=seen is not None)
                 if listed["items"][0] != seen:
                     yield (seen := listed["items"][0])
@@ -51,7 +51,9 @@ def states(access: Access, name: str, until: float | None = None) -> Iterator[Do
 def _watched(access: Access, name: str, version: str, until: float | None) -> Iterator[Document]:
     seconds = _WATCH_SECONDS if until is None else max(1, min(_WATCH_SECONDS, int(until - time.monotonic())))
     query = {"watch": "true", "fieldSelector": f"metadata.name={name}", "resourceVersion": version}
-    for line in whole_lines(access.stream(access.jobs, {**query, "timeoutSeconds": seconds})):
+    # A connection that is gone (a laptop has slept) is silent for ever; the server ends a watch that is not.
+    watch = access.stream(access.jobs, {**query, "timeoutSeconds": seconds}, seconds + _PATIENCE_SECONDS)
+    for line in whole_lines(watch):
         event = json.loads(line)
         if event["type"] == "ERROR":
             raise AccessError(str(event["object"].get("message")), event["object"].get("code", 0))
