@@ -51,6 +51,7 @@ def test_kills_and_a_stop_leave_the_model_of_plain_torchrun(command: Command, fo
     audit = subprocess.run([BIN, "audit", str(command.workdir)], capture_output=True, text=True, check=True)
     assert "Steps 1 to 40, each exactly once" in audit.stdout
     lines = [json.loads(text) for text in (command.workdir / "checkpoints" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [*range(1, 41)]
     assert all(line["loss"] is not None for line in lines)
 
     (folder / "plain").mkdir()

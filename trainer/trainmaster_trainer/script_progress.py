@@ -68,29 +68,30 @@ class ScriptProgress:
             else:
                 self._advance(self._base + self._counted)
 
-    def reported(self, step: int | None, total: int | None, loss: float | None) -> None:
-        """Note what the script reports."""
+    def reported(self, step: int | None, total: int | None, loss: float | None) -> int:
+        """Note what the script reports. Return of which step that is."""
         with self.lock:
             self._total = self._total if total is None else total
             self._loss = self._loss if loss is None else loss
             if step is None:
                 if self.has_steps:
                     self._write(time.monotonic())
-                return
+                return self._resumed + self._counted if self._keeps else self.step
             if self._keeps:  # a step is done when its state is kept
                 self._write(time.monotonic())
-                return
+                return step
             if not self.reports:
                 # After `counted` optimizer steps it says that `step` are done: it went on from the difference.
                 self._resumed = step - self._counted if self._counted <= step else step
                 self.reports = True
                 self._pace = Pace()
             self._advance(step)
+            return step
 
     def went_on(self, step: int, checkpoint_step: int) -> None:
         """Note from which step the script goes on, as `session.state` has restored it."""
         with self.lock:
-            self._resumed, self.reports, self._keeps = step, True, True
+            self._resumed, self.reports, self._keeps, self._counted = step, True, True, 0
             self.kept(step, checkpoint_step)
 
     def kept(self, step: int, checkpoint_step: int) -> None:

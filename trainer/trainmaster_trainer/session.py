@@ -146,11 +146,11 @@ def _report(
             f"step {step} came after step {progress.step}: report how many steps of the whole training are done. "
             "Lines of metrics.jsonl go on after the last one",
         )
-    progress.reported(step, total, loss)
+    about = progress.reported(step, total, loss)
     figures = _figures(metrics)
     if progress.lines is not None and (loss is not None or figures):
         if progress.has_steps:
-            progress.lines.add(progress.step, loss, figures, _say_once)
+            progress.lines.add(about, loss, figures, _say_once)
         else:
             _say_once("stepless", "figures without a step are not kept: give step= as well")
 
