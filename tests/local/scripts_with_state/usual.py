@@ -53,6 +53,7 @@ def main() -> None:
     state: State = session.state(model=replica, optimizer=optimizer, schedule=schedule, mine=mine)
     first = state.restore()
     Path(f"rank-{rank}-{os.environ.get('TRAINMASTER_ATTEMPT', '')}.txt").write_text(str(os.getpid()))
+    losses = []
     for step in range(first + 1, STEPS + 1):
         optimizer.zero_grad()
         scale = 1 + 0.1 * (np.random.rand() + random.random() + mine.random())  # noqa: NPY002, S311 scripts do
@@ -60,11 +61,12 @@ def main() -> None:
         loss.backward()
         optimizer.step()
         schedule.step()
+        losses.append(loss.item())
         session.report(step=step, total=STEPS, loss=loss.item())
         state.step(step)
         time.sleep(SECONDS)
     if rank == 0:
-        torch.save(replica.module.state_dict(), "model.pt")
+        torch.save({"model": replica.module.state_dict(), "losses": losses}, "model.pt")
     dist.destroy_process_group()
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -54,20 +55,20 @@ class Writer:
         """
         if len(path) > _DEEPEST:
             raise self._refused(path, "is nested too deep, or holds itself")
+        if isinstance(value, Tensor):  # most are
+            return self._tensor(value, path)
         if value is None or isinstance(value, (bool, str)):
             return value
         if isinstance(value, int):
             return int(value) if abs(value) < _LARGEST_INT else {"int": str(int(value))}
         if isinstance(value, float):
             return float(value) if math.isfinite(value) else {"float": str(float(value))}
-        if isinstance(value, Tensor):
-            return self._tensor(value, path)
         if isinstance(value, (np.ndarray, np.generic)):
             return self._array(value, path)
         return self._container(value, path)
 
     def _container(self, value: Any, path: Path) -> Any:
-        if isinstance(value, Mapping):
+        if isinstance(value, dict | Mapping):
             return {"dict": [[self._key(key, path), self.tree(item, (*path, key))] for key, item in value.items()]}
         if isinstance(value, list) or (isinstance(value, tuple) and not hasattr(value, "_fields")):
             items = [self.tree(item, (*path, index)) for index, item in enumerate(value)]
@@ -83,6 +84,8 @@ class Writer:
         raise self._refused(path, f"is a {type(value).__name__}, which a checkpoint cannot hold without pickle")
 
     def _key(self, key: Any, path: Path) -> Any:
+        if type(key) is str:
+            return key
         if isinstance(key, tuple) and all(isinstance(one, (str, int)) for one in key):
             return {"tuple": list(key)}
         if key is None or isinstance(key, (bool, str)):
@@ -92,20 +95,22 @@ class Writer:
         raise self._refused(path, f"has the key {key!r:.60}, which is neither a text nor a whole number")
 
     def _tensor(self, value: Tensor, path: Path) -> Any:
-        sharded = isinstance(value, DTensor)
-        if is_lazy(value):
+        is_usual = type(value) in _PLAIN_TENSORS
+        sharded = not is_usual and isinstance(value, DTensor)
+        if not is_usual and is_lazy(value):
             raise self._refused(path, "has no shape before the first forward pass: run one before restore()")
-        if not sharded and type(value) not in _PLAIN_TENSORS and not isinstance(value, nn.Parameter):
+        if not (is_usual or sharded or isinstance(value, nn.Parameter)):
             raise self._refused(path, f"is a {type(value).__name__}, a tensor of a kind that a checkpoint cannot hold")
         if value.layout != torch.strided or value.is_quantized or value.is_meta:
             raise self._refused(path, "is a tensor that is sparse, quantized or without memory")
         if sharded and self._as_bytes:
             raise self._refused(path, "is a DTensor, which only a module or an optimizer may have")
-        value = value.detach()
-        device = {} if value.device.type == "cpu" else {"on": value.device.type}
+        value = value.detach() if value.requires_grad else value
+        if not self._as_bytes and not sharded and value.is_cpu:  # most are
+            return {"tensor": self._put(path, value)}
+        device = {} if value.is_cpu else {"on": value.device.type}
         if not self._as_bytes:
-            more: dict[str, Any] = {"sharded": True} if sharded else {}
-            return {"tensor": self._put(path, value), **more, **device}
+            return {"tensor": self._put(path, value), **({"sharded": True} if sharded else {}), **device}
         raw = value.cpu().contiguous().reshape(-1).view(torch.uint8)
         kind = {"dtype": dtype_name(value.dtype), "shape": list(value.shape), "is": "tensor"}
         return {"bytes": self._put(path, raw), **kind, **device}
@@ -119,7 +124,7 @@ class Writer:
         return {"bytes": self._put(path, raw), "dtype": array.dtype.str, "shape": list(value.shape), "is": kind}
 
     def _put(self, path: Path, tensor: Tensor) -> str:
-        name = "/".join([self._prefix, *map(str, path)])[:_LONGEST_NAME].encode("ascii", "replace").decode()
+        name = _name(self._prefix, path)
         while name in self.tensors:
             name += "'"
         self.tensors[name] = tensor
@@ -128,6 +133,11 @@ class Writer:
     def _refused(self, path: Path, why: str) -> ConfigurationError:
         where = "".join(f"[{key!r:.60}]" for key in path)
         return ConfigurationError(f"session.state: {self._what}.state_dict(){where} {why}. {_CURE}, or leave it out.")
+
+
+@lru_cache(1 << 17)  # a snapshot is taken after each step, and has the same names
+def _name(prefix: str, path: Path) -> str:
+    return "/".join([prefix, *map(str, path)])[:_LONGEST_NAME].encode("ascii", "replace").decode()
 
 
 def read(tree: Any, tensors: Mapping[str, Tensor], place: Place, path: Path = ()) -> Any:
