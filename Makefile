@@ -39,7 +39,8 @@ $(FRAMEWORKS)/%/.ready: $(UV) requirements/frameworks/%.lock
 	@$(UV) pip sync --quiet --python $(@D)/bin/python --require-hashes requirements/frameworks/$*.lock
 	@touch $@
 
-setup-frameworks: $(addprefix $(FRAMEWORKS)/,$(addsuffix /.ready,jax boost))  ## Make the environments of other frameworks, for their tests
+QUICK_FRAMEWORKS := $(addprefix $(FRAMEWORKS)/,$(addsuffix /.ready,jax boost mpi))
+setup-frameworks: $(QUICK_FRAMEWORKS) $(FRAMEWORKS)/tensorflow/.ready  ## Make the environments of other frameworks, for their tests
 
 lock: $(UV)  ## Resolve pyproject.toml anew into requirements/*.lock
 	$(UV) pip compile $(LOCK_FLAGS) pyproject.toml --extra operator --extra trainer --group dev -o requirements/dev.lock
@@ -66,13 +67,16 @@ check: lint  ## Lint and the fast tests: under a minute
 	@$(PY) -m pytest -q $(FAST_TESTS)
 FAST_TESTS := tests/core tests/advice tests/api tests/wire tests/house
 
-test: lint .venv-xla/.ready setup-frameworks  ## Every test, the real cluster included
+test: lint .venv-xla/.ready $(QUICK_FRAMEWORKS)  ## Every test, the real cluster included
 	@$(PY) -c 'from tools.onebox import binaries; binaries.ensure()'  # before the first test that needs one
-	@$(PY) -m pytest $(SIDE_BY_SIDE) $(TEST_FLAGS) tests
+	@$(PY) -m pytest $(SIDE_BY_SIDE) $(TEST_FLAGS) --ignore=tests/frameworks/slow tests
 SIDE_BY_SIDE := --numprocesses=3 --dist=loadscope --no-loadscope-reorder  # tests/conftest.py says who; empty: one after the other
 
 test-prometheus: .venv/.ready  ## Alerts and dashboards with a real Prometheus, which is built first (10 minutes)
 	@$(PY) -m pytest tests/cluster_hand/real_prometheus.py
+
+test-frameworks: .venv/.ready setup-frameworks  ## The tests of other frameworks, the slow ones included
+	@$(PY) -m pytest tests/frameworks
 
 simulate: .venv/.ready  ## Inject faults into the simulated world: make simulate N=10000 (lives; 0: no end) FIRST=10000000 (members that come and go) FIRST=20000000 (pairs of deaths)
 	@$(PY) -m tests.simulation --seeds $(or $(N),1000) --first $(or $(FIRST),0)
@@ -99,4 +103,4 @@ cluster-down: .venv/.ready  ## End it, and leave nothing behind
 bench: .venv/.ready  ## Measure beside the peers: make bench [NAME=restart]
 	@$(PY) -m bench $(NAME)
 
-.PHONY: quickstart lint check test test-prometheus soak simulate generate images cluster-up cluster-down bench
+.PHONY: quickstart lint check test test-prometheus test-frameworks soak simulate generate images cluster-up cluster-down bench

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Any
 
@@ -17,6 +18,10 @@ from trainmaster_trainer.agent.main_module import BadConfigurationError
 MEMBERS = (
     Member(names.WORKER, 0, 0, "10.0.0.1", 0, 2, (5001, 5002)),
     Member(names.WORKER, 1, 0, "fd00::2", 2, 2, (6001, 6002)),
+)
+TWO = (
+    Member(names.WORKER, 0, 0, "10.0.0.1", 0, 1, (5001,)),
+    Member(names.WORKER, 1, 0, "10.0.0.2", 1, 1, (6001,)),
 )
 
 
@@ -49,6 +54,33 @@ def test_the_tracker_runs_beside_rank_0_only_and_all_await_it() -> None:
     assert last.companions == ()
     assert first.awaits == last.awaits == tracker.title
     assert first.variables["DMLC_TASK_ID"] < told("XGBoost", 2).variables["DMLC_TASK_ID"]
+
+
+def test_tensorflows_workers_are_told_all_of_them_and_their_own_place() -> None:
+    config = json.loads(told("TensorFlow", 1, TWO).variables["TF_CONFIG"])
+    assert config == {"cluster": {"worker": ["10.0.0.1:5001", "10.0.0.2:6001"]}, "task": {"type": "worker", "index": 1}}
+    alone = told("TensorFlow", 0, TWO[:1], strategy="Mirrored")
+    assert "TF_CONFIG" not in alone.variables
+
+
+def test_tensorflows_first_worker_is_the_chief_of_servers() -> None:
+    members = (*TWO, Member(names.PARAMETER_SERVER, 0, 0, "10.0.0.9", 2, 1, (9001,)))
+    tasks = [
+        json.loads(told("TensorFlow", rank, members, strategy="ParameterServer").variables["TF_CONFIG"])["task"]
+        for rank in range(3)
+    ]
+    assert tasks == [{"type": name, "index": 0} for name in ("chief", "worker", "ps")]
+
+
+def test_only_the_first_worker_runs_mpirun_and_the_others_serve_it() -> None:
+    first, second = told("MPI", 0, TWO, slots=4), told("MPI", 1, TWO, slots=4)
+    assert first.command == ()
+    assert first.files["hostfile"] == "worker-0 slots=4\nworker-1 slots=4\n"
+    assert json.loads(first.files["hosts.json"])["worker-1"] == ["10.0.0.2", 6001]
+    assert second.command[2:5] == ("serve", "10.0.0.2", "6001")
+    assert "key" not in " ".join(second.command[:-1]), "the command line is for all to see"
+    assert first.launches
+    assert second.launches
 
 
 @pytest.mark.parametrize("command", [("python", "a.py"), ("/opt/bin/torchrun", "a.py")])

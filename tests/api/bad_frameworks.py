@@ -19,6 +19,14 @@ FRAMEWORKS = (
     bad("unknown framework", _FIELD, "Jax", "Did you mean JAX", "Unsupported value"),
     bad("JAX on TPUs", _FIELD, "JAX", "Remove accelerator", training=_SCRIPT, workers__accelerator="tpu"),
     bad("servers of JAX", _FIELD, "JAX", "scripts of JAX train under", training=_SCRIPT, **_SERVERS),
+    bad(
+        "a chief alone",
+        "workers.replicas",
+        1,
+        "Set workers.replicas to 2 at least",
+        training={**_SCRIPT, "framework": "TensorFlow"},
+        **_SERVERS,
+    ),
     *(
         bad(f"gossip of {name}", _FIELD, name, f"scripts of {name} train under", training=_SCRIPT, **_GOSSIP)
         for name in TABLE

@@ -7,6 +7,7 @@ from functools import partial
 
 from trainmaster.api.states import Phase
 from trainmaster.core import classes, tracebacks
+from trainmaster.core.environment import training_plan
 from trainmaster.core.facts import Slot
 from trainmaster.core.failures import of_rank
 from trainmaster.wire.messages import ExitReport, Heartbeat
@@ -54,6 +55,42 @@ def test_all_workers_of_a_group_must_finish() -> None:
     stage = offer_ports(Stage(a_script("XGBoost")).settle().call_in(), "worker-0", "worker-1").obey()
     assert stage.finish("worker-0").status.phase == Phase.RUNNING
     assert stage.finish().status.phase == Phase.SUCCEEDED
+
+
+def chief_and_servers() -> Stage:
+    """TensorFlow's ParameterServer, all of which has begun."""
+    job = a_script("TensorFlow").where(strategy={"type": "ParameterServer"}, parameterServers={"replicas": 1})
+    stage = Stage(job).settle().call_in()
+    assert not stage.job.spec.independent
+    return offer_ports(stage, "worker-0", "worker-1", "parameterServer-0").obey()
+
+
+def test_the_job_ends_with_the_chief_and_the_others_are_told_to_leave() -> None:
+    stage = chief_and_servers()
+    assert stage.finish("worker-1").status.phase != Phase.SUCCEEDED, "a worker that ends early decides nothing"
+    stage.finish("worker-0")
+    assert stage.status.phase == Phase.SUCCEEDED
+    assert {orders.verb for orders in stage.orders.values()} == {Verb.EXIT}
+
+
+def test_a_chief_that_fails_while_servers_live_begins_anew_and_never_succeeds() -> None:
+    stage = chief_and_servers().rank_dies("worker-0", ExitReport(1, 0, 0, exit_code=3))
+    assert (stage.status.attempt, stage.status.restart_count) == (2, 1)
+
+
+def test_a_server_that_dies_takes_the_whole_group_along() -> None:
+    stage = chief_and_servers().rank_dies("parameterServer-0", ExitReport(1, 2, 0, signal="SIGKILL"))
+    assert (stage.status.attempt, stage.status.restart_count) == (2, 1)
+
+
+def test_one_process_drives_all_devices_of_a_replica() -> None:
+    ranks = {
+        name: a_script(name).with_workers(2, gpus=4).build().spec.world_size for name in ("JAX", "MPI", "TensorFlow")
+    }
+    assert ranks == {"JAX": 8, "MPI": 2, "TensorFlow": 2}
+    plan = training_plan(a_script("MPI").with_workers(2, gpus=4).build())
+    assert (plan.framework, plan.slots) == ("MPI", 4)
+    assert training_plan(a_script("MPI").with_workers(2, cpu="3500m").build()).slots == 3
 
 
 SAID = """a line before

@@ -23,7 +23,7 @@ def python(environment: str) -> str:
     return str(path)
 
 
-def a_job(framework: str, command: list[str], workers: int = 2, **env: str) -> dict[str, Any]:
+def a_job(framework: str, command: list[str], workers: int = 2, /, **env: str) -> dict[str, Any]:
     """A job of a script under AllReduce; `env` is that of its workers."""
     return {
         "apiVersion": "trainmaster.dev/v1",

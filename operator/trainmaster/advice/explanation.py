@@ -20,7 +20,7 @@ def group_facts(job: TrainingJob) -> GroupFacts:
     """Return the numbers of a job's spec that the predictions need."""
     return GroupFacts(
         workers=job.spec.workers.replicas,
-        ranks_per_worker=job.spec.workers.ranks,
+        ranks_per_worker=job.spec.ranks_each,
         servers=job.spec.servers,
         batch=job.spec.training.global_batch_size or 0,
         at_once=job.spec.training.micro_batch_size,
@@ -86,7 +86,7 @@ def _numerics(job: TrainingJob) -> Iterator[str]:
 
 def _processes(job: TrainingJob, model: ModelFacts | None) -> Iterator[str]:
     spec, batch = job.spec, job.spec.training.global_batch_size
-    yield _role("worker", spec.workers)
+    yield _role("worker", spec.workers, spec.ranks_each)
     yield from reading.told(job, model)
     if spec.spares:
         who = (
@@ -96,7 +96,7 @@ def _processes(job: TrainingJob, model: ModelFacts | None) -> Iterator[str]:
         )
         yield f"{who}: warm, without ranks, and with all that a worker holds."
     if spec.servers:
-        yield _role("parameter server", spec.roles[names.PARAMETER_SERVER])
+        yield _role("parameter server", spec.roles[names.PARAMETER_SERVER], 1)
     yield "A replica is a pod on a cluster and an agent process here; its agent starts the ranks and watches them."
     if batch and spec.strategy.type in _BETWEEN_LAYERS:
         yield f"All ranks work together on each batch of {batch} samples."
@@ -111,13 +111,13 @@ def _samples(batch: int, job: TrainingJob) -> str:
     return f"{small} or {small + 1}" if rest else str(small)
 
 
-def _role(word: str, replica: ReplicaSpec) -> str:
+def _role(word: str, replica: ReplicaSpec, each: int) -> str:
     device = f"{replica.gpus} x {replica.device_resource}" if replica.gpus else "CPU only"
     wants = [
         device,
         *(f"{name} {value}" for name, value in (("cpu", replica.cpu), ("memory", replica.memory)) if value),
     ]
-    ranks = f"{replica.ranks} ranks" if replica.ranks > 1 else "1 rank"
+    ranks = f"{each} ranks" if each > 1 else "1 rank"
     return f"{replica.replicas} {word}{'s' if replica.replicas > 1 else ''} with {ranks} each ({', '.join(wants)})."
 
 

@@ -40,6 +40,21 @@ WORDS: dict[str, Words] = {
         talks="The processes add up histograms by all-reduce, over TCP.",
         restart=f"{_GROUP_AGAIN} XGBoost's own way is the argument xgb_model of train().",
     ),
+    "TensorFlow": Words(
+        finds="TF_CONFIG names all processes with their ports. Under ParameterServer the first worker is the chief, "
+        "the others are workers, and the servers are ps: the same command runs in each, and its task says which it is.",
+        talks="TensorFlow exchanges tensors over gRPC, or NCCL between GPUs.",
+        restart=f"{_GROUP_AGAIN} Worker 0, which is the chief, writes the checkpoints.",
+        decides="Under ParameterServer the job ends with the chief, and all others are told to end then; else the job "
+        "has succeeded when all workers have ended with exit code 0.",
+    ),
+    "MPI": Words(
+        finds="mpirun runs on the first worker and reaches the others through our agent, without sshd, keys or root. "
+        "Its hostfile is there, with as many slots as GPUs or cores.",
+        talks="MPI exchanges messages over TCP, and shared memory within a replica.",
+        restart=_GROUP_AGAIN,
+        decides="The job ends with mpirun, and the other workers are told to end then.",
+    ),
     "LightGBM": Words(
         finds="The script hands LIGHTGBM_MACHINES, LIGHTGBM_LOCAL_LISTEN_PORT and LIGHTGBM_NUM_MACHINES on as the "
         "parameters machines, local_listen_port and num_machines.",

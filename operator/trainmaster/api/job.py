@@ -63,7 +63,12 @@ OneDevice, Mirrored and AllReduce."""
     @property
     def worker_ranks(self) -> int:
         """Return the number of ranks of all workers: the data is shared among them."""
-        return self.workers.replicas * self.workers.ranks
+        return self.workers.replicas * self.ranks_each
+
+    @property
+    def ranks_each(self) -> int:
+        """Return the number of ranks of each worker: one per device, unless one process drives all devices."""
+        return 1 if self.training.framework in frameworks.ONE_PROCESS else self.workers.ranks
 
     @property
     def world_size(self) -> int:

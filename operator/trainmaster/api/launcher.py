@@ -24,7 +24,7 @@ def refused_launch(job: TrainingJob) -> tuple[Location, Words] | None:
         asked = launch.per_node if launch else None
         if launch and spec.elasticity is None and (asked is None or asked.isdigit()):
             each = None if asked is None else int(asked)
-            torchrun.check_size(launch, spec.workers.replicas, spec.workers.ranks, each)
+            torchrun.check_size(launch, spec.workers.replicas, spec.ranks_each, each)
     except torchrun.CommandError as error:
         what, _, cure = str(error).removeprefix("training.command: ").partition(": ")
         return _COMMAND, Words(what, cure[:1].upper() + cure[1:] or "Correct the command")

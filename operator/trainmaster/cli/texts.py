@@ -20,7 +20,8 @@ def headline(job: TrainingJob) -> str:
     """Return what the run is going to do."""
     training, workers = job.spec.training, job.spec.workers
     what = training.task or " ".join(training.command or ())
-    devices = f" with {workers.ranks} ranks each" if workers.ranks > 1 else ""
+    each = job.spec.ranks_each
+    devices = f" with {each} ranks each" if each > 1 else ""
     by = job.spec.strategy.type if training.framework == TORCH else f"{training.framework} ({job.spec.strategy.type})"
     return f"{job.name}: {what} by {by} on {count(workers.replicas, 'worker')}{devices}"
 

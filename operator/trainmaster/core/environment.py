@@ -21,6 +21,7 @@ def training_plan(job: TrainingJob) -> TrainingPlan:
         strategy_options=job.spec.strategy.options,
         task=training.task,
         command=tuple(training.command or ()),
+        slots=job.spec.workers.gpus or asked_cores(job, names.WORKER) if training.framework == "MPI" else None,
         framework=None if training.framework == frameworks.TORCH else training.framework,
         arguments=dict(training.arguments or {}),
         steps=training.steps or 0,
@@ -51,7 +52,7 @@ def training_plan(job: TrainingJob) -> TrainingPlan:
 
 def agent_environment(job: TrainingJob, role: str, index: int, incarnation: int) -> dict[str, str]:
     """Return the variables that both platforms set alike."""
-    ranks = job.spec.workers.ranks if role == names.WORKER else 1
+    ranks = job.spec.ranks_each if role == names.WORKER else 1
     return {
         names.ENV_JOB: f"{job.namespace}/{job.name}",
         names.ENV_JOB_UID: job.uid,

@@ -269,7 +269,7 @@ class Facts:
         incarnation = self.status.incarnations.get(key, 0)
         is_in = not spare and (key not in self.absent or key in self.status.starts)
         may_train = is_in and self.status.phase not in phases.GATHERING
-        ranks = self.job.spec.workers.ranks if role == names.WORKER else 1
+        ranks = self.job.spec.ranks_each if role == names.WORKER else 1
         replica = self._replicas.get((role, index, incarnation))
         stale = replica is not None and replica.revision not in ("", self.revisions[role])
         return Slot(role, index, incarnation, ranks, replica, may_train, stale)

@@ -28,6 +28,8 @@ class Traits:
     """The packages whose import in a script shows that it is written for this framework (a hint of `check`)."""
     led_under: Tuple[str, ...] = ()
     """The strategies under which the first worker's end is the end of the job: the other replicas serve it."""
+    one_process: bool = False
+    """One process drives all devices of a replica, so that each replica has one rank."""
 
 
 _GROUPS = ("OneDevice", "Mirrored", "AllReduce")
@@ -37,6 +39,20 @@ FRAMEWORKS: Dict[str, Traits] = {
     "JAX": Traits((*_GROUPS, "FullySharded", "Pipeline", "Tensor"), adapter="jax", imports=("jax",)),
     "XGBoost": Traits(_GROUPS, adapter="xgboost", imports=("xgboost",)),
     "LightGBM": Traits(_GROUPS, adapter="lightgbm", imports=("lightgbm",)),
+    "TensorFlow": Traits(
+        ("OneDevice", "Mirrored", "AllReduce", "CentralStorage", "ParameterServer"),
+        adapter="tensorflow",
+        imports=("tensorflow", "tf_keras"),
+        led_under=("ParameterServer",),
+        one_process=True,
+    ),
+    "MPI": Traits(
+        ("OneDevice", "AllReduce"),
+        adapter="mpi",
+        imports=("mpi4py",),
+        led_under=("OneDevice", "AllReduce"),
+        one_process=True,
+    ),
 }
 
 
@@ -48,6 +64,9 @@ def is_independent(framework: Optional[str], strategy: str) -> bool:
 def is_led(framework: Optional[str], strategy: str) -> bool:
     """Return whether the first worker's end is the end of the job."""
     return strategy in FRAMEWORKS[framework or TORCH].led_under
+
+
+ONE_PROCESS = tuple(name for name, traits in FRAMEWORKS.items() if traits.one_process)
 
 
 def has_ports(framework: Optional[str]) -> bool:

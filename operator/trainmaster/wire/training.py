@@ -20,6 +20,7 @@ class TrainingPlan:
     strategy_options: Dict[str, Any] = field(default_factory=dict)
     task: Optional[str] = None
     command: Tuple[str, ...] = ()
+    slots: Optional[int] = None  # processes that a launcher of the framework's own may start in a worker; None: one
     framework: Optional[str] = None  # that the command is written for; None: torch
     arguments: Dict[str, Any] = field(default_factory=dict)
     steps: int = 0

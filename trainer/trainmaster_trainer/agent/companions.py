@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NoReturn, Optional, Tuple
+from typing import Callable, Optional, Tuple
 
 from trainmaster_trainer.agent import errors, process
 
@@ -40,11 +40,24 @@ class CompanionError(Exception):
 
 def start(companion: Companion, error_file: Optional[str]) -> None:
     """Start a companion of this process. If it fails, this process is killed, and its error file says why."""
+    _beside(lambda owner: _keep(companion, owner, error_file))
+
+
+def end_session() -> None:
+    """Have all processes of this one's session end with it: a launcher gives what it starts groups of their own."""
+    session = os.getsid(0)
+    _beside(lambda owner: _sweep(session, owner))
+
+
+def _beside(watch: Callable[[int], None]) -> None:
+    """Run `watch` in a process that is no child of this one; it gets a descriptor that tells of this one's end."""
     owner = os.pidfd_open(os.getpid())
     between = process.fork()
     if between == 0:
         if process.fork() == 0:
-            _keep(companion, owner, error_file)
+            process.default_signals()
+            process.rename("tm-companion")
+            watch(owner)
         os._exit(0)
     os.waitpid(between, 0)
     os.close(owner)
@@ -69,10 +82,24 @@ def wait_for(title: str, address: str, port: int, seconds: float = _PATIENCE_SEC
             return
 
 
-def _keep(companion: Companion, owner: int, error_file: Optional[str]) -> NoReturn:
+def _sweep(session: int, owner: int) -> None:
+    """Wait for the end of the rank, and kill what is left of its session; the rank's group is killed by others."""
+    os.setsid()
+    select.select([owner], [], [])
+    while any([_killed(int(pid), session) for pid in os.listdir("/proc") if pid.isdigit()]):  # noqa: C419, PTH208 all
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _killed(pid: int, session: int) -> bool:
+    with contextlib.suppress(OSError):  # it has gone meanwhile
+        if os.getsid(pid) == session and process.stat(pid)[0] != b"Z":
+            process.kill(pid, signal.SIGKILL)
+            return True
+    return False
+
+
+def _keep(companion: Companion, owner: int, error_file: Optional[str]) -> None:
     """Run the companion until it or the rank's process, which `owner` refers to, has ended."""
-    process.default_signals()
-    process.rename("tm-companion")
     try:
         why = _run(companion, owner)
     except OSError as error:
@@ -82,7 +109,6 @@ def _keep(companion: Companion, owner: int, error_file: Optional[str]) -> NoRetu
             errors.write(error_file, CompanionError(why))
         with contextlib.suppress(OSError):  # it has ended just now
             signal.pidfd_send_signal(owner, signal.SIGKILL)
-    os._exit(0)
 
 
 def _run(companion: Companion, owner: int) -> str:

@@ -9,6 +9,7 @@ from trainmaster.wire.frameworks import FRAMEWORKS, TORCH
 
 _SPEC = ("spec",)
 _FIELD = "training.framework"
+_CHIEF_AND_WORKER = 2
 _CEL_TORCH = f"self.training.framework == '{TORCH}'"
 
 
@@ -44,6 +45,20 @@ RULES = (
         holds=lambda spec: not on_tpu(spec) or spec.training.framework == TORCH,
         message=f"accelerator {TPU} has been built for {TORCH} only",
         cure="Remove accelerator, or framework",
+    ),
+    Rule(
+        name="chief-and-workers",
+        where=_SPEC,
+        field="workers.replicas",
+        cel="self.training.framework != 'TensorFlow' || self.strategy.type != 'ParameterServer' || self.suspend"
+        f" || self.workers.replicas >= {_CHIEF_AND_WORKER}",
+        holds=lambda spec: (
+            (spec.training.framework, spec.strategy.type) != ("TensorFlow", "ParameterServer")
+            or spec.suspend
+            or spec.workers.replicas >= _CHIEF_AND_WORKER
+        ),
+        message="the first worker is TensorFlow's chief, which does not compute, and there is no other",
+        cure="Set workers.replicas to 2 at least",
     ),
     *(_strategies(framework) for framework in FRAMEWORKS if framework != TORCH),
 )

@@ -7,6 +7,7 @@ from typing import Any
 from trainmaster.api.rules.rule import Figure, Rule, member
 from trainmaster.api.strategy import Strategy
 from trainmaster.wire import strategies
+from trainmaster.wire.frameworks import ONE_PROCESS
 
 _STRATEGY = ("spec.strategy",)
 _SPEC = ("spec",)
@@ -20,7 +21,7 @@ _ONE_COPY = strategies.where(lambda traits: not traits.shares_batch)
 
 CEL_RANKS_EACH = (
     "(self.workers.gpus > 0 && !(has(self.workers.accelerator) && self.workers.accelerator == 'tpu')"
-    " ? self.workers.gpus : 1)"
+    f" && !(self.training.framework in {list(ONE_PROCESS)}) ? self.workers.gpus : 1)"
 )
 CEL_RANKS = f"(self.workers.replicas * {CEL_RANKS_EACH})"
 CEL_MOST_RANKS = f"(self.elasticity.maxReplicas * {CEL_RANKS_EACH})"
@@ -55,7 +56,7 @@ def ranks(spec: Any) -> int:
 
 def most_ranks(spec: Any) -> int:
     """Return the number of ranks of all workers that elasticity allows."""
-    return int(spec.elasticity.max_replicas * spec.workers.ranks)
+    return int(spec.elasticity.max_replicas * spec.ranks_each)
 
 
 def _mesh(spec: Any) -> int:

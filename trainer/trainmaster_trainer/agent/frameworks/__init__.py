@@ -36,6 +36,8 @@ def prepare(plan: TrainingPlan) -> Sequence[str]:
     for name, value in told.defaults.items():
         os.environ.setdefault(name, value)
     _write(Path(position.folder), told.files)
+    if told.launches:
+        companions.end_session()
     for companion in told.companions:
         companions.start(companion, os.environ.get(names.ENV_ERROR_FILE))
     if told.awaits:

@@ -46,6 +46,8 @@ class Position:
     folder: str  # for files of this rank and attempt
     interface: str  # the network interface that has its address
     threads: int  # its share of the cores
+    slots: int  # processes that a launcher may start in each replica
+    environment: Mapping[str, str]  # the rank's, with the variables of the user
     interpreter: str  # the Python of the user's command: it has the framework
 
     @property
@@ -81,6 +83,7 @@ class Instructions:
     files: Mapping[str, str] = field(default_factory=dict)  # below the position's folder; scripts can be executed
     command: Tuple[str, ...] = ()  # in place of the user's
     companions: Tuple[Companion, ...] = ()
+    launches: bool = False  # the command starts processes in groups of their own, which are to end with it
     awaits: str = ""  # no script begins before this companion of the first rank accepts connections
 
 
@@ -102,6 +105,8 @@ def position_of(plan: TrainingPlan, roster: Roster, environment: Mapping[str, st
         folder=str(Path(environment[names.ENV_ERROR_FILE]).parent / f"{FRAMEWORK_FOLDER}{rank}"),
         interface=environment.get("GLOO_SOCKET_IFNAME", "eth0"),
         threads=int(threads) if threads.isdigit() else 1,
+        slots=plan.slots or 1,
+        environment=environment,
         interpreter=_interpreter(plan.command),
     )
 
