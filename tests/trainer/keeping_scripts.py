@@ -31,14 +31,17 @@ class Loader:
     def __init__(self, rank: int) -> None:
         self.generator = np.random.default_rng(rank)
         self.taken: list[float] = []
+        self.has_begun = False
 
     def take(self) -> float:
         """Return a number that follows from all that were taken before."""
+        self.has_begun = True
         self.taken.append(float(self.generator.random()))
         return sum(self.taken[-3:])
 
     def state_dict(self) -> Answer:
-        """Return where it is."""
+        """Return where it is. torchdata's begins when it is asked, before the script has set its epoch."""
+        assert self.has_begun
         bits: dict[str, Any] = dict(self.generator.bit_generator.state)
         return {"bits": bits, "taken": np.array(self.taken), ("a", 1): {"text": b"bytes", "nothing": float("nan")}}
 

@@ -31,6 +31,9 @@ class Checkpointable(Protocol):
     def sync_every(self) -> int:
         """Return the steps between two at which ranks wait for one another."""
 
+    def outline(self) -> State:
+        """Return a state that says what a checkpoint must fit (`model_shapes`, `allowed`), before one is restored."""
+
     def state(self) -> State:
         """Return the live tensors. All ranks call it together."""
 

@@ -78,13 +78,13 @@ def resume(settings: Settings, group: Group, training: Checkpointable, dataset: 
         CorruptCheckpointError: there are checkpoints, and none is good.
         OSError: the object store does not answer.
     """
-    state = training.state()
-    expected = state.model_shapes()
+    outline = training.outline()
+    expected = outline.model_shapes()
     remote = open_remote(settings)
     told = lineage.read(settings.checkpoints, settings.job_uid, remote)
     known = Lineage.merged(map(_lineage, group.gather(sorted(told.resumed.items()))))
     remembers = training.snapshots is not Snapshots.NONE
-    mine = find_snapshots(settings, state, known) if remembers else []
+    mine = find_snapshots(settings, outline, known) if remembers else []
     newest_here = _newest_step(settings, group, remote, known)
     news = [newest_here, [row_of(snapshot) for snapshot in mine], dataset]
     steps, rows, counts = zip(*group.gather(news), strict=True)

@@ -66,6 +66,14 @@ class Objects:
 
     # --- capturing ---
 
+    def outline(self) -> State:
+        """Return what a checkpoint must fit. Only modules are asked: a loader may begin when its state is asked for."""
+        shapes: Shapes = {}
+        for name in self._split:
+            shapes |= _shapes(self._captured(name)[0].tensors)
+        model = {name: form for name, form in shapes.items() if name.startswith(MODEL)}
+        return State(forms=model, allowed=self._allowed)
+
     def state(self) -> State:
         """Return what a checkpoint holds. All ranks call it together."""
         kept = State(scalars={SCRIPT: self._head()}, allowed=self._allowed)
@@ -75,7 +83,7 @@ class Objects:
         for name in self._split:
             writer, table[name] = self._captured(name)
             of_first = self._not_everywhere(name, writer.tensors)
-            shapes |= {full: (dtype_name(one.dtype), tuple(one.shape)) for full, one in writer.tensors.items()}
+            shapes |= _shapes(writer.tensors)
             if self._group.is_first:
                 own |= of_first
             kept.tensors |= {
@@ -254,6 +262,10 @@ def _load_into(name: str, thing: Any, value: Any) -> None:
             f"session.state: {name}.load_state_dict() does not take what was saved: {type(error).__name__}: {error}. "
             "Make the object as it was when it was saved, before restore()."
         ) from error
+
+
+def _shapes(tensors: Mapping[str, Tensor]) -> Shapes:
+    return {name: (dtype_name(one.dtype), tuple(one.shape)) for name, one in tensors.items()}
 
 
 def _unwrapped(thing: Any) -> Any:

@@ -102,7 +102,9 @@ class _Keeper:
         # Before the interpreter refuses new threads; `atexit` comes later.
         threading._register_atexit(self._finish, os.getpid())  # type: ignore[attr-defined]  # noqa: SLF001
         progress.went_on(resumed.step, resumed.durable_step)
-        if self._must_save(resumed):
+        # Not before the next step: a loader that is asked for its state begins, and the script may not be ready for it.
+        self._owes = self._must_save(resumed)
+        if resumed.durable_step < resumed.step == self._objects.total:  # there will be no further step
             self._save(resumed.step)
             self._insist(resumed.step)
         self._ended = time.monotonic()
@@ -110,8 +112,7 @@ class _Keeper:
     def _must_save(self, resumed: Resumed) -> bool:
         """Return whether the attempt before died over a save, or the state that it goes on from is another job's."""
         missed = self._saver.missed(resumed.durable_step, resumed.step)
-        over = resumed.durable_step < resumed.step == self._objects.total  # there will be no further step
-        return resumed.is_borrowed or resumed.some_lack or missed or over
+        return resumed.is_borrowed or resumed.some_lack or missed
 
     def step(self, n: int) -> None:
         """Note that `n` steps are done. All ranks call it after the same ones."""
@@ -130,7 +131,8 @@ class _Keeper:
         early = self._faults.want_checkpoint(n)
         if not early:
             self._faults.after(n)
-        due = n // self._settings.plan.checkpoint_every > before // self._settings.plan.checkpoint_every
+        due = n // self._settings.plan.checkpoint_every > before // self._settings.plan.checkpoint_every or self._owes
+        self._owes = False
         stopping = (self._losses.due or due) and self._agree(n)
         if due or stopping or n == self._objects.total:
             self._save(n)

@@ -109,6 +109,10 @@ class Strategy(ABC):
     def restore(self, state: State) -> None:
         """Go on from a state that a strategy, perhaps another one, returned."""
 
+    def outline(self) -> State:
+        """Return a state that says what a checkpoint must fit."""
+        return self.state()
+
     def borrow(self, state: State) -> None:
         """Begin with a state that another job has saved."""
         self.restore(state)
