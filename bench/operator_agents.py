@@ -83,10 +83,11 @@ class Agent:
         async with self._session.post(url, data=body, headers=self._headers, timeout=timeout) as response:
             content = await response.read()
         self.beats += 1
-        if response.status != 200:
+        if response.status not in (200, 204):
             return False
         self.answered = time.monotonic()
-        self._obey(codec.decode(Orders, content))
+        if response.status == 200:
+            self._obey(codec.decode(Orders, content))
         return True
 
     async def _shadow(self, body: bytes) -> None:
@@ -154,6 +155,7 @@ class Agent:
             orders_seen=self._orders.version if self._orders else "",
             hold=hold,
             warm=True,
+            takes_204=True,
         )
 
 

@@ -1,7 +1,7 @@
 """Receive the heartbeats of agents: one HTTP route, the same on both platforms.
 
 A heartbeat is verified, remembered, and answered with orders: at once when they are new to the agent, else after a
-while. All of it is memory; nothing here writes to an API server or a disk. The token stands in the header and is judged
+while, without a body. All of it is memory; nothing here writes to an API server or a disk. The token stands in the header and is judged
 before the body is read; the size of bodies is bounded here, the number of connections in `listening`.
 """
 
@@ -172,6 +172,8 @@ class Intake:
         except UnavailableError as error:  # neither believed nor refused: the agent asks again
             return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, text=str(error))
         posted = await self._answer(heartbeat) or _nothing_yet(heartbeat)
+        if heartbeat.takes_204 and heartbeat.orders_seen == posted.version:  # a roster is as large as its group
+            return web.Response(status=HTTPStatus.NO_CONTENT)
         return web.Response(body=posted.body, content_type="application/json")
 
     async def _body(self, request: web.Request, speaker: Speaker) -> bytes:

@@ -39,7 +39,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return
         with contextlib.suppress(BrokenPipeError):  # an agent that ended while its request was held
             self.send_response(status)
-            self.send_header("Content-Length", str(len(answer)))
+            if status != 204:
+                self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
             self.wfile.write(answer)
 
@@ -59,6 +60,7 @@ class Intake:
         self.newest: dict[Key, Heartbeat] = {}
         self.refusal: tuple[int, str] | None = None
         self.refused = 0
+        self.repeats = False  # as an operator that knows no answer without a body
         self.react: Callable[[Heartbeat], None] = lambda _: None
         self.closed = False
         self._server = _Server(("127.0.0.1", port), _Handler)
@@ -93,6 +95,8 @@ class Intake:
             self._take(key, heartbeat)
             if heartbeat.hold:
                 self.changed.wait_for(lambda: self._is_news(key, heartbeat), self.hold_seconds)
+            if heartbeat.takes_204 and not self.repeats and not self._is_news(key, heartbeat):
+                return 204, b""
             return 200, codec.encode(self._for(key))
 
     def order(self, key: Key, orders: Orders) -> None:

@@ -107,6 +107,31 @@ def test_orders_that_another_line_has_overtaken_are_dropped(reporting: Reporting
     assert reporting.orders.empty(), "the old orders have been delivered after the new ones"
 
 
+@pytest.mark.parametrize("repeats", [False, True], ids=["204", "an older operator"])
+def test_orders_are_delivered_once_however_often_they_are_answered(
+    reporting: Reporting, intake: Intake, repeats: bool
+) -> None:
+    intake.hold_seconds, intake.repeats = 0.05, repeats
+    answers: list[tuple[int, int]] = []
+    answer = intake.answer
+
+    def noted(authorization: str, body: bytes) -> tuple[int, bytes]:
+        status, content = answer(authorization, body)
+        answers.append((status, len(content)))
+        return status, content
+
+    intake.answer = noted  # type: ignore[method-assign]
+    orders = Orders(Verb.WAIT, 5, "to be told once", hold_seconds=0.05)
+    intake.order(KEY, orders)
+    reporting.reporter.start()
+    intake.wait(lambda: sum(beat.orders_seen == orders.version for _, beat in intake.heartbeats) >= 4, "four repeats")
+    assert reporting.orders.get(timeout=60) == orders
+    assert reporting.orders.empty()
+    assert reporting.log.empty()
+    whole = len(codec.encode(orders))
+    assert answers[:4] == [(200, whole), *[(200, whole) if repeats else (204, 0)] * 3]
+
+
 def test_sequence_numbers_rise(reporting: Reporting, intake: Intake) -> None:
     intake.hold_seconds = 0.05
     reporting.reporter.start()

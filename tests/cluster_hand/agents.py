@@ -66,6 +66,7 @@ class Agent:
             "orders_seen": self.orders.version if self.orders else "",
             "hold": hold,
             "warm": True,
+            "takes_204": True,
         }
         return Heartbeat(**{**said, **self.changes})
 

@@ -102,7 +102,7 @@ def test_an_api_server_that_is_away_does_not_end_training(lab: Lab) -> None:
     try:
         agents[1].state, agents[1].exit = AgentState.FAILED, ExitReport(1, 1, 9, signal="SIGKILL")
         for agent in agents:
-            assert agent.beat().status == 200, "heartbeats are taken while the API server is away"
+            assert agent.beat().status in (200, 204), "heartbeats are taken while the API server is away"
         assert lab.operator.probe("healthz") == 200
         assert lab.operator.probe("readyz") == 200
         assert agents[0].orders

@@ -46,7 +46,7 @@ def _encoded(plain: dict[str, Any]) -> str:
 
 def test_its_own_token_is_good(agent: Agent) -> None:
     assert agent.beat().status in (200, 204)
-    assert agent.beat(hold=True).status == 200
+    assert agent.beat(hold=True).status in (200, 204)
 
 
 def test_no_token(agent: Agent) -> None:

@@ -69,7 +69,7 @@ async def _framed(request: web.Request, handler: Handler) -> web.StreamResponse:
     connection, keep = connection_of(request), False
     try:
         response = await handler(request)
-        keep = response.status == HTTPStatus.OK
+        keep = response.status in (HTTPStatus.OK, HTTPStatus.NO_CONTENT)
         if not keep:
             response.force_close()
     except web.HTTPException as refusal:

@@ -1,7 +1,8 @@
 """Define heartbeat (agent to operator) and orders (the answer): the whole protocol between operator and pods.
 
 An agent keeps one request open. It sends what it knows; the operator answers at once when its orders differ from the
-version that the agent already has, else when `hold_seconds` have passed. Orders live in memory only and are a pure
+version that the agent already has, else when `hold_seconds` have passed. An answer with nothing new is a 204 without a
+body, for agents that say that they understand it; older agents get their orders again. Orders live in memory only and are a pure
 function of the job's status and what the agents report, so an operator that was killed gives the same ones again.
 """
 
@@ -165,6 +166,7 @@ class Heartbeat:
     stalled: Optional[ExitReport] = None  # of `attempt`: ranks live, and wait so long that somebody must hang
     good_end: Optional[GoodEnd] = None  # the first one of the newest attempt that has any
     warm: bool = False  # the warm parent has imported what it can: a start takes milliseconds
+    takes_204: bool = False  # an answer 204 without a body means: the orders are still those of `orders_seen`
 
 
 @dataclass(frozen=True)

@@ -79,8 +79,8 @@ class Line:
         self._token_file = token_file
         self._connection: Optional[http.client.HTTPConnection] = None
 
-    def exchange(self, body: bytes, seconds: float) -> bytes:
-        """Send a heartbeat; return the answer to it.
+    def exchange(self, body: bytes, seconds: float) -> Optional[bytes]:
+        """Send a heartbeat; return the orders in the answer to it; None where they have not changed.
 
         Raises:
             OSError, http.client.HTTPException: the operator is away.
@@ -107,7 +107,7 @@ class Line:
         kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
         return kind(self._url.hostname or "", self._url.port, timeout=seconds)
 
-    def _once(self, connection: http.client.HTTPConnection, body: bytes, seconds: float) -> bytes:
+    def _once(self, connection: http.client.HTTPConnection, body: bytes, seconds: float) -> Optional[bytes]:
         if connection.sock is not None:
             connection.sock.settimeout(seconds)
         connection.timeout = seconds
@@ -116,6 +116,8 @@ class Line:
         connection.request("POST", prefix + names.HEARTBEAT_PATH, body, headers)
         answer = connection.getresponse()
         content = answer.read()
+        if answer.status == http.HTTPStatus.NO_CONTENT:
+            return None
         if answer.status != http.HTTPStatus.OK:
             raise RefusedError(answer.status, content.decode(errors="replace")[:300].strip())
         return content
@@ -243,8 +245,10 @@ class Reporter:
     def _send(self, line: Line, hold: bool, seconds: float) -> None:
         heartbeat = self._status_collector.compose(hold)
         content = line.exchange(codec.encode(heartbeat), seconds)
+        if content is None:
+            return
         with self._lock:
-            # Nearly every answer repeats the last one; a roster of a thousand members takes long to decode.
+            # Both lines bring the same news, an older operator repeats it; a large roster takes long to decode.
             if content == self._last_answer:
                 return
             # The other line has brought orders since this was asked: these may be older ones. If they are not, the

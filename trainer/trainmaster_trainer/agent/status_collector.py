@@ -81,6 +81,7 @@ class StatusCollector:
                 stalled=agent.stalled,
                 good_end=agent.good_end,
                 warm=agent.warm,
+                takes_204=True,
             )
 
     def _take_written(self) -> None:
