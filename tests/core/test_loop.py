@@ -83,7 +83,7 @@ def test_a_change_of_memory_is_written_and_observed_again_before_anything_is_don
 
 
 def test_it_says_when_it_wants_to_look_again() -> None:
-    assert reconcile(Notebook()) == 5.0
+    assert reconcile(Notebook({KEY: a_job().where(activeDeadlineSeconds=60).build()})) == 60.0
 
 
 def test_a_job_that_is_gone_is_forgotten() -> None:

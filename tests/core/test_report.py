@@ -9,7 +9,7 @@ from trainmaster.api.status import Condition, Waiting
 from trainmaster.core import figures
 from trainmaster.wire.messages import CheckpointRecord, RankProgress
 
-from tests.builders import NOON, a_heartbeat, evicted, finished, saying
+from tests.builders import NOON, a_heartbeat, evicted, finished, pending, saying
 from tests.core.stage import Stage, a_running_group, a_stage
 
 
@@ -152,6 +152,43 @@ def test_a_thousand_agents_that_call_in_one_by_one_cost_a_few_writes() -> None:
         stage.call_in(f"worker-{index}")
     assert stage.status.phase == Phase.STARTING
     assert len(stage.writes) - before <= 4
+
+
+@pytest.mark.parametrize("seconds", [10, 60, 225, 350])
+@pytest.mark.parametrize("workers", [3, 30, 100])
+def test_a_slow_start_costs_five_writes_however_long_it_takes(workers: int, seconds: int) -> None:
+    """Pending, a third and two thirds of the replicas are ready, Starting, Running."""
+    stage = a_stage(workers=workers).settle()
+    for index in range(workers):
+        stage.wait(seconds / workers).call_in(f"worker-{index}")
+    stage.obey()
+    assert (stage.status.phase, stage.status.replicas and stage.status.replicas.ready) == (Phase.RUNNING, workers)
+    assert len(stage.writes) <= 5, [(one.phase, one.replicas) for one in stage.writes]
+
+
+def test_a_start_that_stands_still_is_told_in_two_minutes_without_other_news() -> None:
+    stage = a_stage(workers=100).settle().wait(50)
+    stage.call_in(*(f"worker-{index}" for index in range(20)))
+    assert (stage.status.replicas and stage.status.replicas.ready, len(stage.writes)) == (0, 1)
+    assert stage.wake_at == NOON + timedelta(seconds=120)
+    stage.wait(70)
+    assert stage.status.message == "Waiting for worker-20, worker-21, worker-22, worker-23 and 76 more."
+    assert (stage.status.replicas and stage.status.replicas.ready, stage.wake_at) == (20, None)
+    assert len(stage.wait(3600).writes) == 2
+
+
+def test_pods_that_come_on_one_by_one_change_no_condition() -> None:
+    """The first of them waits for its image, then for its init container, and the next one for its image again."""
+    stage = a_stage(workers=30).settle().wait(61)
+    for index in range(30):
+        for reason in ("ContainerCreating", "PodInitializing"):
+            since = (stage.now - timedelta(seconds=61)).timestamp()
+            stage.change(f"worker-{index}", lambda one, why=reason, at=since: pending(one, why, since=at))  # type: ignore[misc]
+    before = len(stage.writes)
+    for index in range(30):
+        stage.wait(1).change(f"worker-{index}", lambda one: pending(one, "ContainerCreating", since=NOON.timestamp()))
+        stage.wait(1).change(f"worker-{index}", lambda one: pending(one, "PodInitializing", since=NOON.timestamp()))
+    assert len(stage.writes) - before <= 1
 
 
 def test_what_waits_without_news_is_not_looked_at_again() -> None:

@@ -12,9 +12,10 @@ from tests.simulation.world import World
 MEMORY = ("orders", "read")
 
 
-def writes(workers: int, seconds: float) -> list[str]:
-    """Every write of a job that trains for so long."""
+def writes(workers: int, seconds: float, start_seconds: float = 1.0) -> list[str]:
+    """Every write of a job that trains for so long, and whose last pod starts after so long."""
     world = World(1, a_job().with_workers(workers), plan=Plan(steps=int(seconds / 0.1)))
+    world.nodes.weather.start = (0.1, start_seconds)
     clock.run(world.run(undisturbed))
     assert world.watch.violations == []
     return [call for call in world.calls if call not in MEMORY]
@@ -31,3 +32,13 @@ def test_a_job_of_twenty_seconds_costs_its_pods_and_six_writes() -> None:
 @pytest.mark.parametrize(("workers", "seconds"), [(1, 5), (2, 60), (4, 300), (8, 20)])
 def test_longer_jobs_cost_a_look_at_their_progress_every_ten_seconds(workers: int, seconds: float) -> None:
     assert len(writes(workers, seconds)) == workers + 5 + int(seconds / 10 - 0.1)
+
+
+@pytest.mark.parametrize("start_seconds", [20, 225, 300])
+@pytest.mark.parametrize("workers", [3, 20, 100])
+def test_a_slow_start_costs_its_pods_and_six_writes(workers: int, start_seconds: float) -> None:
+    made = writes(workers, 2, start_seconds)
+    beginning = made[: made.index("status Running") + 1]
+    pods = sum(call.startswith("create ") for call in beginning)
+    assert pods == workers
+    assert len(beginning) <= workers + 6, [call for call in beginning if not call.startswith("create ")]

@@ -2,7 +2,8 @@
 
 It reports what was last observed. What changes at every step or with every agent that reports (progress, counts,
 missing replicas) is refreshed every few seconds, so that a thousand jobs do not keep the API server busy; what matters
-is written at once. After the end nothing changes any more.
+is written at once. A group that gathers for minutes is refreshed by thirds (decision 0176). After the end nothing
+changes any more.
 """
 
 import dataclasses
@@ -21,6 +22,7 @@ from trainmaster.wire.states import AgentState
 
 REFRESH_SECONDS = 5
 TRAINING_REFRESH_SECONDS = 10  # often enough for `kubectl get -w`, seldom enough for a thousand jobs
+GATHERING_REFRESH_SECONDS = 120  # where fewer than a third of the replicas have come or gone since the last write
 
 
 def describe(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
@@ -51,17 +53,7 @@ def _told(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
     described = _started(facts, membership.written(facts, described))
     if facts.status.finished or (described == facts.status and not _due(facts)):
         return described
-    reached = progress(facts, described)
-    refreshed = dataclasses.replace(
-        described,
-        progress=reached,
-        history=history.of(described, reached),
-        checkpoint=facts.checkpoint,
-        replicas=_replicas(facts, described, names.WORKER),
-        parameter_servers=_replicas(facts, described, names.PARAMETER_SERVER) if facts.job.spec.servers else None,
-        message=_waiting(facts, described) or described.message,
-        done=tuple(sorted(facts.done)) if _same_try(facts, described, phase) else (),
-    )
+    refreshed = _refreshed(facts, described)
     return facts.status if _timeless(refreshed) == _timeless(facts.status) else refreshed
 
 
@@ -72,6 +64,21 @@ def _code(facts: Facts) -> CodeStatus | None:
         return None
     bundle = code.bundle
     return CodeStatus(sha256=bundle.sha256, commit=bundle.commit, dirty=bundle.dirty if bundle.commit else None)
+
+
+def _refreshed(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
+    """Return the status with its slow part as it is now."""
+    reached = progress(facts, status)
+    return dataclasses.replace(
+        status,
+        progress=reached,
+        history=history.of(status, reached),
+        checkpoint=facts.checkpoint,
+        replicas=_replicas(facts, status, names.WORKER),
+        parameter_servers=_replicas(facts, status, names.PARAMETER_SERVER) if facts.job.spec.servers else None,
+        message=_waiting(facts, status) or status.message,
+        done=tuple(sorted(facts.done)) if _same_try(facts, status, status.phase) else (),
+    )
 
 
 def _same_try(facts: Facts, status: TrainingJobStatus, phase: Phase) -> bool:
@@ -100,11 +107,14 @@ def next_refresh(facts: Facts, status: TrainingJobStatus) -> datetime | None:
     """Return when to look again for what agents report without waking the loop: steps, and what was held back."""
     if not status.attempt:
         return _held_back_until(facts)
-    due = None if status.finished else _refresh_time(status)
-    if due is None or due > facts.now:
-        return due
-    idle = status.phase in (Phase.PENDING, Phase.SUSPENDED)
-    return None if idle else figures.later(facts.now, REFRESH_SECONDS)
+    due = None if status.finished else _refresh_time(facts, status)
+    if due is None:
+        return None
+    if status.phase not in (Phase.PENDING, Phase.SUSPENDED):
+        regular = figures.later(facts.now, REFRESH_SECONDS)
+        return regular if due <= facts.now else due if status.phase == Phase.RUNNING else min(due, regular)
+    is_behind = _timeless(_refreshed(facts, status)) != _timeless(status)
+    return due if due > facts.now and is_behind else None
 
 
 def _phase(facts: Facts, status: TrainingJobStatus) -> Phase:
@@ -241,17 +251,17 @@ def _replicas(facts: Facts, status: TrainingJobStatus, role: str) -> ReplicaStat
 
 def _due(facts: Facts) -> bool:
     """Return whether it is time to refresh the slow part. With any other change it is written anyway."""
-    due = _refresh_time(facts.status)
+    due = _refresh_time(facts, facts.status)
     return due is None or facts.now >= due
 
 
-def _refresh_time(status: TrainingJobStatus) -> datetime | None:
+def _refresh_time(facts: Facts, status: TrainingJobStatus) -> datetime | None:
     """Return when what was written of the slow part is too old; None where nothing was written.
 
     Where the end is expected shortly after, its write replaces this one.
     """
     written = status.progress.time if status.progress else None
-    due = written and figures.later(written, _refresh_seconds(status))
+    due = written and figures.later(written, _refresh_seconds(facts, status))
     return figures.later(due, REFRESH_SECONDS) if due and _ends_before(status, due) else due
 
 
@@ -263,8 +273,21 @@ def _ends_before(status: TrainingJobStatus, due: datetime) -> bool:
     return figures.later(progress.time, left) <= figures.later(due, REFRESH_SECONDS)
 
 
-def _refresh_seconds(status: TrainingJobStatus) -> int:
-    return TRAINING_REFRESH_SECONDS if status.phase == Phase.RUNNING else REFRESH_SECONDS
+def _refresh_seconds(facts: Facts, status: TrainingJobStatus) -> int:
+    if status.phase == Phase.RUNNING:
+        return TRAINING_REFRESH_SECONDS
+    gathers_slowly = status.phase in phases.GATHERING and not _many_have_come(facts, status)
+    return GATHERING_REFRESH_SECONDS if gathers_slowly else REFRESH_SECONDS
+
+
+def _many_have_come(facts: Facts, status: TrainingJobStatus) -> bool:
+    """Return whether a third of the replicas of a role have become ready, or have gone, since `status` was written."""
+    written = {names.WORKER: status.replicas, names.PARAMETER_SERVER: status.parameter_servers}
+    now = {role: _replicas(facts, status, role) for role, before in written.items() if before}
+    return any(
+        before is not None and 3 * abs(now[role].ready - before.ready) >= max(1, now[role].desired)
+        for role, before in written.items()
+    )
 
 
 def _timeless(status: TrainingJobStatus) -> TrainingJobStatus:

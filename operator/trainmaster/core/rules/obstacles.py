@@ -8,7 +8,7 @@ from datetime import datetime
 
 from trainmaster.api.states import Phase
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import classes, ending, figures
+from trainmaster.core import classes, ending, figures, phases
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.observed import Obstacle, ReplicaPhase
 from trainmaster.core.verdict import Verdict
@@ -152,7 +152,9 @@ def _told(facts: Facts) -> list[tuple[Obstacle, datetime]]:
     """Return what keeps the group from starting, and since when. What keeps only a spare from starting is left out."""
     found = [(obstacle, _since(obstacle, facts.incomplete_since, facts.now)) for obstacle in _refused(facts)]
     found += [one for slot in facts.slots if (one := of(facts, slot))]
-    found.sort(key=lambda one: one[0].reason in LIKELY_WELL)
+    # Of equally grave ones the one that is written comes first, so that the status does not change with each pod.
+    written = next((one.reason for one in facts.status.conditions if one.type == phases.REPLICAS_READY), "")
+    found.sort(key=lambda one: (one[0].reason in LIKELY_WELL, one[0].reason != written))
     return [(obstacle, max(since, _stood_still(facts))) for obstacle, since in found]
 
 
