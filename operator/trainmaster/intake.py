@@ -1,8 +1,9 @@
 """Receive the heartbeats of agents: one HTTP route, the same on both platforms.
 
 A heartbeat is verified, remembered, and answered with orders: at once when they are new to the agent, else after a
-while, without a body. All of it is memory; nothing here writes to an API server or a disk. The token stands in the header and is judged
-before the body is read; the size of bodies is bounded here, the number of connections in `listening`.
+while, without a body. All of it is memory; nothing here writes to an API server or a disk. The token stands in the
+header and is judged before the body is read; the size of bodies is bounded here, the number of connections in
+`listening`.
 """
 
 import asyncio
@@ -16,13 +17,13 @@ from http import HTTPStatus
 from aiohttp import hdrs, web
 
 from trainmaster.core.credible import believed, doubt
-from trainmaster.core.observed import SILENT_SECONDS, Replica
+from trainmaster.core.observed import Replica, silent_after
 from trainmaster.listening.connection import connection_of
 from trainmaster.loop import UnavailableError
 from trainmaster.queueing import Key
 from trainmaster.seldom import Seldom
 from trainmaster.wire import codec, names
-from trainmaster.wire.messages import Heartbeat, Orders
+from trainmaster.wire.messages import Heartbeat, Orders, digest_of
 from trainmaster.wire.printable import printable
 from trainmaster.wire.states import Verb
 
@@ -81,7 +82,8 @@ class Posted:
     @classmethod
     def of(cls, orders: Orders) -> "Posted":
         """Return these orders, ready to be sent."""
-        return cls(orders, orders.version, codec.encode(orders))
+        body = codec.encode(orders)
+        return cls(orders, digest_of(body), body)
 
 
 @dataclass
@@ -90,6 +92,7 @@ class Line:
 
     heartbeat: Heartbeat | None = None
     heard: float = 0.0  # when, by the event loop's clock
+    hold_seconds: float = 0.0  # for how long its request is held, or was held last: the agent says nothing meanwhile
     posted: Posted | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -134,7 +137,10 @@ class Intake:
         line = self._lines.get(replica.uid)
         if line is None or line.heartbeat is None:
             return replica
-        return dataclasses.replace(replica, heartbeat=line.heartbeat, silent_seconds=_now() - line.heard)
+        silent = _now() - line.heard
+        return dataclasses.replace(
+            replica, heartbeat=line.heartbeat, silent_seconds=silent, hold_seconds=line.hold_seconds
+        )
 
     def give_orders(self, uid: str, orders: Orders) -> None:
         """Give the agent its orders at its next heartbeat, or now if it waits for an answer."""
@@ -203,12 +209,14 @@ class Intake:
         line = self._lines.setdefault(heartbeat.pod_uid, Line())
         if _is_newer(line.heartbeat, heartbeat):
             before, line.heartbeat = line.heartbeat, believed(heartbeat)
-            silent, line.heard = _now() - line.heard > SILENT_SECONDS, _now()
+            silent, line.heard = _now() - line.heard > silent_after(line.hold_seconds), _now()
             if silent or _matters(before, line.heartbeat):
                 self._on_news(Key(*heartbeat.job.split("/", 1)))
         if heartbeat.hold and (line.posted is None or line.posted.version == heartbeat.orders_seen):
+            began, line.hold_seconds = _now(), self._hold_seconds(line)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(line.changed.wait(), self._hold_seconds(line))
+                await asyncio.wait_for(line.changed.wait(), line.hold_seconds)
+            line.hold_seconds = max(line.hold_seconds, _now() - began)  # longer where this process is overloaded
         return line.posted
 
     def _log_refusal(self, who: Heartbeat | str, reason: str) -> None:

@@ -203,6 +203,40 @@ def test_the_first_word_after_a_silence_is_news() -> None:
     assert len(clock.run(spoken())) == 2, "the first word of all, and the one after eleven seconds"
 
 
+def test_who_is_answered_late_is_not_silent_for_that() -> None:
+    """Of thousands of agents each one's request is held for longer. A large group must be able to gather."""
+    stage = a_stage(workers=2).settle()
+    stage.call_in("worker-0")
+    stage.replicas["digits-worker-0-0"] = dataclasses.replace(
+        stage.replica("worker-0"), silent_seconds=14.0, hold_seconds=7.0
+    )
+    assert stage.call_in("worker-1").status.phase == "Starting"
+
+
+@pytest.mark.parametrize(("agents", "limit"), [(1, 10.0), (5000, 15.0)])
+def test_the_limit_of_silence_follows_the_hold_that_was_told(agents: int, limit: float) -> None:
+    async def life() -> None:
+        intake, replica = Intake(_trust, lambda _: None), a_replica()
+        for number in range(agents - 1):
+            intake.give_orders(f"other-{number}", messages.Orders(Verb.WAIT, 1, ""))
+        beat = dataclasses.replace(a_heartbeat(), pod_uid=replica.uid)
+        await intake._answer(beat)
+        await intake._answer(dataclasses.replace(beat, sequence=2))
+        await asyncio.sleep(limit - 0.1 - intake.heard(replica).silent_seconds)
+        assert not intake.heard(replica).silent
+        await asyncio.sleep(0.2)
+        assert intake.heard(replica).silent
+
+    clock.run(life())
+
+
+def test_nobody_is_lost_while_its_request_may_still_be_held() -> None:
+    stage = waiting(a_running_group(workers=2, failurePolicy={"nodeLostSeconds": 10}), "worker-0", seconds=60)
+    late = dataclasses.replace(on_a_silent_node(stage.replica("worker-1")), silent_seconds=14.0, hold_seconds=7.0)
+    assert stage.change("worker-1", lambda _: late).status.attempt == 1
+    assert stage.change("worker-1", lambda one: dataclasses.replace(one, silent_seconds=15.0)).status.attempt == 2
+
+
 async def _trust(_token: str) -> Speaker:
     """Tokens are the affair of other tests."""
     return Speaker("", lambda _: None)

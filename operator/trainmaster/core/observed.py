@@ -15,9 +15,11 @@ class ReplicaPhase(StrEnum):
     FAILED = "Failed"
 
 
-# An agent reports every 2 seconds, those of the largest jobs every 7 (intake.py). One that has been silent for longer
-# than this, in seconds, does not count as ready while the group gathers; `unreachable` says when it is lost.
+# An agent whose request is held for 2 seconds, as in most operators, is silent after this many. One that is silent does
+# not count as ready while the group gathers; `unreachable` says when it is lost.
 SILENT_SECONDS = 10.0
+# Where there are so many agents that requests are held for longer (intake.py), it is silent so long after its answer.
+SILENT_AFTER_ANSWER_SECONDS = 8.0
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class Replica:
     obstacle: Obstacle | None = None
     heartbeat: messages.Heartbeat | None = None
     silent_seconds: float = 0.0  # since its agent's last heartbeat
+    hold_seconds: float = 0.0  # for how long its request is held, or was held last
     node_silent: bool = False  # the platform says that its node does not answer any more
     revision: str = ""  # of the spec that it was made of (revision.py); empty: not known
     kept_by: str = ""  # the container that still runs in it, though its training has ended; empty: none
@@ -86,8 +89,13 @@ class Replica:
 
     @property
     def silent(self) -> bool:
-        """Return whether its agent has been silent for more than SILENT_SECONDS: its node may be lost."""
-        return self.silent_seconds > SILENT_SECONDS
+        """Return whether its agent has been silent for longer than an agent ever is: its node may be lost."""
+        return self.silent_seconds > silent_after(self.hold_seconds)
+
+
+def silent_after(hold_seconds: float) -> float:
+    """Return after how many seconds an agent is silent whose request is held for so long."""
+    return max(SILENT_SECONDS, hold_seconds + SILENT_AFTER_ANSWER_SECONDS)
 
 
 @dataclass(frozen=True)

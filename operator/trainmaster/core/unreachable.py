@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.states import Phase
 from trainmaster.core import figures
-from trainmaster.core.observed import SILENT_SECONDS, Observed, Replica, ReplicaPhase
+from trainmaster.core.observed import SILENT_SECONDS, Observed, Replica, ReplicaPhase, silent_after
 from trainmaster.wire import messages
 from trainmaster.wire.states import AgentState
 
@@ -27,7 +27,9 @@ _LOOK_SECONDS = 2.0  # as often as agents report
 def marked(job: TrainingJob, observed: Observed, now: datetime) -> tuple[Replica, ...]:
     """Return all replicas; those that are lost are marked as being deleted, with the reason."""
     limit = _limit_seconds(job)
-    silent = {one.uid: seconds for one in observed.replicas if (seconds := _silence(observed, one, now)) >= limit}
+    silences = {one.uid: _silence(observed, one, now) for one in observed.replicas}
+    limits = {one.uid: max(limit, silent_after(one.hold_seconds)) for one in observed.replicas}
+    silent = {uid: seconds for uid, seconds in silences.items() if seconds >= limits[uid]}
     heard = [one.reporting for one in observed.replicas if one.reporting and not one.silent and one.uid not in silent]
     # No agent is heard, not even from a node that answers: more likely no agent reaches this operator.
     is_deaf = not heard and any(one.uid in silent and not one.node_silent for one in observed.replicas)

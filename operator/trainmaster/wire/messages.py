@@ -2,8 +2,9 @@
 
 An agent keeps one request open. It sends what it knows; the operator answers at once when its orders differ from the
 version that the agent already has, else when `hold_seconds` have passed. An answer with nothing new is a 204 without a
-body, for agents that say that they understand it; older agents get their orders again. Orders live in memory only and are a pure
-function of the job's status and what the agents report, so an operator that was killed gives the same ones again.
+body, for agents that say that they understand it; older agents get their orders again. Orders live in memory only and
+are a pure function of the job's status and what the agents report, so an operator that was killed gives the same ones
+again.
 """
 
 from __future__ import annotations
@@ -15,6 +16,11 @@ from typing import Optional, Tuple
 
 from trainmaster.wire import codec
 from trainmaster.wire.states import AgentState, Verb
+
+
+def digest_of(body: bytes) -> str:
+    """Return the digest of an encoded message: the version of orders, for one."""
+    return hashlib.sha256(body).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,7 @@ class Roster:
     @cached_property
     def digest(self) -> str:
         """Return the digest, equal for equal rosters: an agent reports which one it runs."""
-        return hashlib.sha256(codec.encode(self)).hexdigest()[:16]
+        return digest_of(codec.encode(self))
 
 
 @dataclass(frozen=True)
@@ -185,4 +191,4 @@ class Orders:
     @cached_property
     def version(self) -> str:
         """Return the version, equal for equal orders."""
-        return hashlib.sha256(codec.encode(self)).hexdigest()[:16]
+        return digest_of(codec.encode(self))
