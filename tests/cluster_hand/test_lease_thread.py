@@ -13,10 +13,15 @@ from trainmaster.cluster.client import Client
 from trainmaster.cluster.connection import Connection
 from trainmaster.cluster.lease import Document, Lease, LostError
 from trainmaster.cluster.lease_thread import LeaseThread
+from trainmaster.core.decide import decide
+
+from tests.core import test_linear
+from tests.core.test_linear import NOW
 
 from .test_lease import Shelf
 
 PATIENCE_SECONDS = 60.0  # so that a test that fails ends
+MOST_DECISIONS = 200
 
 
 class Watched(Shelf):
@@ -58,6 +63,20 @@ async def leading(shelf: Watched, stuck_looks: int = 1000) -> AsyncIterator[tupl
 async def test_a_blocked_event_loop_loses_no_lease(shelf: Watched) -> None:
     async with leading(shelf) as (held, task):
         assert shelf.renewed.wait(PATIENCE_SECONDS), "nothing else runs in this event loop meanwhile"
+        assert held.leads
+        assert not task.done()
+
+
+async def test_the_lease_is_renewed_while_large_jobs_are_decided(shelf: Watched) -> None:
+    """A decision holds Python's lock, but never for as long as the lease lasts."""
+    worlds = [(world(2000), NOW) for world in (test_linear.starting, test_linear.training)]
+    async with leading(shelf) as (held, task):
+        decisions = 0
+        while not shelf.renewed.is_set():
+            for (job, observed), now in worlds:
+                decide(job, observed, now)
+            decisions += 1
+            assert decisions < MOST_DECISIONS, "the lease is not renewed meanwhile"
         assert held.leads
         assert not task.done()
 

@@ -5,6 +5,7 @@ import signal
 import time
 from typing import Any
 
+from trainmaster.core.report import REFRESH_SECONDS
 from trainmaster.wire import names
 from trainmaster.wire.messages import CheckpointRecord, ErrorReport, ExitReport
 from trainmaster.wire.states import AgentState
@@ -40,6 +41,28 @@ def test_a_job_lives_from_creation_to_success(lab: Lab) -> None:
     event = lab.await_event("AllWorkersFinished")
     assert event["regarding"]["uid"] == done["metadata"]["uid"]
     assert event["reportingController"] == "trainmaster.dev/operator"
+
+
+def test_a_slow_start_costs_a_write_for_each_third_of_the_group(lab: Lab) -> None:
+    """Pending, two of five workers, four of five, Starting, Running. The next worker comes after the last write."""
+    lab.submit(workers={"replicas": 5})
+    pods = [f"digits-worker-{index}-0" for index in range(5)]
+    lab.await_pods(*pods)
+    lab.await_phase("Pending")
+    agents: list[Agent] = []
+    for pod in pods:
+        for _ in range(4):  # agents report meanwhile, so none of them is silent
+            time.sleep((REFRESH_SECONDS + 0.4) / 4)
+            for agent in agents:
+                agent.beat()
+        agents.append(lab.run_pod(pod))
+        agents[-1].beat()
+    lab.train(agents, 1)
+    lab.await_phase("Running")
+    asked = lab.server.audit(lab.namespace)
+    assert asked.pop("create pods") == 5
+    assert asked.pop("create services") == 1
+    assert asked["patch trainingjobs/status"] <= 5, asked
 
 
 def test_what_a_job_of_four_workers_costs_the_api_server(lab: Lab) -> None:
