@@ -13,14 +13,13 @@ from typing import Any
 
 from bench import results
 from bench.operator_processes import Process
-from bench.operator_world import World, multiply, world
+from bench.operator_world import FOR_EVER, World, multiply, world
 
 FINISHED_JOBS = 1000
 RUNNING_JOBS = 100
 WORKERS = 2
 LIFE_WORKERS = 4
 LIFE_STEPS = 200  # 20 s
-FOR_EVER = 10_000_000
 QUIET_SECONDS = 30.0
 BUSY_SECONDS = 60.0
 SETTLE_SECONDS = 8.0

@@ -1,4 +1,4 @@
-"""A kubelet and all its agents in one process, for `bench operator`.
+"""A kubelet and all its agents in one process, for `bench operator`, `scale` and `hostile`.
 
 The kubelet binds every new pod, says that it runs and has an address, and asks for the pod's own token. The agents
 speak the heartbeat protocol as the real one does: one request held open, one more at once when something happens.
@@ -7,6 +7,7 @@ Training is a clock: a step every STEP_SECONDS, as many as the pod's plan asks f
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -19,7 +20,15 @@ from typing import Any
 
 import aiohttp
 from trainmaster.wire import codec, names
-from trainmaster.wire.messages import CheckpointRecord, Heartbeat, Orders, RankProgress, Rendezvous
+from trainmaster.wire.messages import (
+    CheckpointRecord,
+    ErrorReport,
+    ExitReport,
+    Heartbeat,
+    Orders,
+    RankProgress,
+    Rendezvous,
+)
 from trainmaster.wire.states import AgentState, Verb
 
 from bench.operator_api import MERGE_PATCH, Api, Document, Places
@@ -51,7 +60,9 @@ class Agent:
         self._tasks: set[asyncio.Task[None]] = set()
         self._shadows = 0
         self.answered = 0.0  # when it last had orders from the operator, in seconds of the monotonic clock
-        self.beats = 0
+        self.beats = self.bodies = self.bytes = 0  # of answers
+        self.exit: ExitReport | None = None
+        self.ran: dict[int, float] = {}  # when it was told to run each attempt
 
     @property
     def running(self) -> bool:
@@ -76,18 +87,18 @@ class Agent:
     async def _beat(self, *, hold: bool) -> bool:
         """Say how it is; whether orders came back."""
         body = codec.encode(self._heartbeat(hold=hold))
-        if self._shadows < MOST_SHADOWS:
+        if self._places.peer_port and self._shadows < MOST_SHADOWS:
             self._in_background(self._shadow(body))
         url = self._places.operator + names.HEARTBEAT_PATH
         timeout = aiohttp.ClientTimeout(total=12)
         async with self._session.post(url, data=body, headers=self._headers, timeout=timeout) as response:
             content = await response.read()
-        self.beats += 1
+        self.beats, self.bodies, self.bytes = self.beats + 1, self.bodies + bool(content), self.bytes + len(content)
         if response.status not in (200, 204):
             return False
         self.answered = time.monotonic()
         if response.status == 200:
-            self._obey(codec.decode(Orders, content))
+            self._obey(_decoded(content))
         return True
 
     async def _shadow(self, body: bytes) -> None:
@@ -101,7 +112,13 @@ class Agent:
 
     def _obey(self, orders: Orders) -> None:
         self._orders = orders
-        if orders.verb == Verb.RUN and orders.roster and orders.attempt > self._attempt:
+        if orders.verb == Verb.WAIT and self._attempt < orders.attempt and self._attempt:
+            self._state, self._attempt, self._rendezvous, self.exit = AgentState.WAITING, orders.attempt, None, None
+            self._in_background(self._tell())
+        waits_for_it = self._state == AgentState.WAITING and orders.attempt == self._attempt
+        if orders.verb == Verb.RUN and orders.roster and (orders.attempt > self._attempt or waits_for_it):
+            self.ran.setdefault(orders.attempt, time.time())
+            self.exit = None
             self._state, self._attempt = AgentState.RUNNING, orders.attempt
             self._digest, self._rendezvous = orders.roster.digest, orders.roster.rendezvous
             self._began = time.monotonic() + LOAD_SECONDS
@@ -112,9 +129,18 @@ class Agent:
         await self._tell()
         await asyncio.sleep(self._began + STEP_SECONDS - time.monotonic())
         await self._tell()
+        attempt = self._attempt
         await asyncio.sleep(self._plan["steps"] * STEP_SECONDS)
-        self._state = AgentState.FINISHED
-        await self._tell()
+        if self._attempt == attempt:
+            self._state = AgentState.FINISHED
+            await self._tell()
+
+    def fail(self) -> None:
+        """Its rank raises an error."""
+        error = ErrorReport("ValueError", "a bad batch", "train.py:7 in step")
+        self.exit = ExitReport(self._attempt, 0, self._step(), exit_code=1, error=error)
+        self._state = AgentState.FAILED
+        self._in_background(self._tell())
 
     async def _tell(self) -> None:
         with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError):
@@ -150,6 +176,7 @@ class Agent:
             offer=Rendezvous(29500 + self._attempt, f"key-{self._attempt}"),
             rendezvous=self._rendezvous,
             roster_digest=self._digest,
+            exit=self.exit,
             ranks=(rank,) if trains else (),
             checkpoint=CheckpointRecord(saved, 1.7e9 + saved, f"{saved:064d}") if saved else None,
             orders_seen=self._orders.version if self._orders else "",
@@ -159,11 +186,19 @@ class Agent:
         )
 
 
+@functools.lru_cache(maxsize=8)
+def _decoded(content: bytes) -> Orders:
+    """A roster is decoded once for all agents that get it: in a cluster, each does that on its own machine."""
+    return codec.decode(Orders, content)
+
+
 class Kubelet:
-    """Starts an agent for every new pod."""
+    """Starts an agent for every new pod, as soon as the file `go` is there."""
 
     def __init__(self, api: Api, session: aiohttp.ClientSession, places: Places) -> None:
         self._api = api
+        self._go = asyncio.Event()
+        self._failed = 0.0  # when a rank was last made to fail
         self._session = session
         self._places = places
         self._agents: dict[str, Agent] = {}
@@ -173,6 +208,9 @@ class Kubelet:
         """Until it is killed."""
         report = asyncio.create_task(self._report())
         async for kind, pod in self._api.list_and_watch("/api/v1/pods", names.LABEL_JOB):
+            if kind == "DELETED" and (task := self._tasks.pop(pod["metadata"]["uid"], None)):
+                self._agents.pop(pod["metadata"]["uid"], None)
+                task.cancel()
             if kind != "ADDED" or pod["status"].get("phase") != "Pending" or pod["spec"].get("nodeName"):
                 continue
             uid = pod["metadata"]["uid"]
@@ -181,6 +219,7 @@ class Kubelet:
 
     async def _pod(self, uid: str, pod: Document) -> None:
         name, path = pod["metadata"]["name"], f"/api/v1/namespaces/{pod['metadata']['namespace']}"
+        await self._go.wait()
         bound = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}
         spec = {"audiences": [names.TOKEN_AUDIENCE], "expirationSeconds": 3600, "boundObjectRef": bound}
         token = await self._api.call("POST", f"{path}/serviceaccounts/default/token", {"spec": spec})
@@ -196,13 +235,23 @@ class Kubelet:
         return await self._api.call("PATCH", f"{path}/status", {"status": status}, MERGE_PATCH)
 
     async def _report(self) -> None:
-        path = Path(self._places.report)
+        path, fail = Path(self._places.report), Path(self._places.report).with_suffix(".fail")
         while True:
             agents = list(self._agents.values())
+            if os.path.exists(self._places.go):  # noqa: ASYNC240, PTH110  a file of this machine
+                self._go.set()
+            if os.path.exists(fail):  # noqa: ASYNC240, PTH110
+                fail.unlink()
+                self._failed = time.time()
+                agents[len(agents) // 2].fail()
             words = {
                 "agents": len(agents),
                 "running": sum(agent.running for agent in agents),
                 "beats": sum(agent.beats for agent in agents),
+                "bodies": sum(agent.bodies for agent in agents),
+                "bytes": sum(agent.bytes for agent in agents),
+                "failed": self._failed,
+                "ran": [list(agent.ran.items()) for agent in agents],
                 "answered": sorted(agent.answered for agent in agents),
             }
             draft = path.with_suffix(".new")

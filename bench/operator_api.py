@@ -24,6 +24,7 @@ class Places:
     operator: str
     peer_port: int
     report: str  # the file in which the agents tell how they are
+    go: str  # the kubelet does nothing before this path exists
 
     def save(self, path: Path) -> Path:
         """For another process; it holds the administrator's token."""

@@ -17,11 +17,17 @@ READY_SECONDS = 120.0
 class Process:
     """A child of ours."""
 
-    def __init__(self, arguments: list[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        arguments: list[str],
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        program: str = sys.executable,
+    ) -> None:
         self._log = log
         with log.open("ab") as output:
             self._child = subprocess.Popen(
-                [sys.executable, *arguments], stdout=output, stderr=output, env={**os.environ, **(environment or {})}
+                [program, *arguments], stdout=output, stderr=output, env={**os.environ, **(environment or {})}
             )
 
     def cpu_seconds(self) -> float:

@@ -27,24 +27,27 @@ CRD = Path(__file__).parents[1] / "crds" / "trainmaster.dev_trainingjobs.yaml"
 # A file for a profile of the operator (cProfile); empty: none is made.
 PROFILE = os.environ.get("BENCH_PROFILE", "")
 WAIT_SECONDS = 120.0
+FOR_EVER = 10_000_000  # steps
 READS = frozenset({"get", "list", "watch"})
 
 
 class World:
-    """Made by `world`."""
+    """Made by `world`. With `held`, no pod starts before `let_pods_start`; with `lease`, the operator leads by one."""
 
-    def __init__(self, folder: Path, server: ApiServer) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, server: ApiServer, *, held: bool = False, lease: str = "") -> None:
+        self.folder = folder
+        self._lease = [f"--lease={lease}"] if lease else []
         self.server = server
         self._port, self._probe_port, self._readiness_port = free_port(), free_port(), free_port()
-        self._kubeconfig = server.kubeconfig(folder / "kubeconfig")
+        self.kubeconfig = server.kubeconfig(folder / "kubeconfig")
         self.places = Places(
             server.url,
             server.token,
             str(server.certificate),
             f"http://127.0.0.1:{self._port}",
-            free_port(),
+            0 if held or lease else free_port(),  # heartbeats go to the peer too, where there is one
             str(folder / "agents.json"),
+            str(folder / "go" if held else folder),
         )
         self._profiles = itertools.count(1)
         self.agents = self._helper("operator_agents")
@@ -56,10 +59,11 @@ class World:
         """As `trainmaster operator`; does not wait."""
         command = ["-m", "trainmaster", "operator", f"--listen=127.0.0.1:{self._port}"]
         command += [f"--probes=127.0.0.1:{self._probe_port}", f"--readiness=127.0.0.1:{self._readiness_port}"]
+        command += self._lease
         if PROFILE:
             command = ["-m", "cProfile", "-o", f"{PROFILE}.{next(self._profiles)}", *command]
-        environment = {"KUBECONFIG": str(self._kubeconfig), "TRAINMASTER_TRAINER_IMAGE": "trainer:bench"}
-        self.operator = Process(command, self._folder / "operator.log", environment)
+        environment = {"KUBECONFIG": str(self.kubeconfig), "TRAINMASTER_TRAINER_IMAGE": "trainer:bench"}
+        self.operator = Process(command, self.folder / "operator.log", environment)
         return self.operator
 
     def stop_operator(self) -> None:
@@ -74,6 +78,19 @@ class World:
         """The bare watcher."""
         self.peer = self._helper("operator_peer")
         return self.peer
+
+    @property
+    def probe_port(self) -> int:
+        """Where the operator tells whether it is well."""
+        return self._probe_port
+
+    def let_pods_start(self) -> None:
+        """Begin the kubelet's part."""
+        Path(self.places.go).touch()
+
+    def fail_a_rank(self) -> None:
+        """A rank of one agent raises an error."""
+        Path(self.places.report).with_suffix(".fail").touch()
 
     def agents_say(self) -> Document:
         """How the agents are."""
@@ -101,13 +118,15 @@ class World:
         items: list[Document] = self.server.call("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
         return items
 
-    def await_true(self, holds: Callable[[], bool], what: str, pause: float = 0.2) -> float:
+    def await_true(
+        self, holds: Callable[[], bool], what: str, pause: float = 0.2, seconds: float = WAIT_SECONDS
+    ) -> float:
         """Until it holds; when that was (monotonic)."""
-        deadline = time.monotonic() + WAIT_SECONDS
+        deadline = time.monotonic() + seconds
         while not holds():
             self.operator.check()
             if time.monotonic() > deadline:
-                raise TimeoutError(f"waited {WAIT_SECONDS} s for {what}")
+                raise TimeoutError(f"waited {seconds} s for {what}")
             time.sleep(pause)
         return time.monotonic()
 
@@ -123,13 +142,13 @@ class World:
                 process.end()
 
     def _helper(self, module: str) -> Process:
-        places = self.places.save(self._folder / "places.json")
-        return Process(["-m", f"bench.{module}", str(places)], self._folder / f"{module}.log")
+        places = self.places.save(self.folder / "places.json")
+        return Process(["-m", f"bench.{module}", str(places)], self.folder / f"{module}.log")
 
 
 @contextmanager
-def world() -> Iterator[World]:
-    """All of it, ready."""
+def world(*, held: bool = False, lease: str = "") -> Iterator[World]:
+    """All of it, ready; see `World`."""
     binaries.ensure()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -140,7 +159,9 @@ def world() -> Iterator[World]:
             crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
             server.call("POST", crds, yaml.safe_load(CRD.read_text()))
             server.await_served(f"/apis/{names.API_VERSION}/{names.PLURAL}")
-            made = World(folder, server)
+            if lease:
+                server.call("POST", "/api/v1/namespaces", {"metadata": {"name": lease.partition("/")[0]}})
+            made = World(folder, server, held=held, lease=lease)
             yield made
         finally:
             if made:

@@ -1,0 +1,228 @@
+"""The whole operator, with a real API server, under strangers' connections, heavy jobs and large jobs.
+
+Wanted: the leader stays the leader, its memory stays within 1.5 times that of a calm minute, a true heartbeat is
+answered within a second, and a small job has its pod within 2 s beside jobs of 3,000 replicas. BENCH_REPLICAS and
+BENCH_SECONDS make it shorter. A machine with other work on it measures that work.
+"""
+
+import http.client
+import json
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+from trainmaster.wire import codec, names
+from trainmaster.wire.messages import Heartbeat, Rendezvous
+from trainmaster.wire.states import AgentState
+
+from bench import hostile_crowd, results
+from bench.operator_api import Document
+from bench.operator_processes import Process
+from bench.operator_world import FOR_EVER, World, a_job, jobs_path, world
+from tests.cluster_hand.apiserver import RefusedRequestError
+
+REPLICAS, WHOLE = int(os.environ.get("BENCH_REPLICAS", "3000")), 3000
+SECONDS = float(os.environ.get("BENCH_SECONDS", "30"))
+LARGE_JOBS, SMALL_JOBS = 3, 3
+HEAVY_JOBS, HEAVY_BYTES = 60, 1_200_000
+NAMESPACE, LEASE = "calm", "bench/operator"
+BEAT_SECONDS = 0.25
+
+Figures = dict[str, Any]
+
+
+def main() -> str:
+    """Measure; gives the last line."""
+    with world(held=True, lease=LEASE) as there:
+        there.let_pods_start()
+        there.namespace(NAMESPACE)
+        there.submit(NAMESPACE, "digits", 2, FOR_EVER)
+        there.await_true(lambda: _phase(there, NAMESPACE) == "Running", "the calm job to run")
+        witness = Witness(there)
+        calm = witness.look(SECONDS / 3)
+        strangers = _strangers(there, witness)
+        heavy = _heavy_jobs(there, witness)
+        there.agents.end()  # the pods that come now start nothing
+        large = _large_jobs(there)
+        led = there.server.call("GET", witness.lease)["spec"]
+    kept = led["holderIdentity"] == witness.leader and not witness.others
+    under = [strangers, heavy]
+    figures = {
+        "replicas": REPLICAS,
+        "calm": calm,
+        "strangers": strangers,
+        "heavy_jobs": heavy,
+        "large_jobs": large,
+        "leader_kept": kept,
+        "memory_times": round(max(one["rss_mib"] for one in under) / calm["rss_mib"], 2),
+        "slowest_heartbeat_seconds": max(one["slowest_seconds"] for one in under),
+        "small_pod_seconds": max(large["small_pod_seconds"]),
+    }
+    print(json.dumps(figures), flush=True)
+    if REPLICAS >= WHOLE:
+        results.save("hostile", figures)
+    return (
+        f"hostile: the leader {'stayed' if kept else 'CHANGED'}, memory {figures['memory_times']} times calm, slowest "
+        f"true heartbeat {figures['slowest_heartbeat_seconds']} s, a small job's pod after "
+        f"{figures['small_pod_seconds']} s beside {LARGE_JOBS} x {REPLICAS}"
+    )
+
+
+class Witness:
+    """A true agent that reports again and again, each time on a new connection, and looks at the operator meanwhile."""
+
+    def __init__(self, there: World) -> None:
+        self._there = there
+        self._pod = there.pods(NAMESPACE)[0]
+        self._token = _token(there, self._pod)
+        namespace, _, name = LEASE.partition("/")
+        self.lease = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"
+        self.leader = str(there.server.call("GET", self.lease)["spec"]["holderIdentity"])
+        self.others = 0  # how often another operator was seen to lead, or this one refused to answer
+
+    def look(self, seconds: float) -> Figures:
+        """Report for so long. Return the times of the answers and the most memory."""
+        return self.look_while(_for(seconds))
+
+    def look_while(self, rounds: Iterator[None]) -> Figures:
+        """Report as long as there are rounds."""
+        times: list[float] = []
+        most = 0.0
+        for _ in rounds:
+            times.append(self._beat())
+            most = max(most, self._there.operator.rss_mib())
+            held = self._there.server.call("GET", self.lease)["spec"]["holderIdentity"]
+            self.others += held != self.leader
+            time.sleep(BEAT_SECONDS)
+        median = results.median(times)
+        return {
+            "beats": len(times),
+            "median_seconds": round(median, 4),
+            "slowest_seconds": round(max(times), 3),
+            "rss_mib": round(most, 1),
+        }
+
+    def _beat(self) -> float:
+        """Return after how many seconds it is answered."""
+        body = codec.encode(_heartbeat(self._pod))
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+        address = urlsplit(self._there.places.operator)
+        began = time.monotonic()
+        line = http.client.HTTPConnection(address.hostname or "", address.port, timeout=60)
+        try:
+            line.request("POST", names.HEARTBEAT_PATH, body, headers)
+            answer = line.getresponse()
+            answer.read()
+        finally:
+            line.close()
+        self.others += answer.status not in (200, 204)
+        return time.monotonic() - began
+
+
+def _for(seconds: float) -> Iterator[None]:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        yield
+
+
+def _heartbeat(pod: Document) -> Heartbeat:
+    """Return one that is older than any of the pod's own agent: it is answered like any other, and not kept."""
+    metadata = pod["metadata"]
+    labels, owner = metadata["labels"], metadata["ownerReferences"][0]
+    return Heartbeat(
+        job=f"{metadata['namespace']}/{owner['name']}",
+        job_uid=owner["uid"],
+        role=labels[names.LABEL_ROLE],
+        index=int(labels[names.LABEL_INDEX]),
+        incarnation=int(labels[names.LABEL_INCARNATION]),
+        pod_uid=metadata["uid"],
+        sequence=0,
+        state=AgentState.WAITING,
+        attempt=0,
+        offer=Rendezvous(29500, "key"),
+        hold=False,
+    )
+
+
+def _token(there: World, pod: Document) -> str:
+    """What the kubelet would project into the pod."""
+    metadata = pod["metadata"]
+    bound = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
+    spec = {"audiences": [names.TOKEN_AUDIENCE], "expirationSeconds": 3600, "boundObjectRef": bound}
+    path = f"/api/v1/namespaces/{metadata['namespace']}/serviceaccounts/default/token"
+    return str(there.server.call("POST", path, {"spec": spec})["status"]["token"])
+
+
+def _strangers(there: World, witness: Witness) -> Figures:
+    address, report = urlsplit(there.places.operator), there.folder / "crowd.json"
+    arguments = [str(address.hostname), str(address.port), str(report)]
+    crowd = Process(["-m", "bench.hostile_crowd", *arguments], there.folder / "crowd.log")
+    try:
+        there.await_true(
+            lambda: report.exists() and json.loads(report.read_text())["opened"] >= hostile_crowd.IDLE,
+            "strangers to come",
+        )
+        figures = witness.look(SECONDS)
+        crowd.check()
+        figures = {**figures, **json.loads(report.read_text())}
+    finally:
+        crowd.end()
+    print(f"strangers: {figures}", flush=True)
+    return figures
+
+
+def _heavy_jobs(there: World, witness: Witness) -> Figures:
+    """A tenant creates suspended jobs that weigh as much as the API server takes."""
+    there.namespace("heavy")
+    taken = 0
+
+    def create() -> Iterator[None]:
+        nonlocal taken
+        for number in range(HEAVY_JOBS):
+            job = a_job(f"heavy-{number}", 1, 10)
+            notes = {f"a{place}": "x" * 30_000 for place in range(HEAVY_BYTES // 30_000)}
+            job["spec"] |= {"suspend": True}
+            job["spec"]["workers"]["template"] = {"metadata": {"annotations": notes}}
+            try:
+                there.server.call("POST", jobs_path("heavy"), job)
+                taken += 1
+            except RefusedRequestError as refusal:
+                print(f"heavy job refused: {str(refusal)[:200]}", flush=True)
+            yield
+
+    figures = {**witness.look_while(create()), "taken": taken}
+    print(f"heavy jobs: {figures}", flush=True)
+    return {**figures, "taken": taken}
+
+
+def _large_jobs(there: World) -> Figures:
+    """How soon a small job has its pod, alone and beside large ones."""
+    there.namespace("large")
+    alone = [_small(there, f"alone-{number}") for number in range(SMALL_JOBS)]
+    for number in range(LARGE_JOBS):
+        there.submit("large", f"large-{number}", REPLICAS, FOR_EVER)
+    path = "/api/v1/namespaces/large/pods?limit=1"
+    there.await_true(lambda: bool(there.server.call("GET", path)["items"]), "the first pods of the large jobs")
+    beside = []
+    for number in range(SMALL_JOBS):
+        time.sleep(1)
+        beside.append(_small(there, f"beside-{number}"))
+    left = there.server.call("GET", path)
+    made = len(left["items"]) + left["metadata"].get("remainingItemCount", 0)
+    figures = {"alone_seconds": alone, "small_pod_seconds": beside, "pods_of_large_jobs_by_then": made}
+    print(f"large jobs: {figures}", flush=True)
+    return figures
+
+
+def _small(there: World, namespace: str) -> float:
+    there.namespace(namespace)
+    began = time.monotonic()
+    there.submit(namespace, "small", 1, 10)
+    return round(there.await_true(lambda: bool(there.pods(namespace)), f"the pod of {namespace}", 0.02) - began, 2)
+
+
+def _phase(there: World, namespace: str) -> str:
+    (job,) = there.jobs(namespace)
+    return str(job.get("status", {}).get("phase"))
