@@ -19,6 +19,9 @@ from tests.cluster.flavours import Existing, Flavour, Kind
 from tools.onebox import Cluster, leftovers
 
 
+ACCOUNT_SECONDS = 400
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Flavour]:
     """A real Kubernetes with this checkout's operator in it."""
@@ -59,6 +62,9 @@ def new_namespace(cluster: Flavour) -> Iterator[str]:
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
     cluster.kubectl("create", "--filename=-", stdin=json.dumps(manifest))
+    # kube-controller-manager makes it: after an outage of the API server it needs up to three minutes to come back.
+    patience = f"--timeout={ACCOUNT_SECONDS}s"
+    cluster.kubectl("wait", "serviceaccount/default", f"--namespace={name}", "--for=create", patience)
     yield name
     cluster.kubectl("delete", "namespace", name, "--wait=false")
 

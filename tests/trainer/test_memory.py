@@ -81,8 +81,10 @@ def test_lines_that_somebody_has_deleted_are_not_made_up(new_job: NewJob) -> Non
     running.reach(15)
     running.kill()
     (job.checkpoints() / "metrics.jsonl").unlink()
+    # On a busy machine it may have gone on, and saved again, before the kill; or have saved nothing yet.
+    saved = max((int(path.parent.name[5:13]) for path in job.checkpoints().glob("step-*/manifest.json")), default=0)
     job.run(2, attempt=2)
-    assert [line["step"] for line in job.lines() if "loss" in line] == list(range(11, 31))
+    assert [line["step"] for line in job.lines() if "loss" in line] == list(range(saved + 1, 31))
 
 
 def test_a_group_of_another_size_goes_on_from_memory(new_job: NewJob) -> None:

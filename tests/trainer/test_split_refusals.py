@@ -39,7 +39,9 @@ def test_a_job_is_refused_with_the_cure(
     new_job: NewJob, strategy: str, world: int, plan: Options, message: str
 ) -> None:
     running = new_job(strategy=strategy, **plan).start(world)
-    assert running.wait() == [78] * world, running.output()
+    codes = running.wait()
+    assert 78 in codes, running.output()
+    assert set(codes) <= {78, 1}, "1 is a rank that was still about to meet one which had ended"
     assert message in running.output()
 
 
