@@ -18,7 +18,6 @@ import pytest
 from tests.cluster.flavours import Existing, Flavour, Kind
 from tools.onebox import Cluster, leftovers
 
-
 ACCOUNT_SECONDS = 400
 
 

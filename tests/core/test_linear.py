@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 from trainmaster.api.job import TrainingJob
 from trainmaster.core import roster
+from trainmaster.core.actions import GiveOrders
 from trainmaster.core.decide import decide
 from trainmaster.core.facts import Facts
 from trainmaster.core.observed import Observed, Obstacle, Replica
+from trainmaster.intake import Intake, Speaker
+from trainmaster.wire.messages import Orders
 
 from tests.builders import NOON, a_heartbeat, a_job, a_replica, deleting, pending, running, saying
 
@@ -121,3 +124,31 @@ def test_a_decision_is_linear_in_the_size_of_the_group(world: Callable[[int], Wo
 def test_the_roster_is_computed_once_in_a_decision() -> None:
     job, seen = training(SMALL)
     assert calls_of(lambda: decide(job, seen, NOW))["_member"] == SMALL
+
+
+def given(size: int) -> tuple[Intake, tuple[tuple[str, Orders], ...]]:
+    """The intake of that many agents, and their orders."""
+    (action,) = (one for one in decide(*training(size), NOW).actions if isinstance(one, GiveOrders))
+    return Intake(_nobody, lambda _: None), action.orders
+
+
+def test_orders_are_encoded_once_for_all_agents_and_compared_by_their_version() -> None:
+    counted: dict[int, Counter[str]] = {}
+    for size in (SMALL, LARGE):
+        intake, orders = given(size)
+        assert len(orders) == size
+
+        def give(intake: Intake = intake, orders: tuple[tuple[str, Orders], ...] = orders) -> None:
+            for uid, one in orders:
+                intake.give_orders(uid, one)
+
+        give()
+        intake._newest = None  # as at the next look, whose orders are equal, and other objects
+        counted[size] = calls_of(give)
+        assert counted[size]["encode"] == 1
+        assert not [name for name in counted[size] if name.endswith("__eq__")]
+    assert counted[LARGE].total() < MOST_TIMES * counted[SMALL].total()
+
+
+async def _nobody(_token: str) -> Speaker:
+    raise AssertionError("no agent asks here")
