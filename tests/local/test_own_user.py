@@ -37,6 +37,7 @@ async def test_agents_call_in_at_a_socket_in_the_runs_private_folder(tmp_path: P
             line = Line(url, str(token))
             for _ in range(2):  # on one connection
                 answer = await asyncio.to_thread(line.exchange, BEAT, 10.0)
+                assert answer
                 assert codec.decode(Orders, answer).verb == "Wait"
             with pytest.raises(RefusedError, match="400"):
                 await asyncio.to_thread(line.exchange, b"{}", 10.0)
