@@ -111,7 +111,8 @@ class SimulatedAgent:
         if (roster.rendezvous.port, roster.rendezvous.key) == (self._offer().port, self._offer().key):
             self._port += 1
         self.group = self.job.group(roster)
-        if roster.independent:
+        line = supervise.member_of(roster, self.pod.role, self.pod.index)
+        if line is not None and line.ports:
             self.group.check_ports(self.pod, roster, self._offer().ports)
             self._doors += 1
         self.group.join(self.pod.uid, tuple(sorted(self._agent.live)), self.handle)

@@ -14,7 +14,7 @@ from random import Random
 
 from trainmaster.core.observed import Replica
 from trainmaster.wire.messages import ErrorReport, RankProgress, Roster
-from trainmaster_trainer.agent.supervise import RankEnded
+from trainmaster_trainer.agent.supervise import RankEnded, member_of
 
 Ended = Callable[[RankEnded], None]
 
@@ -33,6 +33,7 @@ class Plan:
     step_seconds: float = 0.1
     load_seconds: float = 0.3
     ranks: int = 1
+    led: bool = False  # only rank 0 ends by itself, and the others serve it
     farewell_seconds: float = 0.05  # from the first rank's good end to the last one's
     silence_seconds: float = 20.0  # how soon a survivor's collective fails when its peer's machine says nothing more
 
@@ -77,7 +78,10 @@ class Group:
     stands_since: float | None = None  # its steps do not end any more
 
     def check_ports(self, pod: Replica, roster: Roster, offered: tuple[int, ...]) -> None:
-        """Only where members come and go (crew.py)."""
+        """A real agent starts no ranks at ports that it does not keep. Members that come and go: crew.py."""
+        line = member_of(roster, pod.role, pod.index)
+        assert line is not None
+        assert line.ports == offered, f"{pod.name} was told to run at ports that it does not keep"
 
     def join(self, uid: str, ranks: tuple[int, ...], tell: Ended) -> None:
         """The ranks of one agent start. When all have met, training begins."""
@@ -137,7 +141,7 @@ class Group:
         self.resumed_step = self.first_step
         seconds = (self.plan.steps - self.first_step) * self.plan.step_seconds
         for uid, member in self.members.items():
-            for rank in member.ranks:
+            for rank in {0}.intersection(member.ranks) if self.plan.led else member.ranks:
                 self._later(seconds + self.random.uniform(0, self.plan.farewell_seconds), self._finish, uid, rank)
 
     def _finish(self, uid: str, rank: int) -> None:

@@ -11,6 +11,7 @@ from trainmaster_trainer.agent.supervise import RankEnded
 
 from tests.builders import a_job
 from tests.platforms.training import Plan
+from tests.simulation.framework_scenarios import FRAMEWORKS
 from tests.simulation.node_scenarios import NODES
 from tests.simulation.scenarios import SCENARIOS, Scenario, kill_rank, living, the_pod
 from tests.simulation.spare_scenarios import SPARES
@@ -259,4 +260,4 @@ MORE = (
         writes=30,
     ),
 )
-ALL = SCENARIOS + MORE + SPARES + NODES
+ALL = SCENARIOS + MORE + SPARES + NODES + FRAMEWORKS

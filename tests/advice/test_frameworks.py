@@ -1,0 +1,56 @@
+"""What users are told of a job of another framework, before it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from trainmaster.advice.explanation import explain
+from trainmaster.advice.frameworks import WORDS
+from trainmaster.cli.script_imports import other_framework
+from trainmaster.cli.texts import headline
+
+from tests.builders import JobBuilder, a_job
+
+
+def a_script(framework: str) -> JobBuilder:
+    """A job of a script."""
+    return a_job().where(training={"command": ["python", "train.py"], "framework": framework}).with_workers(2, gpus=2)
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_a_framework_is_explained_in_its_own_words(name: str) -> None:
+    job = a_script(name).build()
+    told = "\n".join(line for _, lines in explain(job, None) for line in lines)
+    assert WORDS[name].finds in told
+    assert WORDS[name].decides in told
+    assert "gradients are" not in told, "that is of tasks"
+    assert f"by {name} (AllReduce) on 2 workers" in headline(job)
+
+
+def test_ranks_are_counted_as_the_framework_has_them() -> None:
+    assert "2 ranks each" in headline(a_script("JAX").build())
+    assert "ranks each" not in headline(a_script("TensorFlow").build())
+
+
+@pytest.mark.parametrize(
+    ("text", "framework", "said"),
+    [
+        ("import jax\n", "Torch", "train.py imports JAX and not Torch: set it to JAX"),
+        ("import os\nfrom xgboost import collective\n", "JAX", "train.py imports XGBoost and not JAX"),
+        ("import torch, os\nimport xgboost\n", "Torch", ""),
+        ("import tensorflow as tf\n", "TensorFlow", ""),
+        ("import numpy\n", "Torch", ""),
+    ],
+)
+def test_a_script_that_plainly_imports_another_one_gets_a_hint(
+    tmp_path: Path, text: str, framework: str, said: str
+) -> None:
+    (tmp_path / "train.py").write_text(text)
+    hint = other_framework(a_script(framework).build(), tmp_path)
+    assert hint.startswith(said)
+    assert bool(hint) == bool(said)
+
+
+def test_a_script_that_is_in_the_image_gets_none(tmp_path: Path) -> None:
+    assert other_framework(a_script("Torch").build(), tmp_path) == ""
