@@ -131,6 +131,12 @@ def test_known_messages_of_frameworks_say_that_a_peer_was_lost() -> None:
     assert {class_and_evidence(report(error))[0] for error in errors} == {classes.PEER_LOST}
 
 
+def test_the_rulers_of_a_launcher_are_no_evidence() -> None:
+    said = "-----\nprterun noticed that process rank 1 exited on\nsignal 9 (Killed).\n-----\n"
+    _, evidence = class_and_evidence(ExitReport(1, 0, 0, exit_code=137, said=said))
+    assert evidence.endswith(": signal 9 (Killed). (before that: prterun noticed that process rank 1 exited on)")
+
+
 def test_what_is_no_traceback_stays_what_it_is() -> None:
     assert tracebacks.read("Segmentation fault") is None
     assert tracebacks.read("Traceback (most recent call last):\n  File") is None

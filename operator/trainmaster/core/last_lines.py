@@ -14,6 +14,7 @@ _ALL_WELL = re.compile(
     r"(^|[\d,.: ])rank \d+ (INFO|DEBUG) |^(INFO|DEBUG)\b"
     r"|^(trainmaster agent: )?\S+: ((Waiting|Running|Finished), attempt \d+|Leaving, attempt \d+: Attempt \d+: )"
 )
+_WORD = re.compile(r"\w")
 _FOREIGN = re.compile(r"exec format error")
 
 
@@ -46,6 +47,6 @@ def why_it_cannot_start(text: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """Return the lines that may tell why, without those in which ranks and agent report that all is well."""
+    """Return the lines that may tell why, without rulers and those in which ranks and agent report that all is well."""
     lines = (line.strip() for line in text.splitlines())
-    return [line for line in lines if line and not _ALL_WELL.search(line)]
+    return [line for line in lines if _WORD.search(line) and not _ALL_WELL.search(line)]

@@ -67,5 +67,5 @@ def _write(folder: Path, files: Mapping[str, str]) -> None:
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(mode=0o700 if text.startswith("#!") else 0o600)  # before it has content: a key may be in it
+        path.touch(mode=0o600)  # before it has content: a key may be in it
         path.write_text(text, encoding="utf-8")

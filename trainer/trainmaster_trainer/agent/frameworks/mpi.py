@@ -14,7 +14,7 @@ from typing import Dict
 from trainmaster_trainer.agent import remote_shell
 from trainmaster_trainer.agent.frameworks.position import Instructions, Position
 
-KEY, HOSTS, HOSTFILE, SHELL = "key", "hosts.json", "hostfile", "rsh"
+KEY, HOSTS, HOSTFILE = "key", "hosts.json", "hostfile"
 _OURS = str(Path(remote_shell.__file__).resolve())
 
 
@@ -29,7 +29,6 @@ def instruct(position: Position) -> Instructions:
         KEY: position.key,
         HOSTS: json.dumps(hosts),
         HOSTFILE: "".join(f"{host} slots={position.slots}\n" for host in hosts),
-        SHELL: f'#!/bin/sh\nexec {sys.executable} -I {_OURS} call {folder}/{HOSTS} {folder}/{KEY} "$@"\n',
     }
     # Two daemons on one machine: their processes have the same names in /dev/shm, and take one another for neighbours.
     together = len({address for address, _ in hosts.values()}) < len(hosts)
@@ -38,7 +37,9 @@ def instruct(position: Position) -> Instructions:
 
 
 def _parameters(folder: str) -> Dict[str, str]:
-    hostfile, shell = f"{folder}/{HOSTFILE}", f"{folder}/{SHELL}"
+    hostfile = f"{folder}/{HOSTFILE}"
+    # A command line and no script, as the folder may be mounted without the right to execute.
+    shell = f"{sys.executable} -I {_OURS} call {folder}/{HOSTS} {folder}/{KEY}"
     four = {
         "orte_default_hostfile": hostfile,
         "plm_rsh_agent": shell,

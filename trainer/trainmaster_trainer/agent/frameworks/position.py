@@ -80,7 +80,7 @@ class Instructions:
 
     variables: Mapping[str, str] = field(default_factory=dict)  # of this attempt: no user can know better
     defaults: Mapping[str, str] = field(default_factory=dict)  # unless the user has set them
-    files: Mapping[str, str] = field(default_factory=dict)  # below the position's folder; scripts can be executed
+    files: Mapping[str, str] = field(default_factory=dict)  # below the position's folder
     command: Tuple[str, ...] = ()  # in place of the user's
     companions: Tuple[Companion, ...] = ()
     launches: bool = False  # the command starts processes in groups of their own, which are to end with it
