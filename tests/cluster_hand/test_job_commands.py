@@ -318,3 +318,12 @@ def test_the_commands_do_not_slow_the_start_of_run() -> None:
     program = "import sys; import trainmaster.cli.main as m; m._parser(); print(*sys.modules)"
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert not {"kubernetes", "pydantic", "yaml", "trainmaster.cli.submit", "trainmaster.cluster"} & set(told)
+
+
+def test_an_unknown_command_gets_the_one_that_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    for word, meant in (("sbmit", "Did you mean submit?"), ("\x1b[31m", "choose from")):
+        with pytest.raises(SystemExit):
+            main([word])
+        told = capsys.readouterr().err
+        assert meant in told
+        assert "\x1b" not in told

@@ -14,6 +14,8 @@ import pytest
 import yaml
 from trainmaster.cli import bundling
 from trainmaster.cli.main import main
+from trainmaster.cluster.access import Access, AccessError
+from trainmaster.cluster.submission import submit
 from trainmaster.wire import bundle, names
 
 from .apiserver import ApiServer, Document
@@ -209,7 +211,8 @@ def test_killed_at_any_call_nothing_is_left_that_does_not_go_by_itself(
 
 @pytest.mark.parametrize("done", [False, True])
 def test_an_answer_that_is_lost_is_no_second_job(place: Place, cut: Callable[..., CuttingProxy], done: bool) -> None:
-    for number in range(1, 5):
+    (place.folder / "weights").unlink()
+    for number in range(1, 4):  # the job, a ConfigMap, the release
         proxy = cut(number, done=done, lose=True)
         jobs = place.server.call("GET", place.jobs)["items"]
         if done:
@@ -280,7 +283,7 @@ def test_a_cluster_that_cannot_be_used_is_told_of_in_a_sentence(
     assert "nowhere" in refusal(str(tmp_path / "nowhere"))
     assert "it has no context other; it has private" in refusal(good, "--context", "other")
     (tmp_path / "broken").write_text("a: [")
-    assert "the kubeconfig cannot be used" in refusal(str(tmp_path / "broken"))
+    assert "broken) cannot be used" in refusal(str(tmp_path / "broken"))
     monkeypatch.setenv("KUBECONFIG", good)
     assert main(["submit", job, "--namespace", "not-there"]) == 3
 
@@ -297,3 +300,11 @@ def test_what_the_cluster_refuses_is_told_in_its_words(place: Place, run: Run) -
     assert code == 3
     assert "ownerReferences" in err
     assert place.maps == []
+
+
+def test_a_cluster_whose_crd_does_not_know_of_code_refuses_the_job(place: Place, run: Run) -> None:
+    """It would run the job without its code otherwise. Another field that the CRD lacks stands for it."""
+    metadata = {"name": "digits", "newer": "x"}
+    with pytest.raises(AccessError, match=r'unknown field "metadata\.newer"'):
+        submit(Access(None, place.namespace), {**JOB, "metadata": metadata}, None)
+    assert place.server.call("GET", place.jobs)["items"] == []

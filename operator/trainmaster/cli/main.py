@@ -7,6 +7,7 @@ has even read the YAML.
 import argparse
 import contextlib
 import errno
+import re
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -49,7 +50,13 @@ class _Parser(argparse.ArgumentParser):
     """Report command lines that cannot be parsed, with control characters escaped."""
 
     def error(self, message: str) -> NoReturn:
-        """Print the message, and exit."""
+        """Print the message, with what was probably meant, and exit."""
+        unknown = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
+        if unknown:
+            from trainmaster.api.wording import closest
+
+            meant = closest(unknown[1], re.findall(r"[\w-]+", unknown[2]))
+            message += f". Did you mean {meant}?" if meant else ""
         super().error(printable(message))
 
 

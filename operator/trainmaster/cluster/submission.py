@@ -34,7 +34,7 @@ def submit(access: Access, wanted: Document, code: Code | None) -> Document:
         AccessError: the cluster refuses, or cannot be reached. Nothing is left then, or the text says what.
     """
     if code is None:
-        return access.call("POST", access.jobs, wanted)
+        return _post(access, wanted)
     tag = secrets.token_hex(3)
     parts = bundle.split(code.packed)
     metadata = wanted["metadata"]
@@ -67,7 +67,7 @@ def _incomplete(wanted: Document, about: Document, tag: str) -> Document:
 def _create(access: Access, job: Document, tag: str) -> Document:
     """Create the job. One of the same name whose submission was cut off is replaced."""
     try:
-        return access.call("POST", access.jobs, job)
+        return _post(access, job)
     except AccessError as error:
         if error.status not in (0, _CONFLICT) or "name" not in job["metadata"]:
             raise
@@ -78,7 +78,12 @@ def _create(access: Access, job: Document, tag: str) -> Document:
         if there is None or mark is None or error.status != _CONFLICT:
             raise
         _delete(access, there)
-        return access.call("POST", access.jobs, job)
+        return _post(access, job)
+
+
+def _post(access: Access, job: Document) -> Document:
+    """Create a job. A field that the cluster's CRD does not know is refused; else it would be dropped in silence."""
+    return access.call("POST", access.jobs, job, {"fieldValidation": "Strict"})
 
 
 def _mark(job: Document | None) -> str | None:
