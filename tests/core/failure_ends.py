@@ -62,6 +62,7 @@ RANKS: list[tuple[ExitReport, Label]] = [
     (an_end(signal="SIGXCPU"), KILLED),
     (an_end(signal="SIGTERM"), ASKED),
     (an_end(signal="SIGINT"), ASKED),
+    (an_end(exit_code=130, error=an_error("KeyboardInterrupt", "")), ASKED),
     (an_end(signal="SIGSEGV"), CRASHED),
     (an_end(signal="SIGABRT"), CRASHED),
     (an_end(signal="SIGBUS"), CRASHED),

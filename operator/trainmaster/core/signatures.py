@@ -64,6 +64,8 @@ SIGNATURES = (
     # A missing module and invalid Python are the same at the next attempt.
     Signature(classes.CONFIGURATION, "ModuleNotFoundError|SyntaxError|IndentationError|TabError"),
     Signature(classes.SIGNAL, "WarmParentLost"),
+    # How Python raises SIGINT in a script.
+    Signature(classes.TERMINATED, "KeyboardInterrupt"),
     # Memory.
     Signature(classes.DEVICE_OUT_OF_MEMORY, "OutOfMemoryError"),
     Signature(
