@@ -8,8 +8,8 @@ from tests.simulation.campaign import Campaign, spread
 from tests.simulation.lives import LONELY
 from tests.simulation.troubles import KINDS
 
-FAULTS = 300_000
-LONELY_FAULTS = 60_000
+FAULTS = 150_000
+LONELY_FAULTS = 30_000
 # Of each hundred faults so many kill a process; most of the others are words that were lost or came twice.
 DEATHS = 1.5
 

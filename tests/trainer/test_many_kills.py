@@ -1,4 +1,7 @@
-"""One training, killed a hundred times at any moment: while it starts, loads, trains or saves. The end is the same."""
+"""One training, killed many times at any moment: while it starts, loads, trains or saves. The end is the same.
+
+TRAINMASTER_KILLS says how often; `make soak` kills it a hundred times.
+"""
 
 import os
 import random
@@ -11,14 +14,14 @@ from trainmaster.cli.audit import audit
 
 from tests.trainer.ranks import Job, NewJob, Running
 
-KILLS = 100
+KILLS = int(os.environ.get("TRAINMASTER_KILLS", "30"))
 STEPS = 320
 LAST = 300  # the step by which the last kill comes
 PLAN = {"steps": STEPS, "global_batch_size": 7, "arguments": {"dropout": 0.2}}
 TIERS = {"checkpoint_every": 4, "checkpoint_keep": 2, "memory_every": 1}
 
 
-def test_killed_a_hundred_times_ends_in_the_same_bits(new_job: NewJob) -> None:
+def test_killed_at_any_moment_it_ends_in_the_same_bits(new_job: NewJob) -> None:
     undisturbed = new_job("undisturbed", **PLAN).run(2)
     job = replace(new_job("killed", **PLAN, **TIERS), memory=True)
     chance = random.Random(100)  # noqa: S311 (no secret)
@@ -35,7 +38,7 @@ def test_killed_a_hundred_times_ends_in_the_same_bits(new_job: NewJob) -> None:
             time.sleep(chance.uniform(0, 0.01))
         met[kill(job, running, attempt, chance)] += 1
     job.run(2, attempt=KILLS + 1)
-    assert min(met["start"], met["training"], met["save"]) >= 5, f"the kills must have met all phases: {met}"
+    assert min(met["start"], met["training"], met["save"]) >= KILLS // 20, f"the kills must have met all phases: {met}"
     assert job.losses() == undisturbed.losses()
     assert job.manifest(STEPS)["model_sha256"] == undisturbed.manifest(STEPS)["model_sha256"]
     assert audit(str(job.folder)) == 0
