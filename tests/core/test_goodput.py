@@ -70,6 +70,18 @@ def test_the_ranks_memory_is_believed_where_they_went_on_from() -> None:
     assert (goodput(stage).training, goodput(stage).lost_work) == (98, 2)
 
 
+def test_each_step_is_lost_once_however_many_failures_there_were_before_it_went_on() -> None:
+    """A rank hangs; while the group gathers, a pod is lost, and the snapshots in its memory with it."""
+    stage = a_running_group(workers=2, step=0).wait(100).rank_dies("worker-1", a_death(step=100))
+    stage.vanish("worker-0").settle().call_in().settle()
+    for key in ("worker-0", "worker-1"):
+        stage.obey(key, step=1, phase="load")
+    assert [line.steps_lost for line in stage.status.restarts] == [100, 0]
+    saying_of_itself(stage, step=76, phase="train", resumed_step=75).wait(2)
+    assert [line.steps_lost for line in stage.status.restarts] == [25, 0]
+    assert goodput(stage).lost_work == 25
+
+
 def test_a_group_that_is_through_before_it_is_seen_to_train_closes_the_ledger() -> None:
     """Few steps were left, and they were fast."""
     stage = a_running_group(workers=2, step=0).wait(100).rank_dies("worker-1", a_death(step=100)).wait(4)

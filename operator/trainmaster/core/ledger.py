@@ -210,8 +210,8 @@ def resumed(facts: Facts, lines: Lines) -> Lines:
     since, step = facts.status.running_time, facts.resumed_step
     if told_late.of_a_script(facts):
         return all_closed(told_late.corrected(lines, step), facts.now)
-    found = [corrected(line, step) if since is None or line.time >= since else line for line in lines]
-    return all_closed(tuple(found), facts.now)
+    before = tuple(line for line in lines if since is not None and line.time < since)
+    return all_closed((*before, *told_late.shared(lines[len(before) :], step)), facts.now)
 
 
 def left_behind(status: TrainingJobStatus) -> Lines:
@@ -238,9 +238,13 @@ def resumed_at(facts: Facts) -> int:
 
 def reached(facts: Facts) -> int:
     """Return the furthest step that was trained before training goes on."""
+    return max(_fallen_from(facts), facts.status.progress.step if facts.status.progress else 0)
+
+
+def _fallen_from(facts: Facts) -> int:
+    """Return the furthest step of the failures after which training has not gone on; 0 where there is none."""
     since = facts.status.running_time
-    steps = [line.step for line in facts.status.restarts if since is None or line.time >= since]
-    return max([*steps, facts.status.progress.step if facts.status.progress else 0])
+    return max((line.step for line in facts.status.restarts if since is None or line.time >= since), default=0)
 
 
 def resume_before(facts: Facts, status: TrainingJobStatus) -> int | None:
@@ -275,15 +279,6 @@ def _before(facts: Facts, failure: Failure) -> int | None:
         return still_before(facts)
     known = facts.checkpoint.step if facts.checkpoint else 0
     return max(1, known if failure.resume_before is None else failure.resume_before)
-
-
-def corrected(line: RestartRecord, resumed_step: int | None) -> RestartRecord:
-    """Return the line with the steps that were really lost, as ranks report from where they went on."""
-    if resumed_step is None:
-        return line
-    if line.steps_lost in (None, max(0, line.step - resumed_step)):
-        return line
-    return told_late.went_on(line, resumed_step)
 
 
 def _placed(facts: Facts, failure: Failure) -> Failure:
@@ -329,7 +324,7 @@ def _line(
         exit=failure.exit,
         evidence=failure.evidence,
         step=step,
-        steps_lost=None if script else max(0, step - resumes_at),
+        steps_lost=None if script else max(0, step - max(resumes_at, 0 if symptom else _fallen_from(facts))),
         fingerprint=failure.fingerprint,
         resume_before=older or None,
         stacks=failure.stacks or None,

@@ -7,7 +7,7 @@ they went on.
 """
 
 from trainmaster.api.status import RestartRecord, TrainingJobStatus
-from trainmaster.core import ledger, membership
+from trainmaster.core import ledger, membership, told_late
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.ledger import Lines
 from trainmaster.wire import names
@@ -44,7 +44,8 @@ def _named(facts: Facts, line: RestartRecord) -> list[Slot]:
 
 
 def _closed(facts: Facts, line: RestartRecord) -> RestartRecord:
-    return ledger.closed(ledger.corrected(line, _resumed_step(facts, line)), facts.now)
+    (told,) = told_late.shared((line,), _resumed_step(facts, line))
+    return ledger.closed(told, facts.now)
 
 
 def _resumed_step(facts: Facts, line: RestartRecord) -> int | None:

@@ -31,7 +31,21 @@ def corrected(lines: Lines, resumed_step: int | None) -> Lines:
     if resumed_step is None:
         return lines
     owed = _owed(lines)
-    return tuple(went_on(line, resumed_step) if place in owed else line for place, line in enumerate(lines))
+    told = iter(shared(tuple(lines[place] for place in sorted(owed)), resumed_step))
+    return tuple(next(told) if place in owed else line for place, line in enumerate(lines))
+
+
+def shared(lines: Lines, resumed_step: int | None) -> Lines:
+    """Return the lines of failures between which nothing was trained, with the steps that were really lost.
+
+    Each step is lost once, however many failures there were before training went on: by the first that had reached it.
+    """
+    found, furthest = [], resumed_step or 0
+    for line in lines:
+        lost, furthest = max(0, line.step - furthest), max(furthest, line.step)
+        is_known = resumed_step is None or line.steps_lost == lost
+        found.append(line if is_known else went_on(line, lost, resumed_step or 0))
+    return tuple(found)
 
 
 def _owed(lines: Lines) -> set[int]:
@@ -45,7 +59,6 @@ def _owed(lines: Lines) -> set[int]:
     return owed
 
 
-def went_on(line: RestartRecord, resumed_step: int) -> RestartRecord:
-    """Return the line of a failure after which training went on from this step: what was lost is known."""
-    lost = max(0, line.step - resumed_step)
+def went_on(line: RestartRecord, lost: int, resumed_step: int) -> RestartRecord:
+    """Return the line of a failure that has lost so many steps, and after which training went on from this step."""
     return dataclasses.replace(line, steps_lost=lost, why=f"{line.why} It went on from step {resumed_step}.")
