@@ -14,6 +14,7 @@ NAMES = (
     "corruption",
     "data_parallel",
     "driver_ring",
+    "evaluation",
     "first_step",
     "hostile",
     "input",

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, Subset
 from trainmaster_trainer.task import Task
 from typing_extensions import override
 
@@ -74,3 +74,15 @@ class SlowSamples(Noise):
     @override
     def dataset(self) -> Any:
         return Slow(self.seconds)
+
+
+class SlowValidation(Noise):
+    """The perceptron, tried on samples that take a while."""
+
+    def __init__(self, samples: int, seconds: float) -> None:
+        super().__init__()
+        self.samples, self.seconds = samples, seconds
+
+    @override
+    def validation_dataset(self) -> Any:
+        return Subset(Slow(self.seconds), range(self.samples))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.api.bad_code import CODE
+from tests.api.bad_evaluations import EVALUATIONS
 from tests.api.bad_frameworks import FRAMEWORKS
 from tests.api.bad_templates import TEMPLATES
 from tests.api.changes import GONE
@@ -396,4 +397,4 @@ LIFECYCLE = (
     _bad("queue name", "scheduling.queue", "My Team", "lower-case letters", scheduling__gang="Kueue"),
 )
 
-BAD_SPECS = (*NAMES, *SHAPES, *TRAINING, *CODE, *FRAMEWORKS, *STRATEGY, *PODS, *TEMPLATES, *LIFECYCLE)
+BAD_SPECS = (*NAMES, *SHAPES, *TRAINING, *CODE, *EVALUATIONS, *FRAMEWORKS, *STRATEGY, *PODS, *TEMPLATES, *LIFECYCLE)

@@ -85,6 +85,10 @@ _CHANGES: dict[str, dict[str, Any]] = {
         "spec.training.code": {"bundle": {"sha256": "0" * 64, "configMaps": ["a"], "commit": "3f2a9c1", "dirty": True}}
     },
     "data workers": {"spec.training": {**_TASK, "dataWorkers": 4, "prefetch": 8}},
+    "evaluations": {
+        "spec.training": {**_TASK, "evaluateEverySteps": 5, "stopEarly": {"metric": "a", "patience": 1, "mode": "min"}},
+        "spec.checkpoint": {"best": {"metric": "accuracy", "mode": "max"}},
+    },
     "data workers by the cores": {"spec.training": {**_TASK, "prefetch": 1}},
     "16 bits of members": {"spec.strategy.type": "Gossip", "spec.training.precision": "BF16"},
     "a norm": {**_SERVERS, "spec.training.maxGradientNorm": 0.5},

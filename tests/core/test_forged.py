@@ -15,7 +15,16 @@ from trainmaster.core.credible import doubt
 from trainmaster.core.facts import Slot
 from trainmaster.intake import Intake, RefusedError, Speaker
 from trainmaster.wire import codec, names
-from trainmaster.wire.messages import CheckpointRecord, ErrorReport, ExitReport, Heartbeat, RankProgress, Rendezvous
+from trainmaster.wire.messages import (
+    CheckpointRecord,
+    ErrorReport,
+    Evaluation,
+    ExitReport,
+    Figures,
+    Heartbeat,
+    RankProgress,
+    Rendezvous,
+)
 from trainmaster.wire.states import AgentState
 
 from tests.builders import a_death, a_heartbeat, a_replica, an_error
@@ -51,6 +60,8 @@ def test_progress_counts_for_the_attempt_and_start_that_it_belongs_to(
     assert credible.believed(said).ranks == ((rank,) if is_believed else ())
 
 
+_MANY = Figures(evaluation=Evaluation(1, {str(number): 0.5 for number in range(1000)}))
+_NEVER = Figures(evaluation=Evaluation(-1, {}))
 FORGED: list[tuple[Heartbeat, str]] = [
     (beat(sequence=-1), "Heartbeat.sequence"),
     (beat(sequence=HUGE), "Heartbeat.sequence"),
@@ -64,6 +75,9 @@ FORGED: list[tuple[Heartbeat, str]] = [
     (beat(ranks=(RankProgress(0, 1, attempt=1, start=HUGE),)), "Heartbeat.ranks[0].start"),
     (beat(ranks=tuple(RankProgress(i, 1) for i in range(5000))), "Heartbeat.ranks"),
     (beat(ranks=(RankProgress(0, 1, phase=MEGABYTES),)), "Heartbeat.ranks[0].phase"),
+    (beat(ranks=(RankProgress(0, 1, figures=Figures({MEGABYTES: 1.0})),)), "Heartbeat.ranks[0].figures.metrics.name"),
+    (beat(ranks=(RankProgress(0, 1, figures=_MANY),)), "Heartbeat.ranks[0].figures.evaluation.figures: 1000 are more"),
+    (beat(ranks=(RankProgress(0, 1, figures=_NEVER),)), "Heartbeat.ranks[0].figures.evaluation.step"),
     (beat(offer=Rendezvous(-1, "k")), "Heartbeat.offer"),
     (beat(offer=Rendezvous(70_000, "k")), "Heartbeat.offer"),
     (beat(offer=Rendezvous(1, MEGABYTES)), "Heartbeat.offer.key"),

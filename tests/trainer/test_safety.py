@@ -26,6 +26,9 @@ NAMES = {
     ("dist", "recv_object_list"),
 }
 
+# Tensors alone, for users who ask for that format: it is written, and never read by us.
+WRITTEN = {"export.py": {("torch", "save")}}
+
 
 @pytest.mark.parametrize("path", [path for path in FILES if path != OF_ITS_CHILDREN], ids=lambda path: path.name)
 def test_no_pickle(path: Path) -> None:
@@ -34,7 +37,7 @@ def test_no_pickle(path: Path) -> None:
             assert module.split(".")[0] not in MODULES, module
             assert not module.startswith("torch.distributed.checkpoint"), module
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            assert (node.value.id, node.attr) not in NAMES
+            assert (node.value.id, node.attr) not in NAMES - WRITTEN.get(path.name, set())
 
 
 @pytest.mark.parametrize("path", FILES, ids=[str(path.relative_to(ROOT)) for path in FILES])

@@ -6,10 +6,14 @@ import signal
 import struct
 import subprocess
 import sys
+import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
-from trainmaster.wire.messages import CheckpointRecord
+from hypothesis import given
+from hypothesis import strategies as st
+from trainmaster.wire.messages import CheckpointRecord, Evaluation, Figures
 from trainmaster.wire.progress import ProgressFile, ProgressPage
 
 PAGE = ProgressPage(7, 0.5, 1000.0, 0.01, 123.0, "save", 5, 3, 0.008, 2.5, 0.2)
@@ -53,6 +57,28 @@ def test_what_is_written_is_read(path: str) -> None:
     assert agent.read().phase == "load"
     rank.write(PAGE)
     assert agent.read() == PAGE
+
+
+def test_figures_are_read_whole_or_not_at_all(path: str) -> None:
+    agent, rank = ProgressFile(path, create=True), ProgressFile(path)
+    assert agent.read_figures() is None
+    figures = Figures({"error": 0.5, "odd": None}, Evaluation(7, {"accuracy": 1.0}, 5, "It is good enough."))
+    rank.write(PAGE)
+    assert rank.write_figures(figures)
+    assert agent.read_figures() == figures
+    assert not rank.write_figures(Figures({"x" * 5000: 1.0})), "there is no room for it"
+    assert agent.read_figures() == figures
+    assert agent.read() == PAGE
+
+
+@given(st.binary(min_size=8, max_size=200))
+def test_whatever_lies_in_the_place_of_figures_is_read_or_left_out(tmp_path_factory: Any, data: bytes) -> None:
+    path = str(tmp_path_factory.getbasetemp() / "any-figures")
+    page = ProgressFile(path, create=True)
+    with Path(path).open("r+b") as file:
+        file.seek(4096)
+        file.write(struct.pack("<II", zlib.crc32(data), len(data)) + data)
+    assert page.read_figures() is None or isinstance(page.read_figures(), Figures)
 
 
 def test_steps_beyond_32_bits_have_room(path: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from trainmaster_trainer.checkpoint.shard import DTYPES
 from trainmaster_trainer.counted import Loss, count_of
 from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.metric_names import LONGEST_NAME, MOST_METRICS
 from trainmaster_trainer.moment import eval_mode
 from trainmaster_trainer.task import Task
 
@@ -124,10 +126,10 @@ def _is_called_alone(step: Callable[..., object]) -> bool:
 
 
 def loss_of(task: Task, outputs: Any, targets: Any) -> Loss:
-    """Return a task's loss, as tensors without dimensions.
+    """Return a task's loss, as tensors without dimensions, with its metrics.
 
     Raises:
-        ConfigurationError: it is not one number, or no gradient leads back from it.
+        ConfigurationError: it is not one number, or no gradient leads back from it; or a metric is no number.
     """
     loss: object = task.loss(outputs, targets)
     count: Tensor | None = None
@@ -140,12 +142,51 @@ def loss_of(task: Task, outputs: Any, targets: Any) -> Loss:
                 f"spec.training.task: no gradient leads from what loss() of {type(task).__name__} gave to the model. "
                 "Compute it from the model's outputs, without detach(), argmax() or torch.no_grad() on the way."
             )
-        return Loss(loss if loss.dim() == 0 else loss.reshape(()), count)
+        measured = metrics_of(task, outputs, targets, loss.device) if has_metrics(task) else {}
+        return Loss(loss if loss.dim() == 0 else loss.reshape(()), count, measured)
     given = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
     raise ConfigurationError(
         f"spec.training.task: loss() of {type(task).__name__} gave {given}. Return the mean of the samples' losses, a "
         "tensor with one number; or a pair of their sum and how many things were added up."
     )
+
+
+def has_metrics(task: Task) -> bool:
+    """Return whether a task measures more than its loss."""
+    return type(task).metrics is not Task.metrics
+
+
+def metrics_of(task: Task, outputs: Any, targets: Any, device: torch.device) -> dict[str, Tensor]:
+    """Return a task's metrics of a batch, as tensors without dimensions or gradients.
+
+    Raises:
+        ConfigurationError: they are not numbers by name, or one is called loss.
+    """
+    with torch.no_grad():
+        metrics: object = task.metrics(outputs, targets)
+    where = f"spec.training.task: metrics() of {type(task).__name__} gave"
+    if not isinstance(metrics, dict):
+        raise ConfigurationError(f"{where} {type(metrics).__name__}. Return a dict of numbers by name.")
+    if len(metrics) > MOST_METRICS:
+        raise ConfigurationError(f"{where} {len(metrics)} metrics. Return {MOST_METRICS} at most.")
+    for name in metrics:
+        if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or name == "loss":
+            raise ConfigurationError(
+                f"{where} a metric called {name!r:.150}. Choose a name of 1 to {LONGEST_NAME} characters, and not "
+                "loss, which is what loss() gives."
+            )
+    return {name: _as_number(where, name, value, device) for name, value in metrics.items()}
+
+
+def _as_number(where: str, name: str, value: object, device: torch.device) -> Tensor:
+    """Return a metric as float32; a tensor stays on its device, so that no step waits for it."""
+    if isinstance(value, Tensor) and value.numel() == 1 and not value.is_complex():
+        return value.detach().reshape(()).float()
+    if not isinstance(value, (Tensor, str, bytes)):
+        with suppress(TypeError, ValueError, OverflowError):
+            return torch.tensor(float(value), dtype=torch.float32, device=device)  # type: ignore[arg-type]
+    given = f"a tensor of shape {list(value.shape)}" if isinstance(value, Tensor) else f"{value!r:.100}"
+    raise ConfigurationError(f"{where} {given} as {name!r}. Give one number, such as a mean over the samples.")
 
 
 def figures_of(task: Task, model: nn.Module) -> dict[str, float]:

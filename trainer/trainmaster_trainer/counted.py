@@ -8,7 +8,8 @@ of sums are added up as they are, and divided when all ranks' counts are known (
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -23,6 +24,15 @@ class Loss:
 
     value: Tensor
     count: Tensor | None = None
+    metrics: Mapping[str, Tensor] = field(default_factory=dict)  # means over the same samples, without gradients
+
+    def as_mean_for(self, what: str) -> Loss:
+        """Return it as a mean over samples, for `what`, which cannot carry a sum with a count.
+
+        Raises:
+            ConfigurationError: it is a sum with a count.
+        """
+        return replace(self, value=self.mean_for(what))
 
     def mean_for(self, what: str) -> Tensor:
         """Return the mean over samples, for `what`, which cannot carry a sum with a count.

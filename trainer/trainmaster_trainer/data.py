@@ -54,6 +54,9 @@ class Share:
         return [Share(index, self.of) for index in range(self.index, self.index + self.parts)]
 
 
+WHOLE = Share(0, 1)
+
+
 @dataclass(frozen=True)
 class Batch:
     """A batch is one rank's share of the global batch of one step."""

@@ -88,16 +88,18 @@ class Group:
             # As bytes: gloo does not know every dtype that a checkpoint does.
             dist.broadcast(tensor.reshape(-1).view(torch.uint8), source, group=self.processes)
 
-    def share_result(self, value: dict[str, float]) -> dict[str, float]:
-        """Return rank 0's value on every rank. No collective times out while rank 0 works on it."""
+    def share_result(self, value: dict[str, float], name: str = "result") -> dict[str, float]:
+        """Return rank 0's value of this name on every rank. No collective times out while rank 0 works on it."""
         if self.world_size == 1:
             return value
         store = self.store.clone()
         store.set_timeout(RESULT_TIMEOUT)
         if self.is_first:
-            store.set("result", json.dumps(value))
-        result: dict[str, float] = json.loads(store.get("result"))
+            store.set(name, json.dumps(value))
+        result: dict[str, float] = json.loads(store.get(name))
         dist.barrier()  # no rank leaves, and takes the store along, before all have read it
+        if self.is_first:
+            store.delete_key(name)
         return result
 
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from typing import Any
 
 from trainmaster_trainer.checkpoint import lineage
 from trainmaster_trainer.checkpoint.remote import open_remote
 from trainmaster_trainer.checkpoint.resume import Resumed
 from trainmaster_trainer.errors import NonFiniteLossError
+from trainmaster_trainer.evaluations import Evaluations
 from trainmaster_trainer.losses import StepLoss
 from trainmaster_trainer.metrics import Metrics
 from trainmaster_trainer.progress import Progress
@@ -22,11 +24,13 @@ from trainmaster_trainer.settings import Settings
 class Journal:
     """Journal writes one line per step, after those that the file has up to `step`."""
 
-    def __init__(self, settings: Settings, progress: Progress, step: int, durable_step: int) -> None:
+    def __init__(
+        self, settings: Settings, progress: Progress, step: int, durable_step: int, *, evaluated: int = 0
+    ) -> None:
         self._progress = progress
         begun = lineage.read(settings.checkpoints, settings.job_uid, open_remote(settings)).begun
         resumed = Resumed(step, durable_step, min(step, begun))
-        self._metrics = Metrics.of(settings, resumed.lines_step, durable_step)
+        self._metrics = Metrics.of(settings, resumed.lines_step, durable_step, evaluated)
         self.step = max(self._metrics.last_step, begun)  # the last one that has its line
         progress.start(step, durable_step)
 
@@ -36,7 +40,7 @@ class Journal:
         loss: float,
         samples: int,
         checkpoint_step: int,
-        figures: Mapping[str, float],
+        figures: Mapping[str, Any],
         *,
         ended: float | None = None,
     ) -> None:
@@ -68,6 +72,12 @@ class Journal:
         self._progress.write()
         self._metrics.flush()
 
+    def evaluated(self, evaluations: Evaluations) -> None:
+        """Write and show the newest evaluation. The lines up to its step are noted."""
+        self.write()
+        self._metrics.evaluated(evaluations.step, evaluations.figures)
+        self._progress.evaluated(evaluations.report())
+
     def sync(self) -> None:
         """Bring what was written so far to the disk: a checkpoint of it is about to become visible."""
         self._metrics.sync()
@@ -76,7 +86,7 @@ class Journal:
         """Close the metrics file, as another member writes from here on."""
         self._metrics.close()
 
-    def finish(self, step: int, figures: dict[str, float]) -> None:
-        """Write the result: the training is over."""
-        self._metrics.finish(step, figures)
+    def finish(self, step: int, figures: dict[str, float], *, is_told: bool = False) -> None:
+        """Write the result: the training is over. `is_told`: the line of its evaluation is there."""
+        self._metrics.finish(step, figures, is_told=is_told)
         self._progress.enter("done")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trainmaster.wire.files import open_to_read
-from trainmaster.wire.metric_lines import METRICS, MOST_BYTES, parse, step_of
+from trainmaster.wire.metric_lines import METRICS, MOST_BYTES, parse, step_of, whole
 
 _MOST_LOSSES = 20_000  # that are remembered of lines that are cut off
 _BLOCK = 1 << 16  # bytes read from the end at first; four times as many each further time, up to:
@@ -34,19 +34,20 @@ class End(NamedTuple):
     step: int = 0
 
 
-def end_of_lines(folder: Path, step: int, trusted: int = 0) -> End:
+def end_of_lines(folder: Path, step: int, trusted: int = 0, evaluated: int | None = None) -> End:
     """Return where the lines of steps up to `step` end. A torn line, and all that comes after it, does not count.
 
     Nor does a line of a step that is not later than the one before, and all after it: two attempts have written there.
 
-    `trusted`: lines up to this step are known to be whole; only what comes after the last of them is looked at.
+    `evaluated`: lines of evaluations count up to this step; None: up to `step`. `trusted`: lines up to this step are
+    known to be whole; only what comes after the last of them is looked at.
     """
     try:
         descriptor = open_to_read(folder / METRICS)
     except FileNotFoundError:
         return End()
     try:
-        return _end(descriptor, step, min(trusted, step))
+        return _end(descriptor, step, min(trusted, step), step if evaluated is None else evaluated)
     finally:
         os.close(descriptor)
 
@@ -77,13 +78,18 @@ def losses_after(folder: Path, end: End) -> dict[int, float | None]:
     return found
 
 
-def _end(descriptor: int, step: int, trusted: int) -> End:
+def _end(descriptor: int, step: int, trusted: int, evaluated: int) -> End:
     end = _last_trusted(descriptor, trusted)
+    told = 0  # the step of the last evaluation
     for line in _lines(descriptor, end.bytes):
-        found = step_of(line)
-        if found is None or not end.step < found <= step:
+        found = whole(line)
+        if found is None:
             break
-        end = End(end.bytes + len(line), found)
+        if not found.is_of_a_step and told < found.step == end.step <= evaluated:
+            told = found.step
+        elif not (found.is_of_a_step and end.step < found.step <= step):
+            break
+        end = End(end.bytes + len(line), found.step)
     return end
 
 

@@ -1,7 +1,7 @@
 """Run the training loop of a rank: load, resume, step by step, evaluate.
 
-It is made of: `task` (what), `strategies` (how), `data` (which samples), `checkpoint` (what survives),
-`report` (what is told).
+It is made of: `task` (what), `strategies` (how), `data` (which samples), `checkpoint` (what survives), `evaluations`
+(how good the model is), `report` (what is told).
 """
 
 from __future__ import annotations
@@ -11,15 +11,20 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from types import FrameType
 
 from trainmaster_trainer import randomness
+from trainmaster_trainer.answers import has_metrics
+from trainmaster_trainer.carried import Carried
 from trainmaster_trainer.checkpoint.memory import Memory
-from trainmaster_trainer.checkpoint.resume import resume
+from trainmaster_trainer.checkpoint.resume import Resumed, resume
 from trainmaster_trainer.checkpoint.save import Saver
 from trainmaster_trainer.data import Batches, check_batch_size
+from trainmaster_trainer.evaluations import Evaluations
 from trainmaster_trainer.faults import Faults
 from trainmaster_trainer.group import Group
+from trainmaster_trainer.metric_names import MetricNames
 from trainmaster_trainer.numerics import Numerics
 from trainmaster_trainer.progress import Progress
 from trainmaster_trainer.report import Report, loss_to_tell
@@ -28,6 +33,7 @@ from trainmaster_trainer.settings import Settings
 from trainmaster_trainer.strategies import find_strategy
 from trainmaster_trainer.strategies.strategy import Strategy
 from trainmaster_trainer.task import Task, load_task
+from trainmaster_trainer.validation import Trial
 
 log = logging.getLogger(__name__)
 EXIT_STOPPED = 128 + signal.SIGTERM
@@ -44,52 +50,106 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
 def train_with(settings: Settings, group: Group, progress: Progress, task: Task, batches: Batches) -> int:
     """Train with these batches. Return the exit code."""
     plan = settings.plan
-    strategy = make_strategy(settings, group, task)
-    saver = Saver(settings, group, batches.count)
-    saver.prepare()
-    resumed = resume(settings, group, strategy, batches.count)
-    saver.go_on_from(resumed.durable_step)
-    report = Report(settings, group, progress, resumed)
-    memory = Memory(settings, group, strategy, batches.count)
-    memory.start(resumed.step)
+    training = begin(settings, group, progress, task, batches.count)
+    strategy, saver, report, memory = training.strategy, training.saver, training.report, training.memory
+    resumed, evaluations = training.resumed, training.evaluations
     faults = Faults(os.environ, settings)
-    last = max(plan.steps, resumed.step)
-
-    def save(step: int) -> None:
-        progress.enter("save")
-        saver.save(step, strategy.state(), before_commit=report.sync, settled=strategy.settled)
-        progress.enter("train")
+    last = resumed.step
 
     with stop_signal() as stop_asked, saver.brought_home():
-        if resumed.is_borrowed or resumed.some_lack or saver.missed(resumed.durable_step, resumed.step):
-            save(resumed.step)  # the attempt before died over it, there was none, or a pod that had it is gone
-        for step in range(resumed.step + 1, plan.steps + 1):
+        # The attempt before died over it, there was none, or a pod that had it is gone.
+        urgent = not resumed.begins and evaluations.due(last) and training.evaluate(last)
+        if urgent or resumed.is_borrowed or resumed.some_lack or saver.missed(resumed.durable_step, last):
+            training.save(last, urgent=urgent)
+        for step in range(last + 1, plan.steps + 1):
+            if evaluations.stopped:
+                break
+            last = step
             batch = batches.take(step, strategy.share)
             progress.read(batches.waited)
             randomness.seed_rank(plan.seed, strategy.draws_as, step)
             loss = loss_to_tell(strategy.step(batch), strategy)
-            report.stepped(
-                step, loss, batch, checkpoint_step=saver.committed_step, waited=strategy.waited, memory=memory
-            )
+            report.stepped(step, loss, batch, checkpoint_step=saver.committed_step, strategy=strategy, memory=memory)
             if not faults.want_checkpoint(step):
                 faults.after(step)
 
-            stopping = (saver.due(step) or report.due) and report.agree(stop_asked(), memory, saver)
-            if saver.due(step) or stopping:
-                save(step)
+            told = saver.due(step) or evaluations.due(step) or report.due
+            stopping = told and report.agree(stop_asked(), memory, saver)
+            leaving = stopping and step < plan.steps
+            urgent = not leaving and evaluations.due(step) and training.evaluate(step)
+            if saver.due(step) or stopping or urgent:
+                training.save(step, urgent=urgent)
             if faults.want_checkpoint(step):
                 saver.wait(needed=False)
                 faults.after(step)
-            if stopping and step < plan.steps:
+            if leaving:
                 return leave(step, saver, progress)
         # Who is asked to stop now still brings the last checkpoint home.
-        saver.insist(lambda: save(last), stop_asked)
+        saver.insist(lambda: training.save(last), stop_asked)
 
     batches.close()
     progress.enter("evaluate", saver.committed_step)
-    report.finish(last, evaluate(strategy, group, plan.seed, last))
+    report.finish(last, evaluations.figures if evaluations.step == last else training.figures(last))
     strategy.close()
     return 0
+
+
+@dataclass(frozen=True)
+class Training:
+    """Training holds what the loop works with."""
+
+    settings: Settings
+    group: Group
+    progress: Progress
+    strategy: Strategy
+    carried: Carried
+    evaluations: Evaluations
+    trial: Trial
+    saver: Saver
+    resumed: Resumed
+    report: Report
+    memory: Memory
+
+    def save(self, step: int, *, urgent: bool = False) -> None:
+        """Save the state after a step. Where it is `urgent`, training goes on when it stands: no later state has it."""
+        self.progress.enter("save")
+        settled = self.strategy.settled
+        self.saver.save(step, self.carried.state(), before_commit=self.report.sync, settled=settled)
+        if urgent:
+            self.saver.wait(needed=False)
+        self.progress.enter("train")
+
+    def evaluate(self, step: int) -> bool:
+        """Evaluate the model after a step, whose line is written. Return whether its state must be saved."""
+        self.progress.enter("evaluate", self.saver.committed_step)
+        must_be_saved = self.evaluations.take(step, self.figures(step))
+        self.report.evaluated()
+        self.progress.enter("train")
+        return must_be_saved
+
+    def figures(self, step: int) -> dict[str, float]:
+        """Return the task's figures after a step, known to all ranks, which end this call together."""
+        seed = self.settings.plan.seed
+        randomness.seed_rank(seed, self.strategy.draws_as, step + 1)  # the same after a restart
+        return self.group.share_result(self.strategy.evaluate(self.trial), f"figures/{step}")
+
+
+def begin(settings: Settings, group: Group, progress: Progress, task: Task, dataset: int) -> Training:
+    """Make the model and go on from where the training stood."""
+    strategy = make_strategy(settings, group, task)
+    evaluations, trial = Evaluations(settings.plan), Trial(settings, task, group.device)
+    if evaluations.are_on:
+        trial.check()
+    names = MetricNames() if has_metrics(task) else None
+    carried = Carried(strategy, evaluations, names)
+    saver = Saver(settings, group, dataset)
+    saver.prepare()
+    resumed = resume(settings, group, carried, dataset)
+    saver.go_on_from(resumed.durable_step)
+    report = Report(settings, group, progress, resumed, evaluations=evaluations, names=names)
+    memory = Memory(settings, group, carried, dataset)
+    memory.start(resumed.step)
+    return Training(settings, group, progress, strategy, carried, evaluations, trial, saver, resumed, report, memory)
 
 
 def leave(step: int, saver: Saver, progress: Progress) -> int:
@@ -102,13 +162,6 @@ def leave(step: int, saver: Saver, progress: Progress) -> int:
     else:
         log.warning("Asked to stop: left at step %d, which is not saved: %s", step, saver.problem)
     return EXIT_STOPPED
-
-
-def evaluate(strategy: Strategy, group: Group, seed: int, last: int) -> dict[str, float]:
-    """Return the task's figures after the last step, known to all ranks, which end this call together."""
-    randomness.seed_rank(seed, strategy.draws_as, last + 1)  # figures that draw are the same after a restart
-    figures = strategy.evaluate()
-    return group.share_result(figures)
 
 
 def make_task(settings: Settings) -> Task:

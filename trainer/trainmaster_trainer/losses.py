@@ -8,7 +8,8 @@ long the steps take, from which all compute the same number of steps until the n
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -16,10 +17,11 @@ import torch
 from torch import Tensor
 
 from trainmaster_trainer.group import Group
+from trainmaster_trainer.metric_names import MetricNames
 
 INTERVAL_SECONDS = 0.5  # how late a loss, or a request to stop, may be seen
 MOST_STEPS = 100  # even if steps become slow all of a sudden
-COLUMNS = 5  # of what is pending
+COLUMNS = 5  # of what is pending, without metrics: one more for each of these
 
 
 class StepLoss(NamedTuple):
@@ -34,6 +36,7 @@ class StepLoss(NamedTuple):
     seconds: float
     samples: float
     ended: float
+    metrics: Mapping[str, float] = MappingProxyType({})
 
 
 class Agreement(NamedTuple):
@@ -48,40 +51,64 @@ class Agreement(NamedTuple):
 class Losses:
     """Losses collects this rank's losses and adds them up with those of the other ranks."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: Group, names: MetricNames | None = None) -> None:
         self._group = group
+        self._names = names  # None: the task has no metrics
         self._every = 1
         self._clear()
 
+    @property
+    def _known(self) -> tuple[str, ...]:
+        return self._names.known if self._names else ()
+
     def _clear(self) -> None:
         self._steps: list[int] = []
-        self._page = np.zeros((MOST_STEPS, COLUMNS))  # of `pending`, which has filled so many rows of it
-        self._rows = 0
+        self._page = np.zeros((MOST_STEPS, COLUMNS + len(self._known)))  # of `pending`
+        self._rows = 0  # so many of which are filled
         self._local: list[Tensor] = []
         self._sizes: list[int] = []
         self._seconds: list[float] = []
         self._ended: list[float] = []
+        self._metrics: list[Mapping[str, Tensor]] = []
 
-    def add(self, step: int, loss: Tensor | None, size: int, seconds: float, ended: float | None = None) -> None:
+    def add(
+        self,
+        step: int,
+        loss: Tensor | None,
+        size: int,
+        seconds: float,
+        *,
+        ended: float | None = None,
+        metrics: Mapping[str, Tensor] = MappingProxyType({}),
+    ) -> None:
         """Keep a step's mean loss over `size` samples; None for a rank that does not see one.
 
-        `ended`: when that was, in seconds of the epoch, if it was not just now.
+        `ended`: when that was, in seconds of the epoch, if it was not just now. `metrics`: means over these samples.
+
+        Raises:
+            ConfigurationError: the metrics have other names than those of the steps before.
         """
+        if self._names and loss is not None:
+            self._names.note(metrics)
         zero = torch.zeros((), device=self._group.device)
         self._steps.append(step)
         self._local.append(zero if loss is None else loss.float())
         self._sizes.append(0 if loss is None else size)
         self._seconds.append(seconds)
         self._ended.append(time.time() if ended is None else ended)
+        self._metrics.append(metrics if loss is not None else {})
 
     def pending(self) -> Tensor:
-        """Return what is not flushed yet, [MOST_STEPS, COLUMNS]: step, mean loss, samples, seconds, when it ended.
+        """Return what is not flushed yet: step, mean loss, samples, seconds, when it ended, and the metrics by name.
 
-        Float64, good until the next call. Rows of step 0 are unused.
+        Float64, [MOST_STEPS, COLUMNS + metrics], good until the next call. Rows of step 0 are unused.
         """
+        if self._page.shape[1] != COLUMNS + len(self._known):  # the first step has told their names
+            self._page, self._rows = np.zeros((MOST_STEPS, COLUMNS + len(self._known))), 0
         for row in range(self._rows, len(self._steps)):
             loss = float(self._local[row])
-            self._page[row] = self._steps[row], loss, self._sizes[row], self._seconds[row], self._ended[row]
+            figures = [float(self._metrics[row].get(name, 0.0)) for name in self._known]
+            self._page[row] = self._steps[row], loss, self._sizes[row], self._seconds[row], self._ended[row], *figures
         self._rows = len(self._steps)
         return torch.from_numpy(self._page)
 
@@ -91,9 +118,18 @@ class Losses:
         for step in steps:
             here = [row for row in rows if int(row[0]) == step]
             size = int(sum(row[2] for row in here))
-            mean = sum(row[1] * row[2] for row in here) / size if len(here) > 1 and size else (here or [[0, 0.0]])[0][1]
             seconds, ended = (max((row[column] for row in here), default=0.0) for column in (3, 4))
-            self.add(step, torch.tensor(mean, device=self._group.device), size, seconds, ended or None)
+            means = {name: self._mean(here, size, COLUMNS + place) for place, name in enumerate(self._known)}
+            self.add(step, self._mean(here, size, 1), size, seconds, ended=ended or None, metrics=means)
+
+    def _mean(self, rows: list[list[float]], size: int, column: int) -> Tensor:
+        """Return the mean of a column over the samples of these rows; that of a single row as it is."""
+        columns = [(row[column], row[2]) for row in rows if column < len(row)]
+        if len(columns) > 1 and size:
+            mean = sum(value * samples for value, samples in columns) / size
+        else:
+            mean = columns[0][0] if columns else 0.0
+        return torch.tensor(mean, device=self._group.device)
 
     @property
     def due(self) -> bool:
@@ -101,7 +137,13 @@ class Losses:
         return len(self._steps) >= self._every
 
     def flush(self, stop_asked: bool, snapshot_seconds: float = 0.0, refused: bool = False) -> Agreement:
-        """Add up the losses kept since the last flush over all ranks, which call this after the same step."""
+        """Add up the losses kept since the last flush over all ranks, which call this after the same step.
+
+        Raises:
+            ConfigurationError: ranks have metrics of different names.
+        """
+        if self._names:
+            self._names.agree(self._group)
         if not self._steps:
             stops, refusals = self._group.sum(torch.tensor([float(stop_asked), float(refused)])).tolist()
             return Agreement([], stops > 0, refusals > 0)
@@ -110,12 +152,21 @@ class Losses:
         seconds = torch.tensor(self._seconds, dtype=torch.float64) / self._group.world_size
         snapshots = torch.full_like(sizes, snapshot_seconds / self._group.world_size)
         told = [torch.full_like(sizes, stop_asked), torch.full_like(sizes, refused)]
-        table = torch.stack([means * sizes, sizes, seconds, *told, snapshots])
-        losses, sizes, seconds, stops, refusals, snapshots = self._group.sum(table)
+        metrics = [column * sizes for column in self._columns()]
+        table = torch.stack([means * sizes, sizes, seconds, *told, snapshots, *metrics])
+        losses, sizes, seconds, stops, refusals, snapshots, *metrics = self._group.sum(table)
         self._every = max(1, min(MOST_STEPS, int(INTERVAL_SECONDS / max(float(seconds.mean()), 1e-6))))
         means = (losses / sizes).tolist()
-        rows = zip(self._steps, means, seconds.tolist(), sizes.tolist(), self._ended, strict=True)
+        figures = [(column / sizes).tolist() for column in metrics]
+        named = [dict(zip(self._known, row, strict=True)) for row in zip(*figures, strict=True)] or [{}] * len(means)
+        rows = zip(self._steps, means, seconds.tolist(), sizes.tolist(), self._ended, named, strict=True)
         flags = bool(stops[0] > 0), bool(refusals[0] > 0)
         agreement = Agreement([StepLoss(*row) for row in rows], *flags, float(snapshots[0]))
         self._clear()
         return agreement
+
+    def _columns(self) -> list[Tensor]:
+        """Return each metric of the steps that are kept, as float64 on the CPU; 0 on a rank that sees no loss."""
+        nothing = torch.zeros((), device=self._group.device)
+        rows = [[one.get(name, nothing) for one in self._metrics] for name in self._known]
+        return [torch.stack(row).double().cpu() for row in rows]

@@ -3,6 +3,9 @@
     {"step": 17, "loss": 0.41, "samples_per_second": 9120.0, "step_seconds": 0.028, "attempt": 1, "time": 1764…}
     {"step": 400, "evaluation": {"accuracy": 0.98}, "attempt": 1, "time": 1764…}
 
+A step's `metrics` are there where the task has some: {"step": 17, "loss": 0.41, "metrics": {"accuracy": 0.9}, …}. The
+line of an evaluation comes after that of its step; a resume from this step cuts it off where it evaluates again.
+
 `time` is when the step ended. A figure that is not a number is null: JSON has no NaN. `samples` is there where the loss
 is the mean over so many of the batch's samples, since the others' share of it was lost with their pod. `told_before` is
 the loss that an earlier attempt told of this step, where it was another one. Lines of steps up to S reach the
@@ -44,9 +47,17 @@ class Metrics:
     """Metrics appends to the metrics file. The file is known to be whole up to the checkpoint of `durable_step`."""
 
     def __init__(
-        self, folder: Path, attempt: int, resumed_step: int, durable_step: int = 0, fence: Fence | None = None
+        self,
+        folder: Path,
+        attempt: int,
+        resumed_step: int,
+        durable_step: int = 0,
+        fence: Fence | None = None,
+        *,
+        evaluated: int = 0,
     ) -> None:
         self._folder = folder
+        self._evaluated = evaluated  # lines of evaluations up to this step stay
         self._fence = fence
         self._next_look = 0.0
         self._durable_step = durable_step
@@ -63,15 +74,15 @@ class Metrics:
         self.cut(resumed_step)
 
     @classmethod
-    def of(cls, settings: Settings, resumed_step: int, durable_step: int) -> Metrics:
+    def of(cls, settings: Settings, resumed_step: int, durable_step: int, evaluated: int = 0) -> Metrics:
         """Return the metrics of this attempt. With an object store, the file here is no other attempt's."""
         fence = Fence(settings.checkpoints, settings.job_uid, settings.attempt)
         shared = None if settings.plan.checkpoint_url else fence
-        return cls(settings.checkpoints, settings.attempt, resumed_step, durable_step, shared)
+        return cls(settings.checkpoints, settings.attempt, resumed_step, durable_step, shared, evaluated=evaluated)
 
     def cut(self, step: int) -> None:
         """Cut off the lines of later steps, and what is torn; remember their losses."""
-        end = end_of_lines(self._folder, step, self._durable_step)
+        end = end_of_lines(self._folder, step, self._durable_step, self._evaluated)
         self._told |= losses_after(self._folder, end)
         os.ftruncate(self._descriptor, end.bytes)
         self.last_step = end.step
@@ -133,10 +144,16 @@ class Metrics:
         """Let go of the file."""
         os.close(self._descriptor)
 
-    def finish(self, step: int, figures: Mapping[str, float]) -> None:
-        """Write the evaluation's line, and the result."""
-        self._next_look = 0.0
+    def evaluated(self, step: int, figures: Mapping[str, float]) -> None:
+        """Write the line of an evaluation, after that of its step."""
         self.add(step, evaluation=dict(figures))
+        self.flush()
+
+    def finish(self, step: int, figures: Mapping[str, float], *, is_told: bool = False) -> None:
+        """Write the result, and the line of the evaluation unless it `is_told` already."""
+        self._next_look = 0.0
+        if not is_told:
+            self.add(step, evaluation=dict(figures))
         self.flush()
         self.sync()
         self.close()

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
@@ -39,6 +39,7 @@ from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer.counted import Loss, factor_of
 from trainmaster_trainer.data import Batch
 from trainmaster_trainer.errors import NonFiniteLossError
+from trainmaster_trainer.metric_names import check_same_names
 from trainmaster_trainer.structure import each_tensor
 
 log = logging.getLogger(__name__)
@@ -124,6 +125,8 @@ class Numerics:
         self._dtype = _DTYPES[precision] if precision else None
         self._counted: Tensor | None = None  # here, in the step's backward passes so far
         self._factor: float | None = None  # of this step's gradients, which are those of a sum
+        self._measured: dict[str, Tensor] = {}  # sums over samples, in the step's parts so far
+        self._measured_samples = 0
 
     @classmethod
     def of(cls, plan: TrainingPlan) -> Numerics:
@@ -175,6 +178,7 @@ class Numerics:
         return torch.stack(losses).sum() if others else losses[0]
 
     def _backward(self, loss: Loss, weight: float, part: int, samples: int) -> Tensor:
+        self.measure(loss.metrics, part)
         fraction = part / samples
         if loss.count is not None:
             fraction = 1 / samples
@@ -182,6 +186,24 @@ class Numerics:
         self.scaled(loss.value * (weight * fraction)).backward()  # type: ignore[no-untyped-call]
         told: Tensor = loss.value.detach() * fraction
         return told
+
+    def measure(self, metrics: Mapping[str, Tensor], samples: int) -> None:
+        """Note the metrics of so many samples.
+
+        Raises:
+            ConfigurationError: they have other names than those of the parts before.
+        """
+        check_same_names(self._measured if self._measured_samples else None, metrics)
+        for name, value in metrics.items():
+            total = value * samples
+            self._measured[name] = self._measured[name] + total if name in self._measured else total
+        self._measured_samples += samples
+
+    def take_measured(self) -> dict[str, Tensor]:
+        """Return the metrics' means over the samples since the last call."""
+        measured, samples = self._measured, max(1, self._measured_samples)
+        self._measured, self._measured_samples = {}, 0
+        return {name: total / samples for name, total in measured.items()}
 
     def over_counts(self, loss: Tensor, samples: int, total: Callable[[Tensor], Tensor]) -> Tensor:
         """Return the loss that `backward` gave, by the count of the whole batch of so many samples where it is a sum.

@@ -5,14 +5,22 @@ Without an agent there is no page, and the speeds still go into the metrics.
 
 from __future__ import annotations
 
+import logging
+import math
 import time
 from collections import deque
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from trainmaster.wire.messages import CheckpointRecord
+from trainmaster.wire.messages import CheckpointRecord, Evaluation, Figures
+from trainmaster.wire.metric_lines import METRICS
 from trainmaster.wire.progress import ProgressFile, ProgressPage
 
+from trainmaster_trainer.metric_names import LONGEST_NAME, MOST_METRICS
+
+log = logging.getLogger(__name__)
 WINDOW = 50  # steps over which speeds are taken
 # The longest step of late fades to half in 700 steps. The first few say nothing: they import, compile and connect.
 FADING = 0.999
@@ -39,6 +47,7 @@ class Progress:
         self.save_seconds = 0.0
         self.longest_seconds = 0.0
         self.phase = "load"
+        self._figures = Figures()
         self.write()
 
     def enter(self, phase: str, checkpoint_step: int = 0) -> None:
@@ -55,6 +64,19 @@ class Progress:
         """Tell the agent of a checkpoint that another member has committed: this one's last word may come first."""
         if self._file is not None:
             self._file.write_checkpoint(record)
+
+    def measured(self, metrics: Mapping[str, float]) -> None:
+        """Show a step's metrics."""
+        self._show(replace(self._figures, metrics=_known(metrics)))
+
+    def evaluated(self, evaluation: Evaluation) -> None:
+        """Show the newest evaluation of the model."""
+        self._show(replace(self._figures, evaluation=replace(evaluation, figures=_known(evaluation.figures))))
+
+    def _show(self, figures: Figures) -> None:
+        if figures != self._figures and self._file is not None and not self._file.write_figures(figures):
+            log.warning("The names of the figures are too long to be shown; %s has all of them.", METRICS)
+        self._figures = figures
 
     def start(self, step: int, checkpoint_step: int) -> None:
         """Note that training goes on after `step`; the newest checkpoint may be older."""
@@ -135,3 +157,9 @@ class Progress:
                 data_share=self.data_share,
             )
         )
+
+
+def _known(figures: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Return the first figures by name, as many as are shown; None for one that is not finite."""
+    named = sorted((name, value) for name, value in figures.items() if len(name) <= LONGEST_NAME)
+    return {name: value if value is not None and math.isfinite(value) else None for name, value in named[:MOST_METRICS]}

@@ -8,7 +8,9 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from statistics import median
+from typing import Any
 
 from torch import Tensor
 
@@ -18,8 +20,10 @@ from trainmaster_trainer.checkpoint.resume import Resumed
 from trainmaster_trainer.checkpoint.save import Saver
 from trainmaster_trainer.data import Batch
 from trainmaster_trainer.errors import NonFiniteLossError
+from trainmaster_trainer.evaluations import Evaluations
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.losses import Losses, StepLoss
+from trainmaster_trainer.metric_names import MetricNames
 from trainmaster_trainer.metrics import Metrics
 from trainmaster_trainer.progress import Progress
 from trainmaster_trainer.settings import Settings
@@ -31,16 +35,27 @@ log = logging.getLogger(__name__)
 class Report:
     """Report is a rank's bookkeeping. Rank 0 has a metrics file; so has each folder of one replica alone."""
 
-    def __init__(self, settings: Settings, group: Group, progress: Progress, resumed: Resumed) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        group: Group,
+        progress: Progress,
+        resumed: Resumed,
+        *,
+        evaluations: Evaluations,
+        names: MetricNames | None = None,
+    ) -> None:
         self._progress = progress
+        self._evaluations = evaluations
         self._group = group
         self._batch_size = settings.plan.global_batch_size
-        self._losses = Losses(group)
+        self._losses = Losses(group, names)
         self._metrics: Metrics | None = None
         private = not settings.plan.checkpoint_shared
         if group.is_first or (private and group.local_rank == 0):
-            self._metrics = Metrics.of(settings, resumed.lines_step, resumed.durable_step)
+            self._metrics = Metrics.of(settings, resumed.lines_step, resumed.durable_step, evaluations.step)
         progress.start(resumed.step, resumed.durable_step)
+        self._show_evaluation()
         if resumed.step > max(resumed.durable_step, resumed.begun):
             self._catch_up(resumed, group)
 
@@ -62,14 +77,11 @@ class Report:
         self._metrics.attempt = now
 
     def stepped(
-        self, step: int, loss: Tensor | None, batch: Batch, *, checkpoint_step: int, waited: float, memory: Memory
+        self, step: int, loss: Tensor | None, batch: Batch, *, checkpoint_step: int, strategy: Strategy, memory: Memory
     ) -> None:
-        """Note that a step is done: keep its state in memory, if that is due, and only then show it.
-
-        `waited`: seconds of it in which this rank only waited for its peers.
-        """
-        seconds = self._progress.stepped(step, checkpoint_step, waited)
-        self._losses.add(step, loss, batch.size, seconds)
+        """Note that a step of the strategy is done: keep its state in memory, if that is due, and only then show it."""
+        seconds = self._progress.stepped(step, checkpoint_step, strategy.waited)
+        self._losses.add(step, loss, batch.size, seconds, metrics=strategy.numerics.take_measured())
         if memory.due(step):
             memory.keep(step, self._losses.pending())
         self._progress.write()
@@ -92,10 +104,13 @@ class Report:
             memory.adapt(median(loss.seconds for loss in agreement.losses), agreement.snapshot_seconds)
         if agreement.losses:
             self._progress.loss = agreement.losses[-1].loss
+            if self._group.is_first:
+                self._progress.measured(agreement.losses[-1].metrics)
         if self._metrics:
             speed = round(self._progress.samples_per_second, 1)
-            for step, loss, seconds, samples, ended in agreement.losses:
-                told = {"samples_per_second": speed, "step_seconds": round(seconds, 6)}
+            for step, loss, seconds, samples, ended, metrics in agreement.losses:
+                told: dict[str, Any] = {"metrics": dict(metrics)} if metrics else {}
+                told |= {"samples_per_second": speed, "step_seconds": round(seconds, 6)}
                 if samples < self._batch_size:  # others have not told theirs, or it was lost
                     told["samples"] = int(samples)
                 self._metrics.add(step, loss=loss, **told, ended=ended)
@@ -111,6 +126,16 @@ class Report:
             raise
         return agreement.stop
 
+    def evaluated(self) -> None:
+        """Write and show the newest evaluation. The lines up to its step are written."""
+        if self._metrics:
+            self._metrics.evaluated(self._evaluations.step, self._evaluations.figures)
+        self._show_evaluation()
+
+    def _show_evaluation(self) -> None:
+        if self._group.is_first and self._evaluations.step:
+            self._progress.evaluated(self._evaluations.report())
+
     def sync(self) -> None:
         """Bring what was written so far to the disk: a checkpoint of this step is about to become visible."""
         if self._metrics:
@@ -119,7 +144,10 @@ class Report:
     def finish(self, step: int, figures: dict[str, float]) -> None:
         """Write the result: the training is over."""
         if self._metrics:
-            self._metrics.finish(step, figures)
+            self._metrics.finish(step, figures, is_told=self._evaluations.step == step)
+        if self._group.is_first:
+            told = self._evaluations.report()
+            self._progress.evaluated(replace(told, step=step, figures=dict(figures)))
         self._progress.enter("done")
 
 
@@ -129,7 +157,7 @@ def check_finite(losses: Iterable[StepLoss]) -> None:
     Raises:
         NonFiniteLossError: names the first such step.
     """
-    for step, loss, _, samples, _ in losses:
+    for step, loss, _, samples, *_ in losses:
         if samples and not math.isfinite(loss):
             raise NonFiniteLossError(
                 f"The loss of step {step} is {loss}. Lower the learning rate or clip the gradients, or look at this "

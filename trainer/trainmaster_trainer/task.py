@@ -134,8 +134,32 @@ class Task(ABC):
         """
         return 1.0
 
+    def metrics(self, outputs: Any, targets: Any) -> dict[str, Tensor | float]:  # noqa: ARG002 (likewise)
+        """Return what else is to be known of a batch, by name: means over its samples, such as its accuracy.
+
+            return {"accuracy": (outputs.argmax(dim=1) == targets).float().mean()}
+
+        It is called beside `loss`, for the same parts of a batch and without gradients, and its means are weighed by
+        the number of their samples. Give a tensor as it is: a number out of one would make a GPU wait in every step.
+        The names are the same for every batch; NaN stands for what this batch cannot tell.
+        """
+        return {}
+
+    def validation_dataset(self) -> Samples | None:
+        """Return samples on which the model is tried whenever it is evaluated, in the same order on every call.
+
+        They are shared among the ranks that hold the whole model, each is used exactly once, and the evaluation has
+        their mean loss as `validation_loss`, and the mean of each of the `metrics`, by its name. Samples are as those
+        of `dataset`. A figure that is no mean over samples, such as an F1 score, is for `evaluate`.
+        """
+        return None
+
     def evaluate(self, model: nn.Module) -> dict[str, float]:  # noqa: ARG002 (likewise)
-        """Return figures of merit after the last step, such as accuracy. The model is in eval mode, without gradients.
+        """Return figures of merit, such as accuracy. The model is in eval mode, without gradients.
+
+        It is called after the last step and, with `spec.training.evaluateEverySteps`, after every so many steps; then
+        it must leave the parameters as they are. (Buffers are put back, and random numbers of later steps do not
+        depend on what it draws.)
 
         One rank calls this, and torch.distributed's default group has only that rank meanwhile, so that metrics which
         add themselves up over all ranks may be used. Where ranks split the model, all of them call this at once and

@@ -138,6 +138,9 @@ Text = Annotated[str, Field(max_length=4096), AfterValidator(without_nul)]
 Place = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(without_nul)]
 """A path, a URL, an image."""
 
+FigureName = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(without_nul)]
+"""The name of a figure that a task reports."""
+
 IntOrText = Annotated[StrictInt | StrictStr, IntOrString()]
 """A whole number or a word."""
 

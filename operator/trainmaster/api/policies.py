@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from trainmaster.api.model import Int, IntOrText, Model, Name, Place
+from trainmaster.api.model import FigureName, Int, IntOrText, Model, Name, Place
 
 _Count = Annotated[Int, Field(ge=1, le=10_000)]
 
@@ -67,6 +67,15 @@ job's own objectStore.endpoint and Secret, else what the variables AWS_* say."""
 when an attempt went on from an older one."""
 
 
+class Best(Model):
+    """By what figure of the evaluation a checkpoint is the best one."""
+
+    metric: FigureName
+    """The figure, for example accuracy."""
+    mode: Literal["min", "max"]
+    """Whether the smallest or the largest figure is the best."""
+
+
 class Checkpoint(Model):
     """When and where the state of training is saved, so that little is lost when something dies."""
 
@@ -81,6 +90,9 @@ every step, or as seldom as it takes to cost at most 3 % of the time. Where memo
 out, and the log says so."""
     keep: Annotated[Int, Field(ge=1, le=1000)] = 3
     """How many of the newest checkpoints to keep. One that is bad, or of a branch that was given up, goes first."""
+    best: Best | None = None
+    """Keep one checkpoint more: that of the step with the best figure, which is saved when it is evaluated. The step \
+waits for this save. Needs training.evaluateEverySteps."""
     storage: Storage | None = None
     """Where to keep them. Unset on a cluster: inside the pods, so they outlive a crash of the training process but \
 not a suspension or the loss of all pods (ParameterServer: of server 0's). Unset on a laptop: \

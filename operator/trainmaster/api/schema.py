@@ -52,6 +52,7 @@ COLUMNS: tuple[Schema, ...] = (
     {"name": "RESTARTS", "type": "integer", "jsonPath": ".status.restartCount"},
     {"name": "ETA", "type": "string", "jsonPath": ".status.progress.eta"},
     {"name": "AGE", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    {"name": "EVALUATION", "type": "string", "jsonPath": ".status.progress.evaluation.summary", "priority": 1},
     {"name": "CHECKPOINT", "type": "integer", "jsonPath": ".status.checkpoint.step", "priority": 1},
     {"name": "SAMPLES/S", "type": "number", "jsonPath": ".status.progress.samplesPerSecond", "priority": 1},
     {"name": "GOODPUT", "type": "string", "jsonPath": ".status.goodput.share", "priority": 1},

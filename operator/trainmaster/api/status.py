@@ -6,17 +6,15 @@ must not stop the operator. Nothing makes a write fail either: long texts are cl
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainSerializer, computed_field
-from pydantic.alias_generators import to_camel
+from pydantic import AfterValidator, Field, computed_field
 
 from trainmaster.api.model import Keyed
-from trainmaster.api.repair import adapter, keep_valid
+from trainmaster.api.repair import keep_valid
 from trainmaster.api.states import TERMINAL, Phase, RestartDecision
+from trainmaster.api.status_model import ClippedText, Count, Figure, Number, Seconds, StatusModel, Time
 from trainmaster.wire import names
 
 if TYPE_CHECKING:
@@ -26,63 +24,7 @@ else:
 
 MAX_RESTARTS_KEPT = 50
 MAX_HISTORY = 128
-_MAX_TEXT = 2000
-
-
-class StatusModel:
-    """A status model is a frozen dataclass with camelCase outside and snake_case inside. It ignores unknown members.
-
-    It is changed by `dataclasses.replace` only: mypy checks names and types of the fields, and pydantic each new value.
-    """
-
-    __pydantic_config__ = ConfigDict(
-        extra="ignore", alias_generator=to_camel, populate_by_name=True, use_attribute_docstrings=True
-    )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON data: camelCase, without what is not known."""
-        plain: dict[str, Any] = adapter(type(self)).dump_python(self, mode="json", by_alias=True, exclude_none=True)
-        return plain
-
-
-def _clip(text: str) -> str:
-    return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 3] + "..."
-
-
-def _aware(time: datetime) -> datetime:
-    """Return the time in UTC, cut to milliseconds (a restart takes less than a second).
-
-    Without a zone it is taken as UTC.
-    """
-    zoned = time if time.tzinfo else time.replace(tzinfo=UTC)
-    try:
-        zoned = zoned.astimezone(UTC)
-    except OverflowError:
-        raise ValueError("before the year 1 or after the year 9999") from None
-    return zoned.replace(microsecond=zoned.microsecond // 1000 * 1000)
-
-
-def _rfc3339(time: datetime) -> str:
-    """Return the time as 2026-11-21T03:14:40.325Z, or without a fraction if there is none."""
-    spec = "milliseconds" if time.microsecond else "seconds"
-    return time.astimezone(UTC).isoformat(timespec=spec).replace("+00:00", "Z")
-
-
-def _finite(value: Any) -> Any:
-    """Return a float with four digits, and None for NaN and infinity, which JSON lacks.
-
-    So columns stay narrow, and an unchanged loss is no new status.
-    """
-    if not isinstance(value, float):
-        return value
-    return float(f"{value:.4g}") if math.isfinite(value) else None
-
-
-ClippedText = Annotated[str, AfterValidator(_clip)]
-Time = Annotated[datetime, AfterValidator(_aware), PlainSerializer(_rfc3339, return_type=str, when_used="json")]
-Figure = Annotated[float | None, BeforeValidator(_finite), AfterValidator(_finite)]
-Count = Annotated[int, Field(ge=0, le=2**53)]
-Seconds = Annotated[float, Field(ge=0, le=1e12)]
+_FIGURES_SHOWN = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +55,26 @@ class Waiting(StatusModel):
 
 
 @dataclass(frozen=True, kw_only=True)
+class EvaluationStatus(StatusModel):
+    """The newest evaluation of the model."""
+
+    step: Count = 0
+    """After which step."""
+    figures: dict[str, Number] = Field(default_factory=dict)
+    """What the task measured; a figure that is not finite is left out."""
+    best_step: Count | None = None
+    """The step whose checkpoint is kept as the best one, as checkpoint.best asks for it."""
+    stopped: ClippedText | None = None
+    """Why training ends after it, as training.stopEarly asks for it."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def summary(self) -> str:
+        """The first figures by name, for the column."""
+        return ", ".join(f"{name} {value:.4g}" for name, value in sorted(self.figures.items())[:_FIGURES_SHOWN])
+
+
+@dataclass(frozen=True, kw_only=True)
 class Progress(StatusModel):
     """How far training is."""
 
@@ -122,6 +84,10 @@ class Progress(StatusModel):
     """How many there will be."""
     loss: Figure = None
     """The loss at that step."""
+    metrics: dict[str, Number] | None = None
+    """What the task's metrics() gave at that step."""
+    evaluation: EvaluationStatus | None = None
+    """The newest evaluation of the model."""
     samples_per_second: Figure = None
     """Samples per second over all workers."""
     waiting: Waiting | None = None

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from trainmaster.api.model import FreeObject, Int, Model, Name, Place, Text, Weighs
+from trainmaster.api.model import FigureName, FreeObject, Int, Model, Name, Place, Text, Weighs
 from trainmaster.api.progress import ProgressExpressions
 from trainmaster.api.sizes import MOST_OF_A_PLAN, fit_a_plan
 
@@ -34,6 +34,17 @@ class Code(Model):
 
     bundle: Bundle
     """A bundle of files in ConfigMaps of the job, made by `trainmaster submit`."""
+
+
+class StopEarly(Model):
+    """When to end before the last step: the job has then succeeded, for the reason EarlyStopped."""
+
+    metric: FigureName
+    """The figure of the evaluation that is looked at, for example validation_loss."""
+    patience: Annotated[Int, Field(ge=1, le=1_000_000)]
+    """After how many evaluations in a row without a better figure than the best one before."""
+    mode: Literal["min", "max"]
+    """Whether the smallest or the largest figure is the best."""
 
 
 class Training(Model):
@@ -77,6 +88,12 @@ rank makes them itself, between two steps. The order of samples and the losses a
 for tensors and lists in memory, else a rank's share of the cores less one, at most 4. Task only."""
     prefetch: Annotated[Int, Field(ge=1, le=64)] | None = None
     """Batches that each data worker makes ahead. They lie in memory until then. Unset: 2. Task only."""
+    evaluate_every_steps: Annotated[Int, Field(ge=1, le=1_000_000_000)] | None = None
+    """Try the model on the task's validation samples, and by its evaluate(), after every so many steps and after the \
+last one. The figures go to metrics.jsonl and to .status.progress.evaluation. Unset: after the last step only. Task \
+only."""
+    stop_early: StopEarly | None = None
+    """End the training, with Succeeded, when a figure of the evaluation has not become better for a while."""
     working_directory: Place | None = None
     """Where the task is imported from or the command starts. On a laptop, relative to this file; in a container, \
 relative to the top of the code (below), or without code to the image's own working directory."""

@@ -107,6 +107,7 @@ def _figures(status: TrainingJobStatus, progress: Progress) -> Table:
     cells: dict[str, RenderableType] = {"PHASE": Text(status.phase, style=STYLES.get(status.phase, ""))}
     cells["STEP"] = progress.summary if progress.total_steps or progress.step else "-"
     cells["LOSS"] = "-" if progress.loss is None else f"{progress.loss:.4g}"
+    cells |= {name.upper(): f"{value:.4g}" for name, value in texts.shown_figures(progress).items()}
     cells["SAMPLES/S"] = "-" if not progress.samples_per_second else f"{progress.samples_per_second:,.0f}"
     cells["ETA"] = progress.eta or "-"
     cells["WORKERS"] = status.replicas.summary if status.replicas else "-"

@@ -85,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     _check(_command(commands, "check", "check job files, with lines and cures", CHECK))
     _advise(_command(commands, "advise", "say whether distributing pays, and by which strategy", ADVISE))
     _explain(_command(commands, "explain", "tell what happened to a job, and why", EXPLAIN))
+    _export(_command(commands, "export", "write a trained model into one file", EXPORT))
     _audit(_command(commands, "audit", "prove that a run used each sample once", AUDIT))
     _render(_command(commands, "render", "show the pods and services that a cluster would get", RENDER))
     _crd(_command(commands, "crd", "print the CustomResourceDefinition", CRD))
@@ -113,6 +114,11 @@ kubectl get tj NAME -o json | trainmaster explain -"""
 AUDIT = """Look at the metrics and checkpoints of a run: is each step there exactly once, whatever restarts there were,
 and do all checkpoints agree on the order of the samples? Exit code 1 if not. Samples that the strategy leaves out by
 itself (ParameterServer's backupWorkers) are counted, and no fault."""
+EXPORT = """Write the model of a run's newest checkpoint, or of its best one (--best), into one file that plain torch
+loads. WHAT is the folder of a run or of checkpoints, its URL in an object store, or the name of a job: first of a run
+under .trainmaster/ here, then of a job on the cluster, if its storage can be reached from here.
+
+    trainmaster export digits --best -o digits.safetensors"""
 RENDER = "Print the service and the pods that a cluster would get for this job, as YAML. No cluster is asked."
 CRD = "Print the CustomResourceDefinition of TrainingJob, for kubectl apply -f -."
 OPERATOR = """Serve the TrainingJobs of a cluster: inside it by its service account, outside by KUBECONFIG. The chart
@@ -165,6 +171,25 @@ def _advise(parser: argparse.ArgumentParser) -> None:
 def _audit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="DIR", help="the --workdir of a run, or a folder of checkpoints")
     parser.set_defaults(command=lambda options: _load("audit").audit(options.folder))
+
+
+def _export(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("what", metavar="WHAT", help="a folder, a URL, or the name of a job")
+    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the file to write")
+    parser.add_argument("--format", choices=("safetensors", "torch"), default="safetensors", help="torch: torch.save")
+    parser.add_argument("--best", action="store_true", help="the checkpoint that spec.checkpoint.best keeps")
+    parser.add_argument("-n", "--namespace", metavar="NAME", help="of a job on the cluster")
+    parser.add_argument("--context", metavar="NAME", help="the context of the kubeconfig")
+    parser.set_defaults(command=_run_export)
+
+
+def _run_export(options: argparse.Namespace) -> int:
+    module = _load("export")
+    wanted = module.Wanted(
+        options.what, options.output, options.format, options.best, options.namespace, options.context
+    )
+    code: int = module.export(wanted)
+    return code
 
 
 def _explain(parser: argparse.ArgumentParser) -> None:

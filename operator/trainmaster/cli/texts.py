@@ -14,6 +14,7 @@ from trainmaster.local.workdir import LOGS
 from trainmaster.wire.frameworks import TORCH
 
 _MOST_RESTARTS_TOLD = 10
+_MOST_FIGURES_SHOWN = 3  # of a step, and of an evaluation
 
 
 def headline(job: TrainingJob) -> str:
@@ -36,6 +37,7 @@ def progress_line(status: TrainingJobStatus, progress: Progress) -> str:
     parts = [status.phase.lower(), f"step {progress.summary}"]
     if progress.loss is not None:
         parts.append(f"loss {progress.loss:.4g}")
+    parts += [f"{name} {value:.4g}" for name, value in shown_figures(progress).items()]
     if progress.samples_per_second:
         parts.append(f"{progress.samples_per_second:,.0f} samples/s")
     if progress.eta:
@@ -45,6 +47,13 @@ def progress_line(status: TrainingJobStatus, progress: Progress) -> str:
     if status.restart_count:
         parts.append(count(status.restart_count, "restart"))
     return "  ".join(parts)
+
+
+def shown_figures(progress: Progress) -> dict[str, float]:
+    """Return the first metrics of the step and figures of the newest evaluation, as many as there is room for."""
+    evaluated = progress.evaluation.figures if progress.evaluation else {}
+    named = {f"eval {name}": value for name, value in sorted(evaluated.items())[:_MOST_FIGURES_SHOWN]}
+    return dict(sorted((progress.metrics or {}).items())[:_MOST_FIGURES_SHOWN]) | named
 
 
 def closing_lines(outcome: Outcome, result: dict[str, Any], folder: Path) -> list[str]:

@@ -4,7 +4,7 @@ from typing import Literal
 
 from trainmaster.api.states import TERMINAL, Phase
 from trainmaster.api.status import Condition, TrainingJobStatus
-from trainmaster.core import edits, membership, parting, phases, saving, sidecars, stragglers
+from trainmaster.core import edits, measures, membership, parting, phases, saving, sidecars, stragglers
 from trainmaster.core.facts import Facts
 from trainmaster.core.rules import obstacles
 
@@ -38,6 +38,7 @@ def of(facts: Facts, status: TrainingJobStatus, phase: Phase) -> tuple[Condition
         edits.statement(facts, phase),
         parting.statement(facts),
         sidecars.statement(facts, phase),
+        measures.statement(facts),
     )
     stated += [said for said in told if said]
     if phase in TERMINAL:

@@ -5,14 +5,15 @@ it is used; what is merely wrong (a step beyond the last) is bounded where it is
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from trainmaster.wire.messages import ExitReport, Heartbeat, RankProgress, Rendezvous
+from trainmaster.wire.messages import ExitReport, Figures, Heartbeat, RankProgress, Rendezvous
 
 _LARGEST = 2**53  # beyond it, JSON readers disagree
 _MOST_RANKS = 1024
 _LONGEST_NAME = 512
 _LONGEST_TEXT = 256 << 10
+_MOST_FIGURES = 64
 _PORTS = 65535
 
 
@@ -63,9 +64,26 @@ def _rank(where: str, rank: RankProgress) -> Iterator[str]:
     yield from _counts(where, {"attempt": rank.attempt or 0, "start": rank.start or 0})
     yield from _counts(where, {"total_steps": rank.total_steps or 0})
     yield from _texts(where, {"phase": rank.phase}, _LONGEST_NAME)
+    if rank.figures:
+        yield from _figures(f"{where}.figures", rank.figures)
     if rank.unsaved:
         yield from _counts(f"{where}.unsaved", {"step": rank.unsaved.step})
         yield from _texts(f"{where}.unsaved", {"problem": rank.unsaved.problem}, _LONGEST_TEXT)
+
+
+def _figures(where: str, figures: Figures) -> Iterator[str]:
+    yield from _named(f"{where}.metrics", figures.metrics)
+    if figures.evaluation:
+        told = figures.evaluation
+        yield from _named(f"{where}.evaluation.figures", told.figures)
+        yield from _counts(f"{where}.evaluation", {"step": told.step, "best_step": told.best_step or 0})
+        yield from _texts(f"{where}.evaluation", {"stopped": told.stopped}, _LONGEST_TEXT)
+
+
+def _named(where: str, figures: Mapping[str, object]) -> Iterator[str]:
+    if len(figures) > _MOST_FIGURES:
+        yield f"{where}: {len(figures)} are more than {_MOST_FIGURES}"
+    yield from _texts(where, {"name": max(figures, key=len, default="")}, _LONGEST_NAME)
 
 
 def _exit(where: str, report: ExitReport) -> Iterator[str]:

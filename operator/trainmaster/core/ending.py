@@ -7,9 +7,11 @@ from trainmaster.api.states import Phase
 from trainmaster.api.status import TrainingJobStatus
 
 
-def succeeded(status: TrainingJobStatus, message: str, now: datetime) -> TrainingJobStatus:
+def succeeded(
+    status: TrainingJobStatus, message: str, now: datetime, reason: str = "AllWorkersFinished"
+) -> TrainingJobStatus:
     """Return the status of a job that succeeded."""
-    return _ended(status, Phase.SUCCEEDED, "AllWorkersFinished", message, now)
+    return _ended(status, Phase.SUCCEEDED, reason, message, now)
 
 
 def failed(status: TrainingJobStatus, reason: str, message: str, now: datetime) -> TrainingJobStatus:

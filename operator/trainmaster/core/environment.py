@@ -8,7 +8,7 @@ import re
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.replicas import TPU
 from trainmaster.wire import codec, data_workers, frameworks, names
-from trainmaster.wire.training import TrainingPlan
+from trainmaster.wire.training import Aim, TrainingPlan
 
 
 def training_plan(job: TrainingJob) -> TrainingPlan:
@@ -32,11 +32,14 @@ def training_plan(job: TrainingJob) -> TrainingPlan:
         micro_batch_size=training.micro_batch_size,
         data_workers=training.data_workers,
         prefetch=training.prefetch or data_workers.PREFETCH,
+        evaluate_every=training.evaluate_every_steps,
+        stop_early=Aim(stop.metric, stop.mode, stop.patience) if (stop := training.stop_early) else None,
         working_directory=training.working_directory,
         code=training.code.bundle.sha256 if training.code else None,
         progress=training.progress.expressions if training.progress else {},
         checkpoint_every=checkpoint.every_steps,
         checkpoint_keep=checkpoint.keep,
+        checkpoint_best=Aim(best.metric, best.mode) if (best := checkpoint.best) else None,
         checkpoint_shared=checkpoint.storage is not None,
         checkpoint_url=f"{objects.url.rstrip('/')}/{job.name}-{job.uid[:8]}" if objects else None,
         checkpoint_endpoint=objects.endpoint if objects else None,

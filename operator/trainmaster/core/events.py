@@ -7,7 +7,7 @@ fact.
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.states import TERMINAL, Phase
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import conditions, edits, saving, sidecars, stragglers
+from trainmaster.core import conditions, edits, measures, parting, saving, sidecars, stragglers
 from trainmaster.core.actions import PostEvent
 from trainmaster.core.rules import obstacles, rewound
 
@@ -19,6 +19,7 @@ def between(job: TrainingJob, new: TrainingJobStatus) -> tuple[PostEvent, ...]:
     old = job.status
     told = [_unsupported(old, new), _rewound(old, new), _obstacle(old, new)]
     told += [_replaced(job, new), _alone(old, new), _phase(old, new)]
+    told += [_vanishing(old, new), _no_figure(old, new)]
     told += [_stepped_in(old, new), _straggling(old, new), _unsaved(old, new), _edited(old, new), _kept(old, new)]
     return tuple(event for event in told if event is not None)
 
@@ -145,6 +146,25 @@ def _kept(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
         return next((condition.message for condition in found), "")
 
     return PostEvent("Warning", sidecars.STILL_RUNNING, stated(new)) if stated(new) and not stated(old) else None
+
+
+def _no_figure(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
+    """Return the event of an evaluation whose figure is no number, where that of the one before was one."""
+
+    def stated(status: TrainingJobStatus) -> str:
+        found = (c for c in status.conditions if c.type == measures.FIGURES_FINITE and c.status == "False")
+        return next((condition.message for condition in found), "")
+
+    return PostEvent("Warning", measures.NOT_FINITE, stated(new)) if stated(new) and not stated(old) else None
+
+
+def _vanishing(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:
+    """Return the event, once, that nothing keeps the model beyond the pods."""
+
+    def stated(status: TrainingJobStatus) -> str:
+        return next((c.message for c in status.conditions if c.type == parting.CHECKPOINT_STORAGE), "")
+
+    return PostEvent("Warning", "ModelNotKept", stated(new)) if stated(new) and not stated(old) else None
 
 
 def _unsupported(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | None:

@@ -13,7 +13,18 @@ from datetime import datetime
 
 from trainmaster.api.states import Phase
 from trainmaster.api.status import CodeStatus, Progress, ReplicaStatus, TrainingJobStatus, Waiting
-from trainmaster.core import conditions, figures, goodput, history, ledger, membership, phases, returning, told_late
+from trainmaster.core import (
+    conditions,
+    figures,
+    goodput,
+    history,
+    ledger,
+    measures,
+    membership,
+    phases,
+    returning,
+    told_late,
+)
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.rules import orders
 from trainmaster.wire import messages, names
@@ -207,6 +218,8 @@ def progress(facts: Facts, status: TrainingJobStatus) -> Progress:
         step=step,
         total_steps=total,
         loss=ranks[0].loss if ranks[0].loss is not None else before.loss,
+        metrics=measures.metrics(facts.ranks, before),
+        evaluation=measures.evaluation(facts.ranks, before),
         samples_per_second=ranks[0].samples_per_second,
         waiting=_waiting_for_data(ranks),
         eta=None if status.finished else _eta(total, step, seconds),

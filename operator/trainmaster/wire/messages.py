@@ -10,9 +10,9 @@ again.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Optional, Tuple
+from typing import Dict, Optional, Tuple
 
 from trainmaster.wire import codec
 from trainmaster.wire.states import AgentState, Verb
@@ -78,6 +78,24 @@ class UnsavedCheckpoint:
 
 
 @dataclass(frozen=True)
+class Evaluation:
+    """Hold the figures of the newest evaluation; None for a figure that is not finite."""
+
+    step: int
+    figures: Dict[str, Optional[float]]
+    best_step: Optional[int] = None  # whose checkpoint is kept, as spec.checkpoint.best says
+    stopped: str = ""  # why training ends after it, before the last step; empty: it goes on
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Hold what a task measures beside its loss: of the last step, and of the model."""
+
+    metrics: Dict[str, Optional[float]] = field(default_factory=dict)
+    evaluation: Optional[Evaluation] = None
+
+
+@dataclass(frozen=True)
 class RankProgress:
     """Hold the last content of one rank's progress page."""
 
@@ -96,6 +114,7 @@ class RankProgress:
     attempt: Optional[int] = None  # of the page; None: of an older trainer, whose pages have none
     start: Optional[int] = None  # of the replica's starts within `attempt`; likewise
     total_steps: Optional[int] = None  # as a script says
+    figures: Optional[Figures] = None  # of a task, as the rank that writes its metrics says
 
 
 @dataclass(frozen=True)

@@ -40,10 +40,15 @@ def parse(text: bytes, attempt: Optional[int] = None) -> Line:
 
 def step_of(line: bytes) -> Optional[int]:
     """Return the step whose loss a whole line reports; None for any other line, and for a torn one."""
+    seen = whole(line)
+    return seen.step if seen is not None and seen.is_of_a_step else None
+
+
+def whole(line: bytes) -> Optional[Line]:
+    """Return the content of a line that is whole; None for a torn one, and for what training does not write."""
     if not line.endswith(b"\n"):
         return None
     try:
-        seen = parse(line, attempt=0)
+        return parse(line, attempt=0)
     except ValueError:
         return None
-    return seen.step if seen.is_of_a_step else None

@@ -10,7 +10,8 @@ agent writes it once, when it makes the file, so what a rank of an older attempt
 newer one.
 
 After the page stands the problem of the last save, if any: another thread writes it, so it is guarded by a checksum of
-its own and not by the counter. Last comes the rank's lifeline, see `agent/lifeline.py` of the trainer.
+its own and not by the counter. Then comes the rank's lifeline, see `agent/lifeline.py` of the trainer; last what a task
+measures beside its loss, as JSON, with a checksum too.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ import struct
 import zlib
 from typing import NamedTuple, Optional, Tuple
 
-from trainmaster.wire.messages import CheckpointRecord
+from trainmaster.wire import codec
+from trainmaster.wire.messages import CheckpointRecord, Figures
 
 PHASES = ("load", "train", "save", "evaluate", "done")
 _COUNTER = struct.Struct("<Q")
@@ -32,13 +34,16 @@ _WRITER = struct.Struct("<q")  # the process of a script that writes
 _WRITER_AT = 32
 _LAYOUT = struct.Struct("<QddddIqqdddqd")
 _COPIES = (64, 512)  # where they begin
-SIZE = 4096
+SIZE = 8192
 LIFELINE_AT = 3584
 _PROBLEM = struct.Struct("<IIq")  # checksum of the rest, length of the text, step
 _PROBLEM_AT = 1024
 _LONGEST_PROBLEM = 2000  # bytes
 _RECORD = struct.Struct("<Iqdd64s")  # checksum of the rest, step, time, seconds, SHA-256 in hexadecimal digits
 _RECORD_AT = 3072
+_FIGURES = struct.Struct("<II")  # checksum, length of the JSON text
+_FIGURES_AT = 4096
+_LONGEST_FIGURES = SIZE - _FIGURES_AT - _FIGURES.size
 _WRAP = 1 << 64
 _NOTHING = float("nan")
 
@@ -168,6 +173,27 @@ class ProgressFile:
         if step < 0 or not text.isalnum():
             return None
         return CheckpointRecord(step, moment, text, seconds if math.isfinite(seconds) else None)
+
+    def write_figures(self, figures: Figures) -> bool:
+        """Write what a task has measured. Return whether there is room for it; else what was there stays."""
+        data = codec.encode(figures)
+        if len(data) > _LONGEST_FIGURES:
+            return False
+        here = slice(_FIGURES_AT, _FIGURES_AT + _FIGURES.size + len(data))
+        self._page[here] = _FIGURES.pack(zlib.crc32(data), len(data)) + data
+        return True
+
+    def read_figures(self) -> Optional[Figures]:
+        """Return what `write_figures` wrote last; None where it wrote nothing, or is just writing."""
+        start = _FIGURES_AT + _FIGURES.size
+        checksum, length = _FIGURES.unpack(self._page[_FIGURES_AT:start])
+        data = self._page[start : start + min(length, _LONGEST_FIGURES)]
+        if length == 0 or zlib.crc32(data) != checksum:
+            return None
+        try:
+            return codec.decode(Figures, data)
+        except codec.WireError:
+            return None
 
     def close(self) -> None:
         """Unmap the page. The file stays."""

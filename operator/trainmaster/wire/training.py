@@ -9,6 +9,15 @@ from trainmaster.wire.data_workers import PREFETCH
 
 
 @dataclass(frozen=True)
+class Aim:
+    """Hold which figure of an evaluation is to become better. `patience`: for how many evaluations that may fail."""
+
+    metric: str
+    mode: str  # "min" or "max"
+    patience: int = 0
+
+
+@dataclass(frozen=True)
 class TrainingPlan:
     """Hold what to train and how, but not on which replicas.
 
@@ -31,11 +40,14 @@ class TrainingPlan:
     micro_batch_size: Optional[int] = None  # samples at once, of a rank
     data_workers: Optional[int] = None  # processes of a rank that make batches ahead; None: what the cores allow
     prefetch: int = PREFETCH  # batches that each of them makes ahead
+    evaluate_every: Optional[int] = None  # steps; None: after the last one only
+    stop_early: Optional[Aim] = None
     working_directory: Optional[str] = None
     code: Optional[str] = None  # the SHA-256 of the bundle of code, in a pod
     progress: Dict[str, str] = field(default_factory=dict)  # of a command: what its output says, by expression
     checkpoint_every: int = 50
     checkpoint_keep: int = 3
+    checkpoint_best: Optional[Aim] = None  # whose checkpoint is kept beside the newest ones
     checkpoint_shared: bool = True
     resume_from: Optional[str] = None
     resume_job: Optional[str] = None  # instead of a folder: the job whose folder lies beside this one

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Dict, List
 
 from trainmaster.wire.files import delete_folder
-from trainmaster.wire.messages import CheckpointRecord, UnsavedCheckpoint
+from trainmaster.wire.messages import CheckpointRecord, Figures, UnsavedCheckpoint
 from trainmaster.wire.progress import ProgressFile, ProgressPage
 
 from trainmaster_trainer.agent import lifeline
@@ -113,6 +113,12 @@ class Files:
         with self._lock:
             records = [page.read_checkpoint() for page in self._pages.values()]
         return [record for record in records if record is not None]
+
+    def read_figures(self) -> Dict[int, Figures]:
+        """Return what ranks of the newest attempt say that they have measured, by rank."""
+        with self._lock:
+            told = {rank: page.read_figures() for rank, page in self._pages.items()}
+        return {rank: figures for rank, figures in told.items() if figures is not None}
 
     def read_all_pages(self) -> Dict[int, ProgressPage]:
         """Return what all pages here say, of whatever attempt, also those on which nothing was written."""

@@ -13,10 +13,11 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Dict, Optional, Tuple
+from types import MappingProxyType
+from typing import Dict, Mapping, Optional, Tuple
 
 from trainmaster.wire.manifest import glance
-from trainmaster.wire.messages import CheckpointRecord, Heartbeat, RankProgress, Rendezvous, UnsavedCheckpoint
+from trainmaster.wire.messages import CheckpointRecord, Figures, Heartbeat, RankProgress, Rendezvous, UnsavedCheckpoint
 from trainmaster.wire.progress import ProgressPage
 
 from trainmaster_trainer.agent.files import Files
@@ -72,7 +73,7 @@ class StatusCollector:
                 offer=self._offer,
                 rendezvous=_rendezvous(agent),
                 roster_digest=self._digest,
-                ranks=told(pages, unsaved),
+                ranks=told(pages, unsaved, self._files.read_figures()),
                 exit=agent.exit,
                 checkpoint=self._checkpoint,
                 orders_seen=self.orders_seen,
@@ -138,7 +139,11 @@ def read_checkpoint(folder: str, step: int) -> Optional[CheckpointRecord]:
     return CheckpointRecord(seen.step, seen.time, seen.model_sha256, seen.seconds) if seen else None
 
 
-def told(pages: Dict[int, ProgressPage], unsaved: Dict[int, UnsavedCheckpoint]) -> Tuple[RankProgress, ...]:
+def told(
+    pages: Dict[int, ProgressPage],
+    unsaved: Dict[int, UnsavedCheckpoint],
+    figures: Mapping[int, Figures] = MappingProxyType({}),
+) -> Tuple[RankProgress, ...]:
     """Return what a heartbeat says of these pages, in the order of ranks."""
     now = time.monotonic()
     return tuple(
@@ -158,6 +163,7 @@ def told(pages: Dict[int, ProgressPage], unsaved: Dict[int, UnsavedCheckpoint]) 
             attempt=page.attempt,
             start=page.start,
             total_steps=page.total_steps or None,
+            figures=figures.get(rank),
         )
         for rank, page in sorted(pages.items())
     )

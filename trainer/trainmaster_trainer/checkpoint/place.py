@@ -20,7 +20,7 @@ from trainmaster_trainer.checkpoint.load import read
 from trainmaster_trainer.checkpoint.manifest import Manifest
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.remote import open_remote
-from trainmaster_trainer.checkpoint.retention import Retention
+from trainmaster_trainer.checkpoint.retention import Retention, bests_of
 from trainmaster_trainer.errors import ConfigurationError, PlaceTakenError, SupersededError
 from trainmaster_trainer.settings import Settings
 
@@ -69,6 +69,7 @@ class Place:
 
     def publish(self, step: int, manifest: Manifest) -> str:
         """Make the checkpoint visible. Return what stands in the way, or ""."""
+        self._retention.bests = bests_of(manifest.scalars)
         if self._committer:
             return self._publish_remotely(self._committer, step, manifest)
         temporary = self.temporary(step)

@@ -23,6 +23,7 @@ from trainmaster_trainer.checkpoint.soundness import Allowed, complaint
 from trainmaster_trainer.checkpoint.state import State, dtype_name
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.losses import COLUMNS, MOST_STEPS
+from trainmaster_trainer.metric_names import MOST_METRICS
 from trainmaster_trainer.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -150,13 +151,20 @@ def _is_sound(snapshot: Snapshot, allowed: Allowed) -> bool:
         tensors = snapshot.load().tensors
     except (OSError, SlotError):
         return False
+    losses = tensors.pop(PENDING, None)
+    if losses is not None and _may_be_pending(losses):
+        tensors[PENDING] = losses[:, :COLUMNS]  # a metric may be NaN
     wrong = [complaint(name, tensor, allowed) for name, tensor in tensors.items()]
-    losses = tensors.get(PENDING)
-    has_losses = losses is not None and (losses.dtype, *losses.shape) == (torch.float64, MOST_STEPS, COLUMNS)
-    problem = next(filter(None, wrong), "" if has_losses else "its losses are missing")
+    problem = next(filter(None, wrong), "" if PENDING in tensors else "its losses are missing")
     if problem:
         log.warning("The snapshot of step %d in memory is not used: %s.", snapshot.step, problem)
     return not problem
+
+
+def _may_be_pending(losses: Tensor) -> bool:
+    if losses.dtype is not torch.float64 or losses.dim() != 2 or len(losses) != MOST_STEPS:  # noqa: PLR2004 a table
+        return False
+    return COLUMNS <= losses.shape[1] <= COLUMNS + MOST_METRICS
 
 
 def _is_own(one: Snapshot, settings: Settings) -> bool:

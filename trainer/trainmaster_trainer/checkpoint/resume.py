@@ -62,6 +62,11 @@ class Resumed:
         return self.durable_step < self.begun
 
     @property
+    def begins(self) -> bool:
+        """Return whether the job itself begins here: what the state says of its past is another job's."""
+        return self.step <= self.begun
+
+    @property
     def lines_step(self) -> int:
         """Return up to which step there may be lines of it: 0, where it begins now."""
         return 0 if self.is_borrowed and self.step == self.begun else self.step

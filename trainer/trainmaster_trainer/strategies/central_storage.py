@@ -37,6 +37,7 @@ from trainmaster_trainer.strategies.steady import Steady, trained
 from trainmaster_trainer.strategies.strategy import WholeModel, check_one_machine, check_options
 from trainmaster_trainer.strategies.used import check_dense, check_no_extra_state
 from trainmaster_trainer.task import Task
+from trainmaster_trainer.validation import Trial
 
 ALIGNMENT = 64  # bytes, a cache line
 
@@ -137,9 +138,9 @@ class CentralStorage(WholeModel):
         self._wait_for_first()
 
     @override
-    def evaluate(self) -> dict[str, float]:
+    def evaluate(self, trial: Trial) -> dict[str, float]:
         self._pull()
-        return super().evaluate()
+        return super().evaluate(trial)
 
 
 def _connect(group: Group, parameters: Sequence[nn.Parameter]) -> Funnel | None:

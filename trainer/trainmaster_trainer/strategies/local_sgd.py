@@ -41,6 +41,7 @@ from trainmaster_trainer.flat import as_real
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.strategies.strategy import WholeModel, check_options
 from trainmaster_trainer.task import Task
+from trainmaster_trainer.validation import Trial
 
 log = logging.getLogger(__name__)
 COMPRESSIONS = ("None", "BF16", "INT8")
@@ -198,14 +199,17 @@ class LocalSGD(WholeModel):
                 self._outer.state[point][MOMENTUM] = momentum.to(point.device, copy=True)
 
     @override
-    def evaluate(self) -> dict[str, float]:
-        if self._apart and self.group.world_size > 1:  # the last steps were no whole round
-            here = self._here()
-            means = {name: self._mean(MODEL + name, tensor.detach()) for name, tensor in here.items()}
-            with torch.no_grad():
-                for name, mean in means.items():
-                    here[name].copy_(mean)
-        return super().evaluate()
+    def evaluate(self, trial: Trial) -> dict[str, float]:
+        if not self._apart or self.group.world_size == 1:
+            return super().evaluate(trial)
+        here = self._here()  # the last steps were no whole round: the mean of the models is tried
+        means = {name: self._mean(MODEL + name, tensor.detach()) for name, tensor in here.items()}
+        own = {name: tensor.detach().clone() for name, tensor in here.items()}
+        _put(means, here)
+        try:
+            return super().evaluate(trial)
+        finally:
+            _put(own, here)
 
     @override
     def close(self) -> None:
@@ -217,6 +221,12 @@ class LocalSGD(WholeModel):
 def _way(point: Tensor, here: Tensor) -> Tensor:
     """Return how far a rank has come since the last meeting: zero in a mask, whose numbers may be infinite."""
     return point - here if isinstance(here, nn.Parameter) else (point - here).masked_fill_(point == here, 0)
+
+
+@torch.no_grad()
+def _put(values: Mapping[str, Tensor], here: Mapping[str, Tensor]) -> None:
+    for name, value in values.items():
+        here[name].copy_(value)
 
 
 def _has_a_mean(tensor: Tensor) -> bool:

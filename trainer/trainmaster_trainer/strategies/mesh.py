@@ -33,6 +33,7 @@ from trainmaster_trainer.strategies.stages import Stage
 from trainmaster_trainer.strategies.strategy import check_options
 from trainmaster_trainer.strategies.tensor import plan_of, split_layers
 from trainmaster_trainer.task import Task
+from trainmaster_trainer.validation import Trial
 
 
 class Mesh(Partitioned):
@@ -61,8 +62,8 @@ class Mesh(Partitioned):
         return self.pipe.step(batch) if self.pipe else super().step(batch)
 
     @override
-    def evaluate(self) -> dict[str, float]:
-        return self.evaluate_with(self.pipe.relayed if self.pipe else self.model)
+    def evaluate(self, trial: Trial) -> dict[str, float]:
+        return self.evaluate_with(self.pipe.relayed if self.pipe else self.model, trial)
 
 
 def axes_of(options: Mapping[str, Any], ranks: int) -> Axes:

@@ -21,16 +21,17 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, Replicate
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from trainmaster_trainer.answers import figures_of, make_model, make_optimizer
+from trainmaster_trainer.answers import make_model, make_optimizer
 from trainmaster_trainer.checkpoint.checkpointable import Snapshots
 from trainmaster_trainer.checkpoint.pieces import local, local_like, placed_like
 from trainmaster_trainer.checkpoint.state import MODEL, ModelState, State, Whole, forget_others
 from trainmaster_trainer.counted import Loss
-from trainmaster_trainer.data import Batch
+from trainmaster_trainer.data import WHOLE, Batch
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.numerics import squares_here
@@ -40,6 +41,7 @@ from trainmaster_trainer.strategies.sharing import share
 from trainmaster_trainer.strategies.strategy import Strategy
 from trainmaster_trainer.strategies.used import SameUse
 from trainmaster_trainer.task import Task
+from trainmaster_trainer.validation import Trial
 
 Place = tuple[nn.Module, str]  # a module, and the name of its parameter or buffer
 
@@ -175,12 +177,26 @@ class Partitioned(Strategy):
         self._state.restore(state, local_like)
 
     @override
-    def evaluate(self) -> dict[str, float]:
-        return self.evaluate_with(self.model)
+    def evaluate(self, trial: Trial) -> dict[str, float]:
+        return self.evaluate_with(self.model, trial)
 
-    def evaluate_with(self, model: nn.Module) -> dict[str, float]:
-        """Return the task's figures of a model; all ranks call it with what stands for the model on them."""
-        return figures_of(self.task, model)
+    def evaluate_with(self, model: nn.Module, trial: Trial) -> dict[str, float]:
+        """Return the task's figures of a model; all ranks call it with what stands for the model on them.
+
+        No rank has a model of its own, so they all see all validation samples.
+        """
+        with trial.untouched(self.model):
+            parts = trial.sums(model, WHOLE)
+            self._reshard()
+            own = trial.own(model)
+            self._reshard()
+            return trial.together(parts, own)
+
+    def _reshard(self) -> None:
+        """Drop what a forward pass without a backward pass has left gathered."""
+        for module in self.model.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()
 
     def _those_with_other_samples(self) -> dist.ProcessGroup | None:
         """Return the group of ranks that hold the same buffers and see other samples; None if it is this rank alone.

@@ -43,6 +43,7 @@ from trainmaster_trainer.strategies.stages import Layer, Stage, cut
 from trainmaster_trainer.strategies.strategy import check_options
 from trainmaster_trainer.structure import each_tensor, leaves
 from trainmaster_trainer.task import Task
+from trainmaster_trainer.validation import Trial
 
 log = logging.getLogger(__name__)
 SCHEDULES = {"GPipe": "ScheduleGPipe", "1F1B": "Schedule1F1B"}
@@ -99,8 +100,8 @@ class Pipeline(Partitioned):
         return self.pipe.step(batch)
 
     @override
-    def evaluate(self) -> dict[str, float]:
-        return self.evaluate_with(self.pipe.relayed)
+    def evaluate(self, trial: Trial) -> dict[str, float]:
+        return self.evaluate_with(self.pipe.relayed, trial)
 
 
 def stage_of(task: Task, model: nn.Module, axes: Axes, rank: int) -> Stage:
@@ -181,7 +182,9 @@ class Pipe:
     def _mean_loss(self, outputs: Any, part: MicroBatch) -> Tensor:
         """Return a micro-batch's part of the mean loss of the batch."""
         real = outputs[: part.size] if isinstance(outputs, Tensor) else tuple(one[: part.size] for one in outputs)
-        loss = loss_of(self._owner.task, real, part.targets).mean_for("Pipeline") * part.fraction
+        told = loss_of(self._owner.task, real, part.targets)
+        self._owner.numerics.measure(told.metrics, part.size)
+        loss = told.mean_for("Pipeline") * part.fraction
         self._loss += loss.detach()
         return self._owner.numerics.scaled(loss * self._weight)
 

@@ -27,23 +27,26 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from trainmaster_trainer.answers import figures_of, loss_of, make_model, make_optimizer
+from trainmaster_trainer.answers import loss_of, make_model, make_optimizer
 from trainmaster_trainer.checkpoint.checkpointable import Snapshots
 from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, ModelState, State
 from trainmaster_trainer.counted import Loss
-from trainmaster_trainer.data import Batch, Share
+from trainmaster_trainer.data import WHOLE, Batch, Share
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group, alone
 from trainmaster_trainer.numerics import Numerics, Quietly
 from trainmaster_trainer.rates import Rates
 from trainmaster_trainer.strategies.steady import trained
 from trainmaster_trainer.task import Task
+
+if TYPE_CHECKING:
+    from trainmaster_trainer.validation import Trial
 
 
 class Strategy(ABC):
@@ -95,7 +98,7 @@ class Strategy(ABC):
         Raises:
             ConfigurationError: it is a sum with a count, and gradients here are no part of one for the whole batch.
         """
-        return loss if self.counts else Loss(loss.mean_for(type(self).__name__))
+        return loss if self.counts else loss.as_mean_for(type(self).__name__)
 
     @abstractmethod
     def step(self, batch: Batch) -> Tensor | None:
@@ -130,8 +133,11 @@ class Strategy(ABC):
         self.restore(state)
 
     @abstractmethod
-    def evaluate(self) -> dict[str, float]:
-        """Return the task's figures of the model. Every rank calls this; rank 0's answer counts."""
+    def evaluate(self, trial: Trial) -> dict[str, float]:
+        """Return the task's figures of the model, which goes on to be trained; rank 0's answer counts.
+
+        All ranks call it together, between two steps or after the last.
+        """
 
     def close(self) -> None:
         """Let go of threads and connections, after the last step."""
@@ -212,11 +218,15 @@ class WholeModel(Strategy):
         return self.settles and (name.startswith(OPTIMIZER) or name.removeprefix(MODEL) in self._stepped)
 
     @override
-    def evaluate(self) -> dict[str, float]:
-        if not self.group.is_first:
-            return {}
-        with alone():
-            return figures_of(self.task, self.model)
+    def evaluate(self, trial: Trial) -> dict[str, float]:
+        with trial.untouched(self.model):
+            with alone():
+                mine = trial.sums(self.model, self.share or WHOLE)
+            parts = [part for rank in self.group.gather(mine) for part in rank]
+            if not self.group.is_first:
+                return {}
+            with alone():
+                return trial.together(parts, trial.own(self.model))
 
 
 def check_options(strategy: str, options: Mapping[str, Any], known: Mapping[str, tuple[str, ...]]) -> None:

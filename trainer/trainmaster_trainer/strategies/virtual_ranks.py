@@ -106,7 +106,7 @@ class VirtualRanks(WholeModel):
 
     @override
     def carried(self, loss: Loss) -> Loss:
-        return Loss(loss.mean_for("reproducible: true"))
+        return loss.as_mean_for("reproducible: true")
 
     def _compute(self, batch: Batch, virtual: int) -> tuple[Subtree, Tensor]:
         first, end = Share(virtual, VIRTUAL_RANKS).bounds(batch.global_size)

@@ -39,7 +39,9 @@ class XlaAllReduce(WholeModel):
         self.set_learning_rate(batch.fraction_done)
         self.optimizer.zero_grad()
         outputs = self.model(self._mesh.spread(batch.inputs))
-        loss = loss_of(self.task, outputs, self._mesh.spread(batch.targets)).mean_for("a TPU")
+        told = loss_of(self.task, outputs, self._mesh.spread(batch.targets))
+        self.numerics.measure(told.metrics, batch.size)
+        loss = told.mean_for("a TPU")
         (loss * batch.weight(self.group.world_size)).backward()  # type: ignore[no-untyped-call]
         if self.group.world_size > 1:
             self._average_between_hosts()

@@ -54,14 +54,12 @@ class Digits(Task):
         return torch.optim.AdamW(parameters, lr=self.learning_rate)
 
     @override
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
-        device = next(model.parameters()).device
-        images, labels = self._test
-        outputs = model(images.to(device)).cpu()
-        return {
-            "accuracy": float((outputs.argmax(dim=1) == labels).float().mean()),
-            "test_loss": float(self.loss(outputs, labels)),
-        }
+    def metrics(self, outputs: Any, targets: Any) -> dict[str, Tensor | float]:
+        return {"accuracy": (outputs.argmax(dim=1) == targets).float().mean()}
+
+    @override
+    def validation_dataset(self) -> tuple[Tensor, Tensor]:
+        return self._test
 
     @override
     def tensor_plan(self, model: nn.Module) -> dict[str, ParallelStyle]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from trainmaster.api.rules import (
     accelerator,
     changes,
+    evaluation,
     fitting,
     frameworks,
     lifecycle,
@@ -28,6 +29,7 @@ RULES: tuple[Rule, ...] = (
     *strategy.RULES,
     *fitting.RULES,
     *training.RULES,
+    *evaluation.RULES,
     *pods.RULES,
     *template.RULES,
     *twice.RULES,

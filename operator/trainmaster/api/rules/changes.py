@@ -94,6 +94,7 @@ _OVER = Rule(
 )
 
 _STORAGE, _MEMORY, _RESUME = "checkpoint.storage", "checkpoint.memoryEverySteps", "checkpoint.resumeFrom"
+_BEST = "checkpoint.best"
 _EVERY, _GPUS, _ACCELERATOR = "checkpoint.everySteps", "workers.gpus", "workers.accelerator"
 RULES = (
     _OVER,
@@ -111,6 +112,7 @@ RULES = (
         _unchanged_if_any(_MEMORY),
         lambda new, old: new.checkpoint.memory_every_steps == old.checkpoint.memory_every_steps,
     ),
+    _fixed(_BEST, _unchanged_if_any(_BEST), lambda new, old: new.checkpoint.best == old.checkpoint.best),
     _fixed(_GPUS, _unchanged(_GPUS), lambda new, old: new.workers.gpus == old.workers.gpus),
     _fixed(
         _ACCELERATOR,

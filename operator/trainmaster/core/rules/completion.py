@@ -5,7 +5,7 @@ members come and go, those present do all the work of a task: a worker that has 
 the first worker leads (`frameworks.is_led`), its end alone counts: the others serve until they are told to end.
 """
 
-from trainmaster.core import ending, membership, parting
+from trainmaster.core import ending, measures, membership, parting
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.verdict import NOTHING, Verdict
 from trainmaster.wire import names
@@ -23,8 +23,10 @@ def complete(facts: Facts) -> Verdict:
         message = f"{workers[0].key}, which leads the others, finished."
         return Verdict(status=ending.succeeded(facts.status, f"{message}{parting.at_the_end(facts)}", facts.now))
     message = f"All {len(finished)} workers finished." if len(finished) > 1 else "The worker finished."
-    said = f"{_nothing_to_train(facts) or message}{parting.at_the_end(facts)}"
-    return Verdict(status=ending.succeeded(facts.status, said, facts.now))
+    early = measures.stopped(facts, facts.status)
+    said = f"{early or _nothing_to_train(facts) or message}{parting.at_the_end(facts)}"
+    reason = measures.EARLY_STOPPED if early else "AllWorkersFinished"
+    return Verdict(status=ending.succeeded(facts.status, said, facts.now, reason))
 
 
 def _nothing_to_train(facts: Facts) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,6 +35,7 @@ from trainmaster_trainer.strategies.gossip.sample_counters import BEFORE, Entry
 from trainmaster_trainer.strategies.strategy import Strategy
 from trainmaster_trainer.transport.frame import Message
 from trainmaster_trainer.transport.links import PeerLostError, PeerRefusedError
+from trainmaster_trainer.validation import Trial
 
 log = logging.getLogger(__name__)
 PEER_SECONDS = 5.0
@@ -157,11 +159,14 @@ class CheckpointWriter:
         ranks = self._peer.workers
         with self._peer.mixer.lock:
             loss = self._peer.sample_counters.mean(ranks, "loss")
-            figures = {"consensus_distance": self._peer.sample_counters.mean(ranks, "distance")}
+            metrics = self._peer.sample_counters.metrics(ranks)
+            figures: dict[str, Any] = {"consensus_distance": self._peer.sample_counters.mean(ranks, "distance")}
+            figures |= {"metrics": metrics} if metrics else {}
             step = self._step
         untold = range(self._journal.step + 1, step + 1)
         for number in untold:
             self._journal.stepped(number, loss, self._plan.global_batch_size, self._saver.committed_step, figures)
+        self._peer.member.progress.measured(metrics)
         if untold:  # a page that is written anew is a sign of life
             self._journal.write()
         due = step // self._plan.checkpoint_every * self._plan.checkpoint_every
@@ -326,5 +331,5 @@ class _Resumable(Strategy):
         raise NotImplementedError("the loop does")
 
     @override
-    def evaluate(self) -> dict[str, float]:
+    def evaluate(self, trial: Trial) -> dict[str, float]:
         raise NotImplementedError("the loop does")

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from trainmaster_trainer import randomness
-from trainmaster_trainer.answers import figures_of, loss_of, make_model, make_optimizer
+from trainmaster_trainer.answers import loss_of, make_model, make_optimizer
 from trainmaster_trainer.checkpoint.state import ModelState, State
 from trainmaster_trainer.counted import Loss
-from trainmaster_trainer.data import Batch, Share, check_batch_size
+from trainmaster_trainer.data import WHOLE, Batch, Share, check_batch_size
 from trainmaster_trainer.flat import Layout, adopt
 from trainmaster_trainer.independent import Member
 from trainmaster_trainer.rates import Rates
@@ -36,6 +36,7 @@ from trainmaster_trainer.transport.frame import Message
 from trainmaster_trainer.transport.handshake import Caller
 from trainmaster_trainer.transport.links import PeerLostError, PeerRefusedError, Question, seconds_for
 from trainmaster_trainer.transport.service import RefusalError, Service
+from trainmaster_trainer.validation import Trial
 
 log = logging.getLogger(__name__)
 SAMPLE_COUNTERS = "sample_counters"  # among the scalars of a state
@@ -268,10 +269,11 @@ class Peer:
         loss = self.member.numerics.backward(batch, self._loss)
         with self.mixer.lock:
             self._update()
-            self.sample_counters.add(self.member.rank, batch.size, float(loss))
+            measured = {name: float(value) for name, value in self.member.numerics.take_measured().items()}
+            self.sample_counters.add(self.member.rank, batch.size, float(loss), measured)
 
     def _loss(self, batch: Batch) -> Loss:
-        return Loss(loss_of(self.member.task, self._model(batch.inputs), batch.targets).mean_for("Gossip"))
+        return loss_of(self.member.task, self._model(batch.inputs), batch.targets).as_mean_for("Gossip")
 
     def _share(self) -> Share:
         workers = self.workers
@@ -366,7 +368,8 @@ class Peer:
         with self.mixer.lock, torch.no_grad():
             for live, own in zip(self._model.parameters(), self._mine.parameters(), strict=True):
                 live.copy_(own)
-        return figures_of(self.member.task, self._model)
+        trial = Trial(self.member.settings, self.member.task, self.member.device)
+        return trial.together(trial.sums(self._model, WHOLE), trial.own(self._model))
 
 
 def whole_state(answer: Message) -> State:

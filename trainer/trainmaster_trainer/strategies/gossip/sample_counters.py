@@ -7,6 +7,7 @@ come to the same sum, in whatever order the entries arrive; an entry that arrive
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,7 @@ class Entry:
     samples: int = 0
     loss: float = 0.0
     distance: float = 0.0  # to the partner it met last, relative to its own length
+    metrics: Mapping[str, float | None] = field(default_factory=dict)  # None where it is not finite
 
 
 @dataclass
@@ -30,21 +32,25 @@ class SampleCounters:
     batch: int
     entries: dict[int, Entry] = field(default_factory=dict)
 
-    def add(self, rank: int, samples: int, loss: float) -> None:
+    def add(self, rank: int, samples: int, loss: float, metrics: Mapping[str, float] | None = None) -> None:
         """Add a worker's own work."""
         entry = self.entries.setdefault(rank, Entry())
         entry.samples += samples
         entry.loss = loss
+        entry.metrics = {name: value if math.isfinite(value) else None for name, value in (metrics or {}).items()}
 
     def merge(self, plain: Any) -> None:
         """Take over the entries of another worker that are newer than those here."""
-        for rank, samples, loss, distance in plain:
+        for rank, samples, loss, distance, *metrics in plain:
             if samples > self.entries.get(rank, Entry()).samples:
-                self.entries[rank] = Entry(samples, loss, distance)
+                self.entries[rank] = Entry(samples, loss, distance, *metrics)
 
-    def plain(self) -> list[list[float]]:
-        """Return the entries as lists of numbers, to send them to another worker."""
-        return [[rank, entry.samples, entry.loss, entry.distance] for rank, entry in self.entries.items()]
+    def plain(self) -> list[list[Any]]:
+        """Return the entries as lists, to send them to another worker."""
+        return [
+            [rank, entry.samples, entry.loss, entry.distance, *([dict(entry.metrics)] if entry.metrics else [])]
+            for rank, entry in self.entries.items()
+        ]
 
     def state(self) -> dict[str, Any]:
         """Return the entries for a checkpoint, so that a resumed worker counts like one that never left."""
@@ -70,3 +76,12 @@ class SampleCounters:
         """Return the mean of a figure over the entries of these workers, 0.0 if none of them has an entry."""
         said = [getattr(self.entries[rank], name) for rank in ranks if rank in self.entries]
         return sum(said) / len(said) if said else 0.0
+
+    def metrics(self, ranks: list[int]) -> dict[str, float]:
+        """Return the means of the metrics over the entries of these workers; NaN where one of them is not finite."""
+        said = [entry.metrics for rank in ranks if (entry := self.entries.get(rank)) and entry.metrics]
+        names = sorted({*said[0]}.intersection(*said[1:])) if said else []
+        values = {name: [one[name] for one in said] for name in names}
+        return {
+            name: math.nan if None in found else sum(filter(None, found)) / len(found) for name, found in values.items()
+        }

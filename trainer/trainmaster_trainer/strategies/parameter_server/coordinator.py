@@ -13,18 +13,22 @@ from __future__ import annotations
 import logging
 import secrets
 import time
+from collections.abc import Callable
+from dataclasses import replace
 
+from trainmaster_trainer.carried import EVALUATIONS
 from trainmaster_trainer.checkpoint.resume import resume
 from trainmaster_trainer.checkpoint.save import Saver
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.errors import NonFiniteLossError
+from trainmaster_trainer.evaluations import Evaluations
 from trainmaster_trainer.independent import Member
 from trainmaster_trainer.journal import Journal
 from trainmaster_trainer.strategies.parameter_server.options import Options
 from trainmaster_trainer.strategies.parameter_server.pending_requests import Asker
 from trainmaster_trainer.strategies.parameter_server.shard import Shard
 from trainmaster_trainer.strategies.parameter_server.ticket_queue import TicketQueue
-from trainmaster_trainer.strategies.parameter_server.tickets import Done, Ticket, TicketBook
+from trainmaster_trainer.strategies.parameter_server.tickets import Done, Ticket, TicketBook, metrics_of
 from trainmaster_trainer.strategies.parameter_server.whole import Whole
 from trainmaster_trainer.transport.frame import Message, Values
 from trainmaster_trainer.transport.handshake import Caller
@@ -52,27 +56,30 @@ class Coordinator:
         self._saved = 0  # of the newest one that was brought to the saver
         self._last_seen = 0.0  # when a worker was, after the order to stop
         self._result: dict[str, float] | None = None
+        self._evaluations = Evaluations(self._plan)
+        self._figures: tuple[int, dict[str, float]] | None = None  # that a worker has told, after which step
         self._counted_by: int | None = None  # which worker said how many samples there are; None: a checkpoint, or none
 
     # In service threads.
 
     def answer(self, caller: Caller, request: Message) -> Answer:
         """Answer what workers and servers ask of server 0 alone."""
-        match request.name:
-            case "next":
-                return self.ticket_queue.next(Asker(caller, request.values))
-            case "claim":
-                return self.ticket_queue.claim(request.values)
-            case "samples":
-                return self._compare_samples(caller, request.values)
-            case "announce":
-                self.reconcile_soon()
-                return Message("ok")
-            case "leaving":
-                return self._leaving()
-            case "result":
-                return self._take_result(request.values)
-        raise RefusalError(f"a server cannot {request.name}")
+        answers: dict[str, Callable[[], Answer]] = {
+            "next": lambda: self.ticket_queue.next(Asker(caller, request.values)),
+            "claim": lambda: self.ticket_queue.claim(request.values),
+            "samples": lambda: self._compare_samples(caller, request.values),
+            "announce": self._announce,
+            "leaving": self._leaving,
+            "evaluated": lambda: self._take_figures(request.values),
+            "result": lambda: self._take_result(request.values),
+        }
+        if request.name not in answers:
+            raise RefusalError(f"a server cannot {request.name}")
+        return answers[request.name]()
+
+    def _announce(self) -> Message:
+        self.reconcile_soon()
+        return Message("ok")
 
     def _compare_samples(self, caller: Caller, values: Values) -> Message:
         """Return the number of samples from a checkpoint, or else from the first worker: others compare theirs."""
@@ -99,6 +106,14 @@ class Coordinator:
             self.ticket_queue.due.notify_all()
             self.ticket_queue.changed.wait_for(lambda: self.ticket_queue.is_over, LONGEST_WAIT_SECONDS)
             return Message("ok" if self.ticket_queue.is_over else "later")
+
+    def _take_figures(self, values: Values) -> Message:
+        """Take the figures of the model after a step, while no ticket is given out."""
+        with self.ticket_queue.changing():
+            self._figures = int(values["step"]), dict(values["figures"])
+            self.ticket_queue.trial = None
+            self.ticket_queue.due.notify_all()
+        return Message("ok")
 
     # In the main thread.
 
@@ -132,6 +147,8 @@ class Coordinator:
     def _is_pressing(self) -> bool:
         book = self.ticket_queue.book
         at_gate = book is not None and book.complete >= book.gate > self._cut
+        if at_gate and self.ticket_queue.trial is not None:
+            return self.ticket_queue.is_unsettled
         return at_gate or self.ticket_queue.is_unsettled or (self._result is not None and not self.ticket_queue.is_over)
 
     def _turn(self) -> None:
@@ -140,9 +157,11 @@ class Coordinator:
         self._tell_steps()
         book = self.ticket_queue.book
         if book is not None and book.complete >= book.gate > self._cut:
-            self._save(book.gate)
+            self._stand_at_gate(book.gate)
         if self._result is not None and not self.ticket_queue.is_over and self._journal is not None:
-            self._journal.finish(max(self._plan.steps, self._saved), self._result)
+            is_told = self._evaluations.step == self._saved
+            last = self._saved if self._evaluations.stopped else max(self._plan.steps, self._saved)
+            self._journal.finish(last, self._result, is_told=is_told)
             with self.ticket_queue.changing():
                 self.ticket_queue.is_over = True
         self._member.progress.write()
@@ -175,7 +194,8 @@ class Coordinator:
             self._journal.write()
             progress = self._member.progress
             speeds = {"speed": progress.samples_per_second, "seconds": progress.step_seconds}
-            self.ticket_queue.told = {name: str(figure) for name, figure in {"loss": progress.loss, **speeds}.items()}
+            told: Values = {name: str(figure) for name, figure in {"loss": progress.loss, **speeds}.items()}
+            self.ticket_queue.told = {**told, "metrics": metrics_of(finished[-1][1])}
 
     def _tell_step(self, step: int, shares: list[Done]) -> None:
         if self._journal is None:
@@ -184,29 +204,73 @@ class Coordinator:
         loss = sum(done.loss * done.size for done in shares) / max(size, 1)
         ended = self.ticket_queue.moments.pop(step, None)
         dropped = self._plan.global_batch_size - size  # in shares that came too late: `trainmaster audit` counts them
-        figures = {"staleness": self._own.staleness, **({"dropped_samples": dropped} if dropped else {})}
+        metrics = metrics_of(shares)
+        figures: Values = {"staleness": self._own.staleness, **({"dropped_samples": dropped} if dropped else {})}
+        figures |= {"metrics": metrics} if metrics else {}
         self._journal.stepped(step, loss, size, self._saver.committed_step, figures, ended=ended)
 
-    def _save(self, step: int) -> None:
-        """Make a cut at `step`: no later ticket has begun, and all up to it are in all shards."""
+    def _stand_at_gate(self, step: int) -> None:
+        """Do what is due after `step`, all of which is in all shards and after which nothing has begun: look, save."""
+        stops = self._member.stop.is_set()
+        urgent = False
+        if stops:
+            self.ticket_queue.trial = None
+        elif self._evaluations.due(step):
+            if self._figures is None or self._figures[0] != step:
+                with self.ticket_queue.changing():
+                    self.ticket_queue.trial = step
+                return
+            urgent = self._take(self._figures)
+        is_new = self._evaluations.step == step
+        note = Message("note", {"evaluations": self._evaluations.plain()})
+        if is_new and not urgent:
+            self._ask_servers(note)
+        if stops or urgent or self._saver.due(step):
+            self._save(step, urgent=urgent)
+        if is_new and urgent:  # who does not find the note evaluates again, and saves
+            self._ask_servers(note)
+        if not self.ticket_queue.has_ended:
+            self._cut = step
+            self._open_gate()
+
+    def _take(self, told: tuple[int, dict[str, float]]) -> bool:
+        """Take an evaluation. Return whether the state must be saved before training goes on."""
+        self._tell_steps()
+        urgent = self._evaluations.take(*told)
+        self._figures = None
+        if self._journal is not None:
+            self._journal.evaluated(self._evaluations)
+        return urgent
+
+    def _save(self, step: int, *, urgent: bool = False) -> None:
+        """Make a cut at `step`: no later ticket has begun, and all up to it are in all shards.
+
+        Training goes on while it is fetched and saved, unless it is `urgent`.
+        """
         if self._journal is None:
             return
         self._ask_servers(Message("cut"))
         self._cut = step
-        self._open_gate()
+        if not urgent:
+            self._open_gate()
         shards = self._ask_servers(Message("fetch"))
         state = self._whole.join([_state(shards[rank]) for rank in sorted(shards)])
         self._save_as(step, state)
-        if self._member.stop.is_set():
+        if urgent or self._member.stop.is_set():
             self._saver.wait(needed=False)
         self._ask_servers(Message("settle", {"step": self._saver.committed_step}))
-        if step == self._plan.steps:
+        if self._is_last(step):
             self._end()
+
+    def _is_last(self, step: int) -> bool:
+        return step >= self._plan.steps or bool(self._evaluations.stopped)
 
     def _save_as(self, step: int, state: State) -> None:
         """Write a checkpoint; wait for it only if it is the last one."""
         assert self._journal is not None  # noqa: S101 (whoever saves has one)
-        sync, is_last = self._journal.sync, step >= self._plan.steps
+        sync, is_last = self._journal.sync, self._is_last(step)
+        if self._evaluations.are_on:
+            state = replace(state, scalars={**state.scalars, EVALUATIONS: self._evaluations.plain()})
         if is_last:
             self._member.progress.enter("save")
         self._saver.save(step, state, before_commit=sync)
@@ -216,6 +280,8 @@ class Coordinator:
 
     def _end(self) -> None:
         self._member.progress.enter("evaluate", self._saver.committed_step)
+        if self._evaluations.are_on and self._evaluations.step == self._saved:
+            self._result, self.ticket_queue.evaluates = dict(self._evaluations.figures), False
         with self.ticket_queue.changing():
             self.ticket_queue.last, self.ticket_queue.has_ended = self._saver.record, True
 
@@ -223,9 +289,13 @@ class Coordinator:
         """Set the gate to the next step at which a checkpoint is due."""
         with self.ticket_queue.changing():
             if self.ticket_queue.book is not None and not self._member.stop.is_set():
-                every = self._plan.checkpoint_every
                 first = max(self._cut + 1, self.ticket_queue.book.complete)
-                self.ticket_queue.book.gate = min(-(-first // every) * every, self._plan.steps)
+                gates = (
+                    -(-first // every) * every
+                    for every in (self._plan.checkpoint_every, self._plan.evaluate_every)
+                    if every
+                )
+                self.ticket_queue.book.gate = min(*gates, self._plan.steps)
 
     def _ask_servers(self, message: Message) -> dict[int, Message]:
         ranks = self._member.directory.servers
@@ -235,7 +305,7 @@ class Coordinator:
         """Begin a new generation from what the servers have."""
         with self.ticket_queue.changed:
             self.ticket_queue.is_unsettled = False
-            self.ticket_queue.book = None
+            self.ticket_queue.book = self.ticket_queue.trial = None
             self.ticket_queue.moments.clear()
             self._cut = self._saved  # a cut that was not fetched is lost
             self.ticket_queue.generation = secrets.randbits(
@@ -249,7 +319,7 @@ class Coordinator:
         with self.ticket_queue.changed:
             self.ticket_queue.book = book
         self._open_gate()
-        if book.complete >= self._plan.steps and self._saved >= self._plan.steps:
+        if self._saved >= book.complete and self._is_last(book.complete):
             self._end()
 
     def _recall(self, reports: list[Values]) -> TicketBook:
@@ -265,6 +335,9 @@ class Coordinator:
             if all(ticket.step <= r["floor"] or ticket in shard for r, shard in zip(reports, applied, strict=True))
         }
         book.recall(seen, everywhere)
+        notes = [report["note"] for report in reports if report.get("note")]
+        if notes and self._evaluations.are_on and not self._evaluations.step:
+            self._evaluations.restore(max(notes, key=lambda note: note["step"]))
         if self._journal is None:
             self._begin_journal(book.complete, self._saved)
         log.info("All shards are there; going on after step %d.", book.complete)
@@ -280,6 +353,9 @@ class Coordinator:
         if resumed.dataset:
             with self.ticket_queue.changed:
                 self._saver.dataset, self._counted_by = resumed.dataset, None
+        self._evaluations.begin_anew()
+        if found and EVALUATIONS in found.scalars and self._evaluations.are_on and not resumed.begins:
+            self._evaluations.restore(found.scalars[EVALUATIONS])
         self._whole.found = None  # as large as the model and its optimizer, and not needed again
         branch = {"branch": secrets.token_hex(8)}
         self._ask_servers(_install(found, step, branch) if found else Message("begin", branch))
@@ -290,7 +366,9 @@ class Coordinator:
         return TicketBook(step, self._plan.steps, self._options.bound, self._options.spare)
 
     def _begin_journal(self, step: int, durable_step: int) -> None:
-        self._journal = Journal(self._member.settings, self._member.progress, step, durable_step)
+        self._journal = Journal(
+            self._member.settings, self._member.progress, step, durable_step, evaluated=self._evaluations.step
+        )
 
 
 def _state(shard: Message) -> State:

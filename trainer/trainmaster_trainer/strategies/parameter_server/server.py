@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 from trainmaster_trainer import randomness
 from trainmaster_trainer.independent import Member
@@ -74,6 +75,7 @@ class Server:
         self._ready = threading.Event()
         self._complete = 0  # the last step that all servers have, as server 0 and workers say
         self._cut: Message | None = None
+        self._note: Any = None  # what server 0 knows of evaluations, for its successor
         self._shapes = whole.state().model_shapes()
         self.coordinator = Coordinator(member, self._options, whole, self.own) if self.index == 0 else None
         self._answers: dict[str, Handler] = {
@@ -91,6 +93,7 @@ class Server:
             "cut": self._make_cut,
             "fetch": self._give_cut,
             "settle": self._settle,
+            "note": self._take_note,
         }
 
     def _shard(self, whole: Whole, index: int) -> Shard:
@@ -284,9 +287,13 @@ class Server:
             self._generation = request.values["generation"]
             applied = [[list(ticket), list(done)] for ticket, done in self.own.applied.items()]
             values = {"loaded": self.own.loaded, "branch": self.own.branch, "floor": self.own.floor, "applied": applied}
-            return Message("report", {**values, "staleness": self.own.staleness})
+            return Message("report", {**values, "staleness": self.own.staleness, "note": self._note})
         finally:
             self.own.lock.release()
+
+    def _take_note(self, _caller: Caller, request: Message) -> Message:
+        self._note = request.values["evaluations"]
+        return Message("ok")
 
     def _go(self, _caller: Caller, request: Message) -> Message:
         self._generation = request.values["generation"]

@@ -35,8 +35,10 @@ class TicketQueue:
         self.generation = 0
         self.is_unsettled = False  # a server has started since this generation began
         self.has_ended = False  # all steps are done and saved
+        self.evaluates = True  # a worker evaluates after the end; else the figures are known
         self.last: CheckpointRecord | None = None  # the last checkpoint, where this process has committed it
         self.is_over = False  # and it is known how good the model is
+        self.trial: int | None = None  # the step whose model a worker is to evaluate, while there are no tickets
         self.moments: dict[int, float] = {}  # when each step ended that is not told yet
         self.told: Values = dict.fromkeys(("loss", "speed", "seconds"), "nan")  # of the last ones that are
         self.present: set[Caller] = set()  # the workers that are connected
@@ -88,6 +90,7 @@ class TicketQueue:
         """Return whether a worker that waits may get an order now: most changes mean nothing to them."""
         return (
             self.has_ended
+            or self.trial is not None
             or self._pending_requests.are_impatient
             or (self.book is not None and not self.is_unsettled and self.book.has_ticket)
         )
@@ -97,7 +100,9 @@ class TicketQueue:
         if self.has_ended:
             first = min(self._member.directory.workers, default=asker.caller.rank)
             last = {"last": codec.to_plain(self.last)} if self.last else {}
-            return self._reply("end", {"evaluate": asker.caller.rank == first, **last})
+            return self._reply("end", {"evaluate": self.evaluates and asker.caller.rank == first, **last})
+        if self.trial is not None and not self.is_unsettled and asker.caller == self._examiner():
+            return self._reply("evaluate", {"step": self.trial})
         # Is it told to stop alone, or are all? That shows within a moment; then server 0 needs its work for a cut.
         stopping, all_stop = asker.values.get("stopping"), self._member.stop.is_set()
         ticket = None if stopping and not all_stop else self._take(asker.caller)
@@ -106,6 +111,10 @@ class TicketQueue:
         if not asker.is_impatient:
             return None
         return self._reply("leave" if stopping and not (all_stop and not self.is_over) else "wait", {})
+
+    def _examiner(self) -> Caller | None:
+        """Return the worker that evaluates: of those that are connected, the one of the lowest rank."""
+        return min(self.present, key=lambda caller: caller.rank, default=None)
 
     def _release_the_impatient(self) -> None:
         """Answer workers before their time is up: a worker that hears nothing at all takes this server for dead."""

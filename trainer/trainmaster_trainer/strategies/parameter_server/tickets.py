@@ -15,6 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from trainmaster_trainer.metric_names import check_same_names
+
 
 class Ticket(NamedTuple):
     """A ticket is part `index` of `of` of the global batch of `step`."""
@@ -25,10 +27,11 @@ class Ticket(NamedTuple):
 
 
 class Done(NamedTuple):
-    """Hold what is known of a ticket that is done: the mean loss over `size` samples."""
+    """Hold what is known of a ticket that is done: the mean loss over `size` samples, and the means of its metrics."""
 
     loss: float
     size: int
+    metrics: Mapping[str, float] = {}
 
 
 @dataclass
@@ -152,3 +155,15 @@ class TicketBook:
                 step.claimed.add(ticket.index)
         for ticket, result in sorted(done.items()):
             self.done(ticket, result)
+
+
+def metrics_of(shares: list[Done]) -> dict[str, float]:
+    """Return the means of a step's metrics over its samples.
+
+    Raises:
+        ConfigurationError: workers have metrics of different names.
+    """
+    size = max(1, sum(done.size for done in shares))
+    for done in shares:
+        check_same_names(shares[0].metrics, done.metrics)
+    return {name: sum(done.metrics[name] * done.size for done in shares) / size for name in shares[0].metrics}

@@ -17,6 +17,7 @@ from trainmaster_trainer.strategies.parameter_server.partition import divide
 from trainmaster_trainer.strategies.strategy import Strategy
 from trainmaster_trainer.strategies.used import check_no_extra_state
 from trainmaster_trainer.task import Task
+from trainmaster_trainer.validation import Trial
 
 
 class Whole(Strategy):
@@ -84,7 +85,7 @@ class Whole(Strategy):
         raise NotImplementedError("the workers do")
 
     @override
-    def evaluate(self) -> dict[str, float]:
+    def evaluate(self, trial: Trial) -> dict[str, float]:
         raise NotImplementedError("a worker does")
 
 

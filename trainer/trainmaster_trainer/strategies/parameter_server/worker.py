@@ -20,12 +20,13 @@ from trainmaster.wire import codec
 from trainmaster.wire.messages import CheckpointRecord
 
 from trainmaster_trainer import randomness
-from trainmaster_trainer.answers import figures_of, loss_of
+from trainmaster_trainer.answers import loss_of
 from trainmaster_trainer.checkpoint.manifest import check_same_dataset, check_same_everywhere
 from trainmaster_trainer.counted import Loss
-from trainmaster_trainer.data import Batch, Batches, Share
+from trainmaster_trainer.data import WHOLE, Batch, Batches, Share
 from trainmaster_trainer.flat import Layout, adopt
 from trainmaster_trainer.independent import Member
+from trainmaster_trainer.moment import Inside
 from trainmaster_trainer.strategies import alike
 from trainmaster_trainer.strategies.parameter_server.compression import Packer
 from trainmaster_trainer.strategies.parameter_server.options import Options
@@ -34,6 +35,7 @@ from trainmaster_trainer.strategies.parameter_server.whole import Whole
 from trainmaster_trainer.strategies.steady import Steady
 from trainmaster_trainer.transport.frame import Message, Values
 from trainmaster_trainer.transport.links import PeerLostError, PeerRefusedError, Question
+from trainmaster_trainer.validation import Trial
 
 log = logging.getLogger(__name__)
 EXIT_STOPPED = 143
@@ -55,7 +57,7 @@ def _work(member: Member) -> int:
     worker = Worker(member)
     order = worker.next({})
     while order.name not in ("end", "leave"):
-        order = worker.work(order) if order.name == "ticket" else worker.next({})
+        order = worker.obey(order)
     if order.name == "leave":
         return EXIT_STOPPED
     worker.finish(bool(order.values["evaluate"]))
@@ -109,6 +111,7 @@ class Worker:
             progress.start(values["complete"], values["saved"])  # nothing was left to train
         if self._begun:
             self._member.seen(values["complete"])
+            progress.measured(values.get("metrics", {}))
             progress.told(values["complete"], *(float(values[key]) for key in ("loss", "speed", "seconds")))
         if "last" in values:
             progress.committed(codec.from_plain(CheckpointRecord, values["last"]))
@@ -142,6 +145,30 @@ class Worker:
             else:
                 check_same_everywhere({told["rank"]: told["count"], rank: count})
 
+    def obey(self, order: Message) -> Message:
+        """Do what server 0 has answered. Return what to do next."""
+        if order.name == "ticket":
+            return self.work(order)
+        if order.name == "evaluate":
+            self._evaluate(int(order.values["step"]))
+        return self.next({})
+
+    def _evaluate(self, step: int) -> None:
+        """Evaluate the model after a step, which nobody changes meanwhile, and tell server 0."""
+        self._member.progress.enter("evaluate")
+        inside = Inside(self._model)  # its own, where the update is asynchronous
+        values = {"step": step, "figures": self._figures(step)}
+        inside.put_back()
+        self._ask({self._servers[0]: Question(Message("evaluated", values))})
+        self._member.progress.enter("train")
+
+    def _figures(self, step: int) -> dict[str, float]:
+        """Return the task's figures of the servers' model, which is pulled for that."""
+        self._pull(with_buffers=True)
+        randomness.seed_rank(self._member.settings.plan.seed, 0, step + 1)
+        trial = Trial(self._member.settings, self._member.task, self._member.device)
+        return trial.together(trial.sums(self._model, WHOLE), trial.own(self._model))
+
     def work(self, order: Message) -> Message:
         """Compute a ticket and bring its gradient to the servers. Return what to do next."""
         ticket = Ticket(*order.values["ticket"])
@@ -152,10 +179,11 @@ class Worker:
             self._pull(with_buffers=self._options.sync, step=ticket.step)
         batch = self._batch(ticket)
         loss = float(self._gradient(batch))
+        metrics = {name: float(value) for name, value in self._member.numerics.take_measured().items()}
         if self._options.spare and not self._may_push(generation):
             self._clear()
             return self.next(generation)
-        result = {**generation, "done": [loss, batch.size]}
+        result = {**generation, "done": [loss, batch.size, metrics]}
         values = {**result, "fraction": batch.fraction_done, "complete": self._member.progress.step}
         del batch  # the next one may be there before the answer is
         if len(self._servers) == 1:
@@ -194,7 +222,8 @@ class Worker:
         return loss
 
     def _loss(self, batch: Batch) -> Loss:
-        return Loss(loss_of(self._member.task, self._model(batch.inputs), batch.targets).mean_for("ParameterServer"))
+        loss = loss_of(self._member.task, self._model(batch.inputs), batch.targets)
+        return loss.as_mean_for("ParameterServer")
 
     def _may_push(self, generation: Values) -> bool:
         answer = self._member.links.ask(
@@ -264,9 +293,7 @@ class Worker:
         progress.enter("evaluate")
         self._batches.close()
         if evaluates:
-            self._pull(with_buffers=True)
-            randomness.seed_rank(self._member.settings.plan.seed, 0, self._member.settings.plan.steps + 1)
-            figures = figures_of(self._member.task, self._model)
+            figures = self._figures(self._member.settings.plan.steps)
             self._ask({self._servers[0]: Question(Message("result", {"figures": figures}))})
         progress.enter("done")
 

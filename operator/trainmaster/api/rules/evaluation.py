@@ -1,0 +1,47 @@
+"""Hold the rules on evaluateEverySteps, and on what looks at its figures: stopEarly and checkpoint.best."""
+
+from __future__ import annotations
+
+from trainmaster.api.rules.rule import Rule
+
+_TRAINING = ("spec.training",)
+_SPEC = ("spec",)
+
+RULES = (
+    Rule(
+        name="evaluate-task",
+        where=_TRAINING,
+        field="evaluateEverySteps",
+        cel="!has(self.evaluateEverySteps) || !has(self.command)",
+        holds=lambda training: training.evaluate_every_steps is None or training.command is None,
+        message="evaluateEverySteps is for a task; when a command evaluates is its own affair",
+        cure="Remove evaluateEverySteps",
+    ),
+    Rule(
+        name="evaluate-type",
+        where=_SPEC,
+        field="training.evaluateEverySteps",
+        cel="!has(self.training.evaluateEverySteps) || self.strategy.type != 'Gossip'",
+        holds=lambda spec: spec.training.evaluate_every_steps is None or spec.strategy.type != "Gossip",
+        message="under Gossip each worker has a model of its own at a step of its own, until the last one",
+        cure="Remove evaluateEverySteps: the model is evaluated after the last step",
+    ),
+    Rule(
+        name="stop-early-evaluates",
+        where=_TRAINING,
+        field="stopEarly",
+        cel="!has(self.stopEarly) || has(self.evaluateEverySteps)",
+        holds=lambda training: training.stop_early is None or training.evaluate_every_steps is not None,
+        message="stopEarly looks at figures of evaluations, and there are none before the last step",
+        cure="Set evaluateEverySteps, for example to 100, or remove stopEarly",
+    ),
+    Rule(
+        name="best-evaluates",
+        where=_SPEC,
+        field="checkpoint.best",
+        cel="!has(self.checkpoint.best) || has(self.training.evaluateEverySteps)",
+        holds=lambda spec: spec.checkpoint.best is None or spec.training.evaluate_every_steps is not None,
+        message="checkpoint.best is the best of several evaluated steps, and only the last one is evaluated",
+        cure="Set training.evaluateEverySteps, for example to 100, or remove checkpoint.best",
+    ),
+)

@@ -1,0 +1,137 @@
+"""Run `trainmaster export NAME|DIR -o FILE`: write a trained model into one file that plain torch reads.
+
+The trainer does it, in a process of its own, as the control side never imports torch. Here is only found where the
+checkpoints are: in a folder, in the newest local run of that name, or where a job on a cluster keeps them.
+"""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainmaster.api.job import TrainingJob
+from trainmaster.cli.run import DEFAULT_FOLDER
+from trainmaster.cli.terminal import complain
+
+EXIT_INVALID = 2
+_RUN = r"(-\d{8}-\d{6}(-\d+)?)?"  # after a job's name, in the name of the folder of a run (local/workdir.py)
+_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+
+
+class NotFoundError(Exception):
+    """The checkpoints cannot be reached from here. The text names the cure."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source is a folder of checkpoints or its URL."""
+
+    place: str
+    endpoint: str | None = None
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Hold what the command line asks for."""
+
+    what: str
+    output: str
+    form: str
+    best: bool = False
+    namespace: str | None = None
+    context: str | None = None
+
+
+def export(wanted: Wanted) -> int:
+    """Run the command, and return its exit code."""
+    if importlib.util.find_spec("torch") is None:
+        complain("trainmaster export needs PyTorch: `make setup`, or pip install '.[trainer]', in a checkout")
+        return EXIT_INVALID
+    try:
+        source = find(wanted)
+    except NotFoundError as error:
+        complain(f"trainmaster export: {error}")
+        return EXIT_INVALID
+    command = [sys.executable, "-P", "-m", "trainmaster_trainer.export", source.place, "--output", wanted.output]
+    command += ["--format", wanted.form, *(["--best"] if wanted.best else [])]
+    command += ["--endpoint", source.endpoint] if source.endpoint else []
+    return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
+
+
+def find(wanted: Wanted) -> Source:
+    """Return where the checkpoints are.
+
+    Raises:
+        NotFoundError: they cannot be reached.
+    """
+    if "://" in wanted.what:
+        return Source(wanted.what)
+    path = Path(wanted.what)
+    if path.is_dir():
+        return Source(str(_home(path)))
+    runs = sorted(_runs(wanted.what), key=lambda folder: folder.stat().st_mtime, reverse=True)
+    saved = next((run for run in runs if any(_home(run).glob("step-*"))), None)
+    if saved is not None:
+        return Source(str(_home(saved)))
+    if not _NAME.fullmatch(wanted.what):
+        raise NotFoundError(f"{wanted.what}: there is no such folder. Name the --workdir of a run, or a job.")
+    return _on_cluster(wanted)
+
+
+def _home(folder: Path) -> Path:
+    inner = folder / "checkpoints"
+    return inner if inner.is_dir() else folder
+
+
+def _runs(name: str) -> Iterator[Path]:
+    """Yield the folders of local runs of a job, without those of one whose name only begins like it."""
+    if DEFAULT_FOLDER.is_dir():
+        yield from (one for one in DEFAULT_FOLDER.iterdir() if re.fullmatch(re.escape(name) + _RUN, one.name))
+
+
+def _on_cluster(wanted: Wanted) -> Source:
+    """Return where a job on a cluster keeps its checkpoints, if that can be reached from here."""
+    from trainmaster.cluster.access import Access, AccessError  # noqa: PLC0415 (it loads the Kubernetes client)
+
+    nothing = f"no run of {wanted.what} with a checkpoint lies in {DEFAULT_FOLDER}/ here"
+    try:
+        document = Access(wanted.context, wanted.namespace).job(wanted.what)
+        job = TrainingJob.parse(document)
+    except AccessError as error:
+        raise NotFoundError(f"{nothing}, and on the cluster: {error}.") from None
+    except ValueError:
+        raise NotFoundError(f"{nothing}, and the job of that name on the cluster cannot be read.") from None
+    return source_of(job)
+
+
+def source_of(job: TrainingJob) -> Source:
+    """Return where a job on a cluster keeps its checkpoints.
+
+    Raises:
+        NotFoundError: only pods reach it, or nobody does.
+    """
+    storage = job.spec.checkpoint.storage
+    own = f"{job.name}-{job.uid[:8]}"
+    if storage is None:
+        raise NotFoundError(
+            f"{job.name} has no spec.checkpoint.storage, so its model is in its pods' own folders and goes with them. "
+            "While a worker's pod runs, copy it: kubectl cp POD:/checkpoints DIR, then trainmaster export DIR."
+        )
+    if storage.object_store:
+        return Source(f"{storage.object_store.url.rstrip('/')}/{own}", storage.object_store.endpoint)
+    if storage.path and Path(storage.path).is_dir():
+        return Source(storage.path)
+    where = storage.path or f"/checkpoints/{own} on the claim {_claim(job)}"
+    raise NotFoundError(
+        f"the checkpoints of {job.name} are in {where}, which is not mounted here. Copy them out of a pod that mounts "
+        f"it (kubectl cp POD:{storage.path or f'/checkpoints/{own}'} DIR), then trainmaster export DIR."
+    )
+
+
+def _claim(job: TrainingJob) -> str:
+    storage = job.spec.checkpoint.storage
+    claim = storage.persistent_volume_claim if storage else None
+    return claim.claim_name if claim else ""

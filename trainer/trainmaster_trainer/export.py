@@ -1,0 +1,186 @@
+"""Write the model of a checkpoint into one file that plain torch reads, without Trainmaster.
+
+    python -m trainmaster_trainer.export FOLDER --format safetensors --output model.safetensors
+
+FOLDER is a folder of checkpoints or its URL in an object store. Every strategy's checkpoint has the whole model under
+the names of its state_dict, so there is one way for all of them. Everything is verified before it is written; a
+checkpoint that is bad is passed over, as a resume does. `trainmaster export` calls this.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+from trainmaster.wire.manifest import MAX_MANIFEST
+
+from trainmaster_trainer.checkpoint import elsewhere, layout, lineage
+from trainmaster_trainer.checkpoint.fetch import on_the_way
+from trainmaster_trainer.checkpoint.load import Loaded, look_at, read
+from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
+from trainmaster_trainer.checkpoint.remote import Remote
+from trainmaster_trainer.checkpoint.retention import bests_of
+from trainmaster_trainer.checkpoint.state import MODEL
+from trainmaster_trainer.errors import ConfigurationError
+
+EXIT_FAILED, EXIT_INVALID = 1, 2
+FIELD = "trainmaster export"
+Read = Callable[[int], Loaded]  # the checkpoint of a step; CorruptCheckpointError where it is not good
+
+
+class ExportError(Exception):
+    """There is no such checkpoint, or no room for the file. The text names the cure."""
+
+
+def main() -> int:
+    """Export as the options say, and return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m trainmaster_trainer.export", description=__doc__)
+    parser.add_argument("source", metavar="FOLDER", help="a folder of checkpoints, or its URL")
+    parser.add_argument("--endpoint", help="the server of an object store, where it is not the vendor's own")
+    parser.add_argument("--best", action="store_true", help="the best checkpoint, and not the newest")
+    parser.add_argument("--format", choices=FORMATS, default="safetensors")
+    parser.add_argument("--output", metavar="FILE", type=Path, required=True)
+    options = parser.parse_args()
+    try:
+        with _opened(options.source, options.endpoint) as (steps, read_step):
+            loaded = choose(steps, read_step, best=options.best)
+        model = model_of(loaded)
+        write(model, options.output, options.format, _told(loaded))
+    except ExportError as error:
+        sys.stderr.write(f"{FIELD}: {error}\n")
+        return EXIT_FAILED
+    except (ConfigurationError, OSError) as error:
+        sys.stderr.write(f"{FIELD}: {options.source}: {error}\n")
+        return EXIT_INVALID
+    size = options.output.stat().st_size
+    print(  # noqa: T201 it is what the command says
+        f"{options.output}: the model after step {loaded.manifest.step}, {len(model)} tensors, {size} bytes, "
+        f"sha256 {loaded.manifest.model_sha256[:16]} in status and checkpoint"
+    )
+    return 0
+
+
+@contextmanager
+def _opened(source: str, endpoint: str | None) -> Iterator[tuple[list[int], Read]]:
+    """Give the steps that there are, newest first, and a function that reads one of them."""
+    if elsewhere.is_url(source):
+        with tempfile.TemporaryDirectory(prefix="trainmaster-export-") as scratch:
+            yield _in_store(Remote(source, endpoint, FIELD), Path(scratch))
+        return
+    folder = Path(source)
+    trusted = lineage.trusting_owner(folder)
+    yield layout.saved_steps(folder), lambda step: read(folder, step, None, trusted)
+
+
+def _in_store(remote: Remote, folder: Path) -> tuple[list[int], Read]:
+    saved = on_the_way(remote, lineage.read(folder, None, remote))
+
+    def fetch(step: int) -> Loaded:
+        problem: CorruptCheckpointError | None = None
+        for one in (one for one in saved if one.step == step):
+            target = layout.step_folder(folder, step)
+            layout.delete(target)
+            target.mkdir()
+            try:
+                remote.fetch(f"{one.name}/{layout.MANIFEST}", target / layout.MANIFEST, MAX_MANIFEST + 1)
+                for shard in look_at(folder, step).shards:
+                    remote.fetch(f"{one.name}/{shard.file}", target / shard.file, shard.length)
+                return read(folder, step)
+            except CorruptCheckpointError as error:
+                problem = error
+        raise problem or CorruptCheckpointError("it is gone")
+
+    return list(dict.fromkeys(one.step for one in saved)), fetch
+
+
+def choose(steps: list[int], read_step: Read, *, best: bool) -> Loaded:
+    """Return the newest good checkpoint, or the best one that the newest good one knows of.
+
+    Raises:
+        ExportError: there is none.
+    """
+    newest = _first_good(steps, read_step)
+    if newest is None:
+        bad = f"; {len(steps)} are there, and none is good" if steps else ""
+        raise ExportError(
+            f"there is no checkpoint to export{bad}. Name the --workdir of a run, or the folder of its checkpoints."
+        )
+    if not best:
+        return newest
+    bests = bests_of(newest.manifest.scalars)
+    if not bests:
+        raise ExportError(
+            "no checkpoint of this job is the best one. Set spec.checkpoint.best and training.evaluateEverySteps for "
+            "the next run, or leave --best out."
+        )
+    found = _first_good([step for step in reversed(bests) if step in steps], read_step)
+    if found is None:
+        raise ExportError(f"the best checkpoint, of step {bests[-1]}, is not there or not good. Leave --best out.")
+    return found
+
+
+def _first_good(steps: list[int], read_step: Read) -> Loaded | None:
+    for step in steps:
+        try:
+            return read_step(step)
+        except CorruptCheckpointError as bad:
+            sys.stderr.write(f"{FIELD}: the checkpoint of step {step} is passed over: {bad}.\n")
+    return None
+
+
+def model_of(loaded: Loaded) -> dict[str, Tensor]:
+    """Return what the model's load_state_dict takes."""
+    of_model = {name.removeprefix(MODEL): one for name, one in loaded.tensors.items() if name.startswith(MODEL)}
+    return {name: tensor.clone().contiguous() for name, tensor in sorted(of_model.items())}
+
+
+def _told(loaded: Loaded) -> dict[str, str]:
+    """Return what the file says of where it comes from."""
+    manifest = loaded.manifest
+    return {
+        "format": "pt",
+        "trainmaster.step": str(manifest.step),
+        "trainmaster.strategy": manifest.strategy,
+        "trainmaster.job": manifest.job,
+        "trainmaster.model_sha256": manifest.model_sha256,
+    }
+
+
+def _write_safetensors(model: dict[str, Tensor], path: Path, told: dict[str, str]) -> None:
+    save_file(model, path, told)
+
+
+def _write_torch(model: dict[str, Tensor], path: Path, _told: dict[str, str]) -> None:
+    torch.save(model, path)
+
+
+FORMATS = {"safetensors": _write_safetensors, "torch": _write_torch}
+
+
+def write(model: dict[str, Tensor], path: Path, form: str, told: dict[str, str]) -> None:
+    """Write the file as a whole or not at all.
+
+    Raises:
+        ExportError: it cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        FORMATS[form](model, temporary, told)
+        temporary.replace(path)
+    except Exception as error:  # noqa: BLE001 (torch and safetensors have errors of their own)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise ExportError(f"--output {path}: {why}. Choose another file, or make room.") from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

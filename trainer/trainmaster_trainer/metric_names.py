@@ -1,0 +1,67 @@
+"""MetricNames keeps the names of a task's metrics the same on all ranks and in all steps, so that they have means."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.group import Group
+
+MOST_METRICS, LONGEST_NAME = 32, 128
+_FIELD = "spec.training.task: metrics()"
+_ALWAYS = "Give the same names for every batch, with float('nan') where there is nothing to measure."
+
+
+class MetricNames:
+    """MetricNames holds the names that all ranks have agreed on; before that, those of this rank."""
+
+    def __init__(self) -> None:
+        self.known: tuple[str, ...] = ()
+        self._seen = self._agreed = False
+
+    def recall(self, names: Collection[str]) -> None:
+        """Go on with the names of an attempt before, which losses that no file has yet are known by."""
+        self.known, self._seen = tuple(sorted(names)), bool(names)
+
+    def note(self, names: Collection[str]) -> None:
+        """Take the names of a step on a rank that sees its loss.
+
+        Raises:
+            ConfigurationError: they are not those of the steps before.
+        """
+        if self._seen:
+            check_same_names(self.known if self._seen else None, names)
+        self.known, self._seen = tuple(sorted(names)), True
+
+    def agree(self, group: Group) -> None:
+        """Compare the names with those of all ranks, once. All ranks call it together.
+
+        Raises:
+            ConfigurationError: two ranks have different ones; all ranks raise it.
+        """
+        if self._agreed:
+            return
+        told = group.gather(list(self.known) if self._seen else None)
+        names = {rank: one for rank, one in enumerate(told) if one is not None}
+        first = next(iter(names), 0)
+        for rank, one in names.items():
+            if one != names[first]:
+                raise ConfigurationError(
+                    f"{_FIELD} gave {_listed(names[first])} on rank {first} and {_listed(one)} on rank {rank}, and "
+                    f"means over the ranks need the same on all. {_ALWAYS}"
+                )
+        self.known, self._agreed = tuple(names.get(first, ())), True
+
+
+def check_same_names(before: Collection[str] | None, now: Collection[str]) -> None:
+    """Refuse names that are not those of the batches before; None: there were none.
+
+    Raises:
+        ConfigurationError: names what is missing or new.
+    """
+    if before is not None and {*before} != {*now}:
+        raise ConfigurationError(f"{_FIELD} gave {_listed(now)}, and {_listed(before)} for a batch before. {_ALWAYS}")
+
+
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(sorted(names)) or "nothing"
