@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from trainmaster.cluster import client as client_module
 from trainmaster.cluster.client import RefusalError
-from trainmaster.cluster.throttle import FIRST_WINDOW, Throttle
+from trainmaster.cluster.throttle import FIRST_WINDOW, LONG_SECONDS, Throttle
 from trainmaster.loop import UnavailableError
 
 from .fake_server import refusal, served
@@ -144,6 +144,23 @@ async def test_the_window_grows_and_shrinks() -> None:
     for _ in range(50):
         throttle.too_many(0.0)  # one burst: counted once
     assert throttle.window == grown / 2
+
+
+async def test_slow_answers_bring_the_window_back_to_where_it_began() -> None:
+    """More requests at once would only wait in the API server, before those of other jobs."""
+    throttle = Throttle()
+    throttle.went_well(LONG_SECONDS + 0.1)
+    assert throttle.window == FIRST_WINDOW
+    for _ in range(200):
+        throttle.went_well(LONG_SECONDS - 0.1)
+    assert throttle.window > FIRST_WINDOW
+    for _ in range(1000):
+        throttle.went_well(LONG_SECONDS + 0.1)
+    assert throttle.window == FIRST_WINDOW
+    throttle.window = FIRST_WINDOW / 4
+    for _ in range(100):
+        throttle.went_well(LONG_SECONDS + 0.1)
+    assert throttle.window == FIRST_WINDOW / 4, "the API server asked for fewer"
 
 
 async def test_no_more_than_the_window_is_under_way() -> None:

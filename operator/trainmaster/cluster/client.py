@@ -151,6 +151,7 @@ class Client:
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         for attempt in range(TRIES_WHEN_BUSY):
             async with self.throttle.slot():
+                began = time.monotonic()
                 headers = {"Content-Type": content_type, "Accept": accept}
                 status, answer, pause = await self._exchange(method, path, data, params, headers, most=most)
             if status == HTTPStatus.TOO_MANY_REQUESTS:
@@ -158,7 +159,7 @@ class Client:
             elif status == HTTPStatus.UNAUTHORIZED and not attempt:
                 self._connection.refresh()
             else:
-                self.throttle.went_well()
+                self.throttle.went_well(time.monotonic() - began)
                 return _result(status, answer, f"{method} {path}")
         raise UnavailableError(f"{method} {path}: {_message(answer) or status}")
 

@@ -1,7 +1,8 @@
 """Limit how many requests are under way at once, to what the API server can take.
 
 The limit follows additive increase, multiplicative decrease, as in TCP (Chiu and Jain, "Analysis of the Increase and
-Decrease Algorithms for Congestion Avoidance", 1989). Watches are not limited.
+Decrease Algorithms for Congestion Avoidance", 1989). It does not grow either while answers take long, as in TCP Vegas:
+then more requests at once only wait in the API server, before those of other jobs. Watches are not limited.
 """
 
 import asyncio
@@ -14,6 +15,8 @@ from trainmaster.queueing import WORKED_ON, Key, RoundRobin
 FIRST_WINDOW = 32.0
 LEAST_WINDOW = 1.0
 LARGEST_WINDOW = 256.0
+# While answers take longer, the limit goes back to FIRST_WINDOW. A small job's pod takes two or three answers.
+LONG_SECONDS = 0.5
 # After one decrease, other answers of the same burst must not decrease the limit again.
 DECREASE_SECONDS = 1.0
 _NO_JOB = Key("", "")
@@ -43,9 +46,12 @@ class Throttle:
             self._under_way -= 1
             self._let_in()
 
-    def went_well(self) -> None:
-        """Raise the limit: by one request after as many successes as the limit is."""
-        self.window = min(LARGEST_WINDOW, self.window + 1 / self.window)
+    def went_well(self, seconds: float = 0.0) -> None:
+        """Raise the limit by one request after as many successes as the limit is; lower it where they took long."""
+        if seconds <= LONG_SECONDS:
+            self.window = min(LARGEST_WINDOW, self.window + 1 / self.window)
+        elif self.window > FIRST_WINDOW:
+            self.window = max(FIRST_WINDOW, self.window - 1 / self.window)
 
     def too_many(self, pause_seconds: float) -> None:
         """Halve the limit and pause all requests for these seconds: the server answered 429."""
