@@ -159,8 +159,11 @@ def world(*, held: bool = False, lease: str = "") -> Iterator[World]:
             crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
             server.call("POST", crds, yaml.safe_load(CRD.read_text()))
             server.await_served(f"/apis/{names.API_VERSION}/{names.PLURAL}")
-            if lease:
-                server.call("POST", "/api/v1/namespaces", {"metadata": {"name": lease.partition("/")[0]}})
+            if lease:  # the chart makes it, the operator only takes it
+                namespace, _, name = lease.partition("/")
+                server.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+                leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+                server.call("POST", leases, {"metadata": {"name": name}, "spec": {}})
             made = World(folder, server, held=held, lease=lease)
             yield made
         finally:
