@@ -179,7 +179,7 @@ def jobs_path(namespace: str) -> str:
 
 def a_job(name: str, workers: int, steps: int) -> Document:
     """As a user writes it."""
-    training = {"task": "trainmaster_trainer.tasks.digits:Digits", "steps": steps, "globalBatchSize": 64}
+    training = {"task": "trainmaster_trainer.tasks.digits:Digits", "steps": steps, "globalBatchSize": max(64, workers)}
     return {
         "apiVersion": names.API_VERSION,
         "kind": names.KIND,
