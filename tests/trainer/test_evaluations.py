@@ -8,9 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 from trainmaster.wire.training import Aim
+from trainmaster_trainer.losses import Losses
+from trainmaster_trainer.metric_names import MetricNames
 
-from tests.trainer.ranks import Job, NewJob, Options
+from tests.trainer.ranks import Job, NewJob, Options, alone
 
 FIGURES = ("validation_loss", "error", "first", "drawn", "training")
 
@@ -189,3 +192,12 @@ def test_a_kill_in_the_evaluation_leaves_one_line_of_it(new_job: NewJob, tmp_pat
     job.run(1, attempt=2)
     calm = new_job("calm", **plan, arguments={"marker": str(tmp_path / "killed")}).run(1)
     assert evaluations(job) == evaluations(calm)
+
+
+def test_what_a_rank_without_losses_goes_on_with_says_nothing_of_names() -> None:
+    """As the first stages of a pipeline, whose snapshot of the first step was taken before ranks had told the names."""
+    losses = Losses(alone(), MetricNames())
+    losses.restore([], range(1, 2))
+    assert [dict(one.metrics) for one in losses.flush(stop_asked=False).losses] == [{}]
+    losses.add(2, torch.tensor(0.5), 4, 0.1, metrics={"error": torch.tensor(0.25)})
+    assert [dict(one.metrics) for one in losses.flush(stop_asked=False).losses] == [{"error": 0.25}]

@@ -97,7 +97,7 @@ def test_a_bad_checkpoint_is_passed_over(new_job: NewJob, capfd: pytest.CaptureF
     assert main(["export", str(job.folder), "-o", str(job.folder / "x"), "--best"]) == 1
     assert "Set spec.checkpoint.best and training.evaluateEverySteps" in capfd.readouterr().err
     assert main(["export", str(job.folder), "-o", str(job.folder / "no" / "x")]) == 1
-    assert f"--output {job.folder}/no/x: No such file or directory. Choose another file" in capfd.readouterr().err
+    assert f"--output {job.folder}/no/x: there is no folder {job.folder}/no. Make it" in capfd.readouterr().err
 
 
 def test_that_in_an_object_store(new_job: NewJob, tmp_path: Path) -> None:

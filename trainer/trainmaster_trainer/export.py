@@ -171,6 +171,8 @@ def write(model: dict[str, Tensor], path: Path, form: str, told: dict[str, str])
     Raises:
         ExportError: it cannot be written.
     """
+    if not path.parent.is_dir():
+        raise ExportError(f"--output {path}: there is no folder {path.parent}. Make it, or choose another file.")
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         FORMATS[form](model, temporary, told)

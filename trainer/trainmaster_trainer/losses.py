@@ -90,6 +90,18 @@ class Losses:
         """
         if self._names and loss is not None:
             self._names.note(metrics)
+        self._keep(step, loss, size, seconds, ended=ended, metrics=metrics)
+
+    def _keep(
+        self,
+        step: int,
+        loss: Tensor | None,
+        size: int,
+        seconds: float,
+        *,
+        ended: float | None,
+        metrics: Mapping[str, Tensor],
+    ) -> None:
         zero = torch.zeros((), device=self._group.device)
         self._steps.append(step)
         self._local.append(zero if loss is None else loss.float())
@@ -120,7 +132,8 @@ class Losses:
             size = int(sum(row[2] for row in here))
             seconds, ended = (max((row[column] for row in here), default=0.0) for column in (3, 4))
             means = {name: self._mean(here, size, COLUMNS + place) for place, name in enumerate(self._known)}
-            self.add(step, self._mean(here, size, 1), size, seconds, ended=ended or None, metrics=means)
+            # What a rank that sees no loss had kept has no metrics, and no names that it could be wrong about.
+            self._keep(step, self._mean(here, size, 1), size, seconds, ended=ended or None, metrics=means)
 
     def _mean(self, rows: list[list[float]], size: int, column: int) -> Tensor:
         """Return the mean of a column over the samples of these rows; that of a single row as it is."""

@@ -43,14 +43,16 @@ class MetricNames:
             return
         told = group.gather(list(self.known) if self._seen else None)
         names = {rank: one for rank, one in enumerate(told) if one is not None}
-        first = next(iter(names), 0)
+        if not names:
+            return  # no rank has seen a loss yet
+        first = next(iter(names))
         for rank, one in names.items():
             if one != names[first]:
                 raise ConfigurationError(
                     f"{_FIELD} gave {_listed(names[first])} on rank {first} and {_listed(one)} on rank {rank}, and "
                     f"means over the ranks need the same on all. {_ALWAYS}"
                 )
-        self.known, self._agreed = tuple(names.get(first, ())), True
+        self.known, self._agreed = tuple(names[first]), True
 
 
 def check_same_names(before: Collection[str] | None, now: Collection[str]) -> None:
