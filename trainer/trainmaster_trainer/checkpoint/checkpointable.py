@@ -6,6 +6,7 @@ rank that names it, or a DTensor, which knows what part it is, or one that this 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from enum import Enum
 from typing import Protocol
 
@@ -48,3 +49,34 @@ class Checkpointable(Protocol):
 
     def restore_local(self, state: State) -> None:
         """Go on from what `local_state` returned on this rank (REPLICATED: any rank), in a group of the same size."""
+
+
+class OnlyResumed(ABC):
+    """OnlyResumed is the base of what goes on from checkpoints alone, and has no snapshots in memory."""
+
+    snapshots = Snapshots.NONE
+    sync_every = 1
+
+    @abstractmethod
+    def state(self) -> State:
+        """Return the live tensors."""
+
+    @abstractmethod
+    def restore(self, state: State) -> None:
+        """Go on from a checkpoint."""
+
+    def outline(self) -> State:
+        """Return a state that says what a checkpoint must fit."""
+        return self.state()
+
+    def borrow(self, state: State) -> None:
+        """Begin with a checkpoint of another job."""
+        self.restore(state)
+
+    def local_state(self) -> State:
+        """Return the live tensors."""
+        return self.state()
+
+    def restore_local(self, state: State) -> None:
+        """Go on from what `local_state` returned."""
+        self.restore(state)

@@ -16,6 +16,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from trainmaster_trainer.checkpoint import lineage
+from trainmaster_trainer.checkpoint.checkpointable import OnlyResumed
 from trainmaster_trainer.checkpoint.fetch import on_the_way
 from trainmaster_trainer.checkpoint.layout import saved_steps, step_folder
 from trainmaster_trainer.checkpoint.load import Loaded, newest
@@ -26,16 +27,13 @@ from trainmaster_trainer.checkpoint.resume import resume
 from trainmaster_trainer.checkpoint.save import Saver
 from trainmaster_trainer.checkpoint.state import MODEL, Shapes, State
 from trainmaster_trainer.checkpoint.unusable import problem_of
-from trainmaster_trainer.data import Batch
 from trainmaster_trainer.errors import NonFiniteLossError
 from trainmaster_trainer.journal import Journal
 from trainmaster_trainer.strategies.gossip.mixing import AVERAGED
 from trainmaster_trainer.strategies.gossip.peer import Peer, whole_state
 from trainmaster_trainer.strategies.gossip.sample_counters import BEFORE, Entry
-from trainmaster_trainer.strategies.strategy import Strategy
 from trainmaster_trainer.transport.frame import Message
 from trainmaster_trainer.transport.links import PeerLostError, PeerRefusedError
-from trainmaster_trainer.validation import Trial
 
 log = logging.getLogger(__name__)
 PEER_SECONDS = 5.0
@@ -311,11 +309,10 @@ def means(own: Mapping[str, Tensor], others: Mapping[str, Tensor], count: int) -
     return {name: (rest + own[name]) / count for name, rest in others.items()}
 
 
-class _Resumable(Strategy):
+class _Resumable(OnlyResumed):
     """_Resumable is a peer in the form that `resume` needs."""
 
     def __init__(self, peer: Peer) -> None:
-        self.share = None
         self._peer = peer
 
     @override
@@ -325,11 +322,3 @@ class _Resumable(Strategy):
     @override
     def restore(self, state: State) -> None:
         self._peer.restore(state)
-
-    @override
-    def step(self, batch: Batch) -> Tensor | None:
-        raise NotImplementedError("the loop does")
-
-    @override
-    def evaluate(self, trial: Trial) -> dict[str, float]:
-        raise NotImplementedError("the loop does")

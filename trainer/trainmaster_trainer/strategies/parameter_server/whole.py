@@ -5,26 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer, SparseAdam
 from typing_extensions import override
 
 from trainmaster_trainer.answers import make_model, make_optimizer
+from trainmaster_trainer.checkpoint.checkpointable import OnlyResumed
 from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, ModelState, State, forget_others
-from trainmaster_trainer.data import Batch
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.strategies.parameter_server.partition import divide
-from trainmaster_trainer.strategies.strategy import Strategy
 from trainmaster_trainer.strategies.used import check_no_extra_state
 from trainmaster_trainer.task import Task
-from trainmaster_trainer.validation import Trial
 
 
-class Whole(Strategy):
+class Whole(OnlyResumed):
     """Whole holds the model as the task makes it, alike on every member, and takes what `resume` finds."""
 
     def __init__(self, task: Task, servers: int) -> None:
-        self.share = None
         self.task = task
         self.model = make_model(task)
         self.parameters = dict(self.model.named_parameters())
@@ -79,14 +76,6 @@ class Whole(Strategy):
     @override
     def restore(self, state: State) -> None:
         self.found = state
-
-    @override
-    def step(self, batch: Batch) -> Tensor | None:
-        raise NotImplementedError("the workers do")
-
-    @override
-    def evaluate(self, trial: Trial) -> dict[str, float]:
-        raise NotImplementedError("a worker does")
 
 
 def _aliases(model: nn.Module) -> dict[str, str]:
