@@ -59,7 +59,7 @@ def test_batches_travel_in_memory_without_a_name(batches: Batches) -> None:
 
 
 def test_members_that_read_ahead_reach_the_same_losses_to_the_last_bit(new_crew: NewCrew) -> None:
-    """Under ParameterServer, with a worker that is killed and comes back on the way."""
+    """Under ParameterServer, with a worker that is killed and comes back, at once or after some steps without it."""
     plan: Options = {"task": "drawing_tasks:Drawing", "steps": 12, "arguments": {"seconds": 0.01}}
     plan["strategy_options"] = {"update": "Sync"}
     expected: list[float] = []
@@ -68,6 +68,10 @@ def test_members_that_read_ahead_reach_the_same_losses_to_the_last_bit(new_crew:
         if number:
             crew.reach(4)
             crew.kill(1)
+            if number > 1:
+                crew.away.add(1)
+                crew.write_roster()
+                crew.reach(8)
             crew.again(1)
         crew.finish()
         losses = [line["loss"] for line in crew.figures()]

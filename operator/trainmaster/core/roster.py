@@ -56,7 +56,8 @@ def _of_members(facts: Facts) -> Roster | None:
     before = facts.status.resume_before
     doubted = ledger.doubted_attempt(facts.status)
     address = _address(facts.slots[0])
-    return Roster(facts.status.attempt, lines, address, place, before, doubted, independent=True)
+    workers = sum(slot.ranks for slot in facts.slots if slot.role == names.WORKER)
+    return Roster(facts.status.attempt, lines, address, place, before, doubted, independent=True, workers=workers)
 
 
 def _lines(facts: Facts, present: Collection[str]) -> tuple[Member, ...]:

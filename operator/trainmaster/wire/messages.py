@@ -57,6 +57,7 @@ class Roster:
     resume_before: Optional[int] = None  # go on from a checkpoint older than this step, or from step 0
     doubted_attempt: Optional[int] = None  # but checkpoints of attempts after this one may be used
     independent: bool = False  # members come and go one by one: a change of one concerns that member alone
+    workers: Optional[int] = None  # then: the ranks of workers when all are there, whoever is away now
 
     @property
     def world_size(self) -> int:

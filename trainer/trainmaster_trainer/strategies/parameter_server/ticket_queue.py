@@ -151,7 +151,10 @@ class TicketQueue:
     def _take(self, caller: Caller) -> Ticket | None:
         if self.book is None or self.is_unsettled:
             return None
-        shares = max(len(self._member.directory.workers), 1)
+        directory = self._member.directory
+        # As many as when all are there. Random numbers follow from step and share, so a synchronous model would depend
+        # on who was away for a moment; who is there computes the shares of the others as well.
+        shares = directory.roster.workers or max(len(directory.workers), 1)
         return self.book.take(caller, min(shares, self._member.settings.plan.global_batch_size))
 
     def _reply(self, name: str, values: Values) -> Message:
