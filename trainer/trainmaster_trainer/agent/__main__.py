@@ -7,14 +7,17 @@ import sys
 
 from trainmaster.wire import names
 
-from trainmaster_trainer.agent import bundled, settings
+from trainmaster_trainer.agent import settings
 from trainmaster_trainer.agent.engine import Engine
 
 
 def main() -> int:
     """Run the agent; return its exit code."""
     try:
-        bundled.bring(os.environ)
+        if names.ENV_CODE in os.environ:
+            from trainmaster_trainer.agent import bundled  # noqa: PLC0415 (tarfile takes a megabyte, and most need none)
+
+            bundled.bring(os.environ)
         configuration = settings.read(os.environ)
     except settings.SettingsError as error:
         sys.stderr.write(f"trainmaster agent: {error}\n")
