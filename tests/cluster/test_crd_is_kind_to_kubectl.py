@@ -61,7 +61,7 @@ def test_columns(server: CrdServer, finished: None) -> None:
 
     assert head.split() == [
         *("NAME", "STRATEGY", "PHASE", "WORKERS", "STEP", "LOSS", "RESTARTS", "ETA", "AGE"),
-        *("CHECKPOINT", "SAMPLES/S", "GOODPUT", "SERVERS", "FRAMEWORK", "MESSAGE"),
+        *("EVALUATION", "CHECKPOINT", "SAMPLES/S", "GOODPUT", "SERVERS", "FRAMEWORK", "MESSAGE"),
     ]
     assert row.split()[:8] == ["digits", "AllReduce", "Succeeded", "3/4", "120/500", "0.1235", "1", "3m"]
     assert row.split()[9:11] == ["100", "1000"]
