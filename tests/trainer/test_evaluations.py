@@ -180,7 +180,7 @@ def test_a_task_that_has_nothing_to_evaluate_is_refused_before_the_first_step(ne
 
 
 def test_a_metric_that_is_no_number_is_null_and_costs_no_snapshot(new_job: NewJob) -> None:
-    job = measured(new_job, "nan", task="measured_tasks:Wrong", arguments={"what": "nan"}).run(1)
+    job = new_job(task="measured_tasks:Wrong", arguments={"what": "nan"}).run(1)
     assert [line["metrics"]["error"] for line in job.lines() if "loss" in line] == [0.5, 0.5, None, 0.5, 0.5, 0.5]
 
 
