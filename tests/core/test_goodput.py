@@ -82,6 +82,16 @@ def test_each_step_is_lost_once_however_many_failures_there_were_before_it_went_
     assert goodput(stage).lost_work == 25
 
 
+def test_a_try_that_nobody_saw_train_has_lost_what_its_rank_says() -> None:
+    """Its steps were few and fast: a heartbeat tells of its end first."""
+    stage = a_running_group(workers=2, step=0).wait(100).rank_dies("worker-1", a_death(step=100))
+    for key in ("worker-0", "worker-1"):
+        stage.obey(key, step=1, phase="load")
+    stage.rank_dies("worker-1", a_death(attempt=2, step=100))
+    saying_of_itself(stage.obey(step=76), step=76, phase="train", resumed_step=75).wait(2)
+    assert [line.steps_lost for line in stage.status.restarts] == [25, 25]
+
+
 def test_a_group_that_is_through_before_it_is_seen_to_train_closes_the_ledger() -> None:
     """Few steps were left, and they were fast."""
     stage = a_running_group(workers=2, step=0).wait(100).rank_dies("worker-1", a_death(step=100)).wait(4)

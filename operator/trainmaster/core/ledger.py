@@ -14,6 +14,7 @@ from trainmaster.core import budgets, classes, ending, figures, parting, told_la
 from trainmaster.core.budgets import Stop
 from trainmaster.core.facts import Facts
 from trainmaster.core.failures import Failure, of_line
+from trainmaster.core.phases import GATHERING
 
 Lines = tuple[RestartRecord, ...]
 
@@ -305,6 +306,7 @@ def _line(
     step = symptom.step if symptom else min(failure.step, facts.job.spec.training.steps or failure.step)
     newer = " or a newer one in memory" if remembered else ""
     script = told_late.of_a_script(facts)
+    gathers = symptom is None and facts.status.phase in GATHERING and 0 < step <= _fallen_from(facts)
     where = "the script goes on from what it has saved" if script else f"from step {resumes_at}{newer}"
     decision, why = RestartDecision.RESTART, f"Restarting{';' if script else ''} {where}.{_remark(failure)}"
     older = _before(facts, failure)
@@ -324,7 +326,7 @@ def _line(
         exit=failure.exit,
         evidence=failure.evidence,
         step=step,
-        steps_lost=None if script else max(0, step - max(resumes_at, 0 if symptom else _fallen_from(facts))),
+        steps_lost=None if script else 0 if gathers else max(0, step - resumes_at),
         fingerprint=failure.fingerprint,
         resume_before=older or None,
         stacks=failure.stacks or None,

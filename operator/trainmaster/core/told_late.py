@@ -36,15 +36,18 @@ def corrected(lines: Lines, resumed_step: int | None) -> Lines:
 
 
 def shared(lines: Lines, resumed_step: int | None) -> Lines:
-    """Return the lines of failures between which nothing was trained, with the steps that were really lost.
+    """Return the lines since the last try that went on, with the steps that were really lost.
 
-    Each step is lost once, however many failures there were before training went on: by the first that had reached it.
+    What is lost while a group gathers has lost no step by itself (`ledger` writes 0): nothing was trained since the
+    failure before it, which has reached the same step.
     """
-    found, furthest = [], resumed_step or 0
+    if resumed_step is None:
+        return lines
+    found, furthest = [], 0
     for line in lines:
-        lost, furthest = max(0, line.step - furthest), max(furthest, line.step)
-        is_known = resumed_step is None or line.steps_lost == lost
-        found.append(line if is_known else went_on(line, lost, resumed_step or 0))
+        lost = 0 if line.steps_lost == 0 and line.step <= furthest else max(0, line.step - resumed_step)
+        found.append(line if line.steps_lost == lost else went_on(line, lost, resumed_step))
+        furthest = max(furthest, line.step)
     return tuple(found)
 
 
