@@ -35,7 +35,7 @@ def test_kills_and_a_stop_leave_the_model_of_plain_torchrun(command: Command, fo
     """Two ranks are killed and lose no step; Ctrl-C saves and leaves; the next run ends with the same bits."""
     job = a_keeping_script("usual.py", folder)
     faults = ["--fault", "kill:worker/1@step=13", "--fault", "kill:worker/0@step=17"]
-    command.start(job, *faults, SECONDS_A_STEP="0.05")
+    command.start(job, *faults, SECONDS_A_STEP="0.15")
     command.until_step(22)
     command.send(signal.SIGINT)
     command.end()

@@ -32,7 +32,7 @@ for step in range(first + 1, 41):
         torch.save({"optimizer": optimizer.state_dict(), "step": step}, kept)
     if not first and step == kill_at:
         os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(0.1 if first else 0.02)
+    time.sleep(0.2 if first else 0.02)
 """
 
 

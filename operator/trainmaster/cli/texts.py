@@ -70,7 +70,7 @@ def closing_lines(outcome: Outcome, result: dict[str, Any], folder: Path) -> lis
         figures["restarts"] = str(status.restart_count)
         ledger = [f"    {restart_line(record)}" for record in status.restarts[-_MOST_RESTARTS_TOLD:]]
     faults = [f"  --fault     {fault}: {cost}" for fault, cost in outcome.faults]
-    where = {"folder": str(folder), "logs": f"{folder / LOGS}: one file for each start of each worker"}
+    where = {"logs": f"{folder / LOGS}: one file for each start of each worker", "folder": str(folder)}
     return [*lines, *_rows(figures), *ledger, *faults, *_rows(where)]
 
 
