@@ -175,7 +175,7 @@ def test_progress_travels_with_the_heartbeats(agent: MakeAgent, intake: Intake, 
     agent("python", str(script))
     intake.wait_state(AgentState.WAITING, 0, W0)
     intake.run(1, [(W0, 1)])
-    intake.wait(lambda: bool(intake.newest[W0].ranks), "progress")
+    intake.wait(lambda: any(rank.step for rank in intake.newest[W0].ranks) and bool(intake.newest[W0].checkpoint), "it")
     heartbeat = intake.newest[W0]
     assert heartbeat.ranks == (messages.RankProgress(0, 41, "save", 0.25, 100.0, 0.01, attempt=1, start=0),)
     assert heartbeat.checkpoint == messages.CheckpointRecord(40, 1.5, "abc")
