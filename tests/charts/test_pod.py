@@ -3,6 +3,7 @@
 from .tools import NAMESPACE, Object, of_kind, render, the
 
 LEASE = f"--lease={NAMESPACE}/trainmaster"
+METRICS = "--metrics=0.0.0.0:8083"
 
 
 def _pod(*values: str) -> Object:
@@ -86,16 +87,16 @@ def test_on_a_node_that_does_not_answer_there_is_no_operator_for_long() -> None:
 
 
 def test_the_operator_is_told_its_namespaces() -> None:
-    assert _pod()["containers"][0]["args"] == ["operator", LEASE]
-    assert _pod("scope=Namespaced")["containers"][0]["args"] == ["operator", LEASE, f"--namespace={NAMESPACE}"]
+    assert _pod()["containers"][0]["args"] == ["operator", LEASE, METRICS]
+    assert _pod("scope=Namespaced")["containers"][0]["args"] == ["operator", LEASE, METRICS, f"--namespace={NAMESPACE}"]
     args = _pod('namespaces=["a","b"]')["containers"][0]["args"]
-    assert args == ["operator", LEASE, "--namespace=a", "--namespace=b"]
+    assert args == ["operator", LEASE, METRICS, "--namespace=a", "--namespace=b"]
 
 
 def test_the_network_policy_lets_in_only_the_pods_of_jobs() -> None:
     assert of_kind(render(), "NetworkPolicy") == []
     spec = the(render("networkPolicy.enabled=true"), "NetworkPolicy")["spec"]
-    heartbeats, probes = spec["ingress"]
+    heartbeats, probes, _ = spec["ingress"]  # the last: test_monitoring.py
     (peer,) = heartbeats["from"]
     assert peer["podSelector"] == {"matchExpressions": [{"key": "trainmaster.dev/job", "operator": "Exists"}]}
     assert peer["namespaceSelector"] == {}
