@@ -243,6 +243,7 @@ class World:
         """
         if self.operator:
             self.operator.view.lag = 2.0
+            self.watch.two_until = asyncio.get_running_loop().time() + seconds
             self.operator.platform.on_orders = lambda _uid, _orders: None  # nobody hears them
             asyncio.get_running_loop().call_later(seconds, self.operator.die)
             self.operator = None
