@@ -67,7 +67,8 @@ def test_a_slow_start_costs_a_write_for_each_third_of_the_group(lab: Lab) -> Non
 
 def test_what_a_job_of_four_workers_costs_the_api_server(lab: Lab) -> None:
     """From creation to success: its objects, its phases, a few events, and nothing per heartbeat."""
-    lab.submit(workers={"replicas": 4})
+    storage = {"persistentVolumeClaim": {"claimName": "models"}}  # without one, an event says that the model will go
+    lab.submit(workers={"replicas": 4}, checkpoint={"storage": storage})
     pods = [f"digits-worker-{index}-0" for index in range(4)]
     lab.await_pods(*pods)
     agents = lab.start_training(*pods)
