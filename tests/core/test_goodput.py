@@ -82,6 +82,18 @@ def test_each_step_is_lost_once_however_many_failures_there_were_before_it_went_
     assert goodput(stage).lost_work == 25
 
 
+def test_lines_of_an_operator_whose_clock_is_behind_stay_where_they_are() -> None:
+    """The newer line has the older time."""
+    stage = a_running_group(workers=2, step=0).wait(100).rank_dies("worker-1", a_death(step=100))
+    (line,) = stage.status.restarts
+    late = dataclasses.replace(line, time=stage.now - timedelta(hours=1), step=90, steps_lost=90)
+    stage.job = stage.job.model_copy(update={"status": dataclasses.replace(stage.status, restarts=(line, late))})
+    for key in ("worker-0", "worker-1"):
+        stage.obey(key, step=1, phase="load")
+    saying_of_itself(stage, step=99, phase="train", resumed_step=98).wait(2)
+    assert [(one.step, one.steps_lost) for one in stage.status.restarts] == [(100, 2), (90, 90)]
+
+
 def test_a_try_that_nobody_saw_train_has_lost_what_its_rank_says() -> None:
     """Its steps were few and fast: a heartbeat tells of its end first."""
     stage = a_running_group(workers=2, step=0).wait(100).rank_dies("worker-1", a_death(step=100))

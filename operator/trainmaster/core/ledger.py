@@ -208,11 +208,9 @@ def resumed(facts: Facts, lines: Lines) -> Lines:
 
     The steps of a line that another run has left behind were an estimate, too.
     """
-    since, step = facts.status.running_time, facts.resumed_step
     if told_late.of_a_script(facts):
-        return all_closed(told_late.corrected(lines, step), facts.now)
-    before = tuple(line for line in lines if since is not None and line.time < since)
-    return all_closed((*before, *told_late.shared(lines[len(before) :], step)), facts.now)
+        return all_closed(told_late.corrected(lines, facts.resumed_step), facts.now)
+    return all_closed(told_late.shared(lines, _since_the_last_try(facts, lines), facts.resumed_step), facts.now)
 
 
 def left_behind(status: TrainingJobStatus) -> Lines:
@@ -244,8 +242,14 @@ def reached(facts: Facts) -> int:
 
 def _fallen_from(facts: Facts) -> int:
     """Return the furthest step of the failures after which training has not gone on; 0 where there is none."""
+    lines = facts.status.restarts
+    return max((lines[place].step for place in _since_the_last_try(facts, lines)), default=0)
+
+
+def _since_the_last_try(facts: Facts, lines: Lines) -> list[int]:
+    """Return the places of the lines since training went on last. Operators' clocks differ, so they may lie apart."""
     since = facts.status.running_time
-    return max((line.step for line in facts.status.restarts if since is None or line.time >= since), default=0)
+    return [place for place, line in enumerate(lines) if since is None or line.time >= since]
 
 
 def resume_before(facts: Facts, status: TrainingJobStatus) -> int | None:

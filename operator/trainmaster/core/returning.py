@@ -44,7 +44,7 @@ def _named(facts: Facts, line: RestartRecord) -> list[Slot]:
 
 
 def _closed(facts: Facts, line: RestartRecord) -> RestartRecord:
-    (told,) = told_late.shared((line,), _resumed_step(facts, line))
+    (told,) = told_late.shared((line,), (0,), _resumed_step(facts, line))
     return ledger.closed(told, facts.now)
 
 

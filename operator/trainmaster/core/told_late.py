@@ -6,6 +6,7 @@ that never tells any is back when its processes are. What is not told stays blan
 """
 
 import dataclasses
+from collections.abc import Collection
 
 from trainmaster.api.status import RestartRecord, TrainingJobStatus
 from trainmaster.core.facts import Facts
@@ -28,25 +29,23 @@ def of_a_script(facts: Facts) -> bool:
 
 def corrected(lines: Lines, resumed_step: int | None) -> Lines:
     """Return the lines with the steps that were lost since the script told any, if it says where it went on."""
-    if resumed_step is None:
-        return lines
-    owed = _owed(lines)
-    told = iter(shared(tuple(lines[place] for place in sorted(owed)), resumed_step))
-    return tuple(next(told) if place in owed else line for place, line in enumerate(lines))
+    return shared(lines, _owed(lines), resumed_step)
 
 
-def shared(lines: Lines, resumed_step: int | None) -> Lines:
-    """Return the lines since the last try that went on, with the steps that were really lost.
+def shared(lines: Lines, places: Collection[int], resumed_step: int | None) -> Lines:
+    """Return the lines, those at these places with the steps that were really lost since the last try that went on.
 
     What is lost while a group gathers has lost no step by itself (`ledger` writes 0): nothing was trained since the
     failure before it, which has reached the same step.
     """
     if resumed_step is None:
         return lines
-    found, furthest = [], 0
-    for line in lines:
+    found, furthest = list(lines), 0
+    for place in sorted(places):
+        line = lines[place]
         lost = 0 if line.steps_lost == 0 and line.step <= furthest else max(0, line.step - resumed_step)
-        found.append(line if line.steps_lost == lost else went_on(line, lost, resumed_step))
+        if line.steps_lost != lost:
+            found[place] = went_on(line, lost, resumed_step)
         furthest = max(furthest, line.step)
     return tuple(found)
 
