@@ -48,12 +48,11 @@ def notes_of(folder: Path, rank: int) -> list[Note]:
 
 @dataclass
 class Run:
-    """A running contestant. `mark` is an environment variable that all its processes have, and no other."""
+    """A running contestant. All its processes, and no others, have its folder in the environment."""
 
     process: subprocess.Popen[bytes]
     started: float
     notes_folder: Path
-    mark: str
 
     def notes(self, rank: int) -> list[Note]:
         """What `rank` has noted so far."""
@@ -108,12 +107,12 @@ LEVELS: dict[str, Command] = {
 def running(name: str, folder: Path, steps: int, width: int = 128) -> Iterator[Run]:
     """Start a contestant; end all of it afterwards."""
     folder.mkdir(parents=True)
-    command, mark = LEVELS[name](folder, steps, width), str(folder)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", _MARK: mark}
+    command = LEVELS[name](folder, steps, width)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", _MARK: str(folder)}
     with (folder / "output.txt").open("wb") as output:
         started = time.time()
         process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
-    run = Run(process, started, folder, mark)
+    run = Run(process, started, folder)
     try:
         yield run
     finally:
@@ -129,14 +128,14 @@ def _end(run: Run) -> None:
     except subprocess.TimeoutExpired:
         run.process.kill()
         run.process.wait()
-    for pid in _marked(run.mark):
+    for pid in _marked(run.notes_folder):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
-def _marked(mark: str) -> Iterator[int]:
+def _marked(folder: Path) -> Iterator[int]:
     """Yield the processes that a contestant has left: a rank that torchrun had started anew may hang without a step."""
     for path in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):  # it has ended, or is somebody else's
-            if f"{_MARK}={mark}".encode() in path.read_bytes().split(b"\0"):
+            if f"{_MARK}={folder}".encode() in path.read_bytes().split(b"\0"):
                 yield int(path.parent.name)

@@ -42,12 +42,16 @@ class JobRecord:
 
     key: Key
     uid: str
-    finished: bool
     text: str
     too_deep: bool = False  # the spec was nested too deeply, and is left out
     large: int = 0  # the hash of a text that is not kept, so that a change is noticed
     phase: str = Phase.PENDING.value
     completion_time: str = ""
+
+    @property
+    def finished(self) -> bool:
+        """Return whether the job has succeeded or failed."""
+        return self.phase in TERMINAL
 
     @property
     def document(self) -> Document:
@@ -87,7 +91,6 @@ def read(document: Document, keep: int = KEPT) -> JobRecord:
     status = document.get("status")
     told = status if isinstance(status, dict) else {}
     phase = str(told.get("phase") or Phase.PENDING)
-    finished = phase in TERMINAL
     completion_time = str(told.get("completionTime") or "")[:_LONGEST_TIME]
     deep = nesting.is_deeper(document.get("spec"))
     kept = {**document, "metadata": metadata, **({"spec": None} if deep else {})}
@@ -95,7 +98,7 @@ def read(document: Document, keep: int = KEPT) -> JobRecord:
     large = hash(text) or 1 if len(text) > keep else 0
     key = Key(metadata.get("namespace", ""), metadata["name"])
     known = sys.intern(phase) if phase in _PHASES else "Unknown"
-    return JobRecord(key, str(metadata["uid"]), finished, "" if large else text, deep, large, known, completion_time)
+    return JobRecord(key, str(metadata["uid"]), "" if large else text, deep, large, known, completion_time)
 
 
 def _too_deep() -> ValidationError:
