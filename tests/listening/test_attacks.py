@@ -1,6 +1,8 @@
 """Requests that are none, floods and forgeries: each has an end, is logged seldom, and keeps no true agent out."""
 
 import contextlib
+import os
+import signal
 import socket
 import threading
 
@@ -14,6 +16,7 @@ from tests.listening.asking import BEAT, Served, post
 from tests.listening.served import GOOD
 
 CALM_TIMES = 1.5
+BURST_OF_CONNECTIONS, QUEUED_SECONDS = 600, 10.0
 HEAD = post(None)
 SIZED = post(len(BEAT))
 PATH = names.HEARTBEAT_PATH
@@ -143,3 +146,15 @@ def test_answers_that_nobody_reads_cost_little(served: Served) -> None:
                     line.sendall(f"{post(5, '')}\r\n\r\n".encode())
         served.beat()
         assert served.kilobytes < CALM_TIMES * calm
+
+
+def test_a_burst_of_connections_waits_in_the_kernel_and_is_served(served: Served) -> None:
+    """A client whose connection finds the kernel's queue full tries again a second later, so its heartbeat is late."""
+    with contextlib.ExitStack() as lines:
+        os.kill(served.pid, signal.SIGSTOP)
+        try:
+            for _ in range(BURST_OF_CONNECTIONS):
+                lines.enter_context(socket.create_connection((served.host, served.port), QUEUED_SECONDS))
+        finally:
+            os.kill(served.pid, signal.SIGCONT)
+        served.beat()

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 CHUNK = 16 << 10  # bytes that are read at once
+ACCEPTED_AT_ONCE = 100  # connections, before those that were accepted are read
+QUEUED = 4096  # connections that wait in the kernel; it takes no more than net.core.somaxconn
 _SPARE_FILES = 256  # descriptors that are left for everything but these connections
 
 
@@ -17,7 +19,7 @@ _SPARE_FILES = 256  # descriptors that are left for everything but these connect
 class Limits:
     """Hold the bounds of one listener. Times are in seconds."""
 
-    strangers: int = 1024  # connections without a valid token yet. More than twice the kernel's backlog
+    strangers: int = 1024  # without a valid token yet. Twice ACCEPTED_AT_ONCE or less would close unread ones
     strangers_of_address: int = 512
     of_speaker: int = 4  # connections of one speaker with a valid token; an agent has two
     head_bytes: int = 8 << 10

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from collections.abc import Iterable
 from http import HTTPStatus
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from trainmaster.listening.connection import Connection, connection_of
-from trainmaster.listening.limits import Connections, Limits
+from trainmaster.listening.limits import ACCEPTED_AT_ONCE, QUEUED, Connections, Limits
 
 
 class Listener:
@@ -35,7 +36,10 @@ class Listener:
     async def start(self, host: str, port: int) -> int:
         """Listen on a TCP port, 0 for any that is free; return its number."""
         await self._runner.setup()
-        self._server = await asyncio.get_running_loop().create_server(self._connection, host, port, reuse_address=True)
+        self._server = await asyncio.get_running_loop().create_server(
+            self._connection, host, port, reuse_address=True, backlog=ACCEPTED_AT_ONCE
+        )
+        _lengthen_queues(self._server.sockets)
         return int(self._server.sockets[0].getsockname()[1])
 
     async def start_at(self, path: Path) -> None:
@@ -45,7 +49,10 @@ class Listener:
         try:
             listening.bind(str(path))
             path.chmod(0o600)  # noqa: ASYNC240  in memory
-            self._server = await asyncio.get_running_loop().create_unix_server(self._connection, sock=listening)
+            self._server = await asyncio.get_running_loop().create_unix_server(
+                self._connection, sock=listening, backlog=ACCEPTED_AT_ONCE
+            )
+            _lengthen_queues(self._server.sockets)
         except OSError:
             listening.close()
             raise
@@ -61,6 +68,16 @@ class Listener:
         serve = self._runner.server
         assert serve is not None  # noqa: S101  it was set up
         return Connection(self.connections, serve)
+
+
+def _lengthen_queues(listening: Iterable[socket.socket]) -> None:
+    """Let the kernel queue more connections than asyncio accepts at once; asyncio has one number for both.
+
+    A client whose connection finds the queue full sends its first packet again a second later.
+    """
+    for one in listening:
+        with one.dup() as same:  # only a whole socket has listen()
+            same.listen(QUEUED)
 
 
 @web.middleware
