@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from enum import Enum
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from trainmaster_trainer.checkpoint.state import State
 
@@ -51,32 +51,35 @@ class Checkpointable(Protocol):
         """Go on from what `local_state` returned on this rank (REPLICATED: any rank), in a group of the same size."""
 
 
-class OnlyResumed(ABC):
-    """OnlyResumed is the base of what goes on from checkpoints alone, and has no snapshots in memory."""
+class WholeState(ABC):
+    """WholeState is the base of a training for which one state serves all: checkpoints, other jobs' and snapshots.
 
-    snapshots = Snapshots.NONE
+    As it stands it takes no snapshots; who takes some sets `snapshots`, and overrides what differs.
+    """
+
+    snapshots: ClassVar[Snapshots] = Snapshots.NONE
     sync_every = 1
 
     @abstractmethod
     def state(self) -> State:
-        """Return the live tensors."""
+        """Return the live tensors: the caller copies what it keeps."""
 
     @abstractmethod
     def restore(self, state: State) -> None:
-        """Go on from a checkpoint."""
+        """Go on from a state that was saved, perhaps under another strategy."""
 
     def outline(self) -> State:
         """Return a state that says what a checkpoint must fit."""
         return self.state()
 
     def borrow(self, state: State) -> None:
-        """Begin with a checkpoint of another job."""
+        """Begin with a state that another job has saved."""
         self.restore(state)
 
     def local_state(self) -> State:
-        """Return the live tensors."""
+        """Return what this rank itself holds, as plain tensors, without communication, for a snapshot in memory."""
         return self.state()
 
     def restore_local(self, state: State) -> None:
-        """Go on from what `local_state` returned."""
+        """Go on from what `local_state` returned on this rank (REPLICATED: any rank), in a group of the same size."""
         self.restore(state)

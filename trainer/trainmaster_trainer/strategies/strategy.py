@@ -24,7 +24,7 @@ To add a strategy: one file here, one line in `__init__.py`, one row in `tests/t
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -34,7 +34,7 @@ from torch.optim import Optimizer
 from typing_extensions import override
 
 from trainmaster_trainer.answers import loss_of, make_model, make_optimizer
-from trainmaster_trainer.checkpoint.checkpointable import Snapshots
+from trainmaster_trainer.checkpoint.checkpointable import WholeState
 from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, ModelState, State
 from trainmaster_trainer.counted import Loss
 from trainmaster_trainer.data import WHOLE, Batch, Share
@@ -49,14 +49,12 @@ if TYPE_CHECKING:
     from trainmaster_trainer.validation import Trial
 
 
-class Strategy(ABC):
+class Strategy(WholeState):
     """A strategy is one way for the ranks of a group to train one model."""
 
     share: Share | None
     # Seconds of the last step in which this rank only waited for its peers, as far as that can be told.
     waited: float = 0.0
-    snapshots: ClassVar[Snapshots] = Snapshots.NONE
-    sync_every = 1  # steps between two at which ranks wait for one another: snapshots of the same step are taken there
     counts: ClassVar[bool] = False  # a loss may be a sum with a count
     task: Task
     group: Group
@@ -104,33 +102,9 @@ class Strategy(ABC):
     def step(self, batch: Batch) -> Tensor | None:
         """Take one step. Return the mean loss over this rank's share, still on the device; None without a share."""
 
-    @abstractmethod
-    def state(self) -> State:
-        """Return the live tensors: the caller copies what it keeps."""
-
-    @abstractmethod
-    def restore(self, state: State) -> None:
-        """Go on from a state that a strategy, perhaps another one, returned."""
-
-    def outline(self) -> State:
-        """Return a state that says what a checkpoint must fit."""
-        return self.state()
-
-    def borrow(self, state: State) -> None:
-        """Begin with a state that another job has saved."""
-        self.restore(state)
-
     def settled(self, name: str) -> bool:  # noqa: ARG002 (an answer that is always right)
         """Return whether this tensor of `state` stays as it is until the next step's first optimizer step."""
         return False
-
-    def local_state(self) -> State:
-        """Return what this rank itself holds, as plain tensors, without communication, for a snapshot in memory."""
-        return self.state()
-
-    def restore_local(self, state: State) -> None:
-        """Go on from what `local_state` returned on this rank (REPLICATED: any rank), in a group of the same size."""
-        self.restore(state)
 
     @abstractmethod
     def evaluate(self, trial: Trial) -> dict[str, float]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from trainmaster_trainer.checkpoint import lineage
-from trainmaster_trainer.checkpoint.checkpointable import OnlyResumed
+from trainmaster_trainer.checkpoint.checkpointable import WholeState
 from trainmaster_trainer.checkpoint.fetch import on_the_way
 from trainmaster_trainer.checkpoint.layout import saved_steps, step_folder
 from trainmaster_trainer.checkpoint.load import Loaded, newest
@@ -309,7 +309,7 @@ def means(own: Mapping[str, Tensor], others: Mapping[str, Tensor], count: int) -
     return {name: (rest + own[name]) / count for name, rest in others.items()}
 
 
-class _Resumable(OnlyResumed):
+class _Resumable(WholeState):
     """_Resumable is a peer in the form that `resume` needs."""
 
     def __init__(self, peer: Peer) -> None:

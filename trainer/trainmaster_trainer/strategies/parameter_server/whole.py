@@ -10,7 +10,7 @@ from torch.optim import Optimizer, SparseAdam
 from typing_extensions import override
 
 from trainmaster_trainer.answers import make_model, make_optimizer
-from trainmaster_trainer.checkpoint.checkpointable import OnlyResumed
+from trainmaster_trainer.checkpoint.checkpointable import WholeState
 from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, ModelState, State, forget_others
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.strategies.parameter_server.partition import divide
@@ -18,7 +18,7 @@ from trainmaster_trainer.strategies.used import check_no_extra_state
 from trainmaster_trainer.task import Task
 
 
-class Whole(OnlyResumed):
+class Whole(WholeState):
     """Whole holds the model as the task makes it, alike on every member, and takes what `resume` finds."""
 
     def __init__(self, task: Task, servers: int) -> None:
