@@ -1,15 +1,18 @@
 """Fixtures of the Kubernetes hand: a private API server, the operator as a process, a namespace per test."""
 
 import itertools
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+from trainmaster.cli.main import main
 
 from tools.onebox import binaries
 
 from .apiserver import ApiServer
+from .commanding import Jobs, Run
 from .lab import Lab
 from .operator_process import OperatorProcess
 
@@ -75,6 +78,31 @@ def bound(server: ApiServer, tmp_path: Path) -> Iterator[Lab]:
     process.ensure()
     yield lab
     process.stop()
+
+
+@pytest.fixture
+def jobs(server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
+    namespace = f"commands-{uuid.uuid4().hex[:6]}"
+    server.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+    path = server.kubeconfig(tmp_path / "kubeconfig")
+    content = yaml.safe_load(path.read_text())
+    content["contexts"][0]["context"]["namespace"] = namespace
+    path.write_text(yaml.safe_dump(content))
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    monkeypatch.chdir(tmp_path)
+    return Jobs(server, namespace)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """A command: exit code and output."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        code = main([*words])
+        told = capsys.readouterr()
+        return code, told.out, told.err
+
+    return run
 
 
 def operator_token(server: ApiServer, account: str = "trainmaster") -> str:

@@ -6,84 +6,15 @@ import subprocess
 import sys
 import threading
 import tracemalloc
-import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
-from trainmaster.api.status import TrainingJobStatus
 from trainmaster.cli.main import main
 from trainmaster.cluster import access, following
-from trainmaster.local.workdir import Workdir
-from trainmaster.wire import names
 
-from .apiserver import ApiServer, Document
-from .lab import MERGE_PATCH, TASK
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@dataclass(frozen=True)
-class Jobs:
-    """A namespace without an operator: tests write what an operator would."""
-
-    server: ApiServer
-    namespace: str
-
-    @property
-    def path(self) -> str:
-        """The path of its jobs."""
-        return f"/apis/{names.API_VERSION}/namespaces/{self.namespace}/{names.PLURAL}"
-
-    def create(self, name: str = "digits", **spec: object) -> Document:
-        """Create a job."""
-        body = {"strategy": {"type": "AllReduce"}, "training": TASK, "workers": {"replicas": 2}, **spec}
-        kind = {"apiVersion": names.API_VERSION, "kind": names.KIND}
-        return self.server.call("POST", self.path, {**kind, "metadata": {"name": name}, "spec": body})
-
-    def job(self, name: str = "digits") -> Document:
-        """The job as it is."""
-        return self.server.call("GET", f"{self.path}/{name}")
-
-    def tell(self, name: str = "digits", **status: object) -> None:
-        """Write its status."""
-        self.server.call("PATCH", f"{self.path}/{name}/status", {"status": status}, MERGE_PATCH)
-
-
-@pytest.fixture
-def jobs(server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
-    namespace = f"commands-{uuid.uuid4().hex[:6]}"
-    server.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
-    path = server.kubeconfig(tmp_path / "kubeconfig")
-    content = yaml.safe_load(path.read_text())
-    content["contexts"][0]["context"]["namespace"] = namespace
-    path.write_text(yaml.safe_dump(content))
-    monkeypatch.setenv("KUBECONFIG", str(path))
-    monkeypatch.chdir(tmp_path)
-    return Jobs(server, namespace)
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """A command: exit code and output."""
-
-    def run(*words: str) -> tuple[int, str, str]:
-        code = main([*words])
-        told = capsys.readouterr()
-        return code, told.out, told.err
-
-    return run
-
-
-def a_run(folder: Path, **status: object) -> Path:
-    """The folder that a run has left."""
-    with Workdir(folder) as place:
-        place.write_status(TrainingJobStatus.read(status))
-        for index, incarnation in ((0, 0), (1, 0), (1, 1)):
-            (place.logs / f"digits-worker-{index}-{incarnation}.log").write_text(f"of {index}, {incarnation}\n")
-    return folder
+from .commanding import Jobs, Run, a_run
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from trainmaster.cli.terminal import complain
 FORMATS = ("json", "yaml", "wide", "name")
 EXIT_GOOD, EXIT_FAILED, EXIT_INVALID, EXIT_CLUSTER, EXIT_LATE = 0, 1, 2, 3, 4
 
-_Add = Callable[[str, str, str], argparse.ArgumentParser]  # the function of main.py that adds a parser
+Add = Callable[[str, str, str], argparse.ArgumentParser]  # the function of main.py that adds a parser
 
 SUBMIT = """Send a job to a cluster, with the code that it needs: the folder of JOB.yaml (or --code) as git sees it,
 untracked files included, ignored ones not. It is packed to at most 8 MiB and lies in ConfigMaps that belong to the
@@ -34,7 +34,7 @@ DELETE = """Delete a job with its pods and its code; what is on a claim or in a 
 all is deleted. Example: trainmaster delete digits"""
 
 
-def add_commands(add: _Add) -> None:
+def add_commands(add: Add) -> None:
     """Add the commands to the command line."""
     _submit(add("submit", "send a job with its code to a cluster", SUBMIT))
     _list(add("list", "show runs here and jobs on a cluster", LIST))
@@ -51,7 +51,7 @@ def _submit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-code", action="store_true", help="send none: the image has the code")
     parser.add_argument("--follow", action="store_true", help="show the job and the log of rank 0 until the end")
     parser.add_argument("-o", "--output", choices=FORMATS, help="show the job that was made, in this format")
-    _where(parser)
+    add_where(parser)
     parser.set_defaults(command=lambda options: _run("submit", "run", options))
 
 
@@ -59,7 +59,7 @@ def _list(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-A", "--all-namespaces", action="store_true", help="of all namespaces")
     parser.add_argument("--local", action="store_true", help="the runs here alone")
     parser.add_argument("-o", "--output", choices=FORMATS, help="wide has more columns")
-    _where(parser)
+    add_where(parser)
     parser.set_defaults(command=lambda options: _run("listing", "list_jobs", options))
 
 
@@ -80,7 +80,7 @@ def _logs(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=lambda options: _run("job_logs", "logs", options))
 
 
-def _driving(add: _Add) -> None:
+def _driving(add: Add) -> None:
     for word, short, long in (
         ("wait", "wait for the end of one", WAIT),
         ("stop", "suspend one, so that it can go on later", STOP),
@@ -103,16 +103,17 @@ def _driving(add: _Add) -> None:
 def _code(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the job")
     parser.add_argument("-o", "--output", metavar="DIR", required=True, help="a new or empty folder")
-    _where(parser)
+    add_where(parser)
     parser.set_defaults(command=lambda options: _run("code_back", "run", options))
 
 
 def _name(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="a job on the cluster, or the folder of a run here")
-    _where(parser)
+    add_where(parser)
 
 
-def _where(parser: argparse.ArgumentParser) -> None:
+def add_where(parser: argparse.ArgumentParser) -> None:
+    """Add --namespace and --context."""
     parser.add_argument("-n", "--namespace", metavar="NAME", help="the namespace (default: that of the context)")
     parser.add_argument("--context", metavar="NAME", help="the context of the kubeconfig (default: the current one)")
 

@@ -123,6 +123,7 @@ class Run:
 
             view = GuardedView(self._view(job, place.shown), self.process_outputs.stdout, self.interrupts)
             session = Session(job, place, self._site(place, armed), view)
+            place.write_job(job)
         with logging_to(place.logs / "trainmaster.log", view), view:
             outcome = asyncio.run(self._until_end(session, view))
             view.end(outcome, place.result())

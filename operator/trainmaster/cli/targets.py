@@ -52,13 +52,15 @@ class LocalRun:
 
     def document(self) -> Document:
         """Return the run as a TrainingJob would be shown."""
-        status = self.status
+        place = Workdir(self.folder)
+        status, spec = place.read_status(), place.read_job().get("spec")
         told = status.to_dict()
         if not status.finished and not self.alive:
             told["phase"] = "Stopped"
         began = (status.goodput.since if status.goodput else None) or status.start_time
         metadata = {"name": str(self.folder), **({"creationTimestamp": began.isoformat()} if began else {})}
-        return {"kind": "Run", "metadata": metadata, "status": told}
+        known = {"spec": spec} if isinstance(spec, dict) else {}
+        return {"kind": "Run", "metadata": metadata, **known, "status": told}
 
 
 def _is_ours(pid: int) -> bool:

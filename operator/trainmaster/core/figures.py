@@ -61,6 +61,11 @@ def duration(seconds: float) -> str:
     return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
 
 
+def short(value: float) -> str:
+    """Return a number in few letters: four digits, and no power of ten where it is one of thousands."""
+    return f"{value:.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.4g}"  # noqa: PLR2004
+
+
 def length(text: str | None) -> float | None:
     """Return the seconds of a text that `duration` wrote; None for any other text."""
     found = _DURATION.fullmatch(text or "")

@@ -2,6 +2,7 @@
 
 ```
 DIR/status.json   the same `.status` that a cluster shows
+DIR/job.json      the job as it was run last, with the changes of --set
 DIR/checkpoints/  step-00000050/..., metrics.jsonl, result.json
 DIR/logs/         one file per agent; trainmaster.log and warm-parent.log where there was something to say
 ```
@@ -9,6 +10,7 @@ One run at a time may use a folder: it is locked for as long as the run lives, a
 which may be another run's `spec.checkpoint.storage.path`.
 """
 
+import contextlib
 import fcntl
 import itertools
 import json
@@ -20,6 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, Self
 
+from trainmaster.api.job import TrainingJob
 from trainmaster.api.problem import reason
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.wire import bounded_json
@@ -27,7 +30,7 @@ from trainmaster.wire.files import make_folder, open_to_write, read_bounded, rep
 
 LOCK, LOGS = ".lock", "logs"
 _WRITTEN = (LOCK, "metrics.jsonl")
-_REPLACED = ("status.json", "result.json", "lineage.json", "attempt.json")
+_REPLACED = ("status.json", "job.json", "result.json", "lineage.json", "attempt.json")
 
 
 class WorkdirError(Exception):
@@ -125,6 +128,26 @@ class Workdir:
         """Replace status.json as a whole, so that a reader never sees half of it."""
         replace(self.status_file, json.dumps(status.to_dict(), indent=1).encode() + b"\n")
 
+    def write_job(self, job: TrainingJob) -> None:
+        """Replace job.json by what this run trains, the folder of its checkpoints in full. Errors are ignored.
+
+        `trainmaster compare` and the list read it; the run does not need it.
+        """
+        document = job.model_dump(mode="json", by_alias=True, exclude_unset=True, include={"metadata", "spec"})
+        storage = (document["spec"].get("checkpoint") or {}).get("storage")
+        if isinstance(storage, dict) and storage.get("path"):
+            storage["path"] = str(self.checkpoints)
+        with contextlib.suppress(OSError):
+            replace(self._job_file, json.dumps(document, indent=1).encode() + b"\n")
+
+    def read_job(self) -> dict[str, Any]:
+        """Return what `write_job` wrote; empty if an earlier version ran there, or it cannot be read."""
+        try:
+            document = _read(self._job_file)
+        except (OSError, ValueError):
+            return {}
+        return document if isinstance(document, dict) else {}
+
     def read_status(self) -> TrainingJobStatus:
         """Return what an earlier run left; an empty status if there was none or it cannot be read."""
         try:
@@ -162,6 +185,10 @@ class Workdir:
                     shutil.copyfileobj(text, copy)
         except OSError:
             pass  # the run does not need the log
+
+    @property
+    def _job_file(self) -> Path:
+        return self.path / "job.json"
 
     @property
     def _result_file(self) -> Path:
