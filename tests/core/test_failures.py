@@ -151,6 +151,10 @@ def test_evidence_is_one_line_of_bounded_length() -> None:
         ("", "rank 0 ended with exit code 3"),
         ("clear message\n", "rank 0 ended with exit code 3: clear message"),
         ("one\ntwo\n", "rank 0 ended with exit code 3: two (before that: one)"),
+        (
+            "trainmaster: this rank gets a Python of its own, which takes longer to start: why",
+            "rank 0 ended with exit code 3",
+        ),
     ],
 )
 def test_the_standard_error_of_a_program_is_its_evidence(said: str, evidence: str) -> None:
