@@ -35,6 +35,7 @@ def test_a_script_finds_what_python_would_give_it(
     assert (tmp_path / "open").read_text() == "never closed", "what was left open is written all the same"
     given = world["environment"]
     assert given["GLOO_SOCKET_IFNAME"] == "lo"
+    assert Path(given[names.ENV_CHECKPOINTS]).is_dir(), "nobody else makes it on a claim of a cluster"
     assert int(given["MASTER_PORT"]) == roster.rendezvous.port
     assert names.ENV_TOKEN_FILE not in given
     assert codec.decode(Roster, Path(given[names.ENV_ROSTER]).read_bytes()) == roster

@@ -239,6 +239,7 @@ def _run_plan(plan: TrainingPlan) -> Any:
         return importlib.import_module("trainmaster_trainer.rank").main()
     if not plan.command:
         raise BadConfigurationError("training has neither a task nor a command")
+    _make_checkpoint_folder()
     words = frameworks.prepare(plan)
     invocation = command.parse(words, sys.executable)
     if invocation.note:
@@ -253,6 +254,12 @@ def _run_plan(plan: TrainingPlan) -> Any:
     if invocation.kind != command.EXECUTE:
         optimizer_steps.count()
     return _RUNNERS[invocation.kind](invocation)
+
+
+def _make_checkpoint_folder() -> None:
+    """Make the folder of the job's checkpoints: on a claim of a cluster it is the job's own, and nobody has made it."""
+    with contextlib.suppress(OSError):  # a script that needs it says so itself
+        Path(os.environ[names.ENV_CHECKPOINTS]).mkdir(parents=True, exist_ok=True)
 
 
 def _as_launched(invocation: command.Invocation, launch: torchrun.Launch) -> command.Invocation:
