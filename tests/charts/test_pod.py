@@ -67,11 +67,18 @@ def test_only_the_operator_carries_its_token() -> None:
 
 
 def test_settings_reach_the_operator() -> None:
-    values = ("image.trainer=mine/trainer:7", "image.pullPolicy=Never", "url=http://10.0.0.1:80", "logLevel=DEBUG")
+    values = (
+        "image.trainer=mine/trainer:7",
+        "image.agent=mine/agent:7",
+        "image.pullPolicy=Never",
+        "url=http://10.0.0.1:80",
+        "logLevel=DEBUG",
+    )
     (container,) = _pod(*values)["containers"]
     assert {one["name"]: one.get("value", one.get("valueFrom")) for one in container["env"]} == {
         "TRAINMASTER_POD": {"fieldRef": {"fieldPath": "metadata.name"}},
         "TRAINMASTER_TRAINER_IMAGE": "mine/trainer:7",
+        "TRAINMASTER_AGENT_IMAGE": "mine/agent:7",
         "TRAINMASTER_TRAINER_PULL_POLICY": "Never",
         "TRAINMASTER_LOG_LEVEL": "DEBUG",
         "TRAINMASTER_URL": "http://10.0.0.1:80",

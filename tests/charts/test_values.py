@@ -68,7 +68,9 @@ def test_the_images_follow_the_version_until_they_are_named() -> None:
     version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
     container = the(render(), "Deployment")["spec"]["template"]["spec"]["containers"][0]
     assert container["image"] == f"trainmaster/operator:{version}"
-    assert {"name": "TRAINMASTER_TRAINER_IMAGE", "value": f"trainmaster/trainer:{version}"} in container["env"]
+    for which in ("trainer", "agent"):
+        name = f"TRAINMASTER_{which.upper()}_IMAGE"
+        assert {"name": name, "value": f"trainmaster/{which}:{version}"} in container["env"]
 
 
 @pytest.mark.parametrize("values", [[], ["scope=Namespaced"], ['namespaces=["123","456"]']])

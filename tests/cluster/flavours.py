@@ -9,7 +9,7 @@ from typing import Protocol
 
 import pytest
 
-from tools.onebox.paths import OPERATOR_IMAGE, REPOSITORY, STATE, TRAINER_IMAGE
+from tools.onebox.paths import AGENT_IMAGE, OPERATOR_IMAGE, REPOSITORY, STATE, TRAINER_IMAGE
 from tools.onebox.shell import run, succeeds
 
 
@@ -108,19 +108,20 @@ class Kind(Existing):
         return succeeds("docker", "info") and bool(run(*images).strip())
 
     def up(self) -> None:
-        """Make the cluster, load both images, install the chart."""
+        """Make the cluster, load the images, install the chart."""
         self.kubeconfig.parent.mkdir(parents=True, exist_ok=True)
         configuration = "kind: Cluster\napiVersion: kind.x-k8s.io/v1alpha4\nnodes: [{role: control-plane}"
         configuration += ", {role: worker}, {role: worker}]\n"
         create = ("kind", "create", "cluster", f"--name={self.name}", f"--kubeconfig={self.kubeconfig}")
         run(*create, "--config=-", "--wait=120s", stdin=configuration)
-        for image, folder in ((OPERATOR_IMAGE, "operator"), (TRAINER_IMAGE, "trainer")):
+        for image, folder in ((OPERATOR_IMAGE, "operator"), (TRAINER_IMAGE, "trainer"), (AGENT_IMAGE, "agent")):
             run("docker", "build", f"--file=images/{folder}/Dockerfile", f"--tag={image}", ".", folder=REPOSITORY)
             run("kind", "load", "docker-image", f"--name={self.name}", image)
         run(
             "helm", "upgrade", "--install", "trainmaster", REPOSITORY / "charts" / "trainmaster", "--wait",
             f"--kubeconfig={self.kubeconfig}", "--namespace=trainmaster-system", "--create-namespace",
             f"--set=image.operator={OPERATOR_IMAGE}", f"--set=image.trainer={TRAINER_IMAGE}",
+            f"--set=image.agent={AGENT_IMAGE}",
         )  # fmt: skip
 
     def down(self) -> None:

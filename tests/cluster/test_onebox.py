@@ -8,8 +8,8 @@ import pytest
 
 from tests.cluster.flavours import Flavour
 from tests.cluster.pods import create, field, output, pod, wait
-from tools.onebox import Cluster, leftovers
-from tools.onebox.paths import NODE_NAMES, OPERATOR_IMAGE
+from tools.onebox import Cluster, leftovers, registry
+from tools.onebox.paths import AGENT_IMAGE, NODE_NAMES, OPERATOR_IMAGE
 from tools.onebox.processes import wait as wait_until
 
 pytestmark = pytest.mark.cluster
@@ -43,6 +43,14 @@ def service(name: str) -> dict[str, Any]:
 def test_both_nodes_are_ready(onebox: Cluster) -> None:
     """The cluster has two nodes, so that one can be lost."""
     assert [onebox.node(name).is_ready() for name in NODE_NAMES] == [True, True]
+
+
+@pytest.mark.usefixtures("onebox")  # which builds it
+def test_the_image_of_the_agent_is_below_15_megabytes() -> None:
+    """Uncompressed, with the shell that copies it. Every node that runs an image of a user's own pulls it."""
+    digest = registry.manifest_digest(AGENT_IMAGE)
+    assert digest is not None
+    assert sum(layer["size"] for layer in registry.manifest(digest)["layers"]) < 15_000_000
 
 
 @NODES

@@ -14,7 +14,7 @@ from trainmaster.wire.training import TrainingPlan
 
 from tests.builders import JobBuilder, a_job
 
-SETTINGS = PodSettings("http://10.96.0.7:8080", "trainer:1", "IfNotPresent")
+SETTINGS = PodSettings("http://10.96.0.7:8080", "trainer:1", "IfNotPresent", "agent:1")
 Document = dict[str, Any]
 
 
@@ -189,7 +189,7 @@ def test_an_image_of_the_users_own_gets_the_agent() -> None:
     trainer, (installer,) = the_trainer(pod), pod["spec"]["initContainers"]
     assert (trainer["image"], trainer["imagePullPolicy"]) == ("user/image:1", "Always")
     assert trainer["command"] == ["python3", "-I", "/trainmaster/trainmaster_trainer/agent/start.py"]
-    assert (installer["image"], installer["imagePullPolicy"]) == ("trainer:1", "IfNotPresent")
+    assert (installer["image"], installer["imagePullPolicy"]) == ("agent:1", "IfNotPresent")
     assert installer["resources"] == {"requests": {"memory": "1Gi"}, "limits": {"memory": "1Gi"}}
     # What a namespace wants of every container may stand in the template only; devices are the trainer's alone.
     amounts = {"limits": {"cpu": "2", "rdma/devices": 1}, "requests": {"cpu": "1"}}

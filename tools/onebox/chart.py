@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 
 from tools.onebox import binaries
-from tools.onebox.paths import KUBECONFIG, OPERATOR_IMAGE, REPOSITORY, STATE, TRAINER_IMAGE
+from tools.onebox.paths import AGENT_IMAGE, KUBECONFIG, OPERATOR_IMAGE, REPOSITORY, STATE, TRAINER_IMAGE
 from tools.onebox.shell import run, say, step
 
 CHART = REPOSITORY / "charts" / "trainmaster"
@@ -22,6 +22,7 @@ def install(kubectl: Callable[..., str]) -> None:
             f"--namespace={NAMESPACE}", "--create-namespace",
             f"--set=image.operator={_short(OPERATOR_IMAGE)}",
             f"--set=image.trainer={_short(TRAINER_IMAGE)}",
+            f"--set=image.agent={_short(AGENT_IMAGE)}",
             "--set=image.pullPolicy=IfNotPresent",
         )  # fmt: skip
         kubectl("rollout", "status", "deployment", f"--namespace={NAMESPACE}", "--timeout=120s")

@@ -10,7 +10,16 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from tools.onebox.paths import BUILDAH, CACHE, LAYOUT, OPERATOR_IMAGE, PAUSE_IMAGE, REPOSITORY, TRAINER_IMAGE
+from tools.onebox.paths import (
+    AGENT_IMAGE,
+    BUILDAH,
+    CACHE,
+    LAYOUT,
+    OPERATOR_IMAGE,
+    PAUSE_IMAGE,
+    REPOSITORY,
+    TRAINER_IMAGE,
+)
 from tools.onebox.registry import index, manifest
 from tools.onebox.shell import OneboxError, lock, run, step
 
@@ -19,7 +28,11 @@ SUITE = "bookworm"
 BASE_IMAGE = os.environ.get("TRAINMASTER_BASE_IMAGE", f"localhost/trainmaster/base:{SUITE}")
 BASE_PACKAGES = "python3,python3-venv,ca-certificates"
 
-DOCKERFILES = {OPERATOR_IMAGE: "images/operator/Dockerfile", TRAINER_IMAGE: "images/trainer/Dockerfile"}
+DOCKERFILES = {
+    OPERATOR_IMAGE: "images/operator/Dockerfile",
+    TRAINER_IMAGE: "images/trainer/Dockerfile",
+    AGENT_IMAGE: "images/agent/Dockerfile",
+}
 
 
 def build() -> None:
@@ -89,7 +102,7 @@ def _build(image: str, dockerfile: str) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         _buildah(
             "build", "--quiet", "--layers", "--isolation", "chroot", "--network", "host",
-            "--build-arg", f"BASE_IMAGE={BASE_IMAGE}",
+            "--build-arg", f"BASE_IMAGE={BASE_IMAGE}", "--build-arg", f"SHELL_IMAGE={PAUSE_IMAGE}",
             *(word for volume in _volumes(Path(scratch)) for word in ("--volume", volume)),
             "--ignorefile", REPOSITORY / f"{dockerfile}.dockerignore",
             "--file", REPOSITORY / dockerfile, "--tag", image, REPOSITORY,

@@ -48,7 +48,8 @@ NODE_NAMES = ("node-1", "node-2")
 PAUSE_IMAGE = "docker.io/trainmaster/pause:dev"
 OPERATOR_IMAGE = "docker.io/trainmaster/operator:dev"
 TRAINER_IMAGE = "docker.io/trainmaster/trainer:dev"
-IMAGES = (PAUSE_IMAGE, OPERATOR_IMAGE, TRAINER_IMAGE)
+AGENT_IMAGE = "docker.io/trainmaster/agent:dev"
+IMAGES = (PAUSE_IMAGE, OPERATOR_IMAGE, TRAINER_IMAGE, AGENT_IMAGE)
 
 
 def node_number(node: str) -> int:

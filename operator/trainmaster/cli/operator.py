@@ -5,7 +5,8 @@ What agents call and which image they run comes from the environment, because Ku
     TRAINMASTER_URL                      where agents call in; else the Service named trainmaster in our namespace
     TRAINMASTER_SERVICE_HOST, _PORT      set by Kubernetes for that Service
     TRAINMASTER_TRAINER_IMAGE            the image of replicas that name none
-    TRAINMASTER_TRAINER_PULL_POLICY      when to pull it
+    TRAINMASTER_AGENT_IMAGE              the image that brings the agent to replicas with an image of their own
+    TRAINMASTER_TRAINER_PULL_POLICY      when to pull both
     TRAINMASTER_POD                      our own pod, in the namespace of the lease
     TRAINMASTER_LOG_LEVEL                DEBUG, INFO (default), WARNING, ...
 """
@@ -82,6 +83,7 @@ def pod_settings(environment: Mapping[str, str], listen: Address) -> PodSettings
         operator_url=_url(environment, listen),
         trainer_image=environment.get("TRAINMASTER_TRAINER_IMAGE") or DEFAULT_TRAINER_IMAGE,
         pull_policy=environment.get("TRAINMASTER_TRAINER_PULL_POLICY") or None,
+        agent_image=environment.get("TRAINMASTER_AGENT_IMAGE") or PodSettings.agent_image,
     )
 
 

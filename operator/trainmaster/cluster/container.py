@@ -1,7 +1,7 @@
 """Build the container that trains, its mounts, and the init container for a user's own image. It is pure.
 
-The trainer image has everything in it. An image of the user's own needs only Python (and torch, to train): an init
-container copies the rest into it.
+The trainer image has everything in it. An image of the user's own needs only Python and what its program imports: an
+init container copies agent and trainer into it, from an image that has nothing else.
 """
 
 import posixpath
@@ -19,7 +19,8 @@ from trainmaster.wire.bundle import PART_KEY
 
 Document = dict[str, Any]
 
-# Where the trainer image has Python, and `trainmaster` and `trainmaster_trainer` (images/trainer/Dockerfile).
+# Where the trainer image has Python, and where it and the agent image have `trainmaster` and `trainmaster_trainer`
+# (images/trainer/Dockerfile, images/agent/Dockerfile).
 PYTHON_IN_IMAGE = "/opt/venv/bin/python3"
 CODE_IN_IMAGE = "/opt/trainmaster/lib"
 # Where `trainmaster` and `trainmaster_trainer` are in a user's own image.
@@ -50,6 +51,7 @@ class PodSettings:
     operator_url: str
     trainer_image: str
     pull_policy: str | None = None
+    agent_image: str = "trainmaster/agent:dev"
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ def installer(settings: PodSettings) -> Document:
     """Return the init container that copies the agent and the trainer into the user's image."""
     container: Document = {
         "name": names.INSTALLER_CONTAINER,
-        "image": settings.trainer_image,
+        "image": settings.agent_image,
         "command": ["sh", "-c", _INSTALL],
         "volumeMounts": [{"name": "trainmaster-code", "mountPath": CODE_FOLDER}],
         "securityContext": {

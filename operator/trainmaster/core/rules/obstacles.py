@@ -105,7 +105,7 @@ CURES = {
 OTHER_CURE = "`kubectl describe pod` tells more of it."
 # Cures for obstacles of a container that does not use spec.workers.image.
 _CURES_OF_OTHERS = {
-    names.INSTALLER_CONTAINER: "That is the operator's own trainer image: its administrator corrects the chart.",
+    names.INSTALLER_CONTAINER: "That is the operator's own agent image: its administrator corrects the chart.",
     "": "Correct that container in spec.workers.template (or parameterServers.template).",
 }
 
