@@ -42,6 +42,21 @@ $(FRAMEWORKS)/%/.ready: $(UV) requirements/frameworks/%.lock
 QUICK_FRAMEWORKS := $(addprefix $(FRAMEWORKS)/,$(addsuffix /.ready,jax boost mpi))
 setup-frameworks: $(QUICK_FRAMEWORKS) $(FRAMEWORKS)/tensorflow/.ready  ## Make the environments of other frameworks, for their tests
 
+DOCS := $(CACHE)/docs
+$(DOCS)/.ready: $(UV) requirements/docs.lock
+	@test -x $(DOCS)/bin/python || $(UV) venv --quiet --python python3 $(DOCS)
+	@$(UV) pip sync --quiet --python $(DOCS)/bin/python --require-hashes requirements/docs.lock
+	@touch $@
+
+docs: $(DOCS)/.ready  ## Build the documentation as a site into build/site; links are checked
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet --strict
+
+pictures: $(DOCS)/.ready .venv/.ready  ## Draw the terminal of a run that loses a worker: docs/plots/run.svg
+	@$(DOCS)/bin/python docs/run_picture.py .venv/bin/trainmaster
+
+docs-serve: $(DOCS)/.ready  ## Show the site while you write: http://127.0.0.1:8000
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs serve
+
 lock: $(UV)  ## Resolve pyproject.toml anew into requirements/*.lock
 	$(UV) pip compile $(LOCK_FLAGS) pyproject.toml --extra operator --extra trainer --group dev -o requirements/dev.lock
 	$(UV) pip compile $(LOCK_FLAGS) pyproject.toml --extra operator -c requirements/dev.lock -o requirements/operator.lock
@@ -49,10 +64,11 @@ lock: $(UV)  ## Resolve pyproject.toml anew into requirements/*.lock
 	$(UV) pip compile $(LOCK_FLAGS) pyproject.toml requirements/xla.in -o requirements/xla.lock
 	for name in $(basename $(notdir $(wildcard requirements/frameworks/*.in))); do \
 	  $(UV) pip compile $(LOCK_FLAGS) requirements/frameworks/$$name.in -o requirements/frameworks/$$name.lock || exit 1; done
+	$(UV) pip compile $(LOCK_FLAGS) requirements/docs.in -o requirements/docs.lock
 	printf "hatchling==1.33.0\neditables\n" | $(UV) pip compile $(LOCK_FLAGS) - -c requirements/dev.lock -o requirements/build.lock
 LOCK_FLAGS := --quiet --generate-hashes --no-emit-index-url --no-header --no-annotate --python-version 3.11
 
-.PHONY: help setup setup-xla setup-frameworks lock
+.PHONY: help setup setup-xla setup-frameworks docs docs-serve pictures lock
 
 quickstart: .venv/.ready  ## Train handwritten digits with 4 local workers, one of which is killed on the way
 	.venv/bin/trainmaster run examples/digits/job.yaml --fault kill:worker/1@step=120
@@ -67,7 +83,7 @@ check: lint  ## Lint and the fast tests: under a minute
 	@$(PY) -m pytest -q $(FAST_TESTS)
 FAST_TESTS := tests/core tests/advice tests/api tests/wire tests/house
 
-test: lint .venv-xla/.ready $(QUICK_FRAMEWORKS)  ## Every test, the real cluster included
+test: lint docs .venv-xla/.ready $(QUICK_FRAMEWORKS)  ## Every test, the real cluster included
 	@$(PY) -c 'from tools.onebox import binaries; binaries.ensure()'  # before the first test that needs one
 	@$(PY) -m pytest $(SIDE_BY_SIDE) $(TEST_FLAGS) --ignore=tests/frameworks/slow tests
 SIDE_BY_SIDE := --numprocesses=3 --dist=loadscope --no-loadscope-reorder  # tests/conftest.py says who; empty: one after the other
@@ -91,6 +107,8 @@ generate: .venv/.ready  ## Write the CRD, its reference page and the chart's cop
 	@$(PY) docs/generate.py
 	@$(PY) -m docs.strategy_pages
 	@$(PY) -m docs.monitoring_page
+	@$(PY) -m docs.commands_page
+	@$(PY) -m docs.troubleshooting_page
 
 images: .venv/.ready  ## Build both images and load them into the one-machine cluster
 	@$(PY) -m tools.onebox images
