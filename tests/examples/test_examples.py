@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.local.command import Command, wait_gone
+from tests.local.command import Command
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 JOBS = sorted(path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.glob("*/*.yaml"))
@@ -19,16 +18,6 @@ STEPS = {"digits/job.yaml": 150}
 # What is known of the steps of a script: without a changed line, and with one.
 SCRIPTS = {"script/job.yaml": "64", "script/report.yaml": "64/64", "script/state.yaml": "64/64"}
 FEW_STEPS = 30
-
-
-@pytest.fixture
-def command(tmp_path: Path, warm_parent: Path) -> Iterator[Command]:
-    """A command in a folder of its own; nothing of it may be left."""
-    one = Command(tmp_path, warm_parent)
-    yield one
-    left = {pid for pid in one.processes() if not wait_gone(pid)}
-    one.close()
-    assert not left, f"these processes were left: {left}"
 
 
 def shortened(command: Command, job: str) -> dict[str, Any]:
