@@ -1,4 +1,4 @@
-"""`make generate` calls this: writes docs/strategies.md from the textbook table, the pictures and the benches' results.
+"""`make generate` calls this: writes docs/strategies.md from the pages of the strategies and the benches' results.
 
 Figures come from bench/results/*.json alone; a measurement that was not made is not in the page.
 """
@@ -8,10 +8,9 @@ from pathlib import Path
 from string import Formatter
 from typing import Any
 
-from trainmaster.advice.textbook import TEXTBOOK, Row, taxonomy
-
-from docs.strategy_costs import COSTS
-from docs.strategy_pictures import PICTURES
+from trainmaster.advice.pages.page import Page
+from trainmaster.advice.textbook import TEXTBOOK, taxonomy
+from trainmaster.wire.strategies import module_of
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER / "strategies.md"
@@ -36,7 +35,7 @@ How a step computes is another choice, and the same under nearly all of them ([d
 with the reason: no FP16 where ranks take steps of their own, no norm over several synchronous servers, no
 `microBatchSize` for a pipeline (it has `microBatches`); on TPUs neither FP16 nor `microBatchSize`.
 
-(Written from `operator/trainmaster/advice/textbook.py`, `docs/strategy_*.py` and `bench/results/` by `make generate`;
+(Written from `operator/trainmaster/advice/pages/` and `bench/results/` by `make generate`;
 not edited by hand. In the formulas, S are the bytes of all gradients, P of all parameters, A of the activations that
 leave a layer for a whole batch, N the number of ranks.)
 
@@ -131,7 +130,7 @@ def strategies_page() -> str:
     return "\n".join([_HEAD + "\n".join(rows), "", *_plots(""), *sections])
 
 
-def _timing(name: str, row: Row) -> str:
+def _timing(name: str, row: Page) -> str:
     other = taxonomy(name, {"update": "Sync"})
     return row.timing if other == row.taxonomy else f"{row.timing}, or synchronous"
 
@@ -142,27 +141,28 @@ def _plots(where: str) -> list[str]:
     return [f"![{told}](plots/{name}.svg)\n\n{told}\n" for name, told in drawn]
 
 
-def _section(name: str, row: Row) -> str:
-    cost = COSTS[name]
+def _section(name: str, row: Page) -> str:
+    source = module_of(name)
+    source += "" if (FOLDER / _SOURCES / source).is_dir() else ".py"
     lines = [
         f"## {name}",
         "",
-        f"{row.title}: {row.taxonomy}. {row.source}. Source: [{cost.source}]({_SOURCES}/{cost.source}).",
+        f"{row.title}: {row.taxonomy}. {row.source}. Source: [{source}]({_SOURCES}/{source}).",
         "",
         "```mermaid",
-        PICTURES[name],
+        row.picture,
         "```",
         "",
         f"{row.holds} {row.talks}",
         "",
         "```yaml",
-        f"strategy: {cost.yaml}",
+        f"strategy: {row.yaml}",
         "```",
         "",
         f"- Take it when: {_lower(row.take)}",
         f"- Leave it when: {_lower(row.leave)}",
-        f"- It costs: {cost.traffic}.",
-        f"- It holds: {cost.memory}.",
+        f"- It costs: {row.traffic}.",
+        f"- It holds: {row.memory}.",
         f"- When something dies: {_lower(row.failure)}",
         *(f"- Measured: {figure}" for figure in _figures(name)),
         "",

@@ -5,11 +5,11 @@ Used by tests/cluster/test_crd_agrees_with_check.py.
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 from hypothesis import strategies as st
-from trainmaster.api.strategy import StrategyType
 from trainmaster.wire.frameworks import FRAMEWORKS
+from trainmaster.wire.strategies import STRATEGIES
 
 from tests.api.changes import good_job
 
@@ -56,7 +56,7 @@ _options: dict[str, st.SearchStrategy[Any]] = {
     "mesh": _some(data=_small, sharded=_small, pipeline=_small, tensor=_small),
 }
 _compression = st.sampled_from(["None", "BF16", "TopK"])
-_types = st.sampled_from(get_args(StrategyType))
+_types = st.sampled_from(tuple(STRATEGIES))
 _strategy = st.one_of(
     st.fixed_dictionaries({"type": _types}),
     st.fixed_dictionaries({"type": _types}, optional={**_options, "compression": _compression}),

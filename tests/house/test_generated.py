@@ -11,14 +11,12 @@ import yaml
 from trainmaster.advice.frameworks import WORDS
 from trainmaster.advice.textbook import TEXTBOOK
 from trainmaster.api.generate import ROOT, generated
-from trainmaster.api.strategy import Strategy, StrategyType
+from trainmaster.api.strategy import Strategy
 from trainmaster.api.training import Framework
 from trainmaster.wire.frameworks import FRAMEWORKS, TORCH
-from trainmaster.wire.strategies import STRATEGIES
+from trainmaster.wire.strategies import STRATEGIES, module_of
 
 from docs import monitoring_page, strategy_pages
-from docs.strategy_costs import COSTS
-from docs.strategy_pictures import PICTURES
 
 FILES = generated()
 
@@ -47,8 +45,9 @@ def test_the_monitoring_page_is_drawn_from_the_tables() -> None:
     assert monitoring_page.PAGE.read_text() == monitoring_page.monitoring_page(), "run `make generate`"
 
 
-def test_every_strategy_has_a_row_and_a_picture() -> None:
-    assert set(TEXTBOOK) == set(PICTURES) == set(COSTS) == set(get_args(StrategyType)) == set(STRATEGIES)
+def test_every_page_is_of_a_strategy_of_the_table() -> None:
+    pages = ROOT / "operator" / "trainmaster" / "advice" / "pages"
+    assert {path.stem for path in pages.glob("*.py")} - {"__init__", "page"} == set(map(module_of, STRATEGIES))
 
 
 def test_every_framework_has_words_an_adapter_and_a_page() -> None:
@@ -63,7 +62,8 @@ def test_every_framework_has_words_an_adapter_and_a_page() -> None:
     assert {path.stem for path in pages.glob("*.md")} - {"README"} == {name.lower() for name in others}
 
 
-@pytest.mark.parametrize("name", COSTS)
+@pytest.mark.parametrize("name", TEXTBOOK)
 def test_the_page_of_a_strategy_shows_a_good_yaml_and_its_source(name: str) -> None:
-    assert Strategy.model_validate(yaml.safe_load(COSTS[name].yaml)).type == name
-    assert (ROOT / "trainer" / "trainmaster_trainer" / "strategies" / COSTS[name].source).exists()
+    assert Strategy.model_validate(yaml.safe_load(TEXTBOOK[name].yaml)).type == name
+    source = ROOT / "trainer" / "trainmaster_trainer" / "strategies" / module_of(name)
+    assert source.is_dir() or source.with_suffix(".py").exists()

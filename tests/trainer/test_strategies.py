@@ -4,7 +4,8 @@ The tolerance is 1e-5 relative for the first ten steps: float32 sums in another 
 """
 
 import pytest
-from trainmaster.wire.strategies import INDEPENDENT, STRATEGIES
+from trainmaster.wire.strategies import INDEPENDENT, STRATEGIES, where
+from trainmaster_trainer.checkpoint.checkpointable import Snapshots
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.loop_independent import LOOPS
 from trainmaster_trainer.strategies import CLASSES, find_strategy
@@ -105,3 +106,8 @@ def test_every_strategy_is_trained_by_a_class_or_by_loops_of_its_members() -> No
     """Those of the first kind step together in a group; those of the second restart individually."""
     assert set(CLASSES) == set(STRATEGIES) - set(INDEPENDENT)
     assert {name for name, _ in LOOPS} == set(INDEPENDENT)
+
+
+def test_the_table_says_whose_snapshots_are_replicated() -> None:
+    replicated = {name for name, strategy in CLASSES.items() if strategy.snapshots is Snapshots.REPLICATED}
+    assert replicated == set(where(lambda traits: traits.replicated_snapshots))

@@ -19,6 +19,7 @@ from trainmaster.api.strategy import Strategy
 from trainmaster.api.supported import Refusal, not_yet_supported
 from trainmaster.api.training import Training
 from trainmaster.wire import frameworks, names
+from trainmaster.wire.strategies import WHOLE_MODELS
 
 
 class TrainingJobSpec(Model):
@@ -47,9 +48,11 @@ checkpoint.storage on a cluster: checkpoints inside the pods go with them, and t
     """Fail the job when it has not ended after so many seconds. After a suspension they begin anew."""
     ttl_seconds_after_finished: Annotated[Int, Field(ge=0, le=1_000_000_000)] | None = None
     """Delete the job so many seconds after its end. Unset: keep it."""
-    reproducible: bool = False
-    """The same final model to the last bit with 1 to 8 ranks, and after any change of their number; slower. For \
-OneDevice, Mirrored and AllReduce."""
+    reproducible: bool = Field(
+        default=False,
+        description="The same final model to the last bit with 1 to 8 ranks, and after any change of their number; "
+        f"slower. For {', '.join(WHOLE_MODELS)}.",
+    )
 
     @model_validator(mode="wrap")
     @classmethod

@@ -22,6 +22,7 @@ from trainmaster.api.pods import (
 )
 from trainmaster.api.sizes import MOST_OF_ALL_VARIABLES, SAID_TWICE, fit_an_environment
 from trainmaster.wire import names
+from trainmaster.wire.strategies import WHOLE_MODELS
 
 TPU = "tpu"
 """The accelerator that is no model of a GPU: XLA devices."""
@@ -44,10 +45,12 @@ container trainer of the template has resource claims (DRA), the devices that th
 unless gpuResource is another than its default."""
     gpu_resource: Annotated[str, Field(min_length=1, max_length=317)] = _GPU_RESOURCE
     """The resource that the GPUs are asked for by, for example amd.com/gpu."""
-    accelerator: LabelValue | None = None
-    """The model of GPU wanted, for example NVIDIA-H200: the value of the node label nvidia.com/gpu.product. Or tpu: \
-gpus are then TPU chips (google.com/tpu), all driven by one process, in an image with torch_xla. For OneDevice, \
-Mirrored and AllReduce."""
+    accelerator: LabelValue | None = Field(
+        default=None,
+        description="The model of GPU wanted, for example NVIDIA-H200: the value of the node label "
+        "nvidia.com/gpu.product. Or tpu: gpus are then TPU chips (google.com/tpu), all driven by one process, in an "
+        f"image with torch_xla. For {', '.join(WHOLE_MODELS)}.",
+    )
     cpu: Quantity | None = None
     """CPU cores of each replica: 4 or 500m. Its ranks share them: OMP_NUM_THREADS is 1 without it."""
     memory: Quantity | None = None

@@ -1,27 +1,18 @@
-"""Define spec.strategy: which of the eleven ways to train, and the options of that one way."""
+"""Define spec.strategy: which of the ways to train, and the options of that one way."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
 from trainmaster.api.model import Int, Model
-from trainmaster.wire.strategies import STRATEGIES
+from trainmaster.wire.strategies import STRATEGIES, where
 
-StrategyType = Literal[
-    "OneDevice",
-    "Mirrored",
-    "AllReduce",
-    "CentralStorage",
-    "ParameterServer",
-    "Gossip",
-    "LocalSGD",
-    "FullySharded",
-    "Pipeline",
-    "Tensor",
-    "Mesh",
-]
+if TYPE_CHECKING:
+    StrategyType = str
+else:
+    StrategyType = Literal[tuple(STRATEGIES)]
 
 _Axis = Annotated[Int, Field(ge=1, le=65536)]
 
@@ -104,16 +95,14 @@ class MeshOptions(Model):
 class Strategy(Model):
     """One word for how to train, and options of that type only."""
 
-    type: StrategyType
-    """OneDevice: one process. Mirrored: all devices of one machine, a copy of the model on each. AllReduce: many \
-machines, a copy on each device, gradients added up at every step. CentralStorage: the model on one device, \
-computed on all. ParameterServer: the model on servers of its own. Gossip: workers average with random others. \
-LocalSGD: workers average every few steps. FullySharded: the model spread over all devices. Pipeline: each rank \
-holds some layers. Tensor: each layer spread over all ranks. Mesh: several of these at once."""
-    compression: Literal["None", "BF16", "INT8", "PowerSGD", "TopK"] = "None"
-    """Send smaller gradients: BF16 halves them, INT8 quarters them, PowerSGD sends a low-rank approximation, TopK \
-the largest elements. For Mirrored, AllReduce, ParameterServer and LocalSGD. Under ParameterServer, what a worker has \
-left out of a gradient, to add it to its next one, is lost when it dies: the model at the end is another one then."""
+    type: StrategyType = Field(description=" ".join(f"{name}: {row.means}." for name, row in STRATEGIES.items()))
+    compression: Literal["None", "BF16", "INT8", "PowerSGD", "TopK"] = Field(
+        default="None",
+        description="Send smaller gradients: BF16 halves them, INT8 quarters them, PowerSGD sends a low-rank "
+        f"approximation, TopK the largest elements. For {', '.join(where(lambda traits: traits.compresses))}. Under "
+        "ParameterServer, what a worker has left out of a gradient, to add it to its next one, is lost when it dies: "
+        "the model at the end is another one then.",
+    )
     mirrored: MirroredOptions | None = None
     """Options of type Mirrored."""
     all_reduce: AllReduceOptions | None = None

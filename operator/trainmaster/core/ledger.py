@@ -15,6 +15,7 @@ from trainmaster.core.budgets import Stop
 from trainmaster.core.facts import Facts
 from trainmaster.core.failures import Failure, of_line
 from trainmaster.core.phases import GATHERING
+from trainmaster.wire.strategies import OWN_REMAINDERS, STRATEGIES
 
 Lines = tuple[RestartRecord, ...]
 
@@ -356,7 +357,7 @@ def _remembers(facts: Facts, changed: TrainingJobStatus) -> bool:
     replaced = changed.incarnations
     if replaced == facts.status.incarnations:
         return True
-    alike = spec.strategy.type == "AllReduce" and spec.strategy.compression not in ("PowerSGD", "TopK")
+    alike = STRATEGIES[spec.strategy.type].replicated_snapshots and spec.strategy.compression not in OWN_REMAINDERS
     return alike and any(replaced.get(slot.key, 0) == slot.incarnation for slot in facts.slots)
 
 

@@ -1,9 +1,10 @@
 """Define the table of strategies: one row each, with the traits that others must know without running the strategy.
 
-A new strategy is a row here, its class in the trainer's `strategies/`, and its words, costs and picture for its page;
-tests/house checks that each row has them.
+A new strategy is a row here, its class in the trainer's `strategies/`, and its page in `advice/pages/`, both in modules
+of its name in small letters (`module_of`); a test in tests/house adds one and trains with it.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Callable, Dict, Optional, Tuple
 
@@ -12,6 +13,8 @@ from typing import Callable, Dict, Optional, Tuple
 class Traits:
     """Hold what is true of a strategy with any options."""
 
+    means: str
+    """The phrase that describes it in the field's description."""
     options: Optional[str] = None
     """The attribute of `api.strategy.Strategy` that holds its options; None if it has none."""
     independent: bool = False
@@ -30,22 +33,50 @@ class Traits:
     """Each rank has the whole model and computes what one device would: `spec.reproducible` and TPUs are possible."""
     own_steps: bool = False
     """A rank (or server) takes optimizer steps that the others do not take with it, so no FP16 loss scale is shared."""
+    replicated_snapshots: bool = False
+    """Each rank's snapshot in memory has all that any rank needs, unless the compression is one of `OWN_REMAINDERS`."""
     advised: bool = False
     """`trainmaster advise` may recommend it in place of one device: it computes the same numbers."""
 
 
 STRATEGIES: Dict[str, Traits] = {
-    "OneDevice": Traits(one_machine=True, fixed_size=True, whole_models=True, advised=True),
-    "Mirrored": Traits("mirrored", one_machine=True, fixed_size=True, compresses=True, whole_models=True, advised=True),
-    "AllReduce": Traits("all_reduce", compresses=True, whole_models=True, advised=True),
-    "CentralStorage": Traits(one_machine=True, fixed_size=True),
-    "ParameterServer": Traits("parameter_server", independent=True, compresses=True, own_steps=True),
-    "Gossip": Traits("gossip", independent=True, least_ranks=2, own_steps=True),
-    "LocalSGD": Traits("local_sgd", compresses=True, own_steps=True),
-    "FullySharded": Traits(advised=True),
-    "Pipeline": Traits("pipeline", least_ranks=2, shares_batch=False, advised=True),
-    "Tensor": Traits(fixed_size=True, least_ranks=2, shares_batch=False, advised=True),
-    "Mesh": Traits("mesh", fixed_size=True),
+    "OneDevice": Traits(
+        "one process", one_machine=True, fixed_size=True, whole_models=True, advised=True, replicated_snapshots=True
+    ),
+    "Mirrored": Traits(
+        "all devices of one machine, a copy of the model on each",
+        options="mirrored",
+        one_machine=True,
+        fixed_size=True,
+        compresses=True,
+        whole_models=True,
+        advised=True,
+        replicated_snapshots=True,
+    ),
+    "AllReduce": Traits(
+        "many machines, a copy on each device, gradients added up at every step",
+        options="all_reduce",
+        compresses=True,
+        whole_models=True,
+        advised=True,
+        replicated_snapshots=True,
+    ),
+    "CentralStorage": Traits("the model on one device, computed on all", one_machine=True, fixed_size=True),
+    "ParameterServer": Traits(
+        "the model on servers of its own", options="parameter_server", independent=True, compresses=True, own_steps=True
+    ),
+    "Gossip": Traits(
+        "workers average with random others", options="gossip", independent=True, least_ranks=2, own_steps=True
+    ),
+    "LocalSGD": Traits("workers average every few steps", options="local_sgd", compresses=True, own_steps=True),
+    "FullySharded": Traits("the model spread over all devices", advised=True),
+    "Pipeline": Traits(
+        "each rank holds some layers", options="pipeline", least_ranks=2, shares_batch=False, advised=True
+    ),
+    "Tensor": Traits(
+        "each layer spread over all ranks", fixed_size=True, least_ranks=2, shares_batch=False, advised=True
+    ),
+    "Mesh": Traits("several of these at once", options="mesh", fixed_size=True),
 }
 
 
@@ -54,5 +85,12 @@ def where(trait: Callable[[Traits], bool]) -> Tuple[str, ...]:
     return tuple(name for name, traits in STRATEGIES.items() if trait(traits))
 
 
+def module_of(name: str) -> str:
+    """Return the name of the modules of a strategy: its own in small letters, such as local_sgd."""
+    return re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+
 INDEPENDENT = where(lambda traits: traits.independent)
 WHOLE_MODELS = where(lambda traits: traits.whole_models)
+OWN_REMAINDERS = ("PowerSGD", "TopK")
+"""The compressions under which each rank keeps what it has not sent yet, so that its snapshot is its own."""

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from trainmaster.wire.strategies import INDEPENDENT, WHOLE_MODELS
+from importlib import import_module
+
+from trainmaster.wire.strategies import INDEPENDENT, STRATEGIES, WHOLE_MODELS, module_of
 
 from trainmaster_trainer import xla
 from trainmaster_trainer.errors import ConfigurationError, near
-from trainmaster_trainer.strategies.all_reduce import AllReduce
-from trainmaster_trainer.strategies.central_storage import CentralStorage
-from trainmaster_trainer.strategies.fully_sharded import FullySharded
-from trainmaster_trainer.strategies.local_sgd import LocalSGD
-from trainmaster_trainer.strategies.mesh import Mesh
-from trainmaster_trainer.strategies.mirrored import Mirrored
-from trainmaster_trainer.strategies.one_device import OneDevice
-from trainmaster_trainer.strategies.pipeline import Pipeline
 from trainmaster_trainer.strategies.strategy import Strategy
-from trainmaster_trainer.strategies.tensor import Tensor
 from trainmaster_trainer.strategies.virtual_ranks import VirtualRanks
 from trainmaster_trainer.strategies.xla_all_reduce import XlaAllReduce
 
 CLASSES: dict[str, type[Strategy]] = {
-    "OneDevice": OneDevice,
-    "Mirrored": Mirrored,
-    "AllReduce": AllReduce,
-    "CentralStorage": CentralStorage,
-    "LocalSGD": LocalSGD,
-    "FullySharded": FullySharded,
-    "Pipeline": Pipeline,
-    "Tensor": Tensor,
-    "Mesh": Mesh,
+    name: getattr(import_module(f"{__name__}.{module_of(name)}"), name)
+    for name in STRATEGIES
+    if name not in INDEPENDENT
 }
 
 

@@ -18,7 +18,7 @@ A tensor in `state` is either the same on every rank that names it, or a DTensor
 is all that the checkpoint needs to split the work of writing and to read it back under another strategy. Where ranks
 split a model, the state says on all of them what the whole is (`State.whole`); `restore` always gets whole tensors.
 
-To add a strategy: one file here, one line in `__init__.py`, one row in `tests/trainer/test_strategies.py`.
+To add a strategy: one file here, one row in `trainmaster.wire.strategies`, and its page in `trainmaster.advice.pages`.
 """
 
 from __future__ import annotations
