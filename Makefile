@@ -40,7 +40,8 @@ $(FRAMEWORKS)/%/.ready: $(UV) requirements/frameworks/%.lock
 	@touch $@
 
 QUICK_FRAMEWORKS := $(addprefix $(FRAMEWORKS)/,$(addsuffix /.ready,jax boost mpi))
-setup-frameworks: $(QUICK_FRAMEWORKS) $(FRAMEWORKS)/tensorflow/.ready  ## Make the environments of other frameworks, for their tests
+SLOW_FRAMEWORKS := $(addprefix $(FRAMEWORKS)/,$(addsuffix /.ready,tensorflow sagemaker))
+setup-frameworks: $(QUICK_FRAMEWORKS) $(SLOW_FRAMEWORKS)  ## Make the environments of other frameworks, for their tests
 
 DOCS := $(CACHE)/docs
 $(DOCS)/.ready: $(UV) requirements/docs.lock

@@ -10,7 +10,7 @@ import pytest
 from trainmaster.wire import names
 from trainmaster.wire.messages import Member, Rendezvous, Roster
 from trainmaster.wire.training import TrainingPlan
-from trainmaster_trainer.agent import frameworks
+from trainmaster_trainer.agent import frameworks, sagemaker_container
 from trainmaster_trainer.agent.frameworks.position import Instructions, position_of
 from trainmaster_trainer.agent.main_module import BadConfigurationError
 
@@ -25,10 +25,12 @@ TWO = (
 )
 
 
-def told(framework: str, rank: int, members: tuple[Member, ...] = MEMBERS, **plan: Any) -> Instructions:
+def told(
+    framework: str, rank: int, members: tuple[Member, ...] = MEMBERS, env: dict[str, str] | None = None, **plan: Any
+) -> Instructions:
     """What the adapter says to this rank."""
     roster = Roster(3, members, "10.0.0.1", Rendezvous(4000, "key"))
-    environment = {"RANK": str(rank), names.ENV_ERROR_FILE: "/scratch/attempt-3/rank.error.json"}
+    environment = {"RANK": str(rank), names.ENV_ERROR_FILE: "/scratch/attempt-3/rank.error.json", **(env or {})}
     whole = TrainingPlan(**{"strategy": "AllReduce", "command": ("/venv/bin/python", "a.py"), **plan})
     return frameworks.instructions(framework, position_of(whole, roster, environment))
 
@@ -92,3 +94,46 @@ def test_companions_run_by_our_interpreter_where_it_runs_the_script(command: tup
 def test_a_framework_that_an_older_image_does_not_know_is_named() -> None:
     with pytest.raises(BadConfigurationError, match="does not know Fortran; use an image of the operator's version"):
         told("Fortran", 0)
+
+
+def container(rank: int, members: tuple[Member, ...], **env: str) -> dict[str, Any]:
+    """What the program that lays out SageMaker's folders is told."""
+    files = told("SageMaker", rank, members, env, command=("train",), arguments={"lr": 0.1, "name": "a"}).files
+    return dict(json.loads(files["container.json"]))
+
+
+def test_sagemakers_hosts_are_in_the_order_of_their_names() -> None:
+    """Eleven replicas of one machine: the names are those that resolve without DNS."""
+    members = tuple(Member(names.WORKER, index, 0, "127.0.0.1", index, 1, (5000 + index,)) for index in range(11))
+    resources = container(1, members)["resources"]
+    assert resources["current_host"] == "127.0.0.2"
+    assert resources["hosts"][:3] == ["127.0.0.1", "127.0.0.10", "127.0.0.11"]
+
+
+def test_sagemakers_folders_are_its_own_in_a_pod_and_the_attempts_on_a_laptop() -> None:
+    here = (Member(names.WORKER, 0, 0, "127.0.0.1", 0, 1, (5000,)),)
+    pod, laptop = container(1, TWO), container(0, here)
+    assert (pod["base"], laptop["base"]) == ("/opt/ml", "/scratch/attempt-3/framework-0/ml")
+    assert container(0, here, SAGEMAKER_BASE_DIR="/data/ml")["base"] == "/data/ml"
+    assert pod["hyperparameters"] == {"lr": "0.1", "name": "a"}
+
+
+def test_one_folder_for_several_containers_is_refused() -> None:
+    with pytest.raises(BadConfigurationError, match="SAGEMAKER_BASE_DIR is one folder for several workers"):
+        container(0, (TWO[0], Member(names.WORKER, 1, 0, "10.0.0.1", 1, 1, (6001,))), SAGEMAKER_BASE_DIR="/data/ml")
+
+
+TOOLKIT = 'ExecuteUserScriptError:\nExitCode {}\nErrorMessage "{}"\nCommand "python -- train.py --lr 2"'
+
+
+@pytest.mark.parametrize(
+    ("text", "failure"),
+    [
+        ("Exception during training: no rows", ("SageMakerFailure", "Exception during training: no rows", 0)),
+        ("Framework Error: \nTraceback:\n  at\nbotocore.NoRegionError: none\n", ("NoRegionError", "none", 0)),
+        (TOOLKIT.format(1, "ValueError: bad rate\n "), ("ValueError", "bad rate", 1)),
+        (TOOLKIT.format(-9, ""), ("", "", -9)),
+    ],
+)
+def test_a_failure_of_sagemakers_is_read(text: str, failure: tuple[str, str, int]) -> None:
+    assert sagemaker_container.read_failure(text) == failure

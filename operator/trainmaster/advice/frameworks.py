@@ -55,6 +55,14 @@ WORDS: dict[str, Words] = {
         restart=_GROUP_AGAIN,
         decides="The job ends with mpirun, and the other workers are told to end then.",
     ),
+    "SageMaker": Words(
+        finds="SageMaker's folders are laid out for each worker: hosts are in input/config/resourceconfig.json, the "
+        "arguments in hyperparameters.json, folders of SM_CHANNEL_... in input/data. SAGEMAKER_BASE_DIR says where.",
+        talks="What the container's own program brings: no framework is added to it.",
+        restart=f"{_GROUP_AGAIN} What is in checkpoints/ is there again.",
+        decides="The job has succeeded when the commands of all workers have ended with exit code 0 and none has "
+        "written output/failure, whose words are the evidence else. What is in model/ is the result.",
+    ),
     "LightGBM": Words(
         finds="The script hands LIGHTGBM_MACHINES, LIGHTGBM_LOCAL_LISTEN_PORT and LIGHTGBM_NUM_MACHINES on as the "
         "parameters machines, local_listen_port and num_machines.",

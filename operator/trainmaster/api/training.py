@@ -10,7 +10,7 @@ from trainmaster.api.model import FigureName, FreeObject, Int, Model, Name, Plac
 from trainmaster.api.progress import ProgressExpressions
 from trainmaster.api.sizes import MOST_OF_A_PLAN, fit_a_plan
 
-Framework = Literal["Torch", "JAX", "XGBoost", "LightGBM", "TensorFlow", "MPI"]
+Framework = Literal["Torch", "JAX", "XGBoost", "LightGBM", "TensorFlow", "MPI", "SageMaker"]
 
 _WORDS = Field(strict=False, min_length=1, max_length=256)
 _Command = Annotated[tuple[Text, ...], _WORDS, Weighs(MOST_OF_A_PLAN), AfterValidator(fit_a_plan)]
@@ -61,7 +61,8 @@ variables that torchrun sets (RANK, WORLD_SIZE, MASTER_ADDR, ...)."""
 this framework reads, beside those of torchrun, and what it needs besides (a tracker, say) is started first. Command \
 only."""
     arguments: Annotated[FreeObject, AfterValidator(fit_a_plan)] | None = None
-    """Given to the task by name, for example {hidden: 256, learning_rate: 0.01}. Task only."""
+    """Given to the task by name, for example {hidden: 256, learning_rate: 0.01}; with framework SageMaker \
+the hyperparameters. Not with other commands."""
     steps: Annotated[Int, Field(ge=1, le=1_000_000_000_000)] | None = None
     """How many optimizer steps to train. Required with a task; with a command it is only shown as the total."""
     global_batch_size: Annotated[Int, Field(ge=1, le=1_000_000_000)] | None = None

@@ -30,6 +30,8 @@ class Traits:
     """The strategies under which the first worker's end is the end of the job: the other replicas serve it."""
     one_process: bool = False
     """One process drives all devices of a replica, so that each replica has one rank."""
+    takes_arguments: bool = False
+    """`training.arguments` reach its scripts in a way of its own."""
 
 
 _GROUPS = ("OneDevice", "Mirrored", "AllReduce")
@@ -53,6 +55,9 @@ FRAMEWORKS: Dict[str, Traits] = {
         led_under=("OneDevice", "AllReduce"),
         one_process=True,
     ),
+    "SageMaker": Traits(
+        _GROUPS, adapter="sagemaker", imports=("sagemaker_training",), one_process=True, takes_arguments=True
+    ),
 }
 
 
@@ -67,6 +72,7 @@ def is_led(framework: Optional[str], strategy: str) -> bool:
 
 
 ONE_PROCESS = tuple(name for name, traits in FRAMEWORKS.items() if traits.one_process)
+TAKE_ARGUMENTS = tuple(name for name, traits in FRAMEWORKS.items() if traits.takes_arguments)
 
 
 def has_ports(framework: Optional[str]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainmaster.api.rules.rule import Rule, shaped
+from trainmaster.wire.frameworks import TAKE_ARGUMENTS
 
 _HERE = ("spec.training",)
 _MODULE = "[A-Za-z_][A-Za-z0-9_]*([.][A-Za-z_][A-Za-z0-9_]*)*"
@@ -54,8 +55,10 @@ RULES = (
         name="arguments-with-task",
         where=_HERE,
         field="arguments",
-        cel="!has(self.arguments) || has(self.task)",
-        holds=lambda training: training.arguments is None or training.task is not None,
+        cel=f"!has(self.arguments) || has(self.task) || self.framework in {list(TAKE_ARGUMENTS)}",
+        holds=lambda training: (
+            training.arguments is None or training.task is not None or training.framework in TAKE_ARGUMENTS
+        ),
         message="arguments are given to a task, and there is none",
         cure="Put them into command, or set task",
     ),

@@ -6,7 +6,7 @@ import shutil
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from trainmaster.wire import names
 from trainmaster.wire.messages import Roster
@@ -48,6 +48,8 @@ class Position:
     threads: int  # its share of the cores
     slots: int  # processes that a launcher may start in each replica
     environment: Mapping[str, str]  # the rank's, with the variables of the user
+    command: Tuple[str, ...]  # the user's
+    arguments: Mapping[str, Any]  # the user's, where the framework has such
     interpreter: str  # the Python of the user's command: it has the framework
 
     @property
@@ -107,6 +109,8 @@ def position_of(plan: TrainingPlan, roster: Roster, environment: Mapping[str, st
         threads=int(threads) if threads.isdigit() else 1,
         slots=plan.slots or 1,
         environment=environment,
+        command=tuple(plan.command),
+        arguments=plan.arguments,
         interpreter=_interpreter(plan.command),
     )
 
