@@ -33,12 +33,12 @@ from trainmaster_trainer.checkpoint import layout
 from trainmaster_trainer.checkpoint.lineage import read as read_lineage
 from trainmaster_trainer.checkpoint.load import newest, newest_step
 from trainmaster_trainer.checkpoint.manifest import Manifest
-from trainmaster_trainer.checkpoint.place import Place
 from trainmaster_trainer.checkpoint.shard import header_of, write_shard
+from trainmaster_trainer.checkpoint.stores.folder import Folder
 from trainmaster_trainer.checkpoint.unusable import problem_of
 from trainmaster_trainer.settings import Settings
 
-from tests.trainer.ranks import STATELESS
+from tests.trainer.ranks import STATELESS, alone
 
 MOST_SECONDS = 30  # of a processor
 WAITED = 300  # seconds by the clock: a process that waits for a pipe waits for ever
@@ -319,12 +319,15 @@ def trained(home: Path) -> str:
     found = newest(folder, SHAPES, trusted=trusted)
     if found is None:
         return problem_of(settings, trusted)
-    place = Place(settings)
-    problem = place.publish(6, save(place.temporary(6), 6))
+    store = Folder(settings, alone())
+    with store.begin(6) as path:
+        manifest = save(path.parent, 6)
+    store.commit(6, manifest)
+    store.prune(6, failed=False)
     left = [path.name for path in folder.glob(".*")]
     saved = newest(folder, SHAPES, trusted=trusted)
-    if problem or left or saved is None or saved.manifest.step != 6:
-        return f"step 6 was not saved: {problem}, {left}, {saved}"
+    if left or saved is None or saved.manifest.step != 6:
+        return f"step 6 was not saved: {left}, {saved}"
     return f"step {found.manifest.step}"
 
 

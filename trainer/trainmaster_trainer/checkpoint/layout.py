@@ -142,6 +142,7 @@ class Fence:
         self._remote = remote
         self._job_uid = job_uid
         self._attempt = attempt
+        self.over: Exception | None = None  # why this process may not write any more
 
     def close(self) -> None:
         """Shut older attempts out: from here on they may not publish."""
@@ -161,12 +162,23 @@ class Fence:
         """
         job, attempt = self._newest()
         if job != self._job_uid:
-            raise PlaceTakenError(
+            self.over = PlaceTakenError(
                 f"spec.checkpoint.storage: another job ({job or 'without uid'}) has begun where this one keeps its "
                 "checkpoints; it may not write there any more. Give each a place of its own (path, objectStore.url)."
             )
-        if attempt > self._attempt:
-            raise SupersededError(f"attempt {attempt} has begun; attempt {self._attempt} may not write any more")
+        elif attempt > self._attempt:
+            self.over = SupersededError(f"attempt {attempt} has begun; attempt {self._attempt} may not write any more")
+        if self.over is not None:
+            raise self.over
+
+    def check_to_publish(self) -> None:
+        """Do as `check`, with an error of the storage that says what follows from it."""
+        try:
+            self.check()
+        except OSError as error:
+            raise OSError(
+                f"nothing is published while it cannot be told whether a later attempt has begun: {error}"
+            ) from None
 
     def _newest(self) -> tuple[str, int]:
         """Return whose the folder is, and which attempt of it has begun last; oneself where that cannot be told."""

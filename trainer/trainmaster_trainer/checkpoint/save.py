@@ -23,23 +23,31 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch import Tensor
 from trainmaster.wire import codec
-from trainmaster.wire.files import make_folder
 from trainmaster.wire.messages import CheckpointRecord
 from trainmaster.wire.progress import ProgressFile
 
 from trainmaster_trainer.checkpoint import layout
 from trainmaster_trainer.checkpoint.copier import Copier, Settled, nothing_settled
 from trainmaster_trainer.checkpoint.manifest import Cursor, Manifest, glance, model_sha256
-from trainmaster_trainer.checkpoint.place import Place, problem_of
 from trainmaster_trainer.checkpoint.shard import ShardRecord, write_shard
 from trainmaster_trainer.checkpoint.soundness import complaint
 from trainmaster_trainer.checkpoint.state import State
+from trainmaster_trainer.checkpoint.stores import open_store
+from trainmaster_trainer.checkpoint.stores.store import problem_of
 from trainmaster_trainer.checkpoint.writers import Writers
-from trainmaster_trainer.errors import ConfigurationError, DamagedStateError, NonFiniteLossError
+from trainmaster_trainer.errors import (
+    ConfigurationError,
+    DamagedStateError,
+    NonFiniteLossError,
+    PlaceTakenError,
+    SupersededError,
+)
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
 
@@ -60,29 +68,28 @@ class _UnsoundError(Exception):
     """A tensor that was to be saved is not finite."""
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """Outcome is how a save went."""
+
+    step: int = 0
+    problem: str = ""
+    is_refused: bool = False  # the problem is that the state is not finite
+    record: CheckpointRecord | None = None  # where this rank has published it
+
+
 class Saver:
     """Saver writes this rank's part of every checkpoint."""
 
     def __init__(self, settings: Settings, group: Group, dataset: int = 0) -> None:
-        self._settings = settings
+        self._settings, self._group = settings, group
         self.dataset = dataset  # how many samples it has; 0: not known here
-        self._plan = settings.plan
-        self._folder = settings.checkpoints
-        self._rank = group.rank
-        self._world_size = group.world_size
-        self._gather = group.gather
-        self._writes = self._plan.checkpoint_shared or group.local_rank == 0
-        self._commits = group.is_first if self._plan.checkpoint_shared else self._writes
-        self._writers = Writers(group, alone=not self._plan.checkpoint_shared)
-        self._place = Place(settings)
-        self._tidies = self._place.is_remote and group.local_rank == 0  # its pod has a folder of its own
+        self._store = open_store(settings, group)
+        self._writers = Writers(group, alone=not self._store.shared)
         self._copier = Copier()
+        self._page = _page(settings) if self._store.commits else None
         self._thread: threading.Thread | None = None
-        self._problem = ""  # of the last save
-        self._refusal: tuple[int, str] | None = None  # the step whose state is not finite, and what is wrong with it
-        self._page = _page(settings) if self._commits else None
-        self._began = 0.0
-        self.record: CheckpointRecord | None = None  # of the newest checkpoint, where this rank has published it
+        self._last = Outcome()
         self.committed_step = 0  # of the newest checkpoint, as far as this rank knows
 
     def prepare(self) -> None:
@@ -91,14 +98,8 @@ class Saver:
         Raises:
             ConfigurationError: this process may not write there.
         """
-        if not (self._commits or self._tidies):
-            return
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            layout.clean(self._folder)
-            if not self._commits:
-                return
-            self._place.take()
+            self._store.fence()
         except (PermissionError, NotADirectoryError, FileExistsError) as error:
             raise ConfigurationError(
                 f"spec.checkpoint.storage: {error}. The trainer's user must be able to write there."
@@ -116,21 +117,21 @@ class Saver:
         agent has read it from a slow storage.
         """
         self.committed_step = step
-        if self._page is None or step < self._plan.steps:
+        if self._page is None or step < self._settings.plan.steps:
             return
         with suppress(OSError):
-            seen = glance(layout.step_folder(self._folder, step), step)
+            seen = glance(layout.step_folder(self._settings.checkpoints, step), step)
             if seen is not None:
                 self._page.write_checkpoint(CheckpointRecord(seen.step, seen.time, seen.model_sha256, seen.seconds))
 
     def due(self, step: int) -> bool:
         """Return whether a checkpoint is to be written after this step. It always is after the last."""
-        return step % self._plan.checkpoint_every == 0 or step == self._plan.steps
+        return step % self._settings.plan.checkpoint_every == 0 or step == self._settings.plan.steps
 
     def missed(self, durable: int, step: int) -> bool:
         """Return whether a checkpoint was due after step `durable`, that of the newest one, and up to `step`."""
-        every = self._plan.checkpoint_every
-        return step > durable and (step // every > durable // every or step >= self._plan.steps)
+        every = self._settings.plan.checkpoint_every
+        return step > durable and (step // every > durable // every or step >= self._settings.plan.steps)
 
     def save(
         self, step: int, state: State, before_commit: Callable[[], None], settled: Settled = nothing_settled
@@ -142,26 +143,32 @@ class Saver:
         """
         self.wait(needed=False)
         self.check()
-        self._began = time.monotonic()
-        if not self._writes:
+        began = time.monotonic()
+        if not self._store.writes:
             self._writers.collect(state, lambda _: {})
             return
         tensors = self._writers.collect(state, lambda mine: self._copier.begin(mine, settled))
         scalars = json.loads(json.dumps(state.scalars))
+        manifest = partial(self._manifest, step, began, scalars)
         self._thread = threading.Thread(
-            target=self._run, args=(step, tensors, scalars, before_commit), name="checkpoint", daemon=True
+            target=self._run, args=(step, tensors, manifest, before_commit), name="checkpoint", daemon=True
         )
         self._thread.start()
 
     @property
+    def record(self) -> CheckpointRecord | None:
+        """Return the newest checkpoint, where the last save of this rank has published it."""
+        return self._last.record
+
+    @property
     def problem(self) -> str:
         """Return what went wrong with the last save; "" if it is good, or other ranks write."""
-        return self._problem
+        return self._last.problem
 
     @property
     def is_refused(self) -> bool:
         """Return whether this rank knows of a state to be saved that is not finite. Other ranks may know of theirs."""
-        return self._refusal is not None
+        return self._last.is_refused
 
     def check(self) -> None:
         """Check that the last state that was to be saved was finite. All ranks call it together, after `wait`.
@@ -169,12 +176,13 @@ class Saver:
         Raises:
             NonFiniteLossError: it was not, on some rank.
         """
-        for refusal in filter(None, self._of_all(self._refusal)):
-            raise NonFiniteLossError(refusal[1], refusal[0])
+        for refused in filter(None, self._of_all([self._last.step, self._last.problem] if self.is_refused else None)):
+            step, why = refused
+            raise NonFiniteLossError(why, step)
 
     def _of_all(self, own: Any) -> list[Any]:
         """Return what all ranks know of their saves; those that write one checkpoint together know the same."""
-        return [own] if self._plan.checkpoint_shared else self._gather(own)
+        return [own] if self._store.shared else self._group.gather(own)
 
     def wait(self, needed: bool = True) -> None:
         """Wait for the save that is under way.
@@ -184,10 +192,10 @@ class Saver:
             SupersededError, PlaceTakenError: a later attempt has begun, or another job in this folder.
         """
         self._join()
-        if self._place.over is not None:
-            raise self._place.over
-        if self._problem and needed:
-            raise SaveFailedError(self._problem)
+        if self._store.over is not None:
+            raise self._store.over
+        if self._last.problem and needed:
+            raise SaveFailedError(self._last.problem)
 
     def _join(self) -> None:
         if self._thread is not None:
@@ -208,17 +216,17 @@ class Saver:
         for pause in AGAIN_PAUSES:
             self.wait(needed=False)
             self.check()
-            if not any(self._gather(bool(self._problem))):
+            if not any(self._group.gather(bool(self._last.problem))):
                 return
             deadline = time.monotonic() + pause
             while time.monotonic() < deadline and not stopped():
                 time.sleep(min(_LOOK_SECONDS, pause))
-            if any(self._gather(stopped())):
+            if any(self._group.gather(stopped())):
                 break
             again()
         self.wait(needed=False)
         self.check()
-        problems = [text for text in self._gather(self._problem) if text]
+        problems = [text for text in self._group.gather(self._last.problem) if text]
         if problems:
             raise SaveFailedError(problems[0])
 
@@ -243,24 +251,29 @@ class Saver:
         """
         self._join()
         if error.resume_before is None:
-            told = self._of_all([self._refusal[0] if self._refusal else None, self.committed_step])
+            told = self._of_all([self._last.step if self.is_refused else None, self.committed_step])
             refused = [step for step, _ in told if step is not None]
             error.resume_before = max(1, min(refused) if refused else max(committed for _, committed in told))
 
     def _run(
-        self, step: int, tensors: dict[str, Tensor], scalars: dict[str, Any], before_commit: Callable[[], None]
+        self,
+        step: int,
+        tensors: dict[str, Tensor],
+        manifest: Callable[[tuple[ShardRecord, ...]], Manifest],
+        before_commit: Callable[[], None],
     ) -> None:
+        record, refused = None, False
         try:
             with self._writers.living():
                 self._writers.report(self._copy_and_write(step, tensors))
-                if self._commits:
-                    problem, refused = self._commit(step, scalars, before_commit)
+                if self._store.commits:
+                    problem, refused, record = self._commit(step, manifest, before_commit)
                     self._writers.publish(problem, refused=refused)
                 problem = self._writers.outcome()
-            self._refusal = (step, problem) if self._writers.refused else None
+                refused = self._writers.refused
         except Exception as error:  # noqa: BLE001 (the main thread must hear of whatever it was)
-            problem = f"{type(error).__name__}: {error}"
-        self._problem = problem
+            problem, refused = f"{type(error).__name__}: {error}", False
+        self._last = Outcome(step, problem, refused, record)
         if problem:
             log.warning(
                 "The checkpoint of step %d was not written, the newest one is that of step %d: %s",
@@ -268,13 +281,9 @@ class Saver:
             )  # fmt: skip
         else:
             self.committed_step = step
-        if self._tidies or (problem and self._commits):
-            with suppress(OSError):  # no half checkpoint takes the room that the next one needs
-                layout.remove(self._place.temporary(step))
         if self._page:
             self._page.write_problem(step, problem)
-        if problem and self._commits:
-            self._place.sweep(step)
+        self._store.prune(step, failed=bool(problem))
 
     def _copy_and_write(self, step: int, tensors: dict[str, Tensor]) -> dict[str, Any]:
         """Write each tensor as soon as it is copied; return the report. Never raises: all ranks wait for it."""
@@ -286,62 +295,57 @@ class Saver:
                     self._copier.finish()  # in any case: the optimizer waits for it
                 return {"record": codec.to_plain(writing.result())}
         except _UnsoundError as error:
-            return {"problem": f"rank {self._rank}: {error}", "refused": True}
+            return {"problem": f"rank {self._group.rank}: {error}", "refused": True}
         except Exception as error:  # noqa: BLE001 (whatever it was)
-            return {"problem": self._problem_of(error)}
+            return {"problem": problem_of(error, self._group.rank)}
 
     def _write(self, step: int, tensors: dict[str, Tensor]) -> ShardRecord:
-        folder = self._place.temporary(step)
-        make_folder(folder)
-        path = folder / layout.shard_name(self._writers.rank, self._writers.count)
         complaints: list[str] = []
 
         def look(name: str) -> None:
             if wrong := complaint(name, tensors[name], self._writers.allowed):
                 complaints.append(wrong)
 
-        record = write_shard(path, tensors, self._copier.arrived, self._copier.image, look)
-        if complaints:
-            raise _UnsoundError(min(complaints))
-        layout.sync_folder(folder)
-        self._place.upload(path, step)
+        with self._store.begin(step) as path:
+            record = write_shard(path, tensors, self._copier.arrived, self._copier.image, look)
+            if complaints:
+                raise _UnsoundError(min(complaints))
         return record
 
-    def _problem_of(self, error: Exception) -> str:
-        return problem_of(error, self._rank)
+    def _commit(
+        self, step: int, manifest: Callable[[tuple[ShardRecord, ...]], Manifest], before_commit: Callable[[], None]
+    ) -> tuple[str, bool, CheckpointRecord | None]:
+        """Return what went wrong, or "", whether it is the state, and what became visible.
 
-    def _commit(self, step: int, scalars: dict[str, Any], before_commit: Callable[[], None]) -> tuple[str, bool]:
-        """Return what went wrong, or "", and whether it is the state. Never raises: all ranks wait for the answer."""
+        It never raises: all ranks wait for the answer. The agent is told, who need not read storage to know of it.
+        """
         try:
             reports = self._writers.reports()
             refusals = [report["problem"] for report in reports if "refused" in report]
             if refusals:
-                return _NOT_FINITE.format(step=step, why="; ".join(refusals)), True
+                return _NOT_FINITE.format(step=step, why="; ".join(refusals)), True, None
             problems = [report["problem"] for report in reports if "problem" in report]
             if problems:
-                return "; ".join(problems), False
-            shards = tuple(codec.from_plain(ShardRecord, report["record"]) for report in reports)
+                return "; ".join(problems), False, None
+            made = manifest(tuple(codec.from_plain(ShardRecord, report["record"]) for report in reports))
             before_commit()
-            return self._publish(step, self._manifest(step, shards, scalars)), False
+            if not self._store.commit(step, made):
+                return "", False, None
+        except (SupersededError, PlaceTakenError) as error:
+            return str(error), False, None
         except Exception as error:  # noqa: BLE001 (whatever it was)
-            return self._problem_of(error), False
+            return problem_of(error, self._group.rank), False, None
+        record = CheckpointRecord(step, made.time, made.model_sha256, made.seconds)
+        if self._page:
+            self._page.write_checkpoint(record)
+        return "", False, record
 
-    def _publish(self, step: int, manifest: Manifest) -> str:
-        """What stands in the way of the checkpoint, or nothing; the agent need not read storage to know of it."""
-        if problem := self._place.publish(step, manifest):
-            return problem
-        told = CheckpointRecord(step, manifest.time, manifest.model_sha256, manifest.seconds)
-        self.record = told if self._place.published is manifest else None
-        if self._page and self.record:
-            self._page.write_checkpoint(self.record)
-        return ""
-
-    def _manifest(self, step: int, shards: tuple[ShardRecord, ...], scalars: dict[str, Any]) -> Manifest:
-        plan = self._plan
+    def _manifest(self, step: int, began: float, scalars: dict[str, Any], shards: tuple[ShardRecord, ...]) -> Manifest:
+        plan = self._settings.plan
         return Manifest(
             step=step,
             attempt=self._settings.attempt,
-            world_size=self._world_size,
+            world_size=self._group.world_size,
             strategy=plan.strategy,
             cursor=Cursor(step, step * plan.global_batch_size, plan.global_batch_size, plan.seed, self.dataset),
             time=time.time(),
@@ -349,7 +353,7 @@ class Saver:
             shards=shards,
             scalars=scalars,
             job=self._settings.job_uid,
-            seconds=round(time.monotonic() - self._began, 3),
+            seconds=round(time.monotonic() - began, 3),
         )
 
 
