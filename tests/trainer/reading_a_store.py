@@ -14,14 +14,13 @@ from pathlib import Path
 
 from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer.checkpoint import object_reader, segments
-from trainmaster_trainer.checkpoint.fetch import find_remote
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.lineage import read as read_lineage
 from trainmaster_trainer.checkpoint.remote import Remote
 from trainmaster_trainer.settings import Settings
 
+from tests.trainer.finding import find_remote
 from tests.trainer.hostile_store import BUCKET, WAITING
-from tests.trainer.ranks import alone
 
 SAVED = "step-00000001.attempt-1-restart-0"
 object_reader.MOST_LISTED = 5000
@@ -48,7 +47,7 @@ def read(remote: Remote, endpoint: str, folder: Path, way: str) -> dict[str, str
         "lineage": outcome(lambda: read_lineage(folder, "uid", remote)),
         "lines": outcome(lambda: segments.read(remote, SAVED)),
         "shard": outcome(lambda: copy(remote, folder / "shard")),
-        "resume": outcome(lambda: find_remote(remote, settings, alone(), {}, Lineage())),
+        "resume": outcome(lambda: find_remote(remote, settings, {}, Lineage())),
     }
     return told | {"left": str([path.name for path in settings.checkpoints.iterdir()])}
 

@@ -93,7 +93,7 @@ def read(path: Path, data: bytes) -> Loaded | None:
     for tensor in loaded.tensors.values():  # each byte of it can be read
         tensor.clone()
     recall._is_sound(snapshot, {})
-    recall._load([snapshot], _Settings())  # type: ignore[arg-type]  # of these it reads no more
+    recall.load([snapshot], _Settings())  # type: ignore[arg-type]  # of these it reads no more
     return loaded
 
 
@@ -210,14 +210,14 @@ def test_parts_that_are_not_of_one_tensor_are_no_state(tmp_path: Path) -> None:
 
     first, second = torch.ones(3, 4), torch.ones(3, 4)
     parts = [snapshot(0, Cut(0, 0, 6), first), snapshot(1, Cut(0, 3, 6), second)]
-    joined = recall._load(parts, _Settings())  # type: ignore[arg-type]
+    joined = recall.load(parts, _Settings())  # type: ignore[arg-type]
     assert joined is not None
     assert joined.tensors["model/w"].shape == (6, 4)
     for cut, tensor in (
         (Cut(0, 2, 6), second), (Cut(0, 3, 7), second), (Cut(1, 0, 6), second),
         (Cut(0, 3, 6), torch.ones(3, 5)), (Cut(0, 3, 6), second.double()),
     ):  # fmt: skip
-        assert recall._load([parts[0], snapshot(1, cut, tensor)], _Settings()) is None  # type: ignore[arg-type]
+        assert recall.load([parts[0], snapshot(1, cut, tensor)], _Settings()) is None  # type: ignore[arg-type]
 
 
 @given(st.data())

@@ -15,7 +15,6 @@ import pytest
 import torch
 from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer.checkpoint import lineage as lineages
-from trainmaster_trainer.checkpoint.fetch import find_remote
 from trainmaster_trainer.checkpoint.layout import MANIFEST
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.load import Loaded
@@ -25,6 +24,7 @@ from trainmaster_trainer.checkpoint.state import Shapes, State
 from trainmaster_trainer.errors import ConfigurationError, SupersededError
 from trainmaster_trainer.settings import Settings
 
+from tests.trainer.finding import find_remote
 from tests.trainer.ranks import PATIENCE, STATELESS, Job, NewJob, Options, alone
 from tests.trainer.s3 import BUCKET, KEYS, Proxy, server
 
@@ -81,7 +81,7 @@ def put(saver: Saver, step: int) -> None:
 def newest(settings: Settings, lineage: Lineage | None = None) -> Loaded | None:
     remote = open_remote(settings)
     assert remote is not None
-    return find_remote(remote, settings, alone(), SHAPES, lineage or Lineage())
+    return find_remote(remote, settings, SHAPES, lineage or Lineage())
 
 
 def newest_step(settings: Settings) -> int | None:

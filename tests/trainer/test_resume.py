@@ -11,10 +11,10 @@ import pytest
 from torch import Tensor
 from trainmaster.wire import names
 from trainmaster_trainer.checkpoint import load
-from trainmaster_trainer.checkpoint.resume import _find_newest
 from trainmaster_trainer.checkpoint.shard import ShardRecord, read_shard
 
-from tests.trainer.ranks import PATIENCE, NewJob, Options, alone
+from tests.trainer.finding import find_newest
+from tests.trainer.ranks import PATIENCE, NewJob, Options
 
 SLOW = {"seconds": 0.01, "dropout": 0.2}
 LONG = {"steps": 60, "checkpoint_every": 7, "arguments": SLOW}
@@ -145,10 +145,10 @@ def test_another_job_may_prune_what_is_being_read(
         return read_shard(path, shard)
 
     monkeypatch.setattr(load, "read_shard", pruned)
-    loaded = _find_newest(folder, alone(), expected)
+    loaded = find_newest(folder, expected)
     assert loaded is not None
     assert loaded.manifest.step == 6
-    assert _find_newest(tmp_path / "empty", alone(), {}) is None
+    assert find_newest(tmp_path / "empty", {}) is None
 
 
 @pytest.mark.parametrize(

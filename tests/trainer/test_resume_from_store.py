@@ -9,12 +9,12 @@ import pytest
 from trainmaster.cli.audit import audit
 from trainmaster.cli.check import EXIT_GOOD
 from trainmaster.wire import names
-from trainmaster_trainer.checkpoint.fetch import find_foreign
 from trainmaster_trainer.checkpoint.manifest import read_manifest
 from trainmaster_trainer.checkpoint.remote import Remote
 from trainmaster_trainer.settings import Settings
 
-from tests.trainer.ranks import Job, NewJob, alone
+from tests.trainer.finding import find_foreign
+from tests.trainer.ranks import Job, NewJob
 from tests.trainer.s3 import BUCKET, KEYS, server
 
 
@@ -102,7 +102,7 @@ def test_another_job_may_prune_what_is_being_fetched(
     settings = Settings(first.plan, tmp_path / "checkpoints")
     remote = Remote(shop.url("first"), shop.endpoint)
     expected = read_manifest(first.checkpoints() / "step-00000006", 6).model_shapes()
-    loaded = find_foreign(remote, settings, alone(), expected)
+    loaded = find_foreign(remote, settings, expected)
     assert loaded is not None
     assert loaded.manifest.step == 6
 

@@ -14,7 +14,6 @@ import pytest
 import torch
 from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer.checkpoint import layout
-from trainmaster_trainer.checkpoint.fetch import find_remote
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.load import newest, newest_step, read
 from trainmaster_trainer.checkpoint.manifest import read_manifest
@@ -28,6 +27,7 @@ from trainmaster_trainer.settings import Settings
 from trainmaster_trainer.task import load_task
 from typing_extensions import override
 
+from tests.trainer.finding import find_remote
 from tests.trainer.ranks import HERE, STATELESS, alone
 from tests.trainer.s3 import BUCKET, KEYS, Proxy, server
 from tests.trainer.test_checkpoint_faults import SHAPES
@@ -153,7 +153,7 @@ def save_two(settings: Settings) -> None:
 
 
 def found_step(settings: Settings, remote: Remote) -> int | None:
-    loaded = find_remote(remote, settings, alone(), {"model/w": ("float32", (8,))}, Lineage())
+    loaded = find_remote(remote, settings, {"model/w": ("float32", (8,))}, Lineage())
     return loaded.manifest.step if loaded else None
 
 

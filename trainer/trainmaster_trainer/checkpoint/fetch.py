@@ -1,49 +1,26 @@
-"""Resume out of an object store: bring the newest checkpoint that all ranks find good to each replica.
-
-The first rank of each replica downloads; every rank reads and verifies. What was downloaded is deleted again.
-"""
+"""Bring a checkpoint out of an object store to each replica, and read it there."""
 
 from __future__ import annotations
 
-import dataclasses
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 from trainmaster.wire.manifest import MAX_MANIFEST, ShardRecord
 
 from trainmaster_trainer.checkpoint import layout, segments
-from trainmaster_trainer.checkpoint import lineage as lineages
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.load import Loaded, look_at, read
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
-from trainmaster_trainer.checkpoint.remote import Remote, Saved, StorageError
+from trainmaster_trainer.checkpoint.remote import Remote, Saved
 from trainmaster_trainer.checkpoint.state import Shapes
-from trainmaster_trainer.checkpoint.unusable import none_is_good
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.lines import METRICS, end_of_lines
 from trainmaster_trainer.settings import Settings
 
 log = logging.getLogger(__name__)
-Seen = TypeVar("Seen")
-
-
-def find_remote(remote: Remote, settings: Settings, group: Group, expected: Shapes, lineage: Lineage) -> Loaded | None:
-    """Return the newest good checkpoint of the training's way that is not doubted; None where there is none at all.
-
-    Raises:
-        ConfigurationError: it is good, but another model's.
-        CorruptCheckpointError: there are some, and all are bad.
-        StorageError: one that may be good could not be fetched.
-    """
-    here = trusted_in(remote, lineage, settings) if group.is_first else []
-    loaded = _first_good(remote, here, settings, group, expected, own=True)
-    if loaded is None and (names := group.broadcast([one.name for one in here])):
-        raise CorruptCheckpointError(none_is_good(names, settings.plan.checkpoint_url or ""))
-    return loaded
 
 
 def on_the_way(remote: Remote, lineage: Lineage) -> list[Saved]:
@@ -51,69 +28,14 @@ def on_the_way(remote: Remote, lineage: Lineage) -> list[Saved]:
     return [one for one in remote.saved() if lineage.holds(one.attempt, one.step)]
 
 
-def trusted_in(remote: Remote, lineage: Lineage, settings: Settings) -> list[Saved]:
-    """Return the checkpoints on the training's way that the job is not told to doubt."""
-    return [one for one in on_the_way(remote, lineage) if not settings.doubts(one.attempt, one.step)]
-
-
-def find_foreign(remote: Remote, settings: Settings, group: Group, expected: Shapes) -> Loaded | None:
-    """Return another job's checkpoint of the step that `resumeFrom` names, or its newest good one; None: there is none.
-
-    Raises:
-        ConfigurationError: it is good, but another model's.
-        StorageError: one that may be good could not be fetched.
-    """
-    return find_while_it_changes(
-        lambda: _foreign(remote, settings) if group.is_first else [],
-        lambda here: _first_good(remote, here, settings, group, expected, own=False),
-        group,
-    )
-
-
-def find_while_it_changes(
-    look: Callable[[], Seen], find: Callable[[Seen], Loaded | None], group: Group
-) -> Loaded | None:
-    """Call `find` until it finds one, or rank 0 sees the same again: another job may prune what is being read."""
-    seen: Seen | None = None
-    while True:
-        now = look()
-        if group.broadcast(now == seen):
-            return None
-        seen = now
-        loaded = find(now)
-        if loaded is not None:
-            return loaded
-
-
-def _foreign(remote: Remote, settings: Settings) -> list[Saved]:
-    """Return the other job's checkpoints, the newest first."""
-    way, wanted = lineages.read(settings.checkpoints, None, remote), settings.plan.resume_step
-    return [one for one in on_the_way(remote, way) if wanted in (None, one.step)]
-
-
-def _first_good(
-    remote: Remote, here: list[Saved], settings: Settings, group: Group, expected: Shapes, *, own: bool
-) -> Loaded | None:
-    """Return the first checkpoint of rank 0's list that all ranks find good; only bad ones are passed over.
-
-    Raises:
-        StorageError: one could not be fetched. That passes, and the steps since an older one would be lost for good.
-    """
-    for row in group.broadcast([dataclasses.astuple(one) for one in here]):
-        loaded, unfetched = _fetch(remote, Saved(*row), settings, group, expected, own=own)
-        if loaded is not None:
-            return loaded
-        if unfetched:
-            raise StorageError(unfetched)
-    return None
-
-
-def _fetch(
-    remote: Remote, saved: Saved, settings: Settings, group: Group, expected: Shapes, *, own: bool
+def fetch(
+    remote: Remote, saved: Saved, settings: Settings, group: Group, expected: Shapes, *, home: Path | None
 ) -> tuple[Loaded | None, str]:
-    """Return one checkpoint, if all ranks find it good, and why it could not be fetched."""
+    """Return one checkpoint, if all ranks find it good, and why it could not be fetched.
+
+    `home`: the folder that gets the lines up to it, on the rank that has their file.
+    """
     folder = settings.checkpoints / f"{layout.FETCHED}{settings.run_key}-{group.rank - group.local_rank}"
-    home = settings.checkpoints if own and group.is_first else None
     problem = _download(remote, saved, folder, home, expected) if group.local_rank == 0 else ""
     found = "; ".join(text for text in group.gather(problem) if text)
     try:
@@ -161,22 +83,12 @@ def _shards(folder: Path, step: int, expected: Shapes) -> Sequence[ShardRecord]:
 def _read(folder: Path, step: int, expected: Shapes) -> tuple[Loaded | None, str]:
     """Return the checkpoint, or the text of a configuration error, which must not leave the peers waiting."""
     try:
-        return read_or_tell(folder, step, expected), ""
-    except ConfigurationError as error:
-        return None, str(error)
-
-
-def read_or_tell(folder: Path, step: int, expected: Shapes) -> Loaded | None:
-    """Return a checkpoint; None, and a line in the log, where it is bad.
-
-    Raises:
-        OSError: it cannot be read now.
-    """
-    try:
-        return read(folder, step, expected)
+        return read(folder, step, expected), ""
     except CorruptCheckpointError as bad:
         log.warning("Checkpoint of step %d: %s.", step, bad)
-        return None
+        return None, ""
+    except ConfigurationError as error:
+        return None, str(error)
 
 
 def take_lines(remote: Remote, settings: Settings, lineage: Lineage, step: int) -> None:

@@ -43,6 +43,11 @@ class Loaded:
     is_here: bool = True  # in this replica's folder; else another replica has sent it
 
     @property
+    def step(self) -> int:
+        """Return the step after which it was saved."""
+        return self.manifest.step
+
+    @property
     def state(self) -> State:
         """Return the state of model and optimizer."""
         return State(self.tensors, self.manifest.scalars)

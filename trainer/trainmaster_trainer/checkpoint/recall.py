@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from trainmaster_trainer.checkpoint.lineage import Lineage
-from trainmaster_trainer.checkpoint.manifest import check_same_dataset
 from trainmaster_trainer.checkpoint.memory import PENDING, slots_in
 from trainmaster_trainer.checkpoint.parts import Cut, join
 from trainmaster_trainer.checkpoint.slot import Loaded, Owner, SlotError, Snapshot, fingerprint, look
@@ -40,31 +39,6 @@ class Recalled:
     state: State
     pending: tuple[Tensor, ...]  # losses that no file has yet: its own, and those of ranks that are no more
     holder: int  # a rank that had it
-
-
-def recall(
-    settings: Settings, group: Group, mine: list[Snapshot], rows: Iterable[list[Row]], *, newer_than: int, dataset: int
-) -> Recalled | None:
-    """Return the newest state that memory has for the whole group; None if it is older than step `newer_than`.
-
-    `mine`: what this rank has found. `rows`: what each rank has found, as it tells the others. `dataset`: how many
-    samples there are now; 0 where that is not known.
-
-    Raises:
-        ConfigurationError: it was reached with another number of samples.
-    """
-    held = [[Held(*row) for row in found] for found in rows]
-    key = choose(held)
-    if key is None or key[0] < newer_than:
-        return None
-    check_same_dataset(key[0], next(one.dataset for rows in held for one in rows if one.key == key), dataset)
-    part = _load([one for one in mine if one.key == key], settings)
-    pending = _pending(key, mine, held, group.rank)
-    missing = int(group.sum(torch.tensor([int(part is None)]))[0])
-    if part is not None and not missing:
-        return part.recalled(key, pending, holder=0)
-    split = not any(one.replicated for rows in held for one in rows if one.key == key)
-    return None if split else _spread(key, part, pending, group)
 
 
 @dataclass(frozen=True)
@@ -172,7 +146,7 @@ def _is_own(one: Snapshot, settings: Settings) -> bool:
 
 
 @dataclass(frozen=True)
-class _Part:
+class Part:
     """Hold what this rank found in memory."""
 
     tensors: dict[str, Tensor]
@@ -180,7 +154,7 @@ class _Part:
     own: bool  # it was this rank that wrote it, among as many as today
 
     @classmethod
-    def of(cls, loaded: Loaded, own: bool) -> _Part:
+    def of(cls, loaded: Loaded, own: bool) -> Part:
         """Return the part of one snapshot."""
         return cls(loaded.tensors, loaded.scalars, own)
 
@@ -190,13 +164,13 @@ class _Part:
         return Recalled(key[0], key[1], State(state, self.scalars), pending, holder)
 
 
-def _load(fitting: list[Snapshot], settings: Settings) -> _Part | None:
+def load(fitting: list[Snapshot], settings: Settings) -> Part | None:
     """Return the rank's own snapshot, or its neighbours' of the same model, joined; None if it is incomplete."""
     own = [one for one in fitting if _is_own(one, settings)]
     alike = sorted((one for one in fitting if one.owner.replicated), key=lambda one: one.owner.part)
     try:
         if own and own[0].owner.parts == 1:
-            return _Part.of(own[0].load(), own=True)
+            return Part.of(own[0].load(), own=True)
         if not _is_whole([one.owner for one in alike]):
             return None
         return _join(alike, alike.index(own[0]) if own else None)
@@ -205,10 +179,10 @@ def _load(fitting: list[Snapshot], settings: Settings) -> _Part | None:
         return None
 
 
-def _join(snapshots: list[Snapshot], own: int | None) -> _Part:
+def _join(snapshots: list[Snapshot], own: int | None) -> Part:
     """Join the parts, in their order, to one state; what is this rank's alone comes from its `own` part."""
     loaded = [snapshot.load() for snapshot in snapshots]
-    part = _Part.of(loaded[own or 0], own is not None)
+    part = Part.of(loaded[own or 0], own is not None)
     for name, cut in loaded[0].cuts.items():
         if not _fit(loaded, name, cut):
             raise SlotError(f"the parts of {name} are not those of one tensor")
@@ -231,7 +205,7 @@ def _fit(loaded: list[Loaded], name: str, cut: Cut) -> bool:
     return begin == cut.length
 
 
-def _pending(key: Key, mine: list[Snapshot], held: list[list[Held]], rank: int) -> tuple[Tensor, ...]:
+def pending(key: Key, mine: list[Snapshot], held: list[list[Held]], rank: int) -> tuple[Tensor, ...]:
     """Return losses for this rank to keep. Each earlier rank's go to the same rank, or to the lowest that sees them."""
     seen: dict[int, list[int]] = {}
     for viewer, rows in enumerate(held):
@@ -249,7 +223,7 @@ def _pending(key: Key, mine: list[Snapshot], held: list[list[Held]], rank: int) 
     return tuple(found)
 
 
-def _spread(key: Key, part: _Part | None, pending: tuple[Tensor, ...], group: Group) -> Recalled | None:
+def spread(key: Key, part: Part | None, pending: tuple[Tensor, ...], group: Group) -> Recalled | None:
     """Send the state from the lowest rank that has it to those that lack it; None if no rank has it."""
     replicated = group.gather(part is not None)
     if not any(replicated):
@@ -263,10 +237,10 @@ def _spread(key: Key, part: _Part | None, pending: tuple[Tensor, ...], group: Gr
         tensor = part.tensors[name].contiguous() if part else torch.empty(shape, dtype=getattr(torch, dtype))
         group.broadcast_tensor(tensor, holder)
         sent[name] = tensor
-    return (part or _Part(sent, table["scalars"], own=False)).recalled(key, pending, holder)
+    return (part or Part(sent, table["scalars"], own=False)).recalled(key, pending, holder)
 
 
-def _table(part: _Part) -> dict[str, Any]:
+def _table(part: Part) -> dict[str, Any]:
     shapes = {
         name: (dtype_name(tensor.dtype), tuple(tensor.shape))
         for name, tensor in part.tensors.items()

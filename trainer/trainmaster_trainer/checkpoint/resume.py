@@ -1,42 +1,29 @@
-"""Decide which checkpoint all ranks go on from, and bring it to each of them, before the first step.
+"""Decide which state all ranks go on from, and bring it to each of them, before the first step.
 
-Shared folder: rank 0 chooses the newest good one; every rank reads and verifies it for itself; if one of them finds
-it bad, the next older one is tried by all.
-Private folders (one per replica): the newest that any replica has counts; the lowest rank that has it sends it,
-and the metrics up to it to those who lack them.
-Memory first, where it is as new (`recall.py`); then own checkpoints; with none, another job's
-(`spec.checkpoint.resumeFrom`).
+Each place of states is a source (`stores/`): memory first, where it is as new as the newest checkpoint; then the job's
+own checkpoints; with none, another job's (`spec.checkpoint.resumeFrom`). `first_good` takes the newest candidate of a
+source that all ranks find good.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-import torch
 from torch import Tensor
-from trainmaster.wire import codec
 
-from trainmaster_trainer import metrics
-from trainmaster_trainer.checkpoint import elsewhere, lineage
 from trainmaster_trainer.checkpoint.checkpointable import Checkpointable, Snapshots
-from trainmaster_trainer.checkpoint.fetch import (
-    find_foreign,
-    find_remote,
-    find_while_it_changes,
-    read_or_tell,
-    take_lines,
-    trusted_in,
-)
+from trainmaster_trainer.checkpoint.elsewhere import FIELD
 from trainmaster_trainer.checkpoint.lineage import Lineage
-from trainmaster_trainer.checkpoint.load import Loaded, Trusted, newest, newest_step, read
-from trainmaster_trainer.checkpoint.manifest import Manifest, check_same_everywhere, check_same_order, whole
+from trainmaster_trainer.checkpoint.load import Loaded
+from trainmaster_trainer.checkpoint.manifest import check_same_everywhere, check_same_order
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
-from trainmaster_trainer.checkpoint.recall import Recalled, find_snapshots, recall, row_of
-from trainmaster_trainer.checkpoint.remote import Remote, open_remote
-from trainmaster_trainer.checkpoint.state import Shapes
-from trainmaster_trainer.checkpoint.unusable import check_empty
+from trainmaster_trainer.checkpoint.state import State
+from trainmaster_trainer.checkpoint.stores import open_store
+from trainmaster_trainer.checkpoint.stores.foreign import ForeignStep, open_foreign
+from trainmaster_trainer.checkpoint.stores.replica_memory import ReplicaMemory
+from trainmaster_trainer.checkpoint.stores.store import Found_co, Row, Source, Store, Told
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
@@ -84,33 +71,28 @@ def resume(settings: Settings, group: Group, training: Checkpointable, dataset: 
         OSError: the object store does not answer.
     """
     outline = training.outline()
-    expected = outline.model_shapes()
-    remote = open_remote(settings)
-    told = lineage.read(settings.checkpoints, settings.job_uid, remote)
-    known = Lineage.merged(map(_lineage, group.gather(sorted(told.resumed.items()))))
-    remembers = training.snapshots is not Snapshots.NONE
-    mine = find_snapshots(settings, outline, known) if remembers else []
-    newest_here = _newest_step(settings, group, remote, known)
-    news = [newest_here, [row_of(snapshot) for snapshot in mine], dataset]
-    steps, rows, counts = zip(*group.gather(news), strict=True)
+    store = open_store(settings, group)
+    way = Lineage.merged(map(_lineage, group.gather(sorted(store.lineage().resumed.items()))))
+    memory = ReplicaMemory(settings, group, dataset) if training.snapshots is not Snapshots.NONE else None
+    newest_here = store.newest_step(way)
+    news = [newest_here, memory.candidates(outline, way) if memory else [], dataset]
+    steps, told, counts = zip(*group.gather(news), strict=True)
     check_same_everywhere(dict(enumerate(counts)))
     durable = max(steps)
-    recalled = None
-    if remembers:
-        recalled = recall(settings, group, mine, rows, newer_than=durable, dataset=dataset)
+    recalled = first_good(memory, group, outline, way, told, least=durable) if memory else None
     if recalled is not None:
-        if remote and group.is_first:
-            take_lines(remote, settings, known, durable)
-        resumed = _from_memory(recalled, durable, known.begun, settings=settings, group=group, training=training)
-        resumed = replace(resumed, some_lack=not settings.plan.checkpoint_shared and 0 <= newest_here < durable)
+        training.restore_local(recalled.state)
+        store.bring_lines(recalled.step, recalled.holder, durable, way)
+        if group.is_first:
+            log.info("Resuming from step %d of attempt %d, kept in memory.", recalled.step, recalled.attempt)
+        begun = min(recalled.step, way.begun)
+        lacks = not store.shared and 0 <= newest_here < durable
+        resumed = Resumed(recalled.step, durable, begun, recalled.pending, recalled.attempt, some_lack=lacks)
     else:
-        resumed = _from_checkpoint(expected, settings, group, training, known, dataset=dataset)
-    if resumed.begun != known.begun:
-        known = Lineage()  # it begins anew: an attempt before began with an older one, and saved nothing of its own
-    if group.is_first or (not settings.plan.checkpoint_shared and group.local_rank == 0):
-        lineage.write(
-            settings.checkpoints, settings.job_uid, known.with_attempt(settings.attempt, resumed.step), remote
-        )
+        resumed = _from_checkpoint(store, training, outline, way, settings=settings, group=group, dataset=dataset)
+    if resumed.begun != way.begun:
+        way = Lineage()  # it begins anew: an attempt before began with an older one, and saved nothing of its own
+    store.go_on(way.with_attempt(settings.attempt, resumed.step))
     lacking = group.gather(resumed.some_lack)  # no rank trains before the lineage is written
     return replace(resumed, some_lack=any(lacking))
 
@@ -119,168 +101,80 @@ def _lineage(rows: list[tuple[int, int]]) -> Lineage:
     return Lineage(dict(rows))
 
 
-def _newest_step(settings: Settings, group: Group, remote: Remote | None, known: Lineage) -> int:
-    """Return the step of the newest checkpoint on the training's way whose manifest is whole; 0 where there is none.
+def first_good(
+    source: Source[Found_co], group: Group, outline: State, way: Lineage, told: Told | None = None, *, least: int = 0
+) -> Found_co | None:
+    """Return the newest state of a source that all ranks find good; None if there is none, or it is older than `least`.
 
-    One rank looks where all would see the same; -1 is the answer of the others.
+    All ranks call it together. `told`: the candidates of all ranks, where they have told each other already.
+
+    Raises:
+        ConfigurationError: there is one, and it is another model's.
     """
-    looks = group.is_first if remote or settings.plan.checkpoint_shared else group.local_rank == 0
-    if not looks:
-        return -1
-    if remote:
-        saved = trusted_in(remote, known, settings)
-        return saved[0].step if saved else 0
-    return newest_step(settings.checkpoints, lineage.trusting(known, settings))
+    while True:
+        told = _tell(source, group, outline, way) if told is None else told
+        chosen = source.choose(told)
+        if chosen is None or chosen[0] < least:
+            return None
+        found = source.bring(chosen, told)
+        if found is not None:
+            return found
+        told = None
 
 
-def _from_memory(
-    recalled: Recalled, durable: int, begun: int, *, settings: Settings, group: Group, training: Checkpointable
-) -> Resumed:
-    training.restore_local(recalled.state)
-    if not settings.plan.checkpoint_shared:
-        metrics.spread(settings.checkpoints, recalled.step, recalled.holder, group, trusted=durable)
-    if group.is_first:
-        log.info("Resuming from step %d of attempt %d, kept in memory.", recalled.step, recalled.attempt)
-    return Resumed(recalled.step, durable, min(recalled.step, begun), recalled.pending, recalled.attempt)
+def _tell(source: Source[Found_co], group: Group, outline: State, way: Lineage) -> Told:
+    """Return the candidates of all ranks. A configuration error of one must not leave its peers waiting."""
+    rows: Sequence[Row] = []
+    problem = ""
+    try:
+        rows = source.candidates(outline, way)
+    except ConfigurationError as error:
+        problem = str(error)
+    told = group.gather([rows, problem])
+    for _, text in told:
+        if text:
+            raise ConfigurationError(text)
+    return [theirs for theirs, _ in told]
 
 
 def _from_checkpoint(
-    expected: Shapes, settings: Settings, group: Group, training: Checkpointable, known: Lineage, *, dataset: int
+    store: Store,
+    training: Checkpointable,
+    outline: State,
+    way: Lineage,
+    *,
+    settings: Settings,
+    group: Group,
+    dataset: int,
 ) -> Resumed:
-    """Go on from a verified checkpoint, or begin at step 0."""
+    """Go on from a verified checkpoint of its own, else begin with another job's, else at step 0."""
     plan = settings.plan
-    remote = open_remote(settings)
-    if remote:
-        loaded = find_remote(remote, settings, group, expected, known)
-    else:
-        find = _find_shared if plan.checkpoint_shared else _find_private
-        trusted = lineage.trusting(known, settings)
-        loaded = find(settings.checkpoints, group, expected, None, trusted)
-        if loaded is None:
-            check_empty(settings, group, trusted)
-    is_own = loaded is not None
+    loaded = first_good(store, group, outline, way)
     if loaded is not None:
         check_same_order(loaded.manifest.cursor, plan, dataset)
-    elif plan.resume_from or plan.resume_job:
-        loaded = _find_elsewhere(settings, group, expected)
-    step = loaded.manifest.step if loaded else 0
-    if loaded is None:
-        return Resumed()
-    (training.restore if is_own else training.borrow)(loaded.state)
-    if group.is_first:
-        log.info("Resuming from step %d of attempt %d.", step, loaded.manifest.attempt)
-    if not is_own:
-        return Resumed(step, begun=step)
-    counted = loaded.manifest.cursor.dataset
-    return Resumed(step, step, min(step, known.begun), dataset=counted, some_lack=not loaded.is_here)
-
-
-def _find_shared(folder: Path, group: Group, expected: Shapes, below: int | None, trusted: Trusted) -> Loaded | None:
-    while True:
-        chosen = _look_from_first_rank(folder, group, expected, below, trusted)
-        step = group.broadcast(chosen.manifest.step if chosen else None)
-        if step is None:
-            return None
-        loaded = chosen or read_or_tell(folder, step, expected)
-        bad = int(group.sum(torch.tensor([int(loaded is None)])))
-        if not bad:
-            return loaded
-        log.warning(
-            "Checkpoint of step %d is bad for %d of %d ranks, trying the one before.", step, bad, group.world_size
-        )
-        below = step
-
-
-def _look_from_first_rank(
-    folder: Path, group: Group, expected: Shapes, below: int | None, trusted: Trusted
-) -> Loaded | None:
-    """Return, on rank 0, what it finds. Its configuration error is raised on all ranks."""
-    found, problem = _look(folder, expected, below, trusted) if group.is_first else (None, "")
-    problem = group.broadcast(problem)
-    if problem:
-        raise ConfigurationError(problem)
-    return found
-
-
-def _look(folder: Path, expected: Shapes, below: int | None, trusted: Trusted) -> tuple[Loaded | None, str]:
-    """Return the checkpoint, or the text of a configuration error, which must not leave the peers waiting."""
-    try:
-        return newest(folder, expected, below, trusted), ""
-    except ConfigurationError as error:
-        return None, str(error)
-
-
-def _find_elsewhere(settings: Settings, group: Group, expected: Shapes) -> Loaded:
-    """Return another job's checkpoint, as `resumeFrom` says."""
-    source, problem = group.broadcast(_source(settings) if group.is_first else None)
-    if problem:
-        raise ConfigurationError(problem)
-    step = settings.plan.resume_step
-    if elsewhere.is_url(source):
-        store = Remote(source, settings.plan.checkpoint_endpoint, elsewhere.FIELD)
-        loaded = find_foreign(store, settings, group, expected)
-        problem = "it is not there, or not good"
-    elif step is None:
-        loaded = _find_newest(Path(source), group, expected)
+        training.restore(loaded.state)
+        begun, counted = min(loaded.step, way.begun), loaded.manifest.cursor.dataset
+        resumed = Resumed(loaded.step, loaded.step, begun, dataset=counted, some_lack=not loaded.is_here)
     else:
-        loaded, problem = _read_step(Path(source), step, expected)
+        for problem in filter(None, group.gather(store.why_none(way))):
+            raise CorruptCheckpointError(problem)
+        if not (plan.resume_from or plan.resume_job):
+            return Resumed()
+        loaded = _find_foreign(settings, group, outline)
+        training.borrow(loaded.state)
+        resumed = Resumed(loaded.step, begun=loaded.step)
+    if group.is_first:
+        log.info("Resuming from step %d of attempt %d.", loaded.step, loaded.manifest.attempt)
+    return resumed
+
+
+def _find_foreign(settings: Settings, group: Group, outline: State) -> Loaded:
+    """Return another job's checkpoint, as `resumeFrom` says."""
+    where, source = open_foreign(settings, group)
+    loaded, step = first_good(source, group, outline, Lineage()), settings.plan.resume_step
     if loaded is None and step is None:
-        raise ConfigurationError(
-            f"{elsewhere.FIELD}: there is no good checkpoint in {source}. Correct the path or take it out."
-        )
+        raise ConfigurationError(f"{FIELD}: there is no good checkpoint in {where}. Correct the path or take it out.")
     if loaded is None:
-        raise ConfigurationError(
-            f"{elsewhere.FIELD}: step {step} in {source} cannot be used: {problem}. Name another step."
-        )
+        problem = source.problem if isinstance(source, ForeignStep) else "it is not there, or not good"
+        raise ConfigurationError(f"{FIELD}: step {step} in {where} cannot be used: {problem}. Name another step.")
     return loaded
-
-
-def _find_newest(folder: Path, group: Group, expected: Shapes) -> Loaded | None:
-    return find_while_it_changes(
-        lambda: newest_step(folder, lineage.trusting_owner(folder)) if group.is_first else 0,
-        lambda _: _find_shared(folder, group, expected, None, lineage.trusting_owner(folder)),
-        group,
-    )
-
-
-def _source(settings: Settings) -> tuple[str, str]:
-    """Return what `resumeFrom` names, or the text of a configuration error, which must not leave the peers waiting."""
-    try:
-        return elsewhere.source_of(settings), ""
-    except ConfigurationError as error:
-        return "", str(error)
-
-
-def _read_step(folder: Path, step: int, expected: Shapes) -> tuple[Loaded | None, str]:
-    try:
-        return read(folder, step, expected, lineage.trusting_owner(folder)), ""
-    except CorruptCheckpointError as bad:
-        return None, str(bad)
-
-
-def _find_private(folder: Path, group: Group, expected: Shapes, below: int | None, trusted: Trusted) -> Loaded | None:
-    found, problem = _look(folder, expected, below, trusted) if group.local_rank == 0 else (None, "")
-    problems = [text for text in group.gather(problem) if text]
-    if problems:
-        raise ConfigurationError(problems[0])
-    steps = group.gather(found.manifest.step if found else -1)
-    best = max(steps)
-    if best < 0:
-        return None
-    source = steps.index(best)
-    own = max(0, steps[group.rank - group.local_rank])  # of this folder, whose lines were on the disk before
-    metrics.spread(folder, best, source, group, trusted=own)
-    sent = _send(found if group.rank == source else None, source, group)
-    return replace(sent, is_here=steps[group.rank - group.local_rank] == best)
-
-
-def _send(loaded: Loaded | None, source: int, group: Group) -> Loaded:
-    plain = group.broadcast(codec.to_plain(loaded.manifest) if loaded else None, source)
-    manifest = codec.from_plain(Manifest, plain)
-    tensors: dict[str, Tensor] = {}
-    for name, pieces in sorted(manifest.pieces().items()):
-        dtype, shape = whole(pieces)
-        tensor = loaded.tensors[name].contiguous() if loaded else torch.empty(shape, dtype=getattr(torch, dtype))
-        group.broadcast_tensor(tensor, source)
-        tensors[name] = tensor
-    return Loaded(manifest, tensors)

@@ -39,7 +39,7 @@ from trainmaster_trainer.checkpoint.shard import ShardRecord, write_shard
 from trainmaster_trainer.checkpoint.soundness import complaint
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.checkpoint.stores import open_store
-from trainmaster_trainer.checkpoint.stores.store import problem_of
+from trainmaster_trainer.checkpoint.stores.telling import problem_of
 from trainmaster_trainer.checkpoint.writers import Writers
 from trainmaster_trainer.errors import (
     ConfigurationError,

@@ -13,19 +13,7 @@ from trainmaster_trainer.checkpoint.layout import saved_steps, step_folder
 from trainmaster_trainer.checkpoint.load import ROOM_FOR_OTHERS, Trusted, read
 from trainmaster_trainer.checkpoint.manifest import glance, read_manifest
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
-from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
-
-
-def check_empty(settings: Settings, group: Group, trusted: Trusted) -> None:
-    """Check that there is no checkpoint, after no rank has found a good one. All ranks call it.
-
-    Raises:
-        CorruptCheckpointError: there are some, of this training's way.
-    """
-    looks = group.is_first if settings.plan.checkpoint_shared else group.local_rank == 0
-    for problem in filter(None, group.gather(problem_of(settings, trusted) if looks else "")):
-        raise CorruptCheckpointError(problem)
 
 
 def problem_of(settings: Settings, trusted: Trusted) -> str:

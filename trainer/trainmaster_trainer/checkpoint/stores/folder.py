@@ -2,34 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import torch
 from trainmaster.wire.files import make_folder
 
-from trainmaster_trainer.checkpoint import layout
-from trainmaster_trainer.checkpoint.load import read
+from trainmaster_trainer.checkpoint import layout, lineage, load, unusable
+from trainmaster_trainer.checkpoint.lineage import Lineage
+from trainmaster_trainer.checkpoint.load import Loaded, Trusted, read
 from trainmaster_trainer.checkpoint.manifest import Manifest
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.retention import Retention, bests_of
-from trainmaster_trainer.checkpoint.stores.store import STANDS, only_telling
+from trainmaster_trainer.checkpoint.state import Shapes, State
+from trainmaster_trainer.checkpoint.stores.store import Row, Told, newest
+from trainmaster_trainer.checkpoint.stores.telling import STANDS, only_telling
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
 
+log = logging.getLogger(__name__)
 
-class Folder:
+
+class FolderSource:
+    """FolderSource reads checkpoints of a folder that all ranks reach: one of them looks, all read."""
+
+    def __init__(self, settings: Settings, group: Group, folder: Path, *, looks: bool) -> None:
+        self._settings, self._group, self._folder = settings, group, folder
+        self._looks = looks
+        self._expected: Shapes | None = None
+        self._below: int | None = None  # candidates of this step and later ones are passed over
+        self._mine: Loaded | None = None
+
+    def trusted(self, way: Lineage) -> Trusted:
+        """Return a check that a checkpoint is of no branch that was given up, and none to doubt."""
+        return lineage.trusting(way, self._settings)
+
+    def candidates(self, outline: State, way: Lineage) -> Sequence[Row]:
+        """Return the step of the newest checkpoint that this rank, which looks, finds good."""
+        self._expected = outline.model_shapes()
+        if self._looks:
+            self._mine = load.newest(self._folder, self._expected, self._below, self.trusted(way))
+        return [[self._mine.step]] if self._mine else []
+
+    def choose(self, told: Told) -> Row | None:
+        """Return the newest candidate."""
+        return newest(told)
+
+    def bring(self, chosen: Row, told: Told) -> Loaded | None:
+        """Read it on every rank."""
+        step = int(chosen[0])
+        loaded = self._mine if told[self._group.rank] else self._read(step)
+        bad = int(self._group.sum(torch.tensor([int(loaded is None)]))[0])
+        if not bad:
+            return loaded
+        log.warning(
+            "Checkpoint of step %d is bad for %d of %d ranks, trying the one before.",
+            step, bad, self._group.world_size,
+        )  # fmt: skip
+        self._below, self._mine = step, None
+        return None
+
+    def _read(self, step: int) -> Loaded | None:
+        try:
+            return read(self._folder, step, self._expected)
+        except CorruptCheckpointError as bad:
+            log.warning("Checkpoint of step %d: %s.", step, bad)
+            return None
+
+
+class Folder(FolderSource):
     """Folder is a store: every rank writes its shard into one folder, which rank 0 gives its name."""
 
     shared = True
 
-    def __init__(self, settings: Settings, group: Group) -> None:
+    def __init__(self, settings: Settings, group: Group, *, commits: bool | None = None) -> None:
+        self.commits = group.is_first if commits is None else commits
+        super().__init__(settings, group, settings.checkpoints, looks=self.commits)
         self.writes = True
-        self.commits = group.is_first
         self._shard = layout.shard_name(group.rank, group.world_size)
-        self._settings = settings
-        self._folder = settings.checkpoints
         self._retention = Retention(settings, None)
         self._fence = layout.Fence(self._folder, settings.job_uid, settings.attempt)
 
@@ -88,3 +141,23 @@ class Folder:
             return
         with only_telling(STANDS.format(step=step), self._settings.rank):
             self._retention.prune_folder(step)
+
+    def lineage(self) -> Lineage:
+        """Return the lineage in the folder."""
+        return lineage.read(self._folder, self._settings.job_uid)
+
+    def go_on(self, way: Lineage) -> None:
+        """Write the lineage, if this rank commits."""
+        if self.commits:
+            lineage.write(self._folder, self._settings.job_uid, way)
+
+    def newest_step(self, way: Lineage) -> int:
+        """Return the newest step whose manifest is whole."""
+        return load.newest_step(self._folder, self.trusted(way)) if self.commits else -1
+
+    def why_none(self, way: Lineage) -> str:
+        """Return why none of the checkpoints can be used."""
+        return unusable.problem_of(self._settings, self.trusted(way)) if self.commits else ""
+
+    def bring_lines(self, step: int, holder: int, durable: int, way: Lineage) -> None:
+        """Do nothing: the metrics are in this folder."""

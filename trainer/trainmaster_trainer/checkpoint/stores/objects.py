@@ -1,40 +1,91 @@
-"""ObjectStore keeps checkpoints in an object store (`remote.py`); a replica's folder is where they pass through."""
+"""ObjectStore keeps checkpoints in an object store (`remote.py`); a replica's folder is where they pass through.
+
+To go on from one, the first rank of each replica downloads it; every rank reads and verifies. What was downloaded is
+deleted again.
+"""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from trainmaster.wire.files import make_folder
 
-from trainmaster_trainer.checkpoint import layout
+from trainmaster_trainer.checkpoint import fetch, layout
+from trainmaster_trainer.checkpoint import lineage as lineages
 from trainmaster_trainer.checkpoint.committer import Committer
+from trainmaster_trainer.checkpoint.lineage import Lineage
+from trainmaster_trainer.checkpoint.load import Loaded
 from trainmaster_trainer.checkpoint.manifest import Manifest
-from trainmaster_trainer.checkpoint.remote import Remote
+from trainmaster_trainer.checkpoint.remote import Remote, Saved, StorageError
 from trainmaster_trainer.checkpoint.retention import Retention, bests_of
-from trainmaster_trainer.checkpoint.stores.store import STANDS, only_telling
+from trainmaster_trainer.checkpoint.state import Shapes, State
+from trainmaster_trainer.checkpoint.stores.store import Row, Told, newest
+from trainmaster_trainer.checkpoint.stores.telling import STANDS, only_telling
+from trainmaster_trainer.checkpoint.unusable import none_is_good
 from trainmaster_trainer.errors import PlaceTakenError, SupersededError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
 
-log = logging.getLogger(__name__)
+
+class ObjectSource:
+    """ObjectSource reads checkpoints of an object store: rank 0 looks which there are."""
+
+    def __init__(self, settings: Settings, group: Group, remote: Remote, *, home: Path | None) -> None:
+        self._settings, self._group, self._remote = settings, group, remote
+        self._home = home  # where lines of metrics go that are fetched with a checkpoint
+        self._expected: Shapes = {}
+        self._left: list[Saved] | None = None  # candidates that are not passed over
+        self._seen: list[str] = []  # names of all candidates that there were
+
+    def look(self, way: Lineage) -> list[Saved]:
+        """Return the committed checkpoints on the training's way that the job is not told to doubt, newest first."""
+        on_the_way = fetch.on_the_way(self._remote, way)
+        return [one for one in on_the_way if not self._settings.doubts(one.attempt, one.step)]
+
+    def candidates(self, outline: State, way: Lineage) -> Sequence[Row]:
+        """Return what rank 0 sees in the list of objects."""
+        self._expected = outline.model_shapes()
+        if self._left is None:
+            self._left = self.look(way) if self._group.is_first else []
+            self._seen = [one.name for one in self._left]
+        return [dataclasses.astuple(one) for one in self._left]
+
+    def choose(self, told: Told) -> Row | None:
+        """Return the newest candidate."""
+        return newest(told)
+
+    def bring(self, chosen: Row, told: Told) -> Loaded | None:  # noqa: ARG002 (others look for themselves)
+        """Download it to each replica, and read it on every rank.
+
+        Raises:
+            StorageError: it could not be fetched. That passes, and the steps since an older one would be lost for good.
+        """
+        saved = Saved(*chosen)
+        loaded, unfetched = fetch.fetch(
+            self._remote, saved, self._settings, self._group, self._expected, home=self._home
+        )
+        if loaded is None and unfetched:
+            raise StorageError(unfetched)
+        if loaded is None and self._left:
+            self._left.remove(saved)
+        return loaded
 
 
-class ObjectStore:
+class ObjectStore(ObjectSource):
     """ObjectStore is a store: every rank puts its shard, and rank 0 the manifest."""
 
     shared = True
     writes = True
 
     def __init__(self, settings: Settings, group: Group, remote: Remote) -> None:
+        super().__init__(settings, group, remote, home=settings.checkpoints if group.is_first else None)
         self.commits = group.is_first
         self._tidies = group.local_rank == 0  # its pod has a folder of its own
         self._shard = layout.shard_name(group.rank, group.world_size)
-        self._settings = settings
         self._folder = settings.checkpoints
-        self._remote = remote
         self._retention = Retention(settings, remote)
         self._committer = Committer(settings, remote, self._retention)
         self._fence = layout.Fence(self._folder, settings.job_uid, settings.attempt, remote)
@@ -102,3 +153,27 @@ class ObjectStore:
                 self._retention.prune_folder(step)
             with only_telling(STANDS.format(step=step), self._settings.rank):
                 self._committer.tidy()
+
+    def lineage(self) -> Lineage:
+        """Return the lineage in the store."""
+        return lineages.read(self._folder, self._settings.job_uid, self._remote)
+
+    def go_on(self, way: Lineage) -> None:
+        """Write the lineage, if this rank commits."""
+        if self.commits:
+            lineages.write(self._folder, self._settings.job_uid, way, self._remote)
+
+    def newest_step(self, way: Lineage) -> int:
+        """Return the newest step that is committed."""
+        if not self.commits:
+            return -1
+        return max((one.step for one in self.look(way)), default=0)
+
+    def why_none(self, way: Lineage) -> str:  # noqa: ARG002 (the candidates were of it)
+        """Return why none of the checkpoints can be used."""
+        return none_is_good(self._seen, self._settings.plan.checkpoint_url or "") if self._seen else ""
+
+    def bring_lines(self, step: int, holder: int, durable: int, way: Lineage) -> None:  # noqa: ARG002 (of the step in the store)
+        """Fetch the lines up to the newest checkpoint, which a new pod lacks."""
+        if self.commits:
+            fetch.take_lines(self._remote, self._settings, way, durable)

@@ -1,9 +1,24 @@
-"""PrivateFolder keeps checkpoints in a folder that each replica has for itself (`checkpoint_shared: false`)."""
+"""PrivateFolder keeps checkpoints in a folder that each replica has for itself (`checkpoint_shared: false`).
+
+The newest that any replica has counts; the lowest rank that has it sends it, and the metrics up to it, to the others.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from trainmaster.wire import codec
+from typing_extensions import override
+
+from trainmaster_trainer import metrics
 from trainmaster_trainer.checkpoint import layout
+from trainmaster_trainer.checkpoint.lineage import Lineage
+from trainmaster_trainer.checkpoint.load import Loaded
+from trainmaster_trainer.checkpoint.manifest import Manifest, whole
 from trainmaster_trainer.checkpoint.stores.folder import Folder
+from trainmaster_trainer.checkpoint.stores.store import Row, Told
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
 
@@ -14,6 +29,30 @@ class PrivateFolder(Folder):
     shared = False
 
     def __init__(self, settings: Settings, group: Group) -> None:
-        super().__init__(settings, group)
-        self.writes = self.commits = group.local_rank == 0
+        super().__init__(settings, group, commits=group.local_rank == 0)
+        self.writes = self.commits
         self._shard = layout.shard_name(0, 1)
+
+    @override
+    def bring(self, chosen: Row, told: Told) -> Loaded | None:
+        step, group = int(chosen[0]), self._group
+        source = next(rank for rank, rows in enumerate(told) if rows and rows[0][0] == step)
+        here = told[group.rank - group.local_rank]  # what this folder has: lines up to there were on the disk before
+        own = int(here[0][0]) if here else 0
+        metrics.spread(self._folder, step, source, group, trusted=own)
+        return replace(self._send(self._mine if group.rank == source else None, source), is_here=own == step)
+
+    def _send(self, loaded: Loaded | None, source: int) -> Loaded:
+        plain = self._group.broadcast(codec.to_plain(loaded.manifest) if loaded else None, source)
+        manifest = codec.from_plain(Manifest, plain)
+        tensors: dict[str, Tensor] = {}
+        for name, pieces in sorted(manifest.pieces().items()):
+            dtype, shape = whole(pieces)
+            tensor = loaded.tensors[name].contiguous() if loaded else torch.empty(shape, dtype=getattr(torch, dtype))
+            self._group.broadcast_tensor(tensor, source)
+            tensors[name] = tensor
+        return Loaded(manifest, tensors)
+
+    @override
+    def bring_lines(self, step: int, holder: int, durable: int, way: Lineage) -> None:
+        metrics.spread(self._folder, step, holder, self._group, trusted=durable)

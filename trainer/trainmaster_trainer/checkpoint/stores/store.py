@@ -1,30 +1,45 @@
-"""Store is where the checkpoints of a job lie, as one rank sees it: `save.py` writes through it.
+"""Store is where the checkpoints of a job lie, as one rank sees it: `save.py` writes through it, `resume.py` reads.
 
-A folder that all share (`folder.py`), one of each replica (`private.py`), an object store (`objects.py`). Which ranks
-write, and which of them commits, is the store's to know.
+A folder that all share (`folder.py`), one of each replica (`private.py`), an object store (`objects.py`). From the
+memory of a replica (`replica_memory.py`) and from another job (`foreign.py`) one can only go on: they are sources.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
-from trainmaster_trainer.checkpoint.copier import TornCopyError
+from trainmaster_trainer.checkpoint.lineage import Lineage
+from trainmaster_trainer.checkpoint.load import Loaded
 from trainmaster_trainer.checkpoint.manifest import Manifest
-from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.checkpoint.state import State
 
-log = logging.getLogger(__name__)
+Found_co = TypeVar("Found_co", covariant=True)
+Row = Sequence[Any]  # a candidate, as ranks tell each other of it; the first number is its step
+Told = Sequence[Sequence[Row]]  # the candidates of every rank, in the order of ranks
 
 
-class Store(Protocol):
+class Source(Protocol[Found_co]):
+    """Source is where a resume may find a state. `first_good` of `resume.py` asks it, on all ranks together."""
+
+    def candidates(self, outline: State, way: Lineage) -> Sequence[Row]:
+        """Return what this rank sees on the training's way and has not passed over, newest first, for a like state."""
+
+    def choose(self, told: Told) -> Row | None:
+        """Return the newest candidate; None: there is none."""
+
+    def bring(self, chosen: Row, told: Told) -> Found_co | None:
+        """Give it to this rank, verified. None on all ranks, if one of them finds it bad: then it is passed over."""
+
+
+class Store(Source[Loaded], Protocol):
     """Store keeps the checkpoints of one attempt."""
 
     shared: bool  # all ranks write one checkpoint together; else the first rank of each replica writes its own
     writes: bool  # this rank writes a part of each checkpoint
-    commits: bool  # this rank makes checkpoints visible
+    commits: bool  # this rank makes checkpoints visible, and looks which there are
 
     @property
     def over(self) -> Exception | None:
@@ -44,25 +59,24 @@ class Store(Protocol):
         """
 
     def prune(self, step: int, *, failed: bool) -> None:
-        """Delete old checkpoints after a save, or what a `failed` one left. Every rank that writes calls it at last.
+        """Delete old checkpoints after a save, or what a `failed` one left. All ranks call it; problems are logged."""
 
-        It raises nothing: what goes wrong is logged, and the checkpoint of `step` stands.
-        """
+    def lineage(self) -> Lineage:
+        """Return from which step each attempt has gone on."""
 
+    def go_on(self, way: Lineage) -> None:
+        """Write the lineage, if this rank commits."""
 
-def problem_of(error: Exception, rank: int) -> str:
-    """Return what went wrong with a save, in words."""
-    kind = "" if isinstance(error, OSError | ConfigurationError | TornCopyError) else f"{type(error).__name__}: "
-    return f"rank {rank}: {kind}{error}"
+    def newest_step(self, way: Lineage) -> int:
+        """Return the newest step whose manifest is whole; 0: there is none, -1: this rank does not look."""
 
+    def why_none(self, way: Lineage) -> str:
+        """Return why none of the checkpoints that are there can be used; "" if there are none."""
 
-@contextmanager
-def only_telling(what: str, rank: int) -> Iterator[None]:
-    """Log what goes wrong within, and no more."""
-    try:
-        yield
-    except Exception as error:  # noqa: BLE001 (whatever it was)
-        log.warning("%s: %s", what, problem_of(error, rank))
+    def bring_lines(self, step: int, holder: int, durable: int, way: Lineage) -> None:
+        """Complete the metrics up to `step`, which rank `holder` has in memory; checkpoints reach to step `durable`."""
 
 
-STANDS = "The checkpoint of step {step} stands; after it"
+def newest(told: Told) -> Row | None:
+    """Return the candidate of the largest step; of several ranks' the first."""
+    return max((row for rows in told for row in rows), key=lambda row: int(row[0]), default=None)

@@ -1,0 +1,45 @@
+"""Go on from a store as `resume` does, without a training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from trainmaster.wire.training import TrainingPlan
+from trainmaster_trainer.checkpoint.lineage import Lineage
+from trainmaster_trainer.checkpoint.load import Loaded
+from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
+from trainmaster_trainer.checkpoint.remote import Remote
+from trainmaster_trainer.checkpoint.resume import first_good
+from trainmaster_trainer.checkpoint.state import MODEL, Shapes, State
+from trainmaster_trainer.checkpoint.stores.foreign import ForeignFolder, ForeignObjects
+from trainmaster_trainer.checkpoint.stores.objects import ObjectStore
+from trainmaster_trainer.settings import Settings
+
+from tests.trainer.ranks import alone
+
+
+def outline(shapes: Shapes) -> State:
+    """A state of these shapes."""
+    assert all(name.startswith(MODEL) for name in shapes)
+    return State({name: torch.empty(shape, dtype=getattr(torch, dtype)) for name, (dtype, shape) in shapes.items()})
+
+
+def find_remote(remote: Remote, settings: Settings, shapes: Shapes, way: Lineage) -> Loaded | None:
+    """The newest good checkpoint of a job of one rank; an error where there are some, and none is good."""
+    store = ObjectStore(settings, alone(), remote)
+    loaded = first_good(store, alone(), outline(shapes), way)
+    if loaded is None and (problem := store.why_none(way)):
+        raise CorruptCheckpointError(problem)
+    return loaded
+
+
+def find_newest(folder: Path, shapes: Shapes) -> Loaded | None:
+    """Another job's newest good checkpoint, in a folder."""
+    source = ForeignFolder(Settings(TrainingPlan("OneDevice"), folder), alone(), folder, looks=True)
+    return first_good(source, alone(), outline(shapes), Lineage())
+
+
+def find_foreign(remote: Remote, settings: Settings, shapes: Shapes) -> Loaded | None:
+    """Another job's newest good checkpoint."""
+    return first_good(ForeignObjects(settings, alone(), remote, home=None), alone(), outline(shapes), Lineage())
