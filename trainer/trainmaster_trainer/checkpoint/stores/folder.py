@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import torch
-from trainmaster.wire.files import make_folder
+from typing_extensions import override
 
 from trainmaster_trainer.checkpoint import layout, lineage, load, unusable
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.load import Loaded, Trusted, read
 from trainmaster_trainer.checkpoint.manifest import Manifest
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
-from trainmaster_trainer.checkpoint.retention import Retention, bests_of
+from trainmaster_trainer.checkpoint.retention import bests_of
 from trainmaster_trainer.checkpoint.state import Shapes, State
-from trainmaster_trainer.checkpoint.stores.store import Row, Told, newest
+from trainmaster_trainer.checkpoint.stores.own import OwnStore
+from trainmaster_trainer.checkpoint.stores.store import Row, Source, Told
 from trainmaster_trainer.checkpoint.stores.telling import STANDS, only_telling
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
@@ -26,7 +27,7 @@ from trainmaster_trainer.settings import Settings
 log = logging.getLogger(__name__)
 
 
-class FolderSource:
+class FolderSource(Source[Loaded]):
     """FolderSource reads checkpoints of a folder that all ranks reach: one of them looks, all read."""
 
     def __init__(self, settings: Settings, group: Group, folder: Path, *, looks: bool) -> None:
@@ -40,6 +41,7 @@ class FolderSource:
         """Return a check that a checkpoint is of no branch that was given up, and none to doubt."""
         return lineage.trusting(way, self._settings)
 
+    @override
     def candidates(self, outline: State, way: Lineage) -> Sequence[Row]:
         """Return the step of the newest checkpoint that this rank, which looks, finds good."""
         self._expected = outline.model_shapes()
@@ -47,10 +49,7 @@ class FolderSource:
             self._mine = load.newest(self._folder, self._expected, self._below, self.trusted(way))
         return [[self._mine.step]] if self._mine else []
 
-    def choose(self, told: Told) -> Row | None:
-        """Return the newest candidate."""
-        return newest(told)
-
+    @override
     def bring(self, chosen: Row, told: Told) -> Loaded | None:
         """Read it on every rank."""
         step = int(chosen[0])
@@ -73,19 +72,14 @@ class FolderSource:
             return None
 
 
-class Folder(FolderSource):
+class Folder(FolderSource, OwnStore):
     """Folder is a store: every rank writes its shard into one folder, which rank 0 gives its name."""
 
-    shared = True
+    def __init__(self, settings: Settings, group: Group) -> None:
+        OwnStore.__init__(self, settings, group)
+        FolderSource.__init__(self, settings, group, settings.checkpoints, looks=self.commits)
 
-    def __init__(self, settings: Settings, group: Group, *, commits: bool | None = None) -> None:
-        self.commits = group.is_first if commits is None else commits
-        super().__init__(settings, group, settings.checkpoints, looks=self.commits)
-        self.writes = True
-        self._shard = layout.shard_name(group.rank, group.world_size)
-        self._retention = Retention(settings, None)
-        self._fence = layout.Fence(self._folder, settings.job_uid, settings.attempt)
-
+    @override
     def fence(self) -> None:
         """Make the folder, clear it of what dead attempts left, and shut older attempts out."""
         if self.commits:
@@ -93,22 +87,7 @@ class Folder(FolderSource):
             layout.clean(self._folder)
             self._fence.close()
 
-    @property
-    def over(self) -> Exception | None:
-        """Return why this process may not write any more."""
-        return self._fence.over
-
-    def _temporary(self, step: int) -> Path:
-        return layout.saving_folder(self._folder, step, self._settings.run_key)
-
-    @contextmanager
-    def begin(self, step: int) -> Iterator[Path]:
-        """Give a file in the folder that will be the checkpoint, under its temporary name."""
-        temporary = self._temporary(step)
-        make_folder(temporary)
-        yield temporary / self._shard
-        layout.sync_folder(temporary)
-
+    @override
     def commit(self, step: int, manifest: Manifest) -> bool:
         """Give the folder its final name, unless an attempt before has saved a good checkpoint of the same step."""
         self._retention.bests = bests_of(manifest.scalars)
@@ -131,6 +110,7 @@ class Folder(FolderSource):
             return False
         return True
 
+    @override
     def prune(self, step: int, *, failed: bool) -> None:
         """Delete surplus checkpoints, or the folder of a failed save: it takes the room that the next one needs."""
         if not self.commits:
@@ -142,22 +122,16 @@ class Folder(FolderSource):
         with only_telling(STANDS.format(step=step), self._settings.rank):
             self._retention.prune_folder(step)
 
-    def lineage(self) -> Lineage:
-        """Return the lineage in the folder."""
-        return lineage.read(self._folder, self._settings.job_uid)
-
-    def go_on(self, way: Lineage) -> None:
-        """Write the lineage, if this rank commits."""
-        if self.commits:
-            lineage.write(self._folder, self._settings.job_uid, way)
-
+    @override
     def newest_step(self, way: Lineage) -> int:
         """Return the newest step whose manifest is whole."""
         return load.newest_step(self._folder, self.trusted(way)) if self.commits else -1
 
+    @override
     def why_none(self, way: Lineage) -> str:
         """Return why none of the checkpoints can be used."""
         return unusable.problem_of(self._settings, self.trusted(way)) if self.commits else ""
 
+    @override
     def bring_lines(self, step: int, holder: int, durable: int, way: Lineage) -> None:
         """Do nothing: the metrics are in this folder."""

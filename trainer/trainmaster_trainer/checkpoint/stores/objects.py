@@ -12,17 +12,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from trainmaster.wire.files import make_folder
+from typing_extensions import override
 
 from trainmaster_trainer.checkpoint import fetch, layout
-from trainmaster_trainer.checkpoint import lineage as lineages
 from trainmaster_trainer.checkpoint.committer import Committer
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.load import Loaded
 from trainmaster_trainer.checkpoint.manifest import Manifest
 from trainmaster_trainer.checkpoint.remote import Remote, Saved, StorageError
-from trainmaster_trainer.checkpoint.retention import Retention, bests_of
+from trainmaster_trainer.checkpoint.retention import bests_of
 from trainmaster_trainer.checkpoint.state import Shapes, State
-from trainmaster_trainer.checkpoint.stores.store import Row, Told, newest
+from trainmaster_trainer.checkpoint.stores.own import OwnStore
+from trainmaster_trainer.checkpoint.stores.store import Row, Source, Told
 from trainmaster_trainer.checkpoint.stores.telling import STANDS, only_telling
 from trainmaster_trainer.checkpoint.unusable import none_is_good
 from trainmaster_trainer.errors import PlaceTakenError, SupersededError
@@ -30,7 +31,7 @@ from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
 
 
-class ObjectSource:
+class ObjectSource(Source[Loaded]):
     """ObjectSource reads checkpoints of an object store: rank 0 looks which there are."""
 
     def __init__(self, settings: Settings, group: Group, remote: Remote, *, home: Path | None) -> None:
@@ -45,6 +46,7 @@ class ObjectSource:
         on_the_way = fetch.on_the_way(self._remote, way)
         return [one for one in on_the_way if not self._settings.doubts(one.attempt, one.step)]
 
+    @override
     def candidates(self, outline: State, way: Lineage) -> Sequence[Row]:
         """Return what rank 0 sees in the list of objects."""
         self._expected = outline.model_shapes()
@@ -53,11 +55,8 @@ class ObjectSource:
             self._seen = [one.name for one in self._left]
         return [dataclasses.astuple(one) for one in self._left]
 
-    def choose(self, told: Told) -> Row | None:
-        """Return the newest candidate."""
-        return newest(told)
-
-    def bring(self, chosen: Row, told: Told) -> Loaded | None:  # noqa: ARG002 (others look for themselves)
+    @override
+    def bring(self, chosen: Row, told: Told) -> Loaded | None:
         """Download it to each replica, and read it on every rank.
 
         Raises:
@@ -74,22 +73,18 @@ class ObjectSource:
         return loaded
 
 
-class ObjectStore(ObjectSource):
+class ObjectStore(ObjectSource, OwnStore):
     """ObjectStore is a store: every rank puts its shard, and rank 0 the manifest."""
 
-    shared = True
-    writes = True
+    _remote: Remote
 
     def __init__(self, settings: Settings, group: Group, remote: Remote) -> None:
-        super().__init__(settings, group, remote, home=settings.checkpoints if group.is_first else None)
-        self.commits = group.is_first
+        OwnStore.__init__(self, settings, group, remote)
+        ObjectSource.__init__(self, settings, group, remote, home=self._folder if self.commits else None)
         self._tidies = group.local_rank == 0  # its pod has a folder of its own
-        self._shard = layout.shard_name(group.rank, group.world_size)
-        self._folder = settings.checkpoints
-        self._retention = Retention(settings, remote)
         self._committer = Committer(settings, remote, self._retention)
-        self._fence = layout.Fence(self._folder, settings.job_uid, settings.attempt, remote)
 
+    @override
     def fence(self) -> None:
         """Clear folder and store of what dead attempts left, and shut older attempts out."""
         if self.commits or self._tidies:
@@ -99,28 +94,19 @@ class ObjectStore(ObjectSource):
             self._remote.clean()
             self._fence.close()
 
-    @property
-    def over(self) -> Exception | None:
-        """Return why this process may not write any more."""
-        return self._fence.over
-
     def _key(self, step: int) -> str:
         return f"step-{step:08d}.{self._settings.run_key}"
 
-    def _temporary(self, step: int) -> Path:
-        return layout.saving_folder(self._folder, step, self._settings.run_key)
-
     @contextmanager
+    @override
     def begin(self, step: int) -> Iterator[Path]:
-        """Give a file in a folder of the replica; put it at the end."""
-        temporary = self._temporary(step)
-        make_folder(temporary)
-        path = temporary / self._shard
-        yield path
-        layout.sync_folder(temporary)
+        """Put the file at the end."""
+        with super().begin(step) as path:
+            yield path
         self._remote.put_file(path, f"{self._key(step)}/{path.name}")
         path.unlink()
 
+    @override
     def commit(self, step: int, manifest: Manifest) -> bool:
         """Put the manifest: that makes it a checkpoint. A copy of it stays here, where the agent looks."""
         self._retention.bests = bests_of(manifest.scalars)
@@ -136,6 +122,7 @@ class ObjectStore(ObjectSource):
             layout.write_file(here / layout.MANIFEST, manifest.encode())
         return True
 
+    @override
     def prune(self, step: int, *, failed: bool) -> None:
         """Delete surplus checkpoints, or what a failed save has put: it takes the room that the next one needs."""
         if self._tidies:
@@ -154,26 +141,20 @@ class ObjectStore(ObjectSource):
             with only_telling(STANDS.format(step=step), self._settings.rank):
                 self._committer.tidy()
 
-    def lineage(self) -> Lineage:
-        """Return the lineage in the store."""
-        return lineages.read(self._folder, self._settings.job_uid, self._remote)
-
-    def go_on(self, way: Lineage) -> None:
-        """Write the lineage, if this rank commits."""
-        if self.commits:
-            lineages.write(self._folder, self._settings.job_uid, way, self._remote)
-
+    @override
     def newest_step(self, way: Lineage) -> int:
         """Return the newest step that is committed."""
         if not self.commits:
             return -1
         return max((one.step for one in self.look(way)), default=0)
 
-    def why_none(self, way: Lineage) -> str:  # noqa: ARG002 (the candidates were of it)
+    @override
+    def why_none(self, way: Lineage) -> str:
         """Return why none of the checkpoints can be used."""
         return none_is_good(self._seen, self._settings.plan.checkpoint_url or "") if self._seen else ""
 
-    def bring_lines(self, step: int, holder: int, durable: int, way: Lineage) -> None:  # noqa: ARG002 (of the step in the store)
+    @override
+    def bring_lines(self, step: int, holder: int, durable: int, way: Lineage) -> None:
         """Fetch the lines up to the newest checkpoint, which a new pod lacks."""
         if self.commits:
             fetch.take_lines(self._remote, self._settings, way, durable)

@@ -29,8 +29,8 @@ class PrivateFolder(Folder):
     shared = False
 
     def __init__(self, settings: Settings, group: Group) -> None:
-        super().__init__(settings, group, commits=group.local_rank == 0)
-        self.writes = self.commits
+        super().__init__(settings, group)
+        self.commits = self.writes = self._looks = group.local_rank == 0
         self._shard = layout.shard_name(0, 1)
 
     @override

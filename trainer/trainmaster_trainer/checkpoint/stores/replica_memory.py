@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from typing_extensions import override
 
 from trainmaster_trainer.checkpoint import recall
 from trainmaster_trainer.checkpoint.lineage import Lineage
@@ -12,12 +13,12 @@ from trainmaster_trainer.checkpoint.manifest import check_same_dataset
 from trainmaster_trainer.checkpoint.recall import Held, Recalled, row_of
 from trainmaster_trainer.checkpoint.slot import Snapshot
 from trainmaster_trainer.checkpoint.state import State
-from trainmaster_trainer.checkpoint.stores.store import Row, Told
+from trainmaster_trainer.checkpoint.stores.store import Row, Source, Told
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.settings import Settings
 
 
-class ReplicaMemory:
+class ReplicaMemory(Source[Recalled]):
     """ReplicaMemory is a source of which one state is tried: the newest that all ranks can restore together."""
 
     def __init__(self, settings: Settings, group: Group, dataset: int) -> None:
@@ -25,16 +26,19 @@ class ReplicaMemory:
         self._dataset = dataset  # how many samples there are now; 0 where that is not known
         self._mine: list[Snapshot] | None = None
 
+    @override
     def candidates(self, outline: State, way: Lineage) -> Sequence[Row]:
         """Return the snapshots that this rank sees; none once one was tried."""
         if self._mine is None:
             self._mine = recall.find_snapshots(self._settings, outline, way)
         return [row_of(snapshot) for snapshot in self._mine]
 
+    @override
     def choose(self, told: Told) -> Row | None:
         """Return step and attempt of the newest state that memory has for the whole group."""
         return recall.choose(_held(told))
 
+    @override
     def bring(self, chosen: Row, told: Told) -> Recalled | None:
         """Load it, or take it from a rank that has it where all have the same.
 

@@ -28,7 +28,8 @@ class Source(Protocol[Found_co]):
         """Return what this rank sees on the training's way and has not passed over, newest first, for a like state."""
 
     def choose(self, told: Told) -> Row | None:
-        """Return the newest candidate; None: there is none."""
+        """Return the candidate of the largest step, of several ranks' the first; None: there is none."""
+        return max((row for rows in told for row in rows), key=lambda row: int(row[0]), default=None)
 
     def bring(self, chosen: Row, told: Told) -> Found_co | None:
         """Give it to this rank, verified. None on all ranks, if one of them finds it bad: then it is passed over."""
@@ -75,8 +76,3 @@ class Store(Source[Loaded], Protocol):
 
     def bring_lines(self, step: int, holder: int, durable: int, way: Lineage) -> None:
         """Complete the metrics up to `step`, which rank `holder` has in memory; checkpoints reach to step `durable`."""
-
-
-def newest(told: Told) -> Row | None:
-    """Return the candidate of the largest step; of several ranks' the first."""
-    return max((row for rows in told for row in rows), key=lambda row: int(row[0]), default=None)
