@@ -36,7 +36,7 @@ def source_of(settings: Settings) -> str:
     found = [folder for folder in _beside(own, job) if folder != own and newest_step(folder, trusting_owner(folder))]
     if not found:
         raise _nothing(job, str(own.parent.parent if own.name == _LOCAL else own.parent))
-    return str(max(found, key=_last_saved))
+    return str(max(found, key=lambda one: max(path.stat().st_mtime for path in one.glob("step-*/manifest.json"))))
 
 
 def is_url(source: str) -> bool:
@@ -76,7 +76,3 @@ def _beside(own: Path, job: str) -> list[Path]:
 
 def _named(place: Path, job: str, suffix: str) -> list[Path]:
     return [folder for folder in place.iterdir() if re.fullmatch(re.escape(job) + suffix, folder.name)]
-
-
-def _last_saved(folder: Path) -> float:
-    return max(manifest.stat().st_mtime for manifest in folder.glob("step-*/manifest.json"))

@@ -141,10 +141,6 @@ def _may_be_pending(losses: Tensor) -> bool:
     return COLUMNS <= losses.shape[1] <= COLUMNS + MOST_METRICS
 
 
-def _is_own(one: Snapshot, settings: Settings) -> bool:
-    return (one.owner.rank, one.owner.world_size) == (settings.rank, settings.world_size)
-
-
 @dataclass(frozen=True)
 class Part:
     """Hold what this rank found in memory."""
@@ -166,7 +162,8 @@ class Part:
 
 def load(fitting: list[Snapshot], settings: Settings) -> Part | None:
     """Return the rank's own snapshot, or its neighbours' of the same model, joined; None if it is incomplete."""
-    own = [one for one in fitting if _is_own(one, settings)]
+    me = (settings.rank, settings.world_size)
+    own = [one for one in fitting if (one.owner.rank, one.owner.world_size) == me]
     alike = sorted((one for one in fitting if one.owner.replicated), key=lambda one: one.owner.part)
     try:
         if own and own[0].owner.parts == 1:

@@ -165,8 +165,8 @@ class Remote:
 
     def remove(self, name: str) -> None:
         """Delete a checkpoint: the manifest first, so that no part of it is ever taken for a checkpoint."""
-        names = sorted((m[0] for m in self._objects() if m[1] == name), key=lambda one: not one.endswith(MANIFEST))
-        for one in names:
+        found = (match for match in map(_FOLDER.fullmatch, self._names()) if match)
+        for one in sorted((m[0] for m in found if m[1] == name), key=lambda one: not one.endswith(MANIFEST)):
             self.delete(one)
 
     def delete(self, name: str) -> None:
@@ -190,9 +190,6 @@ class Remote:
                 self._files.abort_mpu(bucket, upload["Key"], upload["UploadId"])
         except Exception as error:  # noqa: BLE001 (not all stores know of it, and not all keys may)
             log.info("What unfinished uploads left in %s could not be looked for: %s", self._url, error)
-
-    def _objects(self) -> list[re.Match[str]]:
-        return [match for match in map(_FOLDER.fullmatch, self._names()) if match]
 
     def _names(self) -> list[str]:
         with self._errors():

@@ -72,7 +72,8 @@ def resume(settings: Settings, group: Group, training: Checkpointable, dataset: 
     """
     outline = training.outline()
     store = open_store(settings, group)
-    way = Lineage.merged(map(_lineage, group.gather(sorted(store.lineage().resumed.items()))))
+    lineages = group.gather(sorted(store.lineage().resumed.items()))
+    way = Lineage.merged(Lineage(dict(rows)) for rows in lineages)
     memory = ReplicaMemory(settings, group, dataset) if training.snapshots is not Snapshots.NONE else None
     newest_here = store.newest_step(way)
     news = [newest_here, memory.candidates(outline, way) if memory else [], dataset]
@@ -95,10 +96,6 @@ def resume(settings: Settings, group: Group, training: Checkpointable, dataset: 
     store.go_on(way.with_attempt(settings.attempt, resumed.step))
     lacking = group.gather(resumed.some_lack)  # no rank trains before the lineage is written
     return replace(resumed, some_lack=any(lacking))
-
-
-def _lineage(rows: list[tuple[int, int]]) -> Lineage:
-    return Lineage(dict(rows))
 
 
 def first_good(
