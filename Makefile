@@ -66,6 +66,7 @@ lock: $(UV)  ## Resolve pyproject.toml anew into requirements/*.lock
 	for name in $(basename $(notdir $(wildcard requirements/frameworks/*.in))); do \
 	  $(UV) pip compile $(LOCK_FLAGS) requirements/frameworks/$$name.in -o requirements/frameworks/$$name.lock || exit 1; done
 	$(UV) pip compile $(LOCK_FLAGS) requirements/docs.in -o requirements/docs.lock
+	$(UV) pip compile $(LOCK_FLAGS) requirements/release.in -o requirements/release.lock
 	printf "hatchling==1.33.0\neditables\n" | $(UV) pip compile $(LOCK_FLAGS) - -c requirements/dev.lock -o requirements/build.lock
 LOCK_FLAGS := --quiet --generate-hashes --no-emit-index-url --no-header --no-annotate --python-version 3.11
 
@@ -84,7 +85,7 @@ check: lint  ## Lint and the fast tests: under a minute
 	@$(PY) -m pytest -q $(FAST_TESTS)
 FAST_TESTS := tests/core tests/advice tests/api tests/wire tests/house
 
-test: lint docs .venv-xla/.ready $(QUICK_FRAMEWORKS)  ## Every test, the real cluster included
+test: lint docs $(RELEASE)/.ready .venv-xla/.ready $(QUICK_FRAMEWORKS)  ## Every test, the real cluster included
 	@$(PY) -c 'from tools.onebox import binaries; binaries.ensure()'  # before the first test that needs one
 	@$(PY) -m pytest $(SIDE_BY_SIDE) $(TEST_FLAGS) --ignore=tests/frameworks/slow tests
 SIDE_BY_SIDE := --numprocesses=3 --dist=loadscope --no-loadscope-reorder  # tests/conftest.py says who; empty: one after the other
@@ -110,9 +111,19 @@ generate: .venv/.ready  ## Write the CRD, its reference page and the chart's cop
 	@$(PY) -m docs.monitoring_page
 	@$(PY) -m docs.commands_page
 	@$(PY) -m docs.troubleshooting_page
+	@$(PY) -m docs.values_page
 
 images: .venv/.ready  ## Build both images and load them into the one-machine cluster
 	@$(PY) -m tools.onebox images
+
+RELEASE := $(CACHE)/release
+$(RELEASE)/.ready: $(UV) requirements/release.lock
+	@test -x $(RELEASE)/bin/python || $(UV) venv --quiet --python python3 $(RELEASE)
+	@$(UV) pip sync --quiet --python $(RELEASE)/bin/python --require-hashes requirements/release.lock
+	@touch $@
+
+release: .venv/.ready $(RELEASE)/.ready  ## Make dist/: wheel, chart, image archives (root), bills of materials, checksums
+	@$(PY) -m tools.release
 
 cluster-up: .venv/.ready  ## Start a real one-machine Kubernetes with the operator in it
 	@$(PY) -m tools.onebox up
@@ -123,4 +134,4 @@ cluster-down: .venv/.ready  ## End it, and leave nothing behind
 bench: .venv/.ready  ## Measure beside the peers: make bench [NAME=restart]
 	@$(PY) -m bench $(NAME)
 
-.PHONY: quickstart lint check test test-prometheus test-frameworks soak simulate generate images cluster-up cluster-down bench
+.PHONY: quickstart lint check test test-prometheus test-frameworks soak simulate generate images release cluster-up cluster-down bench

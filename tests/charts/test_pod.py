@@ -104,8 +104,11 @@ def test_the_network_policy_lets_in_only_the_pods_of_jobs() -> None:
     assert of_kind(render(), "NetworkPolicy") == []
     spec = the(render("networkPolicy.enabled=true"), "NetworkPolicy")["spec"]
     heartbeats, probes, _ = spec["ingress"]  # the last: test_monitoring.py
-    (peer,) = heartbeats["from"]
+    peer, ours = heartbeats["from"]
     assert peer["podSelector"] == {"matchExpressions": [{"key": "trainmaster.dev/job", "operator": "Exists"}]}
     assert peer["namespaceSelector"] == {}
+    test = next(one for one in render() if one["kind"] == "Pod")  # of `helm test`, in the operator's own namespace
+    assert list(ours) == ["podSelector"]
+    assert ours["podSelector"]["matchLabels"].items() <= test["metadata"]["labels"].items()
     assert probes["ports"] == [{"port": port, "protocol": "TCP"} for port in ("probes", "readiness")]
     assert [port["port"] for port in spec["egress"][0]["ports"]] == [53, 53, 443, 6443]

@@ -1,5 +1,6 @@
 """Helm accepts the chart, and says by name which value is wrong."""
 
+import json
 import tomllib
 
 import pytest
@@ -47,6 +48,9 @@ def test_lint(values: list[str]) -> None:
         ("resources.request.cpu=1", "request"),
         ('tolerations=[{"key":"gpu","operator":"Like"}]', "tolerations"),
         ('nodeSelector={"a":1}', "nodeSelector"),
+        ("image.registry=https://x", "registry"),
+        ('extraEnv=[{"name":"TRAINMASTER_URL","value":"x"}]', "extraEnv"),
+        ('topologySpreadConstraints=[{"topologyKey":"zone"}]', "topologySpreadConstraints"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(value: str, named: str) -> None:
@@ -73,6 +77,34 @@ def test_the_images_follow_the_version_until_they_are_named() -> None:
         assert {"name": name, "value": f"trainmaster/{which}:{version}"} in container["env"]
 
 
+def test_a_registry_is_put_before_the_images_that_are_not_named() -> None:
+    digest = f"elsewhere.example.com/trainer@sha256:{'a' * 64}"
+    objects = render("image.registry=registry.example.com/mirror", f"image.trainer={digest}")
+    container = the(objects, "Deployment")["spec"]["template"]["spec"]["containers"][0]
+    variables = {one["name"]: one.get("value") for one in container["env"]}
+    assert container["image"].startswith("registry.example.com/mirror/trainmaster/operator:")
+    assert variables["TRAINMASTER_AGENT_IMAGE"].startswith("registry.example.com/mirror/trainmaster/agent:")
+    assert variables["TRAINMASTER_TRAINER_IMAGE"] == digest
+
+
+def test_what_an_administrator_adds_is_in_the_pod() -> None:
+    spread = {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "ScheduleAnyway"}
+    objects = render(
+        f"topologySpreadConstraints=[{json.dumps(spread)}]",
+        'extraEnv=[{"name":"HTTPS_PROXY","value":"http://proxy:3128"}]',
+        'serviceAccount.annotations={"eks.amazonaws.com/role-arn":"arn:aws:iam::1:role/x"}',
+    )
+    pod = the(objects, "Deployment")["spec"]["template"]
+    labels = pod["metadata"]["labels"]
+    (one,) = pod["spec"]["topologySpreadConstraints"]
+    assert spread.items() <= one.items()
+    assert one["labelSelector"]["matchLabels"].items() <= labels.items()
+    assert {"name": "HTTPS_PROXY", "value": "http://proxy:3128"} in pod["spec"]["containers"][0]["env"]
+    assert the(objects, "ServiceAccount")["metadata"]["annotations"] == {
+        "eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/x"
+    }
+
+
 @pytest.mark.parametrize("values", [[], ["scope=Namespaced"], ['namespaces=["123","456"]']])
 def test_names_of_digits_are_names(values: list[str]) -> None:
     objects = render(*values, "networkPolicy.enabled=true", release="1", namespace="123")
@@ -80,6 +112,6 @@ def test_names_of_digits_are_names(values: list[str]) -> None:
     assert {one["namespace"] for one in metadata if "namespace" in one} <= {"123", "456"}
     assert {one["labels"]["app.kubernetes.io/instance"] for one in metadata if "labels" in one} == {"1"}
     assert {subject["namespace"] for one in objects for subject in one.get("subjects", ())} == {"123"}
-    (source,) = the(objects, "NetworkPolicy")["spec"]["ingress"][0]["from"]
+    source, _ = the(objects, "NetworkPolicy")["spec"]["ingress"][0]["from"]  # and the pod of `helm test`
     for expression in source["namespaceSelector"].get("matchExpressions", ()):
         assert set(expression["values"]) <= {"123", "456"}

@@ -17,7 +17,7 @@ from trainmaster.api.job import TrainingJob
 from trainmaster.cli import main
 from trainmaster.core import classes
 
-from docs import commands_page, troubleshooting_page
+from docs import commands_page, troubleshooting_page, values_page
 
 PAGES = sorted(path for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")] if path.parent.name != "decisions")
 FENCE = re.compile(r"^```(?P<language>\w+)[^\n]*\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -82,6 +82,10 @@ def test_a_link_leads_to_a_file(page: Path) -> None:
 
 def test_the_commands_page_is_drawn_from_the_parsers() -> None:
     assert commands_page.PAGE.read_text() == commands_page.commands_page(), "run `make generate`"
+
+
+def test_the_values_page_is_drawn_from_the_chart() -> None:
+    assert values_page.PAGE.read_text() == values_page.values_page(), "run `make generate`"
 
 
 def test_the_symptoms_are_drawn_from_the_table() -> None:

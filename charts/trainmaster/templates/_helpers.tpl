@@ -45,3 +45,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- define "trainmaster.user" -}}
 system:serviceaccount:{{ .Release.Namespace }}:{{ include "trainmaster.name" . }}
 {{- end -}}
+
+{{/* The image `.name` of `root`'s values, or the one of this version from the registry of the values. */}}
+{{- define "trainmaster.image" -}}
+{{- $default := printf "trainmaster/%s:%s" .name .root.Chart.AppVersion -}}
+{{- with .root.Values.image.registry -}}
+{{- $default = printf "%s/%s" . $default -}}
+{{- end -}}
+{{- get .root.Values.image .name | default $default -}}
+{{- end -}}

@@ -1,0 +1,14 @@
+"""`helm test` on a real cluster: its pod reaches the operator by the Service, and says so."""
+
+import subprocess
+
+from tests.cluster.flavours import Flavour
+from tools.onebox import binaries
+
+
+def test_helm_test_reaches_the_operator(cluster: Flavour) -> None:
+    command = [str(binaries.path("helm")), "test", "trainmaster", "--namespace", "trainmaster-system", "--logs"]
+    environment = {"KUBECONFIG": str(cluster.kubeconfig)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "refuses a heartbeat without a token" in done.stdout
