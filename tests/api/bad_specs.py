@@ -11,6 +11,7 @@ from typing import Any
 from tests.api.bad_code import CODE
 from tests.api.bad_evaluations import EVALUATIONS
 from tests.api.bad_frameworks import FRAMEWORKS
+from tests.api.bad_lengths import LENGTHS
 from tests.api.bad_templates import TEMPLATES
 from tests.api.changes import GONE
 from tests.api.changes import bad as _bad
@@ -27,7 +28,6 @@ _MOST_100 = "should be less than or equal to 100"
 _PS: dict[str, Any] = {"strategy__type": "ParameterServer", "parameterServers__replicas": 2}
 _SERVED = "ParameterServer"
 _PREC, _NORM, _PARTS = "training.precision", "training.maxGradientNorm", "training.microBatchSize"
-_READERS = "training.dataWorkers"
 _MESH = {"type": "Mesh", "mesh": {"data": 4}}
 
 NAMES = (
@@ -161,9 +161,6 @@ STRATEGY = (
     _bad("FP16 on TPUs", _PREC, "FP16", "TPUs compute in BF16", workers__accelerator="tpu"),
     _bad("norm in parts", _NORM, 1.0, "has a part of it", strategy__parameterServer={"update": "Sync"}, **_PS),
     _bad("parts of a script", "training", {"command": ["true"], "microBatchSize": 1}, "its own affair", at=_PARTS),
-    _bad("data workers of a script", "training", {"command": ["true"], "dataWorkers": 2}, "num_workers", at=_READERS),
-    _bad("ahead of nothing", "training.prefetch", 4, "set dataWorkers to 1 at least", training__dataWorkers=0),
-    _bad("too many data workers", _READERS, 65, "Write 64 or less", "less than or equal to 64"),
     _bad("parts of a pipeline", _PARTS, 8, "strategy.pipeline.microBatches", strategy__type="Pipeline"),
     _bad("parts on TPUs", _PARTS, 8, "at once", workers__accelerator="tpu"),
     _bad("misspelt precision", _PREC, "bf16", "Did you mean BF16", _NO_CHOICE),
@@ -397,4 +394,5 @@ LIFECYCLE = (
     _bad("queue name", "scheduling.queue", "My Team", "lower-case letters", scheduling__gang="Kueue"),
 )
 
-BAD_SPECS = (*NAMES, *SHAPES, *TRAINING, *CODE, *EVALUATIONS, *FRAMEWORKS, *STRATEGY, *PODS, *TEMPLATES, *LIFECYCLE)
+_ELSEWHERE = (*CODE, *LENGTHS, *EVALUATIONS, *FRAMEWORKS, *TEMPLATES)
+BAD_SPECS = (*NAMES, *SHAPES, *TRAINING, *STRATEGY, *PODS, *LIFECYCLE, *_ELSEWHERE)

@@ -80,6 +80,7 @@ _CHANGES: dict[str, dict[str, Any]] = {
     "a command with steps": {"spec.training": {"command": ["a"], "steps": 5, "globalBatchSize": 8, "seed": 4294967295}},
     "arguments": {"spec.training.arguments": {"a": 1, "b": [0.5, "x", True], "c": {"d": {}}}},
     "16 bits": {"spec.training": {**_TASK, "precision": "FP16", "maxGradientNorm": 1, "microBatchSize": 4}},
+    "epochs": {"spec.training": {"task": "a.b:C", "epochs": 3, "globalBatchSize": 256}},
     "code": {"spec.training.code": {"bundle": {"sha256": "0a" * 32, "configMaps": ["a-0", "a-1"]}}},
     "code of a commit": {
         "spec.training.code": {"bundle": {"sha256": "0" * 64, "configMaps": ["a"], "commit": "3f2a9c1", "dirty": True}}

@@ -87,6 +87,16 @@ def test_progress_is_the_first_rank_s_whose_word_is_of_one_moment() -> None:
     assert (progress.step, progress.total_steps, progress.loss, progress.eta) == (40, 1000, 0.025, "8m00s")
 
 
+def test_the_steps_that_epochs_take_are_those_that_the_ranks_tell() -> None:
+    epochs = {"task": "a:B", "epochs": 3, "globalBatchSize": 8}
+    stage = a_running_group(workers=1, training=epochs)
+    at_step(stage, 40, total_steps=400)
+    stage.wait(10)
+    progress = stage.status.progress
+    assert progress
+    assert (progress.step, progress.total_steps, progress.eta) == (40, 400, "3m00s")
+
+
 def test_the_rank_that_waits_longest_for_its_samples_is_told() -> None:
     stage = a_running_group(workers=2)
     at_step(stage, 40, data_share=0.2)

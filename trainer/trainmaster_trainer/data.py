@@ -143,7 +143,7 @@ class Batches:
         self._make: Callable[[int, Share], tuple[Any, Any]] = self._maker.make
         self._workers: DataWorkers | None = None
         self.waited = 0.0  # seconds, for the last batch
-        self._steps = steps
+        self.steps = steps  # of the whole training
         self._device = device
 
     @property
@@ -174,7 +174,7 @@ class Batches:
         The random number generators are left as the samples need them: seed them anew before anything else draws.
         """
         if share is None:
-            return Batch(None, None, 0, self._order.batch_size, step / self._steps, step)
+            return Batch(None, None, 0, self._order.batch_size, step / self.steps, step)
         first, end = share.bounds(self._order.batch_size)
         began = time.monotonic()
         inputs, targets = self._make(step, share)
@@ -184,7 +184,7 @@ class Batches:
             targets=to_device(targets, self._device),
             size=end - first,
             global_size=self._order.batch_size,
-            fraction_done=step / self._steps,
+            fraction_done=step / self.steps,
             step=step,
             shares=share.of,
         )

@@ -101,6 +101,8 @@ class Member:
         """Return the batches of the task's samples, before a model is made: its data workers are forked here."""
         batches = open_batches(self.settings, self.task, self.device)
         self.closing.append(batches.close)
+        self.settings = self.settings.for_samples(batches.count)
+        self.progress.lasts(self.settings.plan)
         randomness.seed_alike(self.settings.plan.seed)  # for the model, which may be made anew
         return batches
 

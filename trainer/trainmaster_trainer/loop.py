@@ -44,6 +44,8 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
     task = make_task(settings)
     # Before the model: data workers are forked, and what a fork shares is copied when it changes.
     with closing(open_batches(settings, task, group.device)) as batches:
+        settings = settings.for_samples(batches.count)
+        progress.lasts(settings.plan)
         return train_with(settings, group, progress, task, batches)
 
 

@@ -17,6 +17,7 @@ from statistics import median
 from trainmaster.wire.messages import CheckpointRecord, Evaluation, Figures
 from trainmaster.wire.metric_lines import METRICS
 from trainmaster.wire.progress import ProgressFile, ProgressPage
+from trainmaster.wire.training import TrainingPlan
 
 from trainmaster_trainer.metric_names import LONGEST_NAME, MOST_METRICS
 
@@ -46,9 +47,14 @@ class Progress:
         self.resumed_step = -1
         self.save_seconds = 0.0
         self.longest_seconds = 0.0
+        self.total_steps = 0  # 0: the operator knows it by the spec
         self.phase = "load"
         self._figures = Figures()
         self.write()
+
+    def lasts(self, plan: TrainingPlan) -> None:
+        """Note how many steps the training has, where the spec says epochs instead."""
+        self.total_steps = plan.steps if plan.epochs is not None else 0
 
     def enter(self, phase: str, checkpoint_step: int = 0) -> None:
         """Note and show the phase: load, train, save, evaluate or done."""
@@ -154,6 +160,7 @@ class Progress:
                 busy_seconds=median(self._busy) if self._busy else float("nan"),
                 save_seconds=self.save_seconds,
                 longest_seconds=self.longest_seconds,
+                total_steps=self.total_steps,
                 data_share=self.data_share,
             )
         )

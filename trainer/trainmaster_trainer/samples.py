@@ -27,11 +27,12 @@ def open_batches(settings: Settings, task: Task, device: torch.device) -> Batche
     randomness.seed_alike(plan.seed)
     before = sockets()
     batches = Batches(task.dataset(), plan.global_batch_size, plan.steps, plan.seed, device, own=own_collate(task))
+    batches.steps = settings.for_samples(batches.count).plan.steps
     count = _workers(settings, batches)
     if count:
         log.info("%d data worker%s of this rank make%s batches ahead.", count, *(("s", "") if count > 1 else ("", "s")))
         # Members that come and go may take more steps than the plan has, each with a smaller share.
-        last = None if plan.strategy in INDEPENDENT else plan.steps
+        last = None if plan.strategy in INDEPENDENT else batches.steps
         batches.read_ahead(Ahead(count, plan.prefetch, _folder(settings)), last, sockets() - before)
     return batches
 

@@ -7,7 +7,7 @@ same under the agent, under bare `torchrun -m trainmaster_trainer.rank` and by h
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainmaster.wire import codec, names
@@ -39,6 +39,13 @@ class Settings:
     listen_fd: int | None = None
     resume_before: int | None = None  # what was saved from this step on is not to be trusted
     doubted_attempt: int | None = None  # and that only if this attempt saved it, or an earlier one; None: any did
+
+    def for_samples(self, samples: int) -> Settings:
+        """Return these settings with the number of steps that the plan's epochs of so many samples take."""
+        if self.plan.epochs is None:
+            return self
+        steps = -(-self.plan.epochs * samples // self.plan.global_batch_size)
+        return replace(self, plan=replace(self.plan, steps=steps))
 
     @property
     def run_key(self) -> str:

@@ -64,7 +64,10 @@ only."""
     """Given to the task by name, for example {hidden: 256, learning_rate: 0.01}; with framework SageMaker \
 the hyperparameters. Not with other commands."""
     steps: Annotated[Int, Field(ge=1, le=1_000_000_000_000)] | None = None
-    """How many optimizer steps to train. Required with a task; with a command it is only shown as the total."""
+    """How many optimizer steps to train. A task needs steps or epochs; with a command it is only shown as the total."""
+    epochs: Annotated[Int, Field(ge=1, le=1_000_000_000)] | None = None
+    """How often to go through all samples of the task's dataset, in place of steps: the last step is the one that \
+completes the last epoch, and its batch is filled up from the next. Task only."""
     global_batch_size: Annotated[Int, Field(ge=1, le=1_000_000_000)] | None = None
     """Samples per step over all workers together, so that the result does not depend on how many there are. \
 Required with a task."""

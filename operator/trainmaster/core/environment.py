@@ -25,6 +25,7 @@ def training_plan(job: TrainingJob) -> TrainingPlan:
         framework=None if training.framework == frameworks.TORCH else training.framework,
         arguments=dict(training.arguments or {}),
         steps=training.steps or 0,
+        epochs=training.epochs,
         global_batch_size=training.global_batch_size or 0,
         seed=training.seed,
         precision=None if training.precision == "FP32" else training.precision,

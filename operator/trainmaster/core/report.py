@@ -239,9 +239,9 @@ def _speaking(facts: Facts) -> tuple[Slot, ...]:
 
 
 def _total(facts: Facts, ranks: Sequence[messages.RankProgress], before: Progress) -> int | None:
-    """Return how many steps there will be: as the spec says, else as a script does, in this attempt or before."""
+    """Return how many steps there will be: as the spec says, else as the ranks do, in this attempt or before."""
     steps = facts.job.spec.training.steps
-    if steps is not None or not facts.job.spec.training.command:
+    if steps is not None:
         return steps
     told = [figures.count(rank.total_steps) for rank in ranks if rank.total_steps]
     return told[0] if told else before.total_steps

@@ -62,8 +62,7 @@ def _parse(text: str, number: int, job: TrainingJob) -> Fault:
 
 
 def _step(text: str, step: str, job: TrainingJob) -> int:
-    script = job.spec.training.command is not None
-    if script and job.spec.training.steps is None and re.fullmatch("[0-9]{1,18}", step) and int(step):
+    if job.spec.training.steps is None and re.fullmatch("[0-9]{1,18}", step) and int(step):
         return int(step)  # nobody knows here how many it takes
     most = job.spec.training.steps or 0
     if not re.fullmatch("[0-9]{1,18}", step) or not 1 <= int(step) <= most:

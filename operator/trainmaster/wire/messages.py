@@ -114,7 +114,7 @@ class RankProgress:
     overdue_seconds: Optional[float] = None  # in phase train: by how much its step has lasted longer than usual
     attempt: Optional[int] = None  # of the page; None: of an older trainer, whose pages have none
     start: Optional[int] = None  # of the replica's starts within `attempt`; likewise
-    total_steps: Optional[int] = None  # as a script says
+    total_steps: Optional[int] = None  # as the ranks say: scripts, and tasks with epochs
     figures: Optional[Figures] = None  # of a task, as the rank that writes its metrics says
 
 

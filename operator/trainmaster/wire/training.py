@@ -33,6 +33,7 @@ class TrainingPlan:
     framework: Optional[str] = None  # that the command is written for; None: torch
     arguments: Dict[str, Any] = field(default_factory=dict)
     steps: int = 0
+    epochs: Optional[int] = None  # instead of steps: who has the samples knows how many steps these are
     global_batch_size: int = 0
     seed: int = 0
     precision: Optional[str] = None  # of the forward pass: "BF16" or "FP16"; None: as the model is

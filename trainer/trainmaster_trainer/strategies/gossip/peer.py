@@ -61,10 +61,10 @@ class Peer:
 
     def __init__(self, member: Member) -> None:
         self.member = member
-        self.plan = member.settings.plan
         check_options("Gossip", member.options, {"peers": (), "topKPercent": ()})
         self._partners = int(member.options.get("peers") or 1)
         self._batches = member.batches()
+        self.plan = member.settings.plan  # from here on with the steps that epochs take
         self._model = make_model(member.task).to(member.device)  # computes; peers do not touch it
         self._mine = make_model(member.task)  # is averaged, and stepped by the optimizer; on the CPU
         member.numerics.attach(self._model, member.device)
