@@ -112,6 +112,14 @@ def test_who_makes_the_samples_is_told_with_its_reason(
     assert said in "\n".join(line for _, lines in explain(job.build(), model) for line in lines)
 
 
+def test_a_stream_makes_its_own_promise() -> None:
+    model = replace(MODEL, samples_are_a_stream=True)
+    job = a_job().where(strategy={"type": "AllReduce"}, training=TASK).with_workers(4, cpu=8)
+    said = "\n".join(line for _, lines in explain(job.build(), model) for line in lines)
+    assert "is the dataset's promise" in said
+    assert "One data worker makes each rank's batches ahead" in said
+
+
 def test_roles_have_their_own_lines() -> None:
     said = told({"type": "ParameterServer"}, parameterServers={"replicas": 2, "memory": "8Gi"})
     assert "4 workers with 1 rank each (CPU only)." in said

@@ -1,12 +1,15 @@
-"""Carried is a strategy as checkpoints and snapshots see it: its state, and beside it what was measured so far."""
+"""Carried is a strategy as checkpoints and snapshots see it: its state, with what was measured and a stream's place."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any
 
+from trainmaster.wire.manifest import STREAM
+
 from trainmaster_trainer.checkpoint.checkpointable import Checkpointable, Snapshots
 from trainmaster_trainer.checkpoint.state import State
+from trainmaster_trainer.data import Batches
 from trainmaster_trainer.evaluations import Evaluations
 from trainmaster_trainer.metric_names import MetricNames
 
@@ -15,10 +18,12 @@ METRICS = "metrics"  # the names of those that are pending
 
 
 class Carried:
-    """Carried adds the evaluations, and the names of the metrics, to the scalars of a strategy's state."""
+    """Carried adds the evaluations, the names of the metrics, and a stream's place to the scalars of a state."""
 
-    def __init__(self, strategy: Checkpointable, evaluations: Evaluations, names: MetricNames | None) -> None:
-        self._strategy, self._evaluations, self._names = strategy, evaluations, names
+    def __init__(
+        self, strategy: Checkpointable, evaluations: Evaluations, names: MetricNames | None, batches: Batches
+    ) -> None:
+        self._strategy, self._evaluations, self._names, self._batches = strategy, evaluations, names, batches
 
     @property
     def snapshots(self) -> Snapshots:
@@ -47,6 +52,8 @@ class Carried:
 
     def _with_more(self, state: State) -> State:
         more: dict[str, Any] = {EVALUATIONS: self._evaluations.plain()} if self._evaluations.are_on else {}
+        if self._batches.place is not None:
+            more[STREAM] = self._batches.place
         return dataclasses.replace(state, scalars={**state.scalars, **more})
 
     def restore(self, state: State) -> None:
@@ -55,7 +62,7 @@ class Carried:
         self._take_over(state)
 
     def borrow(self, state: State) -> None:
-        """Begin with a checkpoint of another job, whose evaluations are none of this one."""
+        """Begin with a checkpoint of another job, whose evaluations and place in a stream are none of this one."""
         self._strategy.borrow(state)
 
     def restore_local(self, state: State) -> None:
@@ -69,3 +76,5 @@ class Carried:
     def _take_over(self, state: State) -> None:
         if self._evaluations.are_on and EVALUATIONS in state.scalars:
             self._evaluations.restore(state.scalars[EVALUATIONS])
+        if self._batches.is_stream and STREAM in state.scalars:
+            self._batches.go_on_from(state.scalars[STREAM])

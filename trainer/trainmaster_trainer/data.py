@@ -28,6 +28,7 @@ from trainmaster_trainer.data_workers import Ahead, DataWorkers
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.making import Collate, Maker, are_in_memory, as_dataset
 from trainmaster_trainer.permutation import Indices, block, block_size
+from trainmaster_trainer.streams import Place, StreamMaker, is_stream, length_of
 from trainmaster_trainer.structure import part_of, to_device
 from trainmaster_trainer.task import Samples
 
@@ -137,10 +138,19 @@ class Batches:
         *,
         own: Collate | None = None,
     ) -> None:
-        self._dataset, count = as_dataset(samples)
-        self._order = SampleOrder(count, batch_size, seed)
-        self._maker = Maker(self._dataset, self._order, own)
-        self._make: Callable[[int, Share], tuple[Any, Any]] = self._maker.make
+        self.is_stream = is_stream(samples)
+        self._dataset: Any = samples
+        self._maker: Maker | StreamMaker
+        if self.is_stream:
+            self._order = SampleOrder(length_of(samples), batch_size, seed)
+            self._maker = StreamMaker(samples, batch_size, seed, own)
+        else:
+            self._dataset, count = as_dataset(samples)
+            self._order = SampleOrder(count, batch_size, seed)
+            self._maker = Maker(self._dataset, self._order, own)
+        self._make: Callable[[int, Share, str | None], tuple[Any, ...]] = self._maker.make
+        self._start: str | None = None
+        self.place: str | None = None  # of a stream, after the batch that was taken last
         self._workers: DataWorkers | None = None
         self.waited = 0.0  # seconds, for the last batch
         self.steps = steps  # of the whole training
@@ -148,7 +158,7 @@ class Batches:
 
     @property
     def count(self) -> int:
-        """Return the number of samples of the dataset."""
+        """Return the number of samples of the dataset; 0: it is a stream that does not say it."""
         return self._order.samples
 
     @property
@@ -161,6 +171,10 @@ class Batches:
         pinned = self._device.type == "cuda"
         self._workers = DataWorkers(self._maker, ahead, last, pinned=pinned, sockets=sockets)
         self._make = self._workers.take
+
+    def go_on_from(self, place: str) -> None:
+        """Go on from this place of a stream, as `place` was after the last step."""
+        self._start = self.place = place
 
     def close(self) -> None:
         """End the data workers, if there are any: nothing is taken any more."""
@@ -176,8 +190,12 @@ class Batches:
         if share is None:
             return Batch(None, None, 0, self._order.batch_size, step / self.steps, step)
         first, end = share.bounds(self._order.batch_size)
+        if self.is_stream and self._start is None:  # the training begins with this step
+            before = (step - 1) * self._order.batch_size
+            self._start = Place(before, begun=before).packed()
         began = time.monotonic()
-        inputs, targets = self._make(step, share)
+        inputs, targets, *place = self._make(step, share, self._start)
+        self.place = place[0] if place else None
         self.waited = time.monotonic() - began
         return Batch(
             inputs=to_device(inputs, self._device),

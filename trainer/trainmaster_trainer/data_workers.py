@@ -35,10 +35,13 @@ from typing_extensions import override
 
 from trainmaster_trainer.agent import errors, process
 from trainmaster_trainer.making import Maker
+from trainmaster_trainer.streams import StreamMaker
 from trainmaster_trainer.structure import each_tensor
 
 if TYPE_CHECKING:
     from trainmaster_trainer.data import Share
+
+    _Key = tuple[int, int, Share, str | None]  # the last: where a stream began
 
 _COUNTER = 8  # bytes
 _END_SECONDS = 2.0  # for a killed process that is stuck in the kernel
@@ -58,7 +61,13 @@ class DataWorkers:
     """DataWorkers is the data workers of a rank. `last` is the last step of the training; None: it is not known."""
 
     def __init__(
-        self, maker: Maker, ahead: Ahead, last: int | None, *, pinned: bool, sockets: frozenset[int] = frozenset()
+        self,
+        maker: Maker | StreamMaker,
+        ahead: Ahead,
+        last: int | None,
+        *,
+        pinned: bool,
+        sockets: frozenset[int] = frozenset(),
     ) -> None:
         _choose_folder(ahead.folder)
         self._upcoming = _Upcoming(last)
@@ -80,14 +89,14 @@ class DataWorkers:
         self._batches: Any = iter(self._loader)  # the processes start here, and wait to hear of the first step
         self._next: tuple[int, Share] | None = None
 
-    def take(self, step: int, share: Share) -> Any:
+    def take(self, step: int, share: Share, start: str | None = None) -> Any:
         """Return what the maker makes for this step and share, which was mostly made before.
 
         Raises:
             Exception: what a data worker raised while it made this batch.
         """
         if (step, share) != self._next:
-            self._upcoming.begin(step, share)
+            self._upcoming.begin(step, share, start)
             self._batches = iter(self._loader)  # what was made ahead is thrown away
         self._next = (step + 1, share)
         made = next(self._batches)
@@ -113,16 +122,16 @@ class _Upcoming:
         self._last = last
         self._newest = mmap.mmap(-1, _COUNTER)  # shared with the data workers
         self._begun = 0
-        self._keys: Iterator[tuple[int, int, Share]] = iter(())
+        self._keys: Iterator[_Key] = iter(())
 
-    def begin(self, step: int, share: Share) -> None:
-        """Go on from this step, with this share, from now on."""
+    def begin(self, step: int, share: Share, start: str | None) -> None:
+        """Go on from this step, with this share, from now on. `start`: from which place of a stream training went."""
         self._begun += 1
         self._newest[:] = self._begun.to_bytes(_COUNTER, "little")
         steps = itertools.count(step) if self._last is None else range(step, max(step, self._last) + 1)
-        self._keys = ((self._begun, number, share) for number in steps)
+        self._keys = ((self._begun, number, share, start) for number in steps)
 
-    def __iter__(self) -> Iterator[tuple[int, int, Share]]:
+    def __iter__(self) -> Iterator[_Key]:
         return self._keys
 
     def holds(self, begun: int) -> bool:
@@ -133,17 +142,17 @@ class _Upcoming:
 class _Made(Dataset[Any]):
     """The dataset of the DataLoader: its items are whole batches, and their keys steps with shares."""
 
-    def __init__(self, maker: Maker, upcoming: _Upcoming) -> None:
+    def __init__(self, maker: Maker | StreamMaker, upcoming: _Upcoming) -> None:
         self._maker, self._upcoming = maker, upcoming
 
     @override
     def __getitem__(self, key: Any) -> Any:
-        begun, step, share = key
+        begun, step, share, start = key
         if not self._upcoming.holds(begun):
             return None
         try:
             # Pickled here and not in the queue's thread, whose errors nobody hears of: the rank would wait for ever.
-            return _Pickled(each_tensor(self._maker.make(step, share), _in_shared_memory))
+            return _Pickled(each_tensor(self._maker.make(step, share, start), _in_shared_memory))
         except Exception as error:  # noqa: BLE001 the rank raises it
             return Failure.of(error)
 

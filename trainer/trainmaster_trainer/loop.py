@@ -52,7 +52,7 @@ def train(settings: Settings, group: Group, progress: Progress) -> int:
 def train_with(settings: Settings, group: Group, progress: Progress, task: Task, batches: Batches) -> int:
     """Train with these batches. Return the exit code."""
     plan = settings.plan
-    training = begin(settings, group, progress, task, batches.count)
+    training = begin(settings, group, progress, task, batches)
     strategy, saver, report, memory = training.strategy, training.saver, training.report, training.memory
     resumed, evaluations = training.resumed, training.evaluations
     faults = Faults(os.environ, settings)
@@ -136,14 +136,14 @@ class Training:
         return self.group.share_result(self.strategy.evaluate(self.trial), f"figures/{step}")
 
 
-def begin(settings: Settings, group: Group, progress: Progress, task: Task, dataset: int) -> Training:
+def begin(settings: Settings, group: Group, progress: Progress, task: Task, batches: Batches) -> Training:
     """Make the model and go on from where the training stood."""
     strategy = make_strategy(settings, group, task)
     evaluations, trial = Evaluations(settings.plan), Trial(settings, task, group.device)
     if evaluations.are_on:
         trial.check()
     names = MetricNames() if has_metrics(task) else None
-    carried = Carried(strategy, evaluations, names)
+    carried, dataset = Carried(strategy, evaluations, names, batches), batches.count
     saver = Saver(settings, group, dataset)
     saver.prepare()
     resumed = resume(settings, group, carried, dataset)

@@ -7,7 +7,7 @@ same wherever it is made: in the rank itself, or ahead of the step in a data wor
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ class Maker:
     def __init__(self, dataset: Dataset[Any], order: SampleOrder, own: Collate | None) -> None:
         self._dataset, self._order, self._own = dataset, order, own
 
-    def make(self, step: int, share: Share) -> tuple[Any, Any]:
+    def make(self, step: int, share: Share, _start: str | None = None) -> tuple[Any, ...]:
         """Return inputs and targets. The random number generators are left as the samples need them.
 
         Raises:
@@ -38,11 +38,11 @@ class Maker:
         """
         # A dataset derived from it may do something with each sample, such as to draw.
         if type(self._dataset) is TensorDataset and self._own is None:
-            return _pair(self._dataset[torch.from_numpy(self._order.share(step, share))], "a sample of its dataset()")
+            return pair(self._dataset[torch.from_numpy(self._order.share(step, share))], "a sample of its dataset()")
         samples = [sample for part in share.each() for sample in self._samples(step, part)]
         if self._own is not None:
-            return _pair(self._own(samples), "what its collate() returns")
-        return _pair(collate(samples, self._order.share(step, share).tolist()), "a sample of its dataset()")
+            return pair(self._own(samples), "what its collate() returns")
+        return pair(collate(samples, self._order.share(step, share).tolist()), "a sample of its dataset()")
 
     def _samples(self, step: int, part: Share) -> list[Any]:
         """Return the samples of one part, whose random numbers are its own: a share has one part or several."""
@@ -60,7 +60,7 @@ def are_in_memory(dataset: Any) -> bool:
     return type(dataset) in (TensorDataset, list, tuple)
 
 
-def _pair(batch: Any, what: str) -> tuple[Any, Any]:
+def pair(batch: Any, what: str) -> tuple[Any, Any]:
     """Return what was collated, if it is a pair.
 
     Raises:
@@ -90,11 +90,12 @@ def as_dataset(samples: Samples) -> tuple[Dataset[Any], int]:
             raise ConfigurationError(f"spec.training.task: the tensors of its dataset() differ in length: {lengths}.")
         dataset: Dataset[Any] = TensorDataset(*samples)
     else:
-        dataset = samples
+        dataset = cast("Dataset[Any]", samples)
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         raise ConfigurationError(
             "spec.training.task: its dataset() cannot be indexed. The trainer chooses samples by number, so that none "
-            "is lost or repeated; give a map-style Dataset (with __len__ and __getitem__) or two tensors."
+            "is lost or repeated; give a map-style Dataset (with __len__ and __getitem__) or two tensors. (Only "
+            "dataset() may give a stream, which is iterated, and validation_dataset() may not.)"
         )
     if len(dataset) == 0:
         raise ConfigurationError("spec.training.task: its dataset() is empty.")

@@ -9,10 +9,12 @@ from pathlib import Path
 import torch
 from trainmaster.wire import data_workers
 from trainmaster.wire.strategies import INDEPENDENT
+from trainmaster.wire.training import TrainingPlan
 
 from trainmaster_trainer import randomness
 from trainmaster_trainer.data import Batches
 from trainmaster_trainer.data_workers import Ahead, sockets
+from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.making import Collate
 from trainmaster_trainer.settings import Settings
 from trainmaster_trainer.task import Task
@@ -27,6 +29,8 @@ def open_batches(settings: Settings, task: Task, device: torch.device) -> Batche
     randomness.seed_alike(plan.seed)
     before = sockets()
     batches = Batches(task.dataset(), plan.global_batch_size, plan.steps, plan.seed, device, own=own_collate(task))
+    if batches.is_stream:
+        _check_stream(plan, batches)
     batches.steps = settings.for_samples(batches.count).plan.steps
     count = _workers(settings, batches)
     if count:
@@ -35,6 +39,25 @@ def open_batches(settings: Settings, task: Task, device: torch.device) -> Batche
         last = None if plan.strategy in INDEPENDENT else batches.steps
         batches.read_ahead(Ahead(count, plan.prefetch, _folder(settings)), last, sockets() - before)
     return batches
+
+
+def _check_stream(plan: TrainingPlan, batches: Batches) -> None:
+    """Refuse a stream where it cannot be used.
+
+    Raises:
+        ConfigurationError: names the field and the cure.
+    """
+    if plan.strategy in INDEPENDENT:
+        raise ConfigurationError(
+            f"spec.strategy.type: {plan.strategy} gives each worker samples by number, at its own pace, and the task's "
+            "dataset() is a stream, which can only be iterated. Choose another strategy, such as AllReduce, or give a "
+            "map-style Dataset (with __len__ and __getitem__)."
+        )
+    if plan.epochs is not None and not batches.count:
+        raise ConfigurationError(
+            "spec.training.epochs: the task's dataset() is a stream without __len__, so nobody knows how many steps an "
+            "epoch takes. Set spec.training.steps instead, or give the dataset a __len__."
+        )
 
 
 def own_collate(task: Task) -> Collate | None:
@@ -48,7 +71,8 @@ def _workers(settings: Settings, batches: Batches) -> int:
         return asked
     if batches.are_in_memory:
         return 0
-    return data_workers.by_cores(settings.cores or _allowed_cores(), settings.local_world_size)
+    count = data_workers.by_cores(settings.cores or _allowed_cores(), settings.local_world_size)
+    return min(count, 1) if batches.is_stream else count  # each of several would read all of the stream
 
 
 def _allowed_cores() -> int:

@@ -39,7 +39,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Union
 
 from torch import Tensor, nn
@@ -51,8 +51,8 @@ from trainmaster_trainer.errors import ConfigurationError, is_garbled, near
 if TYPE_CHECKING:
     from torch.distributed.tensor.parallel import ParallelStyle
 
-# Inputs and targets, sample by sample: two tensors of equal length, or a map-style Dataset of such pairs.
-Samples = Union[tuple[Tensor, Tensor], "Dataset[tuple[Any, Any]]"]
+# Inputs and targets, sample by sample: two tensors of equal length, a map-style Dataset of such pairs, or a stream.
+Samples = Union[tuple[Tensor, Tensor], "Dataset[tuple[Any, Any]]", "Iterable[tuple[Any, Any]]"]
 
 
 class Task(ABC):
@@ -91,6 +91,13 @@ class Task(ABC):
 
         A `Dataset` is mostly asked for its samples in processes of their own (`spec.training.dataWorkers`), which are
         forked after this call: what `__getitem__` changes in the dataset, each of them changes for itself.
+
+        A stream (an `IterableDataset`, or what else can only be iterated) gives the same samples in the same order on
+        all ranks: each of them reads all and keeps its share, so let a sample be cheap, such as the bytes of a file,
+        and decode it in `collate`. Do not split it by rank or data worker. It is iterated anew for each epoch, after
+        `set_epoch(number)`, if it has that. With `state_dict` and `load_state_dict` (JSON, as torchdata has them, of
+        the dataset or of its iterator) a restart goes on where it stood; without, it is read again up to there. That
+        no sample is lost or repeated is then the dataset's promise. ParameterServer and Gossip refuse a stream.
         """
 
     def collate(self, samples: list[Any]) -> Any:

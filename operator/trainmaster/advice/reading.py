@@ -17,10 +17,17 @@ def told(job: TrainingJob, model: ModelFacts | None) -> Iterator[str]:
     ahead = f"batches ahead, {training.prefetch or data_workers.PREFETCH} each"
     if training.command is not None:
         return
+    if model is not None and model.samples_are_a_stream:
+        yield (
+            "Its samples are a stream: each rank reads all of them and keeps its share. That none is lost or repeated "
+            "after a restart is the dataset's promise, by its state_dict or by giving the same again."
+        )
     if training.data_workers is not None:
         of = "data worker makes" if training.data_workers == 1 else "data workers make"
         given = f"{training.data_workers} {of} each rank's {ahead}: training.dataWorkers says so."
         yield given if training.data_workers else f"{_ITSELF}: training.dataWorkers is 0."
+    elif model is not None and model.samples_are_a_stream:
+        yield f"One data worker makes each rank's {ahead}, where its cores allow it (training.dataWorkers)."
     elif model is not None and model.samples_in_memory:
         yield f"{_ITSELF}: its samples lie in memory, so data workers would win nothing (training.dataWorkers)."
     elif cores is None:

@@ -5,7 +5,7 @@ So it is enough to check that the committed path has each step once, and that it
 batch size.
 
 Two strategies promise less, and the result says so: ParameterServer with backupWorkers drops late shares, and each
-worker of Gossip goes through its own share of the samples at its own pace.
+worker of Gossip goes through its own share of the samples at its own pace. So does a stream, whose order is its own.
 """
 
 import itertools
@@ -21,7 +21,7 @@ from trainmaster.cli.check import EXIT_BAD, EXIT_GOOD
 from trainmaster.cli.terminal import complain, tell
 from trainmaster.wire import lineage, metric_lines
 from trainmaster.wire.files import open_to_read, read_bounded
-from trainmaster.wire.manifest import MANIFEST, MAX_MANIFEST, SCRIPT, Cursor, read_manifest
+from trainmaster.wire.manifest import MANIFEST, MAX_MANIFEST, SCRIPT, STREAM, Cursor, read_manifest
 from trainmaster.wire.metric_lines import METRICS, Line
 from trainmaster.wire.reading import CorruptCheckpointError
 
@@ -53,6 +53,7 @@ class Saved(NamedTuple):
     strategy: str
     cursor: Cursor
     is_script: bool
+    is_stream: bool
 
 
 @dataclass
@@ -122,16 +123,25 @@ def _proof(way: Way, cursors: list[Cursor], saved: Collection[Saved]) -> str:
     over = f"{attempts} attempt{'' if attempts == 1 else 's'}"
     strategies = {one.strategy for one in saved}
     script = any(one.is_script for one in saved)
-    samples = "which samples they took, the script knows." if script else _samples(way, cursors, strategies)
+    samples = (
+        "which samples they took, the script knows."
+        if script
+        else _samples(way, cursors, strategies, any(one.is_stream for one in saved))
+    )
     return f"Steps {way.first} to {way.last}, each exactly once, over {over}: {samples}"
 
 
-def _samples(way: Way, cursors: list[Cursor], strategies: Collection[str]) -> str:
+def _samples(way: Way, cursors: list[Cursor], strategies: Collection[str], stream: bool) -> str:
     """Return in a sentence what the path means for the samples."""
     if "Gossip" in strategies:
         return (
             "as many samples as there should be. Each worker of Gossip goes through its own share of them at its own "
             "pace, so within an epoch some may have come twice and others not at all."
+        )
+    if stream:
+        return (
+            "so many samples of a stream, one after the other. That none of them was lost or repeated is what its "
+            "dataset promises (by state_dict, or by giving the same whenever it is iterated)."
         )
     if way.dropped:
         of = f" of {way.count * cursors[-1].global_batch_size}" if cursors else ""
@@ -201,7 +211,14 @@ def _look_at(path: Path) -> Saved:
     if step is None:
         raise CorruptCheckpointError("no step has this name")
     manifest = read_manifest(path, int(step[1]))
-    return Saved(manifest.attempt, manifest.step, manifest.strategy, manifest.cursor, SCRIPT in manifest.scalars)
+    return Saved(
+        manifest.attempt,
+        manifest.step,
+        manifest.strategy,
+        manifest.cursor,
+        SCRIPT in manifest.scalars,
+        STREAM in manifest.scalars,
+    )
 
 
 def _resumed(home: Path) -> dict[int, int]:

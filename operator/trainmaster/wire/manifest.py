@@ -23,6 +23,7 @@ from trainmaster.wire.reading import CorruptCheckpointError, telling
 
 MANIFEST = "manifest.json"
 MODEL = "model/"
+STREAM = "stream"  # of `scalars`, where the samples are a stream: where it stood
 SCRIPT = "session"  # of `scalars`, where a script has saved them (session.state)
 FORMAT = 4
 MAX_MANIFEST = 1 << 25  # bytes: 130,000 tensors, of model and optimizer together

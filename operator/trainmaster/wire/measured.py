@@ -24,6 +24,7 @@ class ModelFacts:
     sample_bytes: int  # inputs and targets of one sample
     activation_bytes: Optional[int] = None  # kept for the backward pass, per sample
     boundary_bytes: Optional[int] = None  # what flows from layer to layer, per sample; the median
+    samples_are_a_stream: bool = False  # they can only be iterated
     samples_in_memory: bool = False  # tensors or lists: to make a batch of them takes no time
 
 

@@ -91,6 +91,8 @@ def check_readable(state: State) -> None:
         _by_parameter(state.tensors, saved["others"])
         LossScale().restore(state.scalars.get("loss_scale", LossScale().state()))
         kinds: list[tuple[Any, type]] = [(saved["type"], str), (saved.get("own", {}), dict)]
+        if schedule := state.scalars.get("schedule"):
+            kinds += [(schedule["type"], str), (schedule["state"], dict), (schedule["rates"], list)]
         for group in saved["groups"]:
             kinds += [(group["names"], list), (group["initial"], dict), (group["current"], dict)]
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:

@@ -40,6 +40,7 @@ def describe(task: Task, numerics: Numerics) -> ModelFacts:
         largest_layer_bytes=max((_own_bytes(module) for module in model.modules()), default=0),
         layers=max(1, len(blocks_of(chain))),
         samples=samples.count,
+        samples_are_a_stream=samples.is_stream,
         samples_in_memory=samples.are_in_memory,
         sample_bytes=(size_of(batch.inputs) + size_of(batch.targets)) // _TRIED_SAMPLES,
         activation_bytes=max(0, kept) // (_TRIED_SAMPLES - half),
