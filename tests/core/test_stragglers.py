@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 from trainmaster.api.status import Condition
+from trainmaster.wire.messages import RankProgress
 
 from tests.core.stage import Stage, a_running_group
 
@@ -40,6 +41,14 @@ def test_a_slow_rank_is_named_with_its_node() -> None:
         "worker-2 rank 2 on node-2 works 0.31 s for a step, the median rank 0.1 s: the others wait for it."
     )
     assert [event.reason for event in stage.events].count("Rank2IsSlow") == 1
+
+
+def test_a_slow_input_is_said_to_be_what_is_slow() -> None:
+    stage = a_running_group(workers=2)
+    stage.say("worker-1", lambda beat: dataclasses.replace(beat, ranks=(RankProgress(1, 1, data_share=0.6),)))
+    found = condition(working(stage, 0.1, 0.4))
+    assert found
+    assert found.message.endswith("Its input is slow: it waits 60% of its time for its samples.")
 
 
 def test_of_two_ranks_the_slower_is_named() -> None:

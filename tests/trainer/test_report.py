@@ -4,6 +4,7 @@ import errno
 import json
 import math
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -239,6 +240,20 @@ def test_a_rank_that_waits_for_slow_samples_says_so(new_job: NewJob) -> None:
     running = new_job(**task, data_workers=0, steps=12, global_batch_size=20).start(1)
     assert running.wait() == [0], running.output()
     assert running.pages[0].read().data_share > 0.5
+
+
+def test_the_shares_of_exchange_and_snapshots_are_told(tmp_path: Path) -> None:
+    page = ProgressFile(str(tmp_path / "page"), create=True)
+    progress = Progress(tmp_path / "page", global_batch_size=10)
+    progress.start(0, 0)
+    began = time.monotonic()
+    for step in range(1, 5):
+        progress.stepped(step, checkpoint_step=0, waited=0.5, now=began + 2.0 * step)
+        progress.kept(0.25)
+    progress.write()
+    told = page.read()
+    assert told.exchange_share == pytest.approx(2 / 8, rel=0.1)
+    assert told.snapshot_share == pytest.approx(1 / 8, rel=0.1)
 
 
 def test_without_a_page_there_is_nothing_to_write() -> None:

@@ -9,7 +9,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -38,6 +38,8 @@ class Progress:
         self._ends: deque[float] = deque(maxlen=WINDOW + 1)
         self._seconds: deque[float] = deque(maxlen=WINDOW)
         self._busy: deque[float] = deque(maxlen=WINDOW)
+        self._exchanged: deque[float] = deque(maxlen=WINDOW)
+        self._kept: deque[float] = deque(maxlen=WINDOW)
         self._read: deque[tuple[float, float]] = deque(maxlen=WINDOW + 1)  # when a batch came, and after how long
         self._last = self._entered = time.monotonic()
         self._told: tuple[float, float] | None = None
@@ -100,11 +102,23 @@ class Progress:
         self._ends.append(now)
         self._seconds.append(seconds)
         self._busy.append(max(0.0, seconds - waited))
+        self._exchanged.append(waited)
+        self._kept.append(0.0)
         if len(self._seconds) > LAZY_STEPS:
             self.longest_seconds = max(seconds, FADING * self.longest_seconds)
         self.step = step
         self.phase = "train"
         return seconds
+
+    def kept(self, seconds: float) -> None:
+        """Note that a snapshot after the last step took so long."""
+        if self._kept:
+            self._kept[-1] = seconds
+
+    def _share(self, spent: Iterable[float]) -> float:
+        """Return the share that these seconds are of the last steps, snapshots included."""
+        span = sum(self._seconds) + (self._kept[-1] if self._kept else 0.0)
+        return min(1.0, sum(spent) / span) if span > 0 else 0.0
 
     def told(self, step: int, loss: float, samples_per_second: float, step_seconds: float) -> None:
         """Take over step, loss and speeds from the process that counts all members' steps."""
@@ -162,6 +176,8 @@ class Progress:
                 longest_seconds=self.longest_seconds,
                 total_steps=self.total_steps,
                 data_share=self.data_share,
+                exchange_share=self._share(self._exchanged),
+                snapshot_share=self._share(self._kept),
             )
         )
 

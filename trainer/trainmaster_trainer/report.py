@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from statistics import median
@@ -83,7 +84,9 @@ class Report:
         seconds = self._progress.stepped(step, checkpoint_step, strategy.waited)
         self._losses.add(step, loss, batch.size, seconds, metrics=strategy.numerics.take_measured())
         if memory.due(step):
+            began = time.monotonic()
             memory.keep(step, self._losses.pending())
+            self._progress.kept(time.monotonic() - began)
         self._progress.write()
 
     @property

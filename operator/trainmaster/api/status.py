@@ -52,6 +52,10 @@ class Waiting(StatusModel):
     data: Figure = None
     """The share in which a rank waits for its samples, of the rank that waits longest. More data workers \
 (training.dataWorkers) make it smaller, or samples that take less time."""
+    exchange: Figure = None
+    """The share in which a rank waits for the others, of the rank that waits shortest."""
+    snapshots: Figure = None
+    """The share in which a rank takes snapshots in memory, of the rank that does it longest."""
 
 
 @dataclass(frozen=True, kw_only=True)

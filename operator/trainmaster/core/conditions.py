@@ -4,7 +4,7 @@ from typing import Literal
 
 from trainmaster.api.states import TERMINAL, Phase
 from trainmaster.api.status import Condition, TrainingJobStatus
-from trainmaster.core import edits, measures, membership, parting, phases, saving, sidecars, stragglers
+from trainmaster.core import edits, measures, membership, parting, phases, saving, sidecars, stragglers, waits
 from trainmaster.core.facts import Facts
 from trainmaster.core.rules import obstacles
 
@@ -34,6 +34,7 @@ def of(facts: Facts, status: TrainingJobStatus, phase: Phase) -> tuple[Condition
         stated.append((SUSPENDED, phase == Phase.SUSPENDED, reason, "spec.suspend"))
     told = (
         stragglers.statement(facts, phase),
+        waits.statement(facts, phase),
         saving.statement(facts),
         edits.statement(facts, phase),
         parting.statement(facts),

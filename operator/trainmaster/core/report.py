@@ -7,12 +7,11 @@ changes any more.
 """
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from datetime import datetime
 
 from trainmaster.api.states import Phase
-from trainmaster.api.status import CodeStatus, Progress, ReplicaStatus, TrainingJobStatus, Waiting
+from trainmaster.api.status import CodeStatus, Progress, ReplicaStatus, TrainingJobStatus
 from trainmaster.core import (
     conditions,
     figures,
@@ -24,11 +23,11 @@ from trainmaster.core import (
     phases,
     returning,
     told_late,
+    waits,
 )
 from trainmaster.core.facts import Facts, Slot
 from trainmaster.core.rules import orders
 from trainmaster.wire import messages, names
-from trainmaster.wire.messages import RankProgress
 from trainmaster.wire.states import AgentState
 
 REFRESH_SECONDS = 5
@@ -221,17 +220,10 @@ def progress(facts: Facts, status: TrainingJobStatus) -> Progress:
         metrics=measures.metrics(facts.ranks, before),
         evaluation=measures.evaluation(facts.ranks, before),
         samples_per_second=ranks[0].samples_per_second,
-        waiting=_waiting_for_data(ranks),
+        waiting=waits.waiting(ranks),
         eta=None if status.finished else _eta(total, step, seconds),
         time=facts.now,
     )
-
-
-def _waiting_for_data(ranks: Sequence[RankProgress]) -> Waiting | None:
-    """Return what the rank says that waits longest for its samples; None where none waits, or none says it."""
-    shares = [rank.data_share for rank in ranks if rank.data_share is not None and math.isfinite(rank.data_share)]
-    most = round(min(1.0, max([0.0, *shares])), 2)
-    return Waiting(data=most) if most else None
 
 
 def _speaking(facts: Facts) -> tuple[Slot, ...]:

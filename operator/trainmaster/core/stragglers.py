@@ -25,6 +25,7 @@ STRAGGLING = "Straggling"
 SLOW, WELL = 1.5, 1.2
 LEAST_SECONDS = 0.005  # per step; below that it is noise, whatever the ratio
 LEAST_SHARE = 0.7  # of a step, that a script's rank computes if the others wait for it
+SLOW_INPUT = 0.3  # of its time in which the slow rank waits for its samples
 LEAST_STEPS = 20  # steps of a try before it is judged: caches are cold and kernels are chosen
 LEAST_WORK_SECONDS = (
     10  # that the slow rank has worked in the try: another program may have taken its core for a moment
@@ -45,6 +46,7 @@ class Pace:
     seconds: float
     steps: int
     waits: bool = False  # it may be held up itself
+    data_share: float = 0.0  # of its time, in which it waits for its samples
 
 
 def statement(facts: Facts, phase: Phase) -> Statement | None:
@@ -98,6 +100,7 @@ def _paces(facts: Facts) -> list[Pace]:
             node=slot.replica.node if slot.replica else "",
             seconds=rank.busy_seconds,
             steps=rank.step - (rank.resumed_step or 0),
+            data_share=rank.data_share or 0.0,
             waits=script and rank.busy_seconds < LEAST_SHARE * (rank.step_seconds or 0.0),
         )
         for slot in facts.slots
@@ -122,4 +125,7 @@ def _is_fresh(before: Condition, now: datetime) -> bool:
 def _sentence(pace: Pace, usual: float) -> str:
     where = f" on {pace.node}" if pace.node else ""
     who = f"{pace.replica} rank {pace.rank}{where}"
-    return f"{who} works {pace.seconds:.3g} s for a step, the median rank {usual:.3g} s: the others wait for it."
+    told = f"{who} works {pace.seconds:.3g} s for a step, the median rank {usual:.3g} s: the others wait for it."
+    if pace.data_share <= SLOW_INPUT:
+        return told
+    return f"{told} Its input is slow: it waits {pace.data_share:.0%} of its time for its samples."

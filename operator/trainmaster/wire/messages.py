@@ -110,6 +110,8 @@ class RankProgress:
     busy_seconds: Optional[float] = None  # median per step that the rank itself works, without waiting for others
     save_seconds: Optional[float] = None  # in phase save, since this try began
     data_share: Optional[float] = None  # of its time of late, in which it waited for its samples: 0 to 1
+    exchange_share: Optional[float] = None  # likewise, for other ranks, as far as that can be told
+    snapshot_share: Optional[float] = None  # likewise, for snapshots of its state in memory
     unsaved: Optional[UnsavedCheckpoint] = None  # the last save failed; the next good one takes it back
     overdue_seconds: Optional[float] = None  # in phase train: by how much its step has lasted longer than usual
     attempt: Optional[int] = None  # of the page; None: of an older trainer, whose pages have none

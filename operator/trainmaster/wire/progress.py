@@ -32,7 +32,7 @@ _ORIGIN = struct.Struct("<qq")  # attempt, start
 _ORIGIN_AT = 16
 _WRITER = struct.Struct("<q")  # the process of a script that writes
 _WRITER_AT = 32
-_LAYOUT = struct.Struct("<QddddIqqdddqd")
+_LAYOUT = struct.Struct("<QddddIqqdddqddd")
 _COPIES = (64, 512)  # where they begin
 SIZE = 8192
 LIFELINE_AT = 3584
@@ -64,6 +64,8 @@ class ProgressPage(NamedTuple):
     longest_seconds: float = _NOTHING  # the longest recent step, for the hang detector: old ones fade
     total_steps: int = 0  # as the training itself says; 0: it does not
     data_share: float = 0.0  # of the rank's time of late, in which it waited for its samples; 0: also if not known
+    exchange_share: float = 0.0  # likewise, in which it waited for other ranks, as far as it can tell
+    snapshot_share: float = 0.0  # likewise, in which it took snapshots
     attempt: int = 0  # the attempt that the page belongs to, as its maker wrote it; `write` leaves it as it is
     start: int = 0  # of the replica's starts within the attempt, where members start alone; likewise
 
@@ -113,6 +115,8 @@ class ProgressFile:
             page.longest_seconds,
             page.total_steps,
             page.data_share,
+            page.exchange_share,
+            page.snapshot_share,
         )
         # Assigned as a whole: `pack_into` would clear the eight bytes first, and 0 says that the first copy is whole.
         self._page[: _COUNTER.size] = _COUNTER.pack(following)

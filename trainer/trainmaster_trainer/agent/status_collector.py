@@ -158,6 +158,8 @@ def told(
             busy_seconds=_known(page.busy_seconds),
             save_seconds=_known(page.save_seconds) or None,
             data_share=_known(page.data_share) or None,
+            exchange_share=_known(page.exchange_share) or None,
+            snapshot_share=_known(page.snapshot_share) or None,
             unsaved=unsaved.get(rank),
             overdue_seconds=page.overdue_seconds(now),
             attempt=page.attempt,
