@@ -46,3 +46,11 @@ class WithFactor(Line):
 def _halve(optimizer: torch.optim.Optimizer, *_: Any) -> None:
     for group in optimizer.param_groups:
         group["lr"] /= 2
+
+
+class WithSchedule(Line):
+    """A scheduler of torch, as it is asked for."""
+
+    @override
+    def scheduler(self, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
+        return torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=20)

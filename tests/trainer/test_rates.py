@@ -32,7 +32,7 @@ def test_a_scheduler_is_refused_with_the_cure(schedule: Any) -> None:
         @override
         def optimizer(self, parameters: Any) -> Optimizer:
             optimizer = SGD(parameters, lr=0.1)
-            self.scheduler = schedule(optimizer)
+            self.kept = schedule(optimizer)
             return optimizer
 
     with pytest.raises(ConfigurationError, match=r"Leave it out and override Given.learning_rate_factor\(fraction\)"):

@@ -86,6 +86,11 @@ def make_optimizer(task: Task, parameters: list[nn.Parameter]) -> Optimizer:
     """
     optimizer: object = task.optimizer(parameters)
     name = type(task).__name__
+    if isinstance(optimizer, (list, tuple, dict)) and optimizer:
+        raise ConfigurationError(
+            f"spec.training.task: optimizer() of {name} gave {len(optimizer)} optimizers, and a step takes one. Return "
+            "one with a group for each part: AdamW([{'params': first, 'lr': 0.1}, {'params': others, 'lr': 0.01}])."
+        )
     if not isinstance(optimizer, Optimizer):
         raise ConfigurationError(
             f"spec.training.task: optimizer() of {name} gave {type(optimizer).__name__}. Return an Optimizer."
@@ -94,7 +99,7 @@ def make_optimizer(task: Task, parameters: list[nn.Parameter]) -> Optimizer:
         raise ConfigurationError(
             f"spec.training.task: a scheduler changes the rates of the optimizer of {name}, and no checkpoint would "
             f"know how far it is. Leave it out and override {name}.learning_rate_factor(fraction): the optimizer's "
-            "rates are multiplied by what it returns."
+            f"rates are multiplied by what it returns. Or return the scheduler from {name}.scheduler(optimizer)."
         )
     if not _is_called_alone(optimizer.step):
         raise ConfigurationError(

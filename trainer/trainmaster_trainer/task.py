@@ -44,6 +44,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import Dataset, default_collate
 
 from trainmaster_trainer.errors import ConfigurationError, is_garbled, near
@@ -135,11 +136,19 @@ class Task(ABC):
         """
 
     def learning_rate_factor(self, fraction: float) -> float:  # noqa: ARG002 (for those who override it)
-        """Return the factor of the optimizer's learning rate when this fraction of all steps is done.
-
-        It takes the place of torch's schedulers, which are refused: no checkpoint would know how far one is.
-        """
+        """Return the factor of the optimizer's learning rate when this fraction of all steps is done."""
         return 1.0
+
+    def scheduler(self, optimizer: Optimizer) -> LRScheduler | None:  # noqa: ARG002 (likewise)
+        """Return a scheduler of torch.optim.lr_scheduler for this optimizer, in place of `learning_rate_factor`.
+
+            return CosineAnnealingLR(optimizer, T_max=1000)
+
+        It goes on by one after every step of the training (not every epoch), and its state is in checkpoints: a
+        restart, or a job that begins with this one's checkpoint, goes on along the same curve. ReduceLROnPlateau,
+        which waits for a figure, is refused; so is any scheduler under ParameterServer and Gossip.
+        """
+        return None
 
     def metrics(self, outputs: Any, targets: Any) -> dict[str, Tensor | float]:  # noqa: ARG002 (likewise)
         """Return what else is to be known of a batch, by name: means over its samples, such as its accuracy.

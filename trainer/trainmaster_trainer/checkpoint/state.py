@@ -5,6 +5,7 @@ optimizer/<parameter>/<key>      an optimizer's tensors, by the parameter's name
 optimizer/<parameter>/json:<key> its numbers and words, as JSON in bytes, where ranks hold different parameters
 scalars["optimizer"]             all else that the optimizer keeps
 scalars["loss_scale"]            what FP16 multiplies losses by
+scalars["schedule"]              how far the task's scheduler is
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.soundness import Allowed, allowed_in
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.numerics import LossScale
+from trainmaster_trainer.schedules import Schedule
 
 MODEL = "model/"
 OPTIMIZER = "optimizer/"
@@ -127,6 +129,7 @@ class ModelState:
         self._forms = _forms(of_model)
         self.allowed = self._allowed_in(of_model)
         self.loss_scale: LossScale | None = None
+        self.schedule: Schedule | None = None
         self.of_the_moment: Collection[str] = ()  # settings of groups that are made anew for every step
 
     def _outside(self, name: str) -> str:
@@ -164,6 +167,8 @@ class ModelState:
         scalars = {"optimizer": self._scalars(others)}
         if self.loss_scale:
             scalars["loss_scale"] = self.loss_scale.state()
+        if self.schedule:
+            scalars["schedule"] = self.schedule.state()
         return State(tensors, scalars, self._whole.shapes if self._whole else None, allowed=self.allowed)
 
     def restore(self, state: State, placed: Placed = placed_like) -> None:
@@ -194,6 +199,8 @@ class ModelState:
             _merge(group, self._initial[index], saved["groups"][index])
         if self.loss_scale and "loss_scale" in state.scalars:
             self.loss_scale.restore(state.scalars["loss_scale"])
+        if self.schedule and "schedule" in state.scalars:
+            self.schedule.restore(state.scalars["schedule"])
 
     def _weights(self, state: State, placed: Placed) -> dict[str, Tensor]:
         """Return what `load_state_dict` takes. It copies plain parameters and buffers itself, but not extra state."""

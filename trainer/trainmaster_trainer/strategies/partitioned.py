@@ -87,7 +87,7 @@ class Partitioned(Strategy):
         del homes
         _check_nobody_keeps(replaced)
         self._rates = Rates(self.task, self.optimizer)
-        self._state.of_the_moment = self._rates.settings
+        self._state.of_the_moment, self._state.schedule = self._rates.settings, self._rates.schedule
         self._peers = self._those_with_other_samples()
         names_here = {parameter: name for name, parameter in self.model.named_parameters() if parameter.requires_grad}
         self._same_use = SameUse(names_here, self._peers, group.device) if self._peers else None

@@ -140,7 +140,7 @@ class WholeModel(Strategy):
         stepped = {parameter for group in self.optimizer.param_groups for parameter in group["params"]}
         self._stepped = {name for name, one in model.named_parameters() if one in stepped and one.requires_grad}
         self._rates = Rates(self.task, self.optimizer)
-        self._state.of_the_moment = self._rates.settings
+        self._state.of_the_moment, self._state.schedule = self._rates.settings, self._rates.schedule
 
     def update(self, batch: Batch, weight: float = 1.0, quietly: Quietly = nullcontext) -> Tensor:
         """Run forward, backward and optimizer step at the present learning rate. Return the batch's mean loss."""

@@ -72,7 +72,7 @@ class Peer:
         parameters = dict(self._mine.named_parameters())
         self.mixer = Mixer(adopt(parameters, Layout.of(parameters)), member.options.get("topKPercent"))
         self._optimizer = make_optimizer(member.task, list(self._mine.parameters()))
-        self._rates = Rates(member.task, self._optimizer)
+        self._rates = Rates(member.task, self._optimizer).without_schedule("Gossip")
         self._state = ModelState(self._mine, self._optimizer)
         self._shapes = self._state.capture().model_shapes()
         self._state.of_the_moment = self._rates.settings

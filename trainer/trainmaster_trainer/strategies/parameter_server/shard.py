@@ -111,7 +111,7 @@ class Shard:
         ]
         self._optimizer = whole.optimizer(index)
         self._steps = Steps(self._optimizer, self._parameters, self.layout, self._flat)
-        self._rates = Rates(whole.task, self._optimizer)
+        self._rates = Rates(whole.task, self._optimizer).without_schedule("ParameterServer")
         self._state = ModelState(Part(self._parameters, self._buffers), self._optimizer)
         self._state.of_the_moment = self._rates.settings
         self._snapshot: tuple[int, list[Tensor]] | None = None
