@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
 from typing_extensions import override
 
 if TYPE_CHECKING:
@@ -33,6 +34,14 @@ class Measured(Line):
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         assert not model.training
         return {"drawn": float(torch.rand(())), "training": float(model.training)}
+
+
+class MeasuredApart(Measured):
+    """Says how it is split."""
+
+    @override
+    def tensor_plan(self, model: nn.Module) -> dict[str, ParallelStyle]:
+        return {"0": ColwiseParallel(), "2": RowwiseParallel()}
 
 
 class MeasuredWithRunningMeans(Measured):
