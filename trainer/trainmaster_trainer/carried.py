@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainmaster.wire.manifest import STREAM
 
 from trainmaster_trainer.checkpoint.checkpointable import Checkpointable, Snapshots
 from trainmaster_trainer.checkpoint.state import State
-from trainmaster_trainer.data import Batches
 from trainmaster_trainer.evaluations import Evaluations
 from trainmaster_trainer.metric_names import MetricNames
+
+if TYPE_CHECKING:
+    from trainmaster_trainer.data import Batches
 
 EVALUATIONS = "evaluations"  # among the scalars of a state
 METRICS = "metrics"  # the names of those that are pending
@@ -21,7 +23,7 @@ class Carried:
     """Carried adds the evaluations, the names of the metrics, and a stream's place to the scalars of a state."""
 
     def __init__(
-        self, strategy: Checkpointable, evaluations: Evaluations, names: MetricNames | None, batches: Batches
+        self, strategy: Checkpointable, evaluations: Evaluations, names: MetricNames | None, batches: Batches | None
     ) -> None:
         self._strategy, self._evaluations, self._names, self._batches = strategy, evaluations, names, batches
 
@@ -52,7 +54,7 @@ class Carried:
 
     def _with_more(self, state: State) -> State:
         more: dict[str, Any] = {EVALUATIONS: self._evaluations.plain()} if self._evaluations.are_on else {}
-        if self._batches.place is not None:
+        if self._batches is not None and self._batches.place is not None:
             more[STREAM] = self._batches.place
         return dataclasses.replace(state, scalars={**state.scalars, **more})
 
@@ -76,5 +78,5 @@ class Carried:
     def _take_over(self, state: State) -> None:
         if self._evaluations.are_on and EVALUATIONS in state.scalars:
             self._evaluations.restore(state.scalars[EVALUATIONS])
-        if self._batches.is_stream and STREAM in state.scalars:
+        if self._batches is not None and self._batches.is_stream and STREAM in state.scalars:
             self._batches.go_on_from(state.scalars[STREAM])

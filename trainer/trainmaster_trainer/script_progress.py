@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import median
 
 from trainmaster.wire import codec, names
+from trainmaster.wire.messages import Evaluation, Figures
 from trainmaster.wire.progress import ProgressFile, ProgressPage
 from trainmaster.wire.training import TrainingPlan
 
@@ -53,6 +54,7 @@ class ScriptProgress:
         self._checkpoint_step = 0
         self._keeps = False  # its state is kept, and its steps are those after which it is
         self.step = 0
+        self.figures: dict[str, float] = {}  # reported since they were looked at
         self._pace = Pace()
         # A handler of a signal may report in the midst of a report.
         self.lock = threading.RLock()
@@ -105,6 +107,10 @@ class ScriptProgress:
         with self.lock:
             self._phase = phase
             self._write(time.monotonic())
+
+    def evaluated(self, evaluation: Evaluation) -> None:
+        """Show what was found in the figures."""
+        self._file.write_figures(Figures(evaluation=evaluation))
 
     @property
     def total(self) -> int:

@@ -148,6 +148,7 @@ def _report(
         )
     about = progress.reported(step, total, loss)
     figures = _figures(metrics)
+    progress.figures |= figures if loss is None else {**figures, "loss": loss}
     if progress.lines is not None and (loss is not None or figures):
         if progress.has_steps:
             progress.lines.add(about, loss, figures, _say_once)

@@ -23,6 +23,7 @@ from trainmaster.wire.printable import OneLineFormatter
 from trainmaster.wire.strategies import INDEPENDENT
 
 from trainmaster_trainer.agent import errors
+from trainmaster_trainer.carried import Carried
 from trainmaster_trainer.checkpoint.memory import Memory
 from trainmaster_trainer.checkpoint.resume import Resumed, resume
 from trainmaster_trainer.checkpoint.save import Saver
@@ -38,6 +39,7 @@ from trainmaster_trainer.losses import Losses
 from trainmaster_trainer.script_lines import ScriptLines
 from trainmaster_trainer.script_progress import ScriptProgress
 from trainmaster_trainer.scripts.comparing import Copies, check_alike
+from trainmaster_trainer.scripts.measures import Measures
 from trainmaster_trainer.scripts.meeting import STEP_SECONDS, await_all, leave, meet
 from trainmaster_trainer.scripts.objects import Objects
 from trainmaster_trainer.session import State
@@ -87,11 +89,13 @@ class _Keeper:
         self._objects = Objects(objects, group, snapshots=not settings.plan.accelerator)
         check_alike(self._objects, group)
         self._copies = Copies(self._objects, group)
+        self._measures = Measures(settings.plan, progress, group)
+        self._kept = Carried(self._objects, self._measures.evaluations, None, None)
         self._saver = Saver(settings, group)
         self._saver.prepare()
-        resumed = resume(settings, group, self._objects)
+        resumed = resume(settings, group, self._kept)
         self._saver.go_on_from(resumed.durable_step)
-        self._memory = Memory(settings, group, self._objects)
+        self._memory = Memory(settings, group, self._kept)
         self._memory.start(resumed.step)
         self._losses = Losses(group)
         self._faults = Faults(os.environ, settings)
@@ -107,6 +111,7 @@ class _Keeper:
         if resumed.durable_step < resumed.step == self._objects.total:  # there will be no further step
             self._save(resumed.step)
             self._insist(resumed.step)
+        self._measures.leave_if_stopped()
         self._ended = time.monotonic()
 
     def _must_save(self, resumed: Resumed) -> bool:
@@ -125,6 +130,11 @@ class _Keeper:
         if before == self.begun_at and self._group.world_size > 1:
             await_all("step()", self._group.store, self._group.rank, self._group.world_size, STEP_SECONDS)
             self._compare(n)
+        # Before a snapshot has it: the script that goes on from this one would not report these figures again.
+        best = self._measures.look(before, n) and n != self._objects.total
+        if best:
+            self._save(n)
+            self._saver.wait(needed=False)
         if self._memory.due(n):
             self._memory.keep(n, self._losses.pending())
         self._progress.kept(n, self._saver.committed_step)
@@ -134,7 +144,7 @@ class _Keeper:
         due = n // self._settings.plan.checkpoint_every > before // self._settings.plan.checkpoint_every or self._owes
         self._owes = False
         stopping = (self._losses.due or due) and self._agree(n)
-        if due or stopping or n == self._objects.total:
+        if (due or stopping or n == self._objects.total) and not best:
             self._save(n)
             self._insist(n)
         if early:
@@ -142,6 +152,7 @@ class _Keeper:
             self._faults.after(n)
         if stopping and n != self._objects.total:
             self._leave(n)
+        self._measures.leave_if_stopped()
 
     def _agree(self, n: int) -> bool:
         """Agree with the other ranks on what there is to do. Return whether any of them was asked to stop."""
@@ -174,7 +185,7 @@ class _Keeper:
         self._progress.enter("save")
         self._copies.check(n)
         try:
-            self._saver.save(n, self._objects.state(), before_commit=self._sync)
+            self._saver.save(n, self._kept.state(), before_commit=self._sync)
         except DamagedStateError as error:
             self._damaged(error)
         self._progress.enter("train")

@@ -10,12 +10,19 @@ _SPEC = ("spec",)
 RULES = (
     Rule(
         name="evaluate-task",
-        where=_TRAINING,
-        field="evaluateEverySteps",
-        cel="!has(self.evaluateEverySteps) || !has(self.command)",
-        holds=lambda training: training.evaluate_every_steps is None or training.command is None,
-        message="evaluateEverySteps is for a task; when a command evaluates is its own affair",
-        cure="Remove evaluateEverySteps",
+        where=_SPEC,
+        field="training.evaluateEverySteps",
+        cel="!has(self.training.evaluateEverySteps) || !has(self.training.command)"
+        " || has(self.training.stopEarly) || has(self.checkpoint.best)",
+        holds=lambda spec: (
+            spec.training.evaluate_every_steps is None
+            or spec.training.command is None
+            or spec.training.stop_early is not None
+            or spec.checkpoint.best is not None
+        ),
+        message="when a command evaluates is its own affair; evaluateEverySteps says after how many steps"
+        " stopEarly and checkpoint.best look at what it reports",
+        cure="Remove evaluateEverySteps, or set stopEarly or checkpoint.best",
     ),
     Rule(
         name="evaluate-type",
