@@ -12,6 +12,7 @@ from tests.api.bad_code import CODE
 from tests.api.bad_evaluations import EVALUATIONS
 from tests.api.bad_frameworks import FRAMEWORKS
 from tests.api.bad_lengths import LENGTHS
+from tests.api.bad_models import MODELS
 from tests.api.bad_templates import TEMPLATES
 from tests.api.changes import GONE
 from tests.api.changes import bad as _bad
@@ -394,5 +395,5 @@ LIFECYCLE = (
     _bad("queue name", "scheduling.queue", "My Team", "lower-case letters", scheduling__gang="Kueue"),
 )
 
-_ELSEWHERE = (*CODE, *LENGTHS, *EVALUATIONS, *FRAMEWORKS, *TEMPLATES)
+_ELSEWHERE = (*CODE, *LENGTHS, *MODELS, *EVALUATIONS, *FRAMEWORKS, *TEMPLATES)
 BAD_SPECS = (*NAMES, *SHAPES, *TRAINING, *STRATEGY, *PODS, *LIFECYCLE, *_ELSEWHERE)

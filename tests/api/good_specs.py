@@ -81,6 +81,15 @@ _CHANGES: dict[str, dict[str, Any]] = {
     "arguments": {"spec.training.arguments": {"a": 1, "b": [0.5, "x", True], "c": {"d": {}}}},
     "16 bits": {"spec.training": {**_TASK, "precision": "FP16", "maxGradientNorm": 1, "microBatchSize": 4}},
     "epochs": {"spec.training": {"task": "a.b:C", "epochs": 3, "globalBatchSize": 256}},
+    "a script that stops early": {
+        "spec.training": {
+            "command": ["a"],
+            "evaluateEverySteps": 5,
+            "stopEarly": {"metric": "a", "patience": 1, "mode": "min"},
+        },
+    },
+    "average": {"spec.training": {**_TASK, "ema": {"decay": 0.999}, "activationCheckpointing": True}},
+    "compiled": {"spec.training": {**_TASK, "compile": True}, "spec.strategy.type": "LocalSGD"},
     "code": {"spec.training.code": {"bundle": {"sha256": "0a" * 32, "configMaps": ["a-0", "a-1"]}}},
     "code of a commit": {
         "spec.training.code": {"bundle": {"sha256": "0" * 64, "configMaps": ["a"], "commit": "3f2a9c1", "dirty": True}}

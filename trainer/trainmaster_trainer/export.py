@@ -23,6 +23,7 @@ from torch import Tensor
 from trainmaster.wire.manifest import MAX_MANIFEST
 
 from trainmaster_trainer.checkpoint import elsewhere, layout, lineage
+from trainmaster_trainer.checkpoint.averages import EMA
 from trainmaster_trainer.checkpoint.fetch import on_the_way
 from trainmaster_trainer.checkpoint.load import Loaded, look_at, read
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
@@ -46,13 +47,14 @@ def main() -> int:
     parser.add_argument("source", metavar="FOLDER", help="a folder of checkpoints, or its URL")
     parser.add_argument("--endpoint", help="the server of an object store, where it is not the vendor's own")
     parser.add_argument("--best", action="store_true", help="the best checkpoint, and not the newest")
+    parser.add_argument("--ema", action="store_true", help="the moving average of the weights")
     parser.add_argument("--format", choices=FORMATS, default="safetensors")
     parser.add_argument("--output", metavar="FILE", type=Path, required=True)
     options = parser.parse_args()
     try:
         with _opened(options.source, options.endpoint) as (steps, read_step):
             loaded = choose(steps, read_step, best=options.best)
-        model = model_of(loaded)
+        model = model_of(loaded, averaged=options.ema)
         write(model, options.output, options.format, _told(loaded))
     except ExportError as error:
         sys.stderr.write(f"{FIELD}: {error}\n")
@@ -136,9 +138,21 @@ def _first_good(steps: list[int], read_step: Read) -> Loaded | None:
     return None
 
 
-def model_of(loaded: Loaded) -> dict[str, Tensor]:
-    """Return what the model's load_state_dict takes."""
+def model_of(loaded: Loaded, *, averaged: bool = False) -> dict[str, Tensor]:
+    """Return what the model's load_state_dict takes; `averaged`: with the moving average of the weights.
+
+    Raises:
+        ExportError: the checkpoint has no average.
+    """
     of_model = {name.removeprefix(MODEL): one for name, one in loaded.tensors.items() if name.startswith(MODEL)}
+    if averaged:
+        averages = {name.removeprefix(EMA): one for name, one in loaded.tensors.items() if name.startswith(EMA)}
+        if not averages:
+            raise ExportError(
+                f"the checkpoint of step {loaded.manifest.step} has no moving average of the weights. Set "
+                "spec.training.ema for the next run, or leave --ema out."
+            )
+        of_model |= averages
     return {name: tensor.clone().contiguous() for name, tensor in sorted(of_model.items())}
 
 

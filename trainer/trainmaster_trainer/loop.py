@@ -27,6 +27,7 @@ from trainmaster_trainer.group import Group
 from trainmaster_trainer.metric_names import MetricNames
 from trainmaster_trainer.numerics import Numerics
 from trainmaster_trainer.progress import Progress
+from trainmaster_trainer.recomputing import compile_model, recompute_layers
 from trainmaster_trainer.report import Report, loss_to_tell
 from trainmaster_trainer.samples import open_batches
 from trainmaster_trainer.settings import Settings
@@ -181,6 +182,12 @@ def make_strategy(settings: Settings, group: Group, task: Task) -> Strategy:
     if strategy.share:
         check_batch_size(plan.global_batch_size, strategy.share.of)
     strategy.use(Numerics.of(plan))
+    if plan.recompute:
+        recompute_layers(task, strategy.model)
+    if plan.compile:
+        compile_model(strategy.model)
+    if plan.ema is not None:
+        strategy.keep_average(plan.ema)
     return strategy
 
 

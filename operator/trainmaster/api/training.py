@@ -47,6 +47,14 @@ class StopEarly(Model):
     """Whether the smallest or the largest figure is the best."""
 
 
+class Ema(Model):
+    """The exponential moving average of the weights."""
+
+    decay: Annotated[float, Field(ge=0, le=1)]
+    """How much of the average stays after each step, between 0 and 1, for example 0.999: then it is about the mean of \
+the last 1,000 steps."""
+
+
 class Training(Model):
     """What to train: a task (Trainmaster runs the loop) or a command (your own script runs it)."""
 
@@ -84,6 +92,16 @@ under the others. Task only."""
     """About how many samples a rank computes at once. A larger share of the batch is computed in parts, one after \
 the other, whose gradients add up: less memory for the same result. Unset: the whole share. Pipeline has microBatches \
 instead. Task only."""
+    compile: bool | None = None
+    """Have torch.compile make the model quicker: the first step takes long, and needs a C++ compiler (on GPUs Triton, \
+which torch brings). Task only, under OneDevice, Mirrored, AllReduce and LocalSGD."""
+    activation_checkpointing: bool | None = None
+    """Keep only the inputs of each layer that the task's model_layers() names, and compute the rest once more in the \
+backward pass: less memory for the same result. Task only, under OneDevice, Mirrored, AllReduce, LocalSGD and \
+FullySharded."""
+    ema: Ema | None = None
+    """Keep an exponential moving average of the weights, in checkpoints too; trainmaster export --ema writes it. \
+Training and evaluations use the weights themselves. Task only, under strategies whose ranks step together."""
     progress: ProgressExpressions | None = None
     """Where the command's output says its loss and its steps, for a script that is not to be changed. Command only."""
     data_workers: Annotated[Int, Field(ge=0, le=64)] | None = None
@@ -94,8 +112,9 @@ for tensors and lists in memory, else a rank's share of the cores less one, at m
     """Batches that each data worker makes ahead. They lie in memory until then. Unset: 2. Task only."""
     evaluate_every_steps: Annotated[Int, Field(ge=1, le=1_000_000_000)] | None = None
     """Try the model on the task's validation samples, and by its evaluate(), after every so many steps and after the \
-last one. The figures go to metrics.jsonl and to .status.progress.evaluation. Unset: after the last step only. Task \
-only."""
+last one. The figures go to metrics.jsonl and to .status.progress.evaluation. Unset: after the last step only. With a \
+command: after how many steps stopEarly and checkpoint.best look at what it has reported since (session.report, and \
+session.state)."""
     stop_early: StopEarly | None = None
     """End the training, with Succeeded, when a figure of the evaluation has not become better for a while."""
     working_directory: Place | None = None

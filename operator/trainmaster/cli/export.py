@@ -43,6 +43,7 @@ class Wanted:
     best: bool = False
     namespace: str | None = None
     context: str | None = None
+    ema: bool = False
 
 
 def export(wanted: Wanted) -> int:
@@ -56,7 +57,7 @@ def export(wanted: Wanted) -> int:
         complain(f"trainmaster export: {error}")
         return EXIT_INVALID
     command = [sys.executable, "-P", "-m", "trainmaster_trainer.export", source.place, "--output", wanted.output]
-    command += ["--format", wanted.form, *(["--best"] if wanted.best else [])]
+    command += ["--format", wanted.form, *(["--best"] if wanted.best else []), *(["--ema"] if wanted.ema else [])]
     command += ["--endpoint", source.endpoint] if source.endpoint else []
     return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
 

@@ -179,6 +179,7 @@ def _export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the file to write")
     parser.add_argument("--format", choices=("safetensors", "torch"), default="safetensors", help="torch: torch.save")
     parser.add_argument("--best", action="store_true", help="the checkpoint that spec.checkpoint.best keeps")
+    parser.add_argument("--ema", action="store_true", help="the moving average of the weights (spec.training.ema)")
     parser.add_argument("-n", "--namespace", metavar="NAME", help="of a job on the cluster")
     parser.add_argument("--context", metavar="NAME", help="the context of the kubeconfig")
     parser.set_defaults(command=_run_export)
@@ -187,7 +188,7 @@ def _export(parser: argparse.ArgumentParser) -> None:
 def _run_export(options: argparse.Namespace) -> int:
     module = _load("export")
     wanted = module.Wanted(
-        options.what, options.output, options.format, options.best, options.namespace, options.context
+        options.what, options.output, options.format, options.best, options.namespace, options.context, options.ema
     )
     code: int = module.export(wanted)
     return code

@@ -39,6 +39,9 @@ class TrainingPlan:
     precision: Optional[str] = None  # of the forward pass: "BF16" or "FP16"; None: as the model is
     max_gradient_norm: Optional[float] = None
     micro_batch_size: Optional[int] = None  # samples at once, of a rank
+    compile: bool = False
+    recompute: bool = False  # activations of each layer, in the backward pass
+    ema: Optional[float] = None  # decay of the weights' moving average; None: there is none
     data_workers: Optional[int] = None  # processes of a rank that make batches ahead; None: what the cores allow
     prefetch: int = PREFETCH  # batches that each of them makes ahead
     evaluate_every: Optional[int] = None  # steps; None: after the last one only

@@ -3,6 +3,7 @@
 model/<name>                     parameters and buffers, as in the model's state_dict
 optimizer/<parameter>/<key>      an optimizer's tensors, by the parameter's name instead of its number
 optimizer/<parameter>/json:<key> its numbers and words, as JSON in bytes, where ranks hold different parameters
+ema/<parameter>                  the moving average of a parameter
 scalars["optimizer"]             all else that the optimizer keeps
 scalars["loss_scale"]            what FP16 multiplies losses by
 scalars["schedule"]              how far the task's scheduler is
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
+from trainmaster_trainer.checkpoint.averages import Average
 from trainmaster_trainer.checkpoint.pieces import local, placed_like
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.soundness import Allowed, allowed_in
@@ -130,7 +132,12 @@ class ModelState:
         self.allowed = self._allowed_in(of_model)
         self.loss_scale: LossScale | None = None
         self.schedule: Schedule | None = None
+        self.average: Average | None = None
         self.of_the_moment: Collection[str] = ()  # settings of groups that are made anew for every step
+
+    def keep_average(self, decay: float) -> None:
+        """Keep an exponential moving average of the weights from now on."""
+        self.average = Average(self._optimizer, self._names, decay)
 
     def _outside(self, name: str) -> str:
         return self._whole_name.get(name, name)
@@ -164,6 +171,7 @@ class ModelState:
                     others.setdefault(name, {})[key] = _plain(key, value)
                 else:  # no rank knows them all
                     tensors[f"{OPTIMIZER}{name}/{_JSON}{key}"] = _packed(_plain(key, value))
+        tensors |= self.average.tensors() if self.average else {}
         scalars = {"optimizer": self._scalars(others)}
         if self.loss_scale:
             scalars["loss_scale"] = self.loss_scale.state()
@@ -199,6 +207,8 @@ class ModelState:
             _merge(group, self._initial[index], saved["groups"][index])
         if self.loss_scale and "loss_scale" in state.scalars:
             self.loss_scale.restore(state.scalars["loss_scale"])
+        if self.average:
+            self.average.restore(state.tensors, placed)
         if self.schedule and "schedule" in state.scalars:
             self.schedule.restore(state.scalars["schedule"])
 

@@ -46,6 +46,7 @@ class CentralStorage(WholeModel):
     """CentralStorage keeps one copy of parameters and optimizer for all ranks of a worker."""
 
     snapshots = Snapshots.PER_RANK
+    averages = False
     counts = True
 
     def __init__(self, task: Task, group: Group, options: Mapping[str, Any]) -> None:

@@ -56,6 +56,7 @@ class LocalSGD(WholeModel):
     """LocalSGD keeps replicas of the model that meet every few steps."""
 
     snapshots = Snapshots.PER_RANK
+    averages = False
 
     def __init__(self, task: Task, group: Group, options: Mapping[str, Any]) -> None:
         check_options("LocalSGD", options, {"every": (), "outer": tuple(OUTER), "compression": COMPRESSIONS})

@@ -55,6 +55,7 @@ class Strategy(WholeState):
     share: Share | None
     # Seconds of the last step in which this rank only waited for its peers, as far as that can be told.
     waited: float = 0.0
+    averages: ClassVar[bool] = True  # its state may hold a moving average of the weights
     counts: ClassVar[bool] = False  # a loss may be a sum with a count
     task: Task
     group: Group
@@ -76,6 +77,19 @@ class Strategy(WholeState):
         numerics.attach(self.model, self.group.device)
         if self._state:
             self._state.loss_scale = numerics.loss_scale
+
+    def keep_average(self, decay: float) -> None:
+        """Keep an exponential moving average of the weights from now on, in the state.
+
+        Raises:
+            ConfigurationError: this strategy has no weights that are one model's after each step.
+        """
+        if self._state is None or not self.averages:
+            raise ConfigurationError(
+                f"spec.training.ema: {type(self).__name__} has no weights that are one model's after each step. Remove "
+                "ema, or choose another strategy, such as AllReduce."
+            )
+        self._state.keep_average(decay)
 
     @property
     def draws_as(self) -> int:

@@ -13,6 +13,7 @@ from trainmaster.api.rules import (
     fitting,
     frameworks,
     lifecycle,
+    model,
     numerics,
     pods,
     reproducible,
@@ -38,6 +39,7 @@ RULES: tuple[Rule, ...] = (
     *reproducible.RULES,
     *accelerator.RULES,
     *numerics.RULES,
+    *model.RULES,
     *frameworks.RULES,
 )
 
