@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from trainmaster.api.problem import reason
-from trainmaster.cli import cluster, streams, viewing
+from trainmaster.cli import cluster, making, streams, viewing
 from trainmaster.cli.terminal import complain
 from trainmaster.wire.printable import printable
 
@@ -91,6 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     _crd(_command(commands, "crd", "print the CustomResourceDefinition", CRD))
     cluster.add_commands(lambda name, short, long: _command(commands, name, short, long))
     viewing.add_commands(lambda name, short, long: _command(commands, name, short, long))
+    making.add_commands(lambda name, short, long: _command(commands, name, short, long), parser)
     _operator(_command(commands, "operator", "run the operator on a cluster", OPERATOR))
     return parser
 

@@ -1,0 +1,120 @@
+"""Read RayJob of KubeRay: its entrypoint becomes the command, its first worker group the workers."""
+
+from __future__ import annotations
+
+from trainmaster.conversion import commands, pods
+from trainmaster.conversion.source import ConversionError, Document, Source, compact
+
+_LEFT = {
+    "submissionMode": "has no counterpart: nothing submits but Trainmaster itself",
+    "submitterPodTemplate": "has no counterpart: nothing submits but Trainmaster itself",
+    "submitterConfig": "has no counterpart: nothing submits but Trainmaster itself",
+    "shutdownAfterJobFinishes": "has no counterpart: pods end with the job",
+    "deletionPolicy": "has no counterpart: pods end with the job",
+    "deletionStrategy": "has no counterpart: pods end with the job",
+    "jobId": "has no counterpart",
+    "metadata": "has no counterpart",
+    "managedBy": "has no counterpart yet: gangs and queues are not supported",
+    "entrypointNumCpus": "has no counterpart: the command runs in each worker",
+    "entrypointNumGpus": "has no counterpart: the command runs in each worker",
+    "entrypointResources": "has no counterpart: the command runs in each worker",
+}
+_CLUSTER = {
+    "rayVersion": "has no counterpart: Ray is not started",
+    "enableInTreeAutoscaling": "has no counterpart; see spec.elasticity",
+    "autoscalerOptions": "has no counterpart; see spec.elasticity",
+    "gcsFaultToleranceOptions": "has no counterpart: Ray is not started",
+    "headServiceAnnotations": "has no counterpart: Ray is not started",
+}
+_GROUP = {
+    "rayStartParams": "has no counterpart: Ray is not started",
+    "scaleStrategy": "has no counterpart; see spec.elasticity",
+    "idleTimeoutSeconds": "has no counterpart; see spec.elasticity",
+    "numOfHosts": "has no counterpart: write all hosts as workers.replicas",
+}
+_RAY = (
+    "Ray is not started: calls of ray.init and ray.train in the script have no counterpart. The script is started once "
+    "per rank, with the variables of torchrun; ray.train's TorchTrainer becomes plain DistributedDataParallel"
+)
+
+
+def convert(spec: Source) -> Document:
+    """Return the spec of a TrainingJob.
+
+    Raises:
+        ConversionError: it names a cluster that runs already, or no entrypoint.
+    """
+    if "clusterSelector" in spec:
+        raise ConversionError("spec.clusterSelector names a cluster that runs already: its pods are not in this file")
+    entrypoint = spec.text("entrypoint")
+    if not entrypoint:
+        raise ConversionError("spec.entrypoint is missing: there is nothing to start")
+    spec.notes.add("spec.entrypoint", _RAY)
+    spec.leave(_LEFT)
+    cluster = spec.part("rayClusterSpec")
+    cluster.leave(_CLUSTER)
+    group, count = _group(cluster)
+    workers: Document = {"replicas": count}
+    made = _bounds(group)
+    group.leave(_GROUP)
+    workers |= pods.read(group.part("template"), "ray-worker").fields
+    words, told = commands.of_container(commands.split(entrypoint), "spec.entrypoint", spec.notes)
+    commands.add_gpus(workers, told, spec.notes)
+    variables = _environment(spec)
+    if variables:
+        workers["env"] = [*workers.get("env", []), *variables]
+    if "backoffLimit" in spec:
+        made["failurePolicy"] = commands.restarts(spec, "backoffLimit")
+    for name in ("activeDeadlineSeconds", "ttlSecondsAfterFinished"):
+        made |= compact([(name, spec.number(name))])
+    if spec.take("suspend") is True:
+        made["suspend"] = True
+    return {"strategy": {"type": "AllReduce"}, "training": {"command": words}, "workers": workers, **made}
+
+
+def _group(cluster: Source) -> tuple[Source, int]:
+    """Return the group that trains and its number of pods: the first of the workers, or else the head."""
+    groups = cluster.parts("workerGroupSpecs")
+    head = cluster.part("headGroupSpec")
+    if not groups:
+        return head, 1
+    if head:
+        head.rest()
+        cluster.notes.add(f"{cluster.path}.headGroupSpec", "has no counterpart: there is no pod that leads")
+    group = groups[0]
+    for other in groups[1:]:
+        other.rest()
+        cluster.notes.add(other.path, "is left out: all workers are alike, as the first group has them")
+    group.take("groupName")
+    count = group.number("replicas")
+    return group, 1 if count is None else max(count, 1)
+
+
+def _bounds(group: Source) -> Document:
+    least, most = group.number("minReplicas"), group.number("maxReplicas")
+    if most and least is not None and least < most and most < 1000:  # noqa: PLR2004 larger ones mean no bound
+        return {"elasticity": {"minReplicas": max(least, 1), "maxReplicas": most}}
+    return {}
+
+
+def _environment(spec: Source) -> list[Document]:
+    """Return the variables of the runtime environment, and note what else it does."""
+    text = spec.text("runtimeEnvYAML")
+    if not text:
+        return []
+    from trainmaster.api import text as yaml_text  # noqa: PLC0415 (it is needed here alone)
+
+    read = next(iter(yaml_text.read(text.encode())), None)
+    runtime = Source(read.data if read and not read.problems else None, "spec.runtimeEnvYAML", spec.notes)
+    runtime.leave(
+        {
+            "pip": "has no counterpart yet: put the packages into the image",
+            "uv": "has no counterpart yet: put the packages into the image",
+            "conda": "has no counterpart: put the packages into the image",
+            "working_dir": "has no counterpart: trainmaster submit sends the folder of the job file",
+            "py_modules": "has no counterpart: trainmaster submit sends the folder of the job file",
+        }
+    )
+    found = runtime.take("env_vars")
+    runtime.tell_unread()
+    return [{"name": str(name), "value": str(value)} for name, value in (found or {}).items()]
