@@ -72,11 +72,11 @@ def _status(parser: argparse.ArgumentParser) -> None:
 def _logs(parser: argparse.ArgumentParser) -> None:
     _name(parser)
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--rank", type=_count, metavar="N", help="of the replica with this rank (default: 0)")
+    which.add_argument("--rank", type=whole, metavar="N", help="of the replica with this rank (default: 0)")
     which.add_argument("--all", action="store_true", help="of all replicas")
     parser.add_argument("-f", "--follow", action="store_true", help="go on until the job has ended")
     parser.add_argument("--previous", action="store_true", help="of the pod before the present one")
-    parser.add_argument("--tail", type=_count, metavar="N", help="begin with the last N lines (on a cluster)")
+    parser.add_argument("--tail", type=whole, metavar="N", help="begin with the last N lines (on a cluster)")
     parser.set_defaults(command=lambda options: _run("job_logs", "logs", options))
 
 
@@ -96,7 +96,7 @@ def _driving(add: Add) -> None:
         if word == "stop":
             parser.add_argument("--force", action="store_true", help="even if its checkpoints go with its pods")
         if word == "scale":
-            parser.add_argument("workers", type=_count, metavar="WORKERS", help="how many")
+            parser.add_argument("workers", type=whole, metavar="WORKERS", help="how many")
         parser.set_defaults(word=word, command=lambda options: _run("driving", "run", options))
 
 
@@ -129,7 +129,8 @@ def add_set(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _count(text: str) -> int:
+def whole(text: str) -> int:
+    """Return the whole number that a word of the command line is."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
     return int(text)

@@ -7,6 +7,7 @@ has even read the YAML.
 import argparse
 import contextlib
 import errno
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -49,15 +50,31 @@ def main(arguments: list[str] | None = None) -> int:
 class _Parser(argparse.ArgumentParser):
     """Report command lines that cannot be parsed, with control characters escaped."""
 
+    overview: Callable[[], str] | None = None  # the help of the program itself
+
+    def format_help(self) -> str:
+        """Return the help, the commands of the program in groups."""
+        return self.overview() if self.overview else super().format_help()
+
     def error(self, message: str) -> NoReturn:
         """Print the message, with what was probably meant, and exit."""
         unknown = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
-        if unknown:
+        option = re.search(r"unrecognized arguments: .*?(--[\w-]+)", message)
+        if unknown or option:
             from trainmaster.api.wording import closest
 
-            meant = closest(unknown[1], re.findall(r"[\w-]+", unknown[2]))
+            word, known = unknown.groups() if unknown else (option[1] if option else "", " ".join(self._all_options()))
+            meant = closest(word, re.findall(r"[\w-]+", known))
             message += f". Did you mean {meant}?" if meant else ""
         super().error(printable(message))
+
+    def _all_options(self) -> list[str]:
+        """Return the long options of all commands: the program is asked, and does not know which one it was."""
+        parsers = [
+            parser for action in self._actions if isinstance(action.choices, dict) for parser in action.choices.values()
+        ]
+        actions = [action for parser in parsers for action in parser._actions]  # noqa: SLF001 (argparse has no other way)
+        return [option for action in actions for option in action.option_strings if option.startswith("--")]
 
 
 def _refused(error: OSError) -> int:
@@ -74,9 +91,8 @@ def _refused(error: OSError) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="trainmaster", description="Distributed training from one YAML: here, or on Kubernetes.", epilog=EPILOG
-    )
+    as_plugin = os.path.basename(sys.argv[0]) == "kubectl-trainmaster"  # noqa: PTH119 (pathlib takes longer to import)
+    parser = _Parser(prog="kubectl trainmaster" if as_plugin else "trainmaster")
     from trainmaster import __version__
 
     parser.add_argument("--version", action="version", version=f"trainmaster {__version__}")
@@ -93,9 +109,18 @@ def _parser() -> argparse.ArgumentParser:
     viewing.add_commands(lambda name, short, long: _command(commands, name, short, long))
     making.add_commands(lambda name, short, long: _command(commands, name, short, long), parser)
     _operator(_command(commands, "operator", "run the operator on a cluster", OPERATOR))
+    parser.overview = lambda: _overview(parser, commands)
     return parser
 
 
+def _overview(parser: argparse.ArgumentParser, commands: "_Commands") -> str:
+    from trainmaster.cli.helping import overview
+
+    helps = {choice.dest: str(choice.help) for choice in commands._choices_actions}  # noqa: SLF001 (there is no other way)
+    return overview(parser.format_usage().rstrip(), ABOUT, helps, EPILOG)
+
+
+ABOUT = "Distributed training from one YAML: here, or on Kubernetes."
 RUN = """Train the job with local processes, by the same rules as on a cluster. Without --workdir each run gets a
 folder of its own under .trainmaster/; with it, a run goes on from the checkpoints that it finds there. Ctrl-C lets
 the ranks save; another one, a second later or more, ends them at once.
@@ -105,33 +130,47 @@ slow: makes each of its further steps take three times as long, oom: allocates u
 256 MiB more than it has) refuses, so that it dies of a MemoryError; a container's limit would kill it.
 corrupt-checkpoint@step=N changes one byte of the checkpoint that is the newest then, that of step N where one is due
 (it is waited for); it is found when it is next read. Each fault comes once, is shown, and the last lines tell what it
-cost."""
-CHECK = "Tell everything that is wrong with job files, each problem with its line and its cure. Nothing is started."
+cost.
+
+Example: trainmaster run job.yaml --set training.steps=500 --fault kill:worker/1@step=50"""
+CHECK = "Tell everything that is wrong with job files, each problem with its line and its cure. Nothing is started. \
+Example: trainmaster check job.yaml --set workers.replicas=8"
 ADVISE = """Run a few steps of the job's model on this machine, predict each strategy by a written cost model
-(operator/trainmaster/advice/cost.py), and say which to take. With --network the ranks are on machines of their own."""
+(operator/trainmaster/advice/cost.py), and say which to take. With --network the ranks are on machines of their own.
+Example: trainmaster advise job.yaml --network 10Gbit"""
 EXPLAIN = """Of a job file: which processes there will be, who talks to whom, the bytes of a step and the memory of a
 device for this very model, and what a failure does. Of a job that has run: its story in plain sentences, what died and
 where, the evidence, what it cost, what was decided and why. From a cluster:
-kubectl get tj NAME -o json | trainmaster explain -"""
+kubectl get tj NAME -o json | trainmaster explain -
+Example: trainmaster explain .trainmaster/digits-20260101-120000"""
 AUDIT = """Look at the metrics and checkpoints of a run: is each step there exactly once, whatever restarts there were,
 and do all checkpoints agree on the order of the samples? Exit code 1 if not. Samples that the strategy leaves out by
-itself (ParameterServer's backupWorkers) are counted, and no fault."""
+itself (ParameterServer's backupWorkers) are counted, and no fault. Example: trainmaster audit /tmp/digits"""
 EXPORT = """Write the model of a run's newest checkpoint, or of its best one (--best), into one file that plain torch
 loads. WHAT is the folder of a run or of checkpoints, its URL in an object store, or the name of a job: first of a run
 under .trainmaster/ here, then of a job on the cluster, if its storage can be reached from here.
-
-    trainmaster export digits --best -o digits.safetensors"""
-RENDER = "Print the service and the pods that a cluster would get for this job, as YAML. No cluster is asked."
-CRD = "Print the CustomResourceDefinition of TrainingJob, for kubectl apply -f -."
+Example: trainmaster export digits --best -o digits.safetensors"""
+RENDER = """Print the service and the pods that a cluster would get for this job, as YAML. No cluster is asked.
+Example: trainmaster render job.yaml"""
+CRD = """Print the CustomResourceDefinition of TrainingJob, for kubectl apply -f -.
+Example: trainmaster crd | kubectl apply -f -"""
 OPERATOR = """Serve the TrainingJobs of a cluster: inside it by its service account, outside by KUBECONFIG. The chart
-in charts/trainmaster starts this with what it needs."""
+in charts/trainmaster starts this with what it needs. Example: trainmaster operator --namespace team"""
 
 _Commands = Any  # argparse has no public type for add_subparsers()
 
 
 def _command(commands: _Commands, name: str, short: str, description: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=short, description=description, epilog=EPILOG)
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=short, description=description, epilog=EPILOG, formatter_class=_formatter
+    )
     return parser
+
+
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    from trainmaster.cli.helping import Formatter
+
+    return Formatter(prog)
 
 
 def _run(parser: argparse.ArgumentParser) -> None:

@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
         complain(*later)
         return EXIT_INVALID
     try:
-        code = _code(job, options)
+        code = packed_code(job, options)
         named = data["metadata"].get("namespace")
         if named and options.namespace and named != options.namespace:
             complain(f"{options.job}: metadata.namespace is {named}, and --namespace {options.namespace}: remove one")
@@ -65,7 +65,7 @@ def _read(name: str, changes: list[str]) -> Document | None:
     return read
 
 
-def _code(job: TrainingJob, options: argparse.Namespace) -> Code | None:
+def packed_code(job: TrainingJob, options: argparse.Namespace) -> Code | None:
     """Return the code to send: of --code, else of the file's folder where the job may need it."""
     if options.no_code or (options.code is None and not _needs_code(job)):
         return None
