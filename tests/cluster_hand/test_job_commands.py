@@ -189,6 +189,15 @@ def test_scale_and_delete(jobs: Jobs, run: Run) -> None:
 def test_logs_of_what_is_not_there(jobs: Jobs, run: Run) -> None:
     jobs.create()
     assert "has no pods now" in run("logs", "digits")[2]
+    entry = {
+        "attempt": 1,
+        "time": "2026-11-25T10:00:00Z",
+        "step": 7,
+        "replica": "worker-1",
+        "evidence": "KeyError: 'a'",
+    }
+    jobs.tell(phase="Failed", restarts=[entry])
+    assert "Of the failure at step 7 the ledger has: KeyError: 'a'" in run("logs", "digits")[2]
     code, _, err = run("logs", "digits", "--rank", "2")
     assert code == 2
     assert "there is no rank 2; the job has ranks 0 to 1" in err

@@ -71,10 +71,12 @@ def test_a_plot_fills_the_terminal_and_no_more(
 def test_a_plot_of_a_job_is_that_of_its_history(jobs: Jobs, run: Run) -> None:
     jobs.create()
     history = [{"step": step, "loss": 3.0 / step, "samplesPerSecond": 10.0} for step in (1, 2, 3)]
-    jobs.tell(phase="Failed", history=history)
+    evaluations = [{"step": 2, "figures": {"accuracy": 0.5}}, {"step": 3, "figures": {"accuracy": 0.75}}]
+    jobs.tell(phase="Failed", history=history, evaluations=evaluations)
     code, out, _ = run("plot", "digits", "--metric", "samples/s", "--metric", "loss")
     assert code == 0
     assert "samples/s  last 10" in out
+    assert "eval accuracy  last 0.75" in run("plot", "digits", "--metric", "eval accuracy")[1]
     assert "loss  last 1, least 1 at step 3, most 3 at 1" in out
     plain = json.loads(run("plot", "digits", "-o", "json")[1])
     assert plain["curves"]["loss"] == [[1, 3.0], [2, 1.5], [3, 1.0]]

@@ -6,7 +6,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trainmaster.api.status import MAX_HISTORY, Progress, TrainingJobStatus
+from trainmaster.api.status import MAX_EVALUATIONS, MAX_HISTORY, EvaluationStatus, Progress, TrainingJobStatus
 from trainmaster.core import history
 
 from tests.builders import a_death
@@ -49,6 +49,44 @@ def test_the_end_is_a_point_and_all_of_it_is_a_few_kilobytes() -> None:
     assert points[-1].step == status.history[-1].step + 1
     told = TrainingJobStatus(history=(points * 2)[-MAX_HISTORY:]).to_dict()["history"]
     assert len(json.dumps(told, separators=(",", ":"))) < 8 << 10
+
+
+def evaluated(*steps: int) -> TrainingJobStatus:
+    status = TrainingJobStatus()
+    for step in steps:
+        figures = {"accuracy": step / 10_000, "b": 1.0, "c": 2.0, "d": 3.0, "x" * 100: 4.0}
+        progress = Progress(step=step + 1, evaluation=EvaluationStatus(step=step, figures=figures))
+        for _ in range(2):  # it stands in the progress until there is another one
+            status = TrainingJobStatus(evaluations=history.evaluations(status, progress))
+    return status
+
+
+def test_evaluations_are_kept_few_and_spread_over_all_of_the_training() -> None:
+    points = evaluated(*range(100, 10_000, 100)).evaluations
+    assert MAX_EVALUATIONS // 2 <= len(points) <= MAX_EVALUATIONS
+    assert points[-1].step == 9_900
+    assert points[0].step <= 800
+    assert points[-1].figures == {"accuracy": 0.99, "b": 1.0, "c": 2.0}
+    told = TrainingJobStatus(evaluations=points).to_dict()["evaluations"]
+    assert len(json.dumps(told, separators=(",", ":"))) < 4 << 10
+
+
+def test_evaluations_of_steps_that_are_trained_again_are_replaced() -> None:
+    assert [point.step for point in evaluated(100, 200, 300, 150).evaluations] == [100, 150]
+    gone_back = history.evaluations(evaluated(100, 200, 300), Progress(step=180))
+    assert [point.step for point in gone_back] == [100]
+    assert history.evaluations(evaluated(100), Progress()) == evaluated(100).evaluations
+
+
+def test_a_job_keeps_its_evaluations_and_its_workers_are_done_at_the_end() -> None:
+    stage = a_running_group(2)
+    assert stage.status.replicas is not None
+    stage.train(100).finish()
+    assert stage.status.replicas is not None
+    assert (stage.status.replicas.summary, stage.status.replicas.ready) == ("2/2", 0)
+    failed = a_running_group(1, failurePolicy={"maxRestarts": 0}).rank_dies("worker-0", a_death()).status.replicas
+    assert failed is not None
+    assert failed.summary == "0/1"
 
 
 def test_a_job_writes_its_curve_with_its_progress_and_nothing_besides() -> None:

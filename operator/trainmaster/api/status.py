@@ -24,6 +24,7 @@ else:
 
 MAX_RESTARTS_KEPT = 50
 MAX_HISTORY = 128
+MAX_EVALUATIONS = 32
 _FIGURES_SHOWN = 3
 
 
@@ -121,6 +122,16 @@ class HistoryPoint(StatusModel):
 
 
 @dataclass(frozen=True, kw_only=True)
+class EvaluationPoint(StatusModel):
+    """A point of the curve of evaluations."""
+
+    step: Count
+    """After which step."""
+    figures: dict[str, Number] = Field(default_factory=dict)
+    """The first figures by name, at most three."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CheckpointStatus(StatusModel):
     """The newest complete checkpoint: where training resumes."""
 
@@ -159,12 +170,14 @@ class ReplicaStatus(StatusModel):
     """The label selector of their pods, for autoscalers."""
     spares: Count | None = None
     """Workers more that stand by and could take a place at once, where the job asks for spares."""
+    done: Count | None = None
+    """Workers that had finished when the job succeeded. Their pods are ready for nothing any more."""
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def summary(self) -> str:
-        """ready/desired, for the column."""
-        return f"{self.ready}/{self.desired}"
+        """ready/desired, for the column; of a job that has succeeded done/desired."""
+        return f"{self.ready if self.done is None else self.done}/{self.desired}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,6 +288,10 @@ def _last_points(points: tuple[HistoryPoint, ...]) -> tuple[HistoryPoint, ...]:
     return points[-MAX_HISTORY:]
 
 
+def _last_evaluations(points: tuple[EvaluationPoint, ...]) -> tuple[EvaluationPoint, ...]:
+    return points[-MAX_EVALUATIONS:]
+
+
 def _newest(records: tuple[RestartRecord, ...]) -> tuple[RestartRecord, ...]:
     return records[-MAX_RESTARTS_KEPT:]
 
@@ -323,6 +340,8 @@ from it. `goodput` counts from the creation."""
     """How far training is."""
     history: Annotated[tuple[HistoryPoint, ...], AfterValidator(_last_points)] = ()
     """The curve of training, oldest first: at most 128 points, spread over all steps of the present training."""
+    evaluations: Annotated[tuple[EvaluationPoint, ...], AfterValidator(_last_evaluations)] = ()
+    """The curve of evaluations, oldest first: at most 32 of them, spread over all steps of the present training."""
     checkpoint: CheckpointStatus | None = None
     """The newest complete checkpoint."""
     code: CodeStatus | None = None

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainmaster.api.status import HistoryPoint
+from trainmaster.api.status import TrainingJobStatus
 from trainmaster.wire import bounded_json
 from trainmaster.wire.files import open_to_read
 from trainmaster.wire.metric_lines import MOST_BYTES
@@ -124,10 +124,14 @@ def _lines(file: Any) -> Iterator[bytes]:
             yield line
 
 
-def of_history(points: Iterable[HistoryPoint]) -> Curves:
+def of_status(status: TrainingJobStatus) -> Curves:
     """Return the curves that a status keeps."""
     curves = Curves()
-    for point in points:
+    for point in status.history:
         curves.add("loss", point.step, point.loss)
+    for evaluation in status.evaluations:
+        for name, value in evaluation.figures.items():
+            curves.add(f"eval {name}", evaluation.step, value)
+    for point in status.history:
         curves.add(SAMPLES, point.step, point.samples_per_second)
     return curves

@@ -84,20 +84,32 @@ def _of_job(options: argparse.Namespace) -> dict[str, Callable[[], Lines]]:
     pods = pods_of(access, options.name)
     places = list(pods) if options.all else [place_of_rank(document, options.rank or 0)]
     if not pods and not options.follow:
-        raise NoLogError("the job has no pods now, and logs go with the pods")
-    return {place.key: _source(access, options, place, pods.get(place, [])) for place in places}
+        raise NoLogError(f"the job has no pods now, and logs go with the pods{_last_words(document)}")
+    words = {place: _last_words(document, place.key) for place in places}
+    return {place.key: _source(access, options, place, pods.get(place, []), words[place]) for place in places}
 
 
-def _source(access: Access, options: argparse.Namespace, place: Replica, pods: list[str]) -> Callable[[], Lines]:
+def _source(
+    access: Access, options: argparse.Namespace, place: Replica, pods: list[str], words: str
+) -> Callable[[], Lines]:
     if options.previous:
         if len(pods) < 2:  # noqa: PLR2004 the present one, and one before it
-            raise NoLogError(f"of {place.key} there is no earlier pod; its log went with it, or it was never replaced")
+            raise NoLogError(
+                f"of {place.key} there is no earlier pod; its log went with it, or it was never replaced{words}"
+            )
         return lambda: log_of(access, pods[-2], options.tail)
     if options.follow:
         return lambda: followed(access, options.name, place, options.tail)
     if not pods:
-        raise NoLogError(f"{place.key} has no pod now, and its log is in the pod")
+        raise NoLogError(f"{place.key} has no pod now, and its log is in the pod{words}")
     return lambda: log_of(access, pods[-1], options.tail)
+
+
+def _last_words(document: Document, key: str = "") -> str:
+    """Return what the ledger has kept of the newest failure (of one replica), where the log itself is gone."""
+    records = TrainingJobStatus.read(document.get("status")).restarts
+    kept = [record for record in records if record.evidence and key in ("", record.replica)]
+    return f". Of the failure at step {kept[-1].step} the ledger has: {kept[-1].evidence}" if kept else ""
 
 
 def place_of_rank(document: Document, rank: int) -> Replica:

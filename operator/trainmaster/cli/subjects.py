@@ -72,7 +72,7 @@ def read(name: str, options: argparse.Namespace) -> Subject:
         document = local.document()
         return Subject(name, document, _of_run(local, document))
     document = _of_cluster(name, options)
-    return Subject(name, document, curves.of_history(TrainingJobStatus.read(document.get("status")).history))
+    return Subject(name, document, curves.of_status(TrainingJobStatus.read(document.get("status"))))
 
 
 def _of_run(run: LocalRun, document: Document) -> curves.Curves:
@@ -83,7 +83,7 @@ def _of_run(run: LocalRun, document: Document) -> curves.Curves:
             continue
         if found.by_name or found.torn:
             return found
-    return curves.of_history(TrainingJobStatus.read(document.get("status")).history)
+    return curves.of_status(TrainingJobStatus.read(document.get("status")))
 
 
 def _folders(folder: Path, document: Document) -> Sequence[Path]:

@@ -4,7 +4,16 @@ Points are taken from progress that is written anyway. When there are too many, 
 ones come half as often. Steps that are trained again replace their points, so the curve is that of the final model.
 """
 
-from trainmaster.api.status import MAX_HISTORY, HistoryPoint, Progress, TrainingJobStatus
+from trainmaster.api.status import (
+    MAX_EVALUATIONS,
+    MAX_HISTORY,
+    EvaluationPoint,
+    HistoryPoint,
+    Progress,
+    TrainingJobStatus,
+)
+
+_MOST_FIGURES, _LONGEST_NAME = 3, 64
 
 
 def of(status: TrainingJobStatus, progress: Progress) -> tuple[HistoryPoint, ...]:
@@ -12,7 +21,11 @@ def of(status: TrainingJobStatus, progress: Progress) -> tuple[HistoryPoint, ...
     if not progress.step:
         return status.history
     points = [point for point in status.history if point.step < progress.step]
-    if points and not status.finished and progress.step - points[-1].step < _stride(points):
+    if (
+        points
+        and not status.finished
+        and progress.step - points[-1].step < _stride([point.step for point in points], MAX_HISTORY)
+    ):
         return tuple(points)
     if len(points) == MAX_HISTORY:
         points = points[1::2]  # the newest stays
@@ -20,10 +33,28 @@ def of(status: TrainingJobStatus, progress: Progress) -> tuple[HistoryPoint, ...
     return (*points, made)
 
 
-def _stride(points: list[HistoryPoint]) -> int:
+def evaluations(status: TrainingJobStatus, progress: Progress) -> tuple[EvaluationPoint, ...]:
+    """Return the evaluations with the newest one in them, as few as there are points of the other curve.
+
+    The newest is always there: it takes the place of the one before where that came too soon for a point.
+    """
+    new = progress.evaluation
+    if new is None or not new.figures or not 0 < new.step <= progress.step:
+        return tuple(one for one in status.evaluations if one.step <= progress.step or not progress.step)
+    kept = [one for one in status.evaluations if one.step < new.step]
+    steps = [one.step for one in kept]
+    if len(kept) > 1 and steps[-1] - steps[-2] < _stride(steps[:-1], MAX_EVALUATIONS):
+        kept.pop()
+    if len(kept) == MAX_EVALUATIONS:
+        kept = kept[1::2]
+    named = {name: value for name, value in sorted(new.figures.items()) if len(name) <= _LONGEST_NAME}
+    return (*kept, EvaluationPoint(step=new.step, figures=dict(list(named.items())[:_MOST_FIGURES])))
+
+
+def _stride(steps: list[int], most: int) -> int:
     """Return how many steps are at least between two points: as many as there are on the average of the older ones.
 
     It follows from the points themselves, so that it doubles when every second one is left out.
     """
-    half = points[: MAX_HISTORY // 2]
-    return (half[-1].step - half[0].step) // (len(half) - 1) if len(half) == MAX_HISTORY // 2 else 1
+    half = steps[: most // 2]
+    return (half[-1] - half[0]) // (len(half) - 1) if len(half) == most // 2 else 1

@@ -83,6 +83,7 @@ def _refreshed(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
         status,
         progress=reached,
         history=history.of(status, reached),
+        evaluations=history.evaluations(status, reached),
         checkpoint=facts.checkpoint,
         replicas=_replicas(facts, status, names.WORKER),
         parameter_servers=_replicas(facts, status, names.PARAMETER_SERVER) if facts.job.spec.servers else None,
@@ -251,7 +252,8 @@ def _replicas(facts: Facts, status: TrainingJobStatus, role: str) -> ReplicaStat
     selector = f"{names.LABEL_JOB}={facts.job.name},{names.LABEL_ROLE}={role}"
     beside = facts.spares if role == names.WORKER else ()
     spares = sum(slot.ready for slot in beside) if beside and not status.finished else None
-    return ReplicaStatus(ready=ready, desired=len(slots), selector=selector, spares=spares)
+    done = len(slots) if status.phase == Phase.SUCCEEDED else None
+    return ReplicaStatus(ready=ready, desired=len(slots), selector=selector, spares=spares, done=done)
 
 
 def _due(facts: Facts) -> bool:
