@@ -28,7 +28,7 @@ h3{font-size:15px;margin:16px 0 4px}p{margin:4px 0}svg{width:100%;height:auto;di
 table{border-collapse:collapse;width:100%;font-size:13px;display:block;overflow-x:auto}
 td,th{border:1px solid var(--line);padding:3px 8px;text-align:left;vertical-align:top}th{background:var(--soft)}
 pre,details{background:var(--soft);padding:8px;border-radius:4px;font-size:13px;margin:4px 0}
-pre{white-space:pre-wrap}.legend span{margin-right:14px;font-size:13px;white-space:nowrap}
+details th{white-space:nowrap}pre{white-space:pre-wrap}.legend span{margin-right:14px;font-size:13px;white-space:nowrap}
 .legend i{display:inline-block;width:11px;height:11px;border-radius:2px;margin-right:5px}
 """
 
@@ -99,8 +99,8 @@ def _training(subject: Subject) -> list[str]:
         parts += [element("h3", f"Goodput {status.goodput.share}"), report_charts.goodput(status.goodput)]
     if status.restarts:
         parts += [element("h3", "Restarts"), *(_restart(record) for record in status.restarts)]
-    wrong = [f"{one.type}: {one.message or one.reason}" for one in status.conditions if one.status == "False"]
-    parts += [element("p", line) for line in wrong]
+    wrong = [one for one in status.conditions if one.status == "False" and not status.finished]
+    parts += [element("p", f"{one.type}: {one.message or one.reason}") for one in wrong]
     if subject.spec:
         parts.append(element("details", element("summary", "The job"), _lines(_as_yaml(subject))))
     if subject.curves.torn:
