@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from trainmaster.api.problem import reason
-from trainmaster.cli import cluster, making, streams, viewing
+from trainmaster.cli import cluster, streams
 from trainmaster.cli.terminal import complain
 from trainmaster.wire.printable import printable
 
@@ -29,8 +29,8 @@ EPILOG = (
 def main(arguments: list[str] | None = None) -> int:
     """Parse the command line, run the command, and return its exit code."""
     streams.prepare()
-    parser = _parser()
-    options = parser.parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    options = _parser(run_alone=words[:1] == ["run"]).parse_args(words)
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         code = command(options)
@@ -90,7 +90,8 @@ def _refused(error: OSError) -> int:
     return 1 if unwritten else 2
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(*, run_alone: bool = False) -> argparse.ArgumentParser:
+    """Return the parser of all commands, or of `run` alone, whose start waits for nothing that it does not need."""
     as_plugin = os.path.basename(sys.argv[0]) == "kubectl-trainmaster"  # noqa: PTH119 (pathlib takes longer to import)
     parser = _Parser(prog="kubectl trainmaster" if as_plugin else "trainmaster")
     from trainmaster import __version__
@@ -98,6 +99,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"trainmaster {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _run(_command(commands, "run", "train a job on this machine", RUN))
+    if run_alone:
+        return parser
+    from trainmaster.cli import making, viewing
+
     _check(_command(commands, "check", "check job files, with lines and cures", CHECK))
     _advise(_command(commands, "advise", "say whether distributing pays, and by which strategy", ADVISE))
     _explain(_command(commands, "explain", "tell what happened to a job, and why", EXPLAIN))
