@@ -93,3 +93,23 @@ SERVICE_ATTACKS = (
     Attack("other pods", spec(selector={"app": "database"}), "select the pods of its own"),
     Attack("no selector", without("selector"), "select the pods of its own"),
 )
+
+_ANYBODY: dict[str, object] = {"podSelector": {}}
+_OTHERS = {"podSelector": {"matchLabels": {"trainmaster.dev/job": "other"}}}
+_OWN = {"podSelector": {"matchLabels": {"trainmaster.dev/job": "digits"}}}
+
+NETWORK_POLICY_ATTACKS = (
+    *OWNER_ATTACKS,
+    Attack("around all pods of the namespace", spec(podSelector={}), "select the pods of its own"),
+    Attack("around another job's pods", spec(**_OTHERS), "select the pods of its own"),
+    Attack("outwards", spec(policyTypes=["Ingress", "Egress"]), "nobody else"),
+    Attack("open to all", spec(ingress=[{}]), "nobody else"),
+    Attack("open to none", without("ingress"), "nobody else"),
+    Attack("open to the namespace", spec(ingress=[{"from": [_ANYBODY]}]), "nobody else"),
+    Attack("open to another job", spec(ingress=[{"from": [_OTHERS]}]), "nobody else"),
+    Attack("open to more", spec(ingress=[{"from": [_OWN, _OTHERS]}]), "nobody else"),
+    Attack("open by a second rule", spec(ingress=[{"from": [_OWN]}, {}]), "nobody else"),
+    Attack("open elsewhere", spec(ingress=[{"from": [{**_OWN, "namespaceSelector": {}}]}]), "nobody else"),
+    Attack("open to addresses", spec(ingress=[{"from": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}]), "nobody else"),
+    Attack("for one port", spec(ingress=[{"from": [_OWN], "ports": [{"port": 1}]}]), "nobody else"),
+)

@@ -57,6 +57,13 @@ def good_service() -> Object:
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata("digits"), "spec": spec}
 
 
+def good_network_policy() -> Object:
+    """A NetworkPolicy that the operator may create."""
+    own = {"podSelector": {"matchLabels": {"trainmaster.dev/job": "digits"}}}
+    spec = {**own, "policyTypes": ["Ingress"], "ingress": [{"from": [own]}]}
+    return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": metadata("digits"), "spec": spec}
+
+
 @dataclass(frozen=True)
 class Attack:
     """A change to a good object, and what the refusal must speak of."""

@@ -7,14 +7,17 @@ import time
 
 import pytest
 
-from .attacks import POD_ATTACKS, SERVICE_ATTACKS
+from .attacks import NETWORK_POLICY_ATTACKS, POD_ATTACKS, SERVICE_ATTACKS
 from .client import Client, Reply
 from .conftest import Plane
-from .podspecs import Attack, good_pod, good_service, metadata
+from .podspecs import Attack, good_network_policy, good_pod, good_service, metadata
 from .test_install import JOB
 from .tools import NAMESPACE, Object, of_kind, render
 
 TEAM = "/api/v1/namespaces/team-a"
+ALL = "jobNetworkPolicy.enabled=true"  # a value of the chart with which all policies are there
+GOOD = {"pods": good_pod, "services": good_service, "networkpolicies": good_network_policy}
+ATTACKS = {"pods": POD_ATTACKS, "services": SERVICE_ATTACKS, "networkpolicies": NETWORK_POLICY_ATTACKS}
 JOBS = "/apis/trainmaster.dev/v1/namespaces/team-a/trainingjobs"
 DENIED = ("kube-system", "kube-public", "kube-node-lease", NAMESPACE)
 
@@ -22,31 +25,29 @@ DENIED = ("kube-system", "kube-public", "kube-node-lease", NAMESPACE)
 @pytest.fixture(scope="module")
 def thief(plane: Plane) -> Client:
     """Somebody with a token of the operator's service account, in a cluster where the policies are at work."""
-    plane.install()
+    plane.install(ALL)
     plane.admin.make_namespace("team-a")
     plane.admin.make_service_account("team-a", "powerful")
     for namespace in DENIED:
         plane.admin.make_service_account(namespace, "default")
     operator = plane.admin.as_service_account(NAMESPACE, "trainmaster")
-    await_policies(operator)
+    await_policies(operator, *GOOD)
     return operator
 
 
-def await_policies(operator: Client) -> None:
+def await_policies(operator: Client, *resources: str) -> None:
     """The API server takes up a new policy within a second or so, without telling when."""
-    bad = {**good_pod(), "metadata": {"name": "bad"}}
     deadline = time.monotonic() + 30
-    while (
-        attempt(operator, "pods", bad).ok
-        or attempt(operator, "services", {**good_service(), "metadata": {"name": "b"}}).ok
-    ):
+    while any(attempt(operator, one, {**GOOD[one](), "metadata": {"name": "bad"}}).ok for one in resources):
         assert time.monotonic() < deadline, "the policies did not come into force"
         time.sleep(0.1)
 
 
-def attempt(who: Client, resource: str, thing: Object, path: str = TEAM) -> Reply:
+def attempt(who: Client, resource: str, thing: Object, namespace: str = "team-a") -> Reply:
     """Make it, without keeping it."""
-    return who.call("POST", f"{path}/{resource}?dryRun=All", thing)
+    version = thing["apiVersion"]
+    group = f"/api/{version}" if version == "v1" else f"/apis/{version}"
+    return who.call("POST", f"{group}/namespaces/{namespace}/{resource}?dryRun=All", thing)
 
 
 def _refused_by_policy(reply: Reply, policy: str, reason: str) -> None:
@@ -56,10 +57,10 @@ def _refused_by_policy(reply: Reply, policy: str, reason: str) -> None:
     assert reason in reply.message
 
 
-@pytest.mark.parametrize(("policy", "attacks"), [("pods", POD_ATTACKS), ("services", SERVICE_ATTACKS)])
+@pytest.mark.parametrize(("policy", "attacks"), ATTACKS.items())
 def test_every_rule_of_the_policies_has_an_attack(policy: str, attacks: tuple[Attack, ...]) -> None:
     """So a rule that is taken out is missed."""
-    rendered = of_kind(render(), "ValidatingAdmissionPolicy")
+    rendered = of_kind(render(ALL), "ValidatingAdmissionPolicy")
     (rules,) = [one["spec"]["validations"] for one in rendered if one["metadata"]["name"] == f"trainmaster-{policy}"]
     words = [rule.get("message") or rule["messageExpression"] for rule in rules]
     bare = [text for text in words if not any(attack.refusal in text for attack in attacks)]
@@ -67,8 +68,8 @@ def test_every_rule_of_the_policies_has_an_attack(policy: str, attacks: tuple[At
 
 
 def test_the_operators_own_work_is_allowed(thief: Client) -> None:
-    for resource, thing in (("pods", good_pod()), ("services", good_service())):
-        reply = attempt(thief, resource, thing)
+    for resource, good in GOOD.items():
+        reply = attempt(thief, resource, good())
         assert reply.ok, reply.message
 
 
@@ -88,10 +89,18 @@ def test_a_bad_service_is_refused(plane: Plane, thief: Client, attack: Attack) -
     assert allowed.ok, allowed.message
 
 
+@pytest.mark.parametrize("attack", NETWORK_POLICY_ATTACKS, ids=lambda attack: attack.name)
+def test_a_bad_network_policy_is_refused(plane: Plane, thief: Client, attack: Attack) -> None:
+    policy = attack.on(good_network_policy())
+    _refused_by_policy(attempt(thief, "networkpolicies", policy), "trainmaster-networkpolicies", attack.refusal)
+    allowed = attempt(plane.admin, "networkpolicies", policy)
+    assert allowed.ok, allowed.message
+
+
 @pytest.mark.parametrize("namespace", DENIED)
 def test_nothing_is_made_in_the_clusters_own_namespaces(thief: Client, namespace: str) -> None:
-    for resource, thing in (("pods", good_pod()), ("services", good_service())):
-        reply = attempt(thief, resource, thing, f"/api/v1/namespaces/{namespace}")
+    for resource, good in GOOD.items():
+        reply = attempt(thief, resource, good(), namespace)
         _refused_by_policy(reply, f"trainmaster-{resource}", f"no TrainingJob may run in namespace {namespace}")
 
 

@@ -24,12 +24,12 @@ TEAMS = ("team-a", "team-b")
 
 
 @contextmanager
-def _operator(plane: Plane, folder: Path, *arguments: str) -> Iterator[Path]:
+def _operator(plane: Plane, folder: Path, *arguments: str, **variables: str) -> Iterator[Path]:
     """The operator as its pod would run it, except that its token comes by a kubeconfig; gives its log."""
     client = plane.admin.as_service_account(NAMESPACE, "trainmaster")
     listen = [f"--listen=127.0.0.1:{free_port()}", f"--probes=127.0.0.1:{free_port()}"]
     listen += [f"--readiness=127.0.0.1:{free_port()}", f"--lease={NAMESPACE}/trainmaster"]
-    environment = {**os.environ, "KUBECONFIG": str(client.kubeconfig(folder / "operator.kubeconfig"))}
+    environment = {**os.environ, "KUBECONFIG": str(client.kubeconfig(folder / "operator.kubeconfig"))} | variables
     log = folder / "operator.log"
     command = [sys.executable, "-m", "trainmaster", "operator", *listen, *arguments]
     with log.open("wb") as output:
@@ -47,7 +47,7 @@ def teams(plane: Plane) -> None:
     for name in TEAMS:
         plane.admin.make_namespace(name, {"pod-security.kubernetes.io/enforce": "restricted"})
         plane.admin.make_service_account(name, "reader")
-    await_policies(plane.admin.as_service_account(NAMESPACE, "trainmaster"))
+    await_policies(plane.admin.as_service_account(NAMESPACE, "trainmaster"), "pods", "services")
 
 
 def _create(plane: Plane, namespace: str, name: str, **workers: object) -> None:
@@ -102,6 +102,25 @@ def test_a_job_waits_for_a_service_account_until_it_is_allowed(plane: Plane, tmp
         assert "reader-worker-0-0" not in _pods(plane, "team-a")
         plane.install('admissionPolicy.serviceAccounts=["default","reader"]')
         _await(lambda: "reader-worker-0-0" in _pods(plane, "team-a"), log)
+
+
+POLICIES = "/apis/networking.k8s.io/v1/namespaces/team-a/networkpolicies"
+
+
+def test_no_pod_of_a_job_is_made_before_its_network_policy(plane: Plane, tmp_path: Path) -> None:
+    """At first a policy of somebody else has the name."""
+    plane.install("jobNetworkPolicy.enabled=true")
+    plane.admin.done("POST", POLICIES, {"metadata": {"name": "alone"}, "spec": {"podSelector": {}}})
+    with _operator(plane, tmp_path, TRAINMASTER_JOB_NETWORK_POLICY="true") as log:
+        _create(plane, "team-a", "alone")
+        told = "no pod is made before the job has its own"
+        _await(lambda: told in str(_status(plane, "team-a", "alone").get("conditions")), log)
+        assert "alone-worker-0-0" not in _pods(plane, "team-a")
+        plane.admin.done("DELETE", f"{POLICIES}/alone")
+        _await(lambda: "alone-worker-0-0" in _pods(plane, "team-a"), log)
+    own = {"podSelector": {"matchLabels": {"trainmaster.dev/job": "alone"}}}
+    spec = plane.admin.done("GET", f"{POLICIES}/alone")["spec"]
+    assert spec == {**own, "ingress": [{"from": [own]}], "policyTypes": ["Ingress"]}
 
 
 def test_namespaced_mode_works_without_any_right_elsewhere(plane: Plane, tmp_path: Path) -> None:

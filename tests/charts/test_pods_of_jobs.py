@@ -7,13 +7,13 @@ import time
 
 import pytest
 from trainmaster.api.job import TrainingJob
-from trainmaster.cluster import manifests
+from trainmaster.cluster import isolation, manifests
 
 from .attacks import API_TOKEN
 from .client import Client
 from .conftest import Plane
 from .podspecs import Attack, beside, good_pod, secured, volume
-from .test_admission import attempt, await_policies
+from .test_admission import ALL, GOOD, attempt, await_policies
 from .test_install import JOB
 from .tools import NAMESPACE, Object
 
@@ -25,11 +25,11 @@ GPU: Object = {"workers": {"gpus": 1, "cpu": 4, "memory": "8Gi", "nodeSelector":
 
 @pytest.fixture(scope="module")
 def operator(plane: Plane) -> Client:
-    plane.install()
+    plane.install(ALL)
     plane.admin.make_namespace("team-a")
     plane.admin.make_namespace("strict", {"pod-security.kubernetes.io/enforce": "restricted"})
     client = plane.admin.as_service_account(NAMESPACE, "trainmaster")
-    await_policies(client)
+    await_policies(client, *GOOD)
     return client
 
 
@@ -45,10 +45,11 @@ def _job(changes: Object, namespace: str) -> TrainingJob:
 )
 def test_what_the_operator_makes_is_admitted(operator: Client, changes: Object) -> None:
     job = _job(changes, "strict")
-    reply = attempt(operator, "services", manifests.service(job), "/api/v1/namespaces/strict")
-    assert reply.ok, reply.message
+    for kind, thing in (("services", manifests.service(job)), ("networkpolicies", isolation.policy(job))):
+        reply = attempt(operator, kind, thing, "strict")
+        assert reply.ok, reply.message
     for role in job.spec.roles:
-        reply = attempt(operator, "pods", manifests.pod(job, role, 0, 0, SETTINGS), "/api/v1/namespaces/strict")
+        reply = attempt(operator, "pods", manifests.pod(job, role, 0, 0, SETTINGS), "strict")
         assert reply.ok, reply.message
 
 

@@ -10,6 +10,8 @@ RIGHTS = {
     *(("", "services", verb) for verb in ("get", "list", "watch", "create")),
     ("events.k8s.io", "events", "create"),
 }
+# What is added where each job gets a NetworkPolicy.
+ISOLATING = {("networking.k8s.io", "networkpolicies", verb) for verb in ("get", "create")}
 CLUSTER_SCOPED = {
     "ClusterRole",
     "ClusterRoleBinding",
@@ -37,6 +39,19 @@ def test_cluster_mode_grants_the_list_and_no_more() -> None:
     assert rights(role["rules"]) == RIGHTS
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "trainmaster", "namespace": NAMESPACE}]
     assert [one["metadata"]["name"] for one in of_kind(objects, "Role")] == ["trainmaster-lease"]
+
+
+def test_a_network_policy_for_each_job_takes_two_rights_more() -> None:
+    for values in ([], ['namespaces=["a"]']):
+        objects = render(*values, "jobNetworkPolicy.enabled=true")
+        (role,) = [one for one in objects if one["kind"] in ("Role", "ClusterRole") and _is_the_operators(one)]
+        assert rights(role["rules"]) == RIGHTS | ISOLATING
+        (container,) = the(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+        assert {"name": "TRAINMASTER_JOB_NETWORK_POLICY", "value": "true"} in container["env"]
+
+
+def _is_the_operators(role: Object) -> bool:
+    return bool(role["metadata"]["name"] == "trainmaster")
 
 
 def test_the_lease_is_the_only_one_that_may_be_touched() -> None:

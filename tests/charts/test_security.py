@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .test_rights import RIGHTS
+from .test_rights import ISOLATING, RIGHTS
 from .tools import ROOT
 
 PAGE = (ROOT / "docs" / "security.md").read_text()
@@ -49,6 +49,7 @@ def test_every_threat_has_a_test_that_exists(row: list[str]) -> None:
 
 
 _OWN_LEASE = "leases: the one named trainmaster in its own namespace"
+_IF_ASKED = ", with `jobNetworkPolicy.enabled` only"
 
 
 def test_the_page_lists_the_rights_of_the_chart() -> None:
@@ -57,7 +58,8 @@ def test_the_page_lists_the_rights_of_the_chart() -> None:
         for group, resource, verbs in _rows("What the operator may do")
         for verb in verbs.split(", ")
     }
-    assert listed == RIGHTS | {("coordination.k8s.io", _OWN_LEASE, verb) for verb in ("get", "update")}
+    lease = {("coordination.k8s.io", _OWN_LEASE, verb) for verb in ("get", "update")}
+    assert listed == RIGHTS | lease | {(group, f"{resource}{_IF_ASKED}", verb) for group, resource, verb in ISOLATING}
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))

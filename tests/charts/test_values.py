@@ -15,7 +15,16 @@ def test_the_chart_has_the_version_of_the_package() -> None:
     assert (chart["version"], chart["appVersion"]) == (version, version)
 
 
-@pytest.mark.parametrize("values", [[], ["scope=Namespaced"], ['namespaces=["a","b"]'], ["networkPolicy.enabled=true"]])
+@pytest.mark.parametrize(
+    "values",
+    [
+        [],
+        ["scope=Namespaced"],
+        ['namespaces=["a","b"]'],
+        ["networkPolicy.enabled=true"],
+        ["jobNetworkPolicy.enabled=true"],
+    ],
+)
 def test_lint(values: list[str]) -> None:
     done = helm("lint", "--strict", str(CHART), *settings(values))
     assert done.returncode == 0, done.stdout + done.stderr

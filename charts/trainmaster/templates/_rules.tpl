@@ -12,6 +12,11 @@
 - apiGroups: [""]
   resources: [services]
   verbs: [get, list, watch, create]
+{{- if .Values.jobNetworkPolicy.enabled }}
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, create]
+{{- end }}
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create]

@@ -7,6 +7,7 @@ What agents call and which image they run comes from the environment, because Ku
     TRAINMASTER_TRAINER_IMAGE            the image of replicas that name none
     TRAINMASTER_AGENT_IMAGE              the image that brings the agent to replicas with an image of their own
     TRAINMASTER_TRAINER_PULL_POLICY      when to pull both
+    TRAINMASTER_JOB_NETWORK_POLICY       not empty: each job gets a NetworkPolicy, which only its own pods pass
     TRAINMASTER_POD                      our own pod, in the namespace of the lease
     TRAINMASTER_LOG_LEVEL                DEBUG, INFO (default), WARNING, ...
 """
@@ -84,6 +85,7 @@ def pod_settings(environment: Mapping[str, str], listen: Address) -> PodSettings
         trainer_image=environment.get("TRAINMASTER_TRAINER_IMAGE") or DEFAULT_TRAINER_IMAGE,
         pull_policy=environment.get("TRAINMASTER_TRAINER_PULL_POLICY") or None,
         agent_image=environment.get("TRAINMASTER_AGENT_IMAGE") or PodSettings.agent_image,
+        network_policy=bool(environment.get("TRAINMASTER_JOB_NETWORK_POLICY")),
     )
 
 

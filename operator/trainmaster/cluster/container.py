@@ -52,6 +52,7 @@ class PodSettings:
     trainer_image: str
     pull_policy: str | None = None
     agent_image: str = "trainmaster/agent:dev"
+    network_policy: bool = False  # whether each job gets one, which only its own pods pass
 
 
 @dataclass(frozen=True)

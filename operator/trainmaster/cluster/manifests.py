@@ -18,7 +18,7 @@ from trainmaster.core.grace import grace_seconds
 from trainmaster.core.rules.avoidance import in_force
 from trainmaster.wire import names
 
-__all__ = ["Document", "PodSettings", "TemplateError", "labels", "pod", "service"]
+__all__ = ["Document", "PodSettings", "TemplateError", "labels", "metadata", "pod", "service"]
 
 Document = dict[str, Any]
 
@@ -48,17 +48,17 @@ def _own_labels(job: TrainingJob) -> dict[str, str]:
     }
 
 
+def metadata(job: TrainingJob) -> Document:
+    """Return the metadata of an object of which a job has one."""
+    return {"name": job.name, "namespace": job.namespace, "labels": labels(job), "ownerReferences": [_owner(job)]}
+
+
 def service(job: TrainingJob) -> Document:
     """Return the headless Service. It gives each replica a DNS name, also before the replica is ready."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {
-            "name": job.name,
-            "namespace": job.namespace,
-            "labels": labels(job),
-            "ownerReferences": [_owner(job)],
-        },
+        "metadata": metadata(job),
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
@@ -92,7 +92,7 @@ def _pod(place: Place, settings: PodSettings) -> Document:
             spec[kind] = [_finished(one, amounts) for one in spec[kind]]
     identity = {names.LABEL_ROLE: role, names.LABEL_INDEX: str(place.index)}
     identity[names.LABEL_INCARNATION] = str(place.incarnation)
-    metadata = {
+    described = {
         "name": place.name,
         "namespace": job.namespace,
         "labels": {**labels(job), **identity},
@@ -103,7 +103,7 @@ def _pod(place: Place, settings: PodSettings) -> Document:
         if label.startswith(names.RESERVED_LABELS):  # the CRD says so too, but may be older than this operator
             raise ValueError(f"template.metadata.labels: {label} is Trainmaster's own; use a prefix of your own")
     beneath = {key: value for key, value in (template.get("metadata") or {}).items() if key in _FROM_TEMPLATE}
-    told = lay(lay({"labels": _own_labels(job)}, beneath), metadata)  # the template speaks of the pods alone
+    told = lay(lay({"labels": _own_labels(job)}, beneath), described)  # the template speaks of the pods alone
     return {"apiVersion": "v1", "kind": "Pod", "metadata": told, "spec": spec}
 
 

@@ -15,7 +15,7 @@ from http import HTTPStatus
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.states import Phase
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.cluster import defaults, jobs, manifests
+from trainmaster.cluster import defaults, isolation, jobs, manifests
 from trainmaster.cluster.cache import Cache
 from trainmaster.cluster.client import BrokenError, Client, Document, RefusalError
 from trainmaster.cluster.jobs import JobRecord
@@ -26,7 +26,7 @@ from trainmaster.cluster.reporting import Reporter
 from trainmaster.cluster.sightings import Sightings
 from trainmaster.core import actions, revision
 from trainmaster.core.observed import Observed, Obstacle, Replica
-from trainmaster.core.rules.obstacles import AGENT_SILENT, NAME_TAKEN, NAMESPACE_DEFAULTS
+from trainmaster.core.rules.obstacles import AGENT_SILENT, NAME_TAKEN, NAMESPACE_DEFAULTS, POLICY_TAKEN
 from trainmaster.intake import Intake
 from trainmaster.loop import ConflictError, UnavailableError
 from trainmaster.queueing import Key
@@ -58,7 +58,7 @@ class Caches:
     synced: Callable[[str], bool]  # whether all of a namespace has been read
 
 
-AnyCache = Cache[PodRecord] | Cache[ServiceRecord]
+AnyCache = Cache[PodRecord] | Cache[ServiceRecord] | isolation.Isolated
 
 
 class ClusterPlatform:
@@ -88,6 +88,7 @@ class ClusterPlatform:
         self._on_status = on_status  # told of each status that was written: the one before it, and itself
         self._refusals = Refusals()
         self._sightings = Sightings()
+        self._isolated = isolation.Isolated()
         self._unsure: dict[Key, TrainingJob] = {}  # jobs whose last status write was not answered
         self._large_ones = asyncio.Semaphore(_LARGE_AT_ONCE)
         self.turned = time.monotonic()  # when the loop looked last
@@ -184,6 +185,7 @@ class ClusterPlatform:
         """Forget what is remembered of a job that is deleted."""
         self._refusals.forget(job_uid)
         self._sightings.forget(job_uid)
+        self._isolated.forget(job_uid)
 
     def _observed(self, key: Key, job: TrainingJob) -> Observed:
         uid, private = job.uid, job.spec.checkpoint.storage is None
@@ -265,14 +267,24 @@ class ClusterPlatform:
             name = names.replica_name(job.name, role, index, incarnation)
             self._remember(job, _creation("pods", name), Obstacle(INVALID, str(error), name=name))
         else:
+            if self._settings.network_policy and not await self._isolate(job):
+                return
             await self._create(job, "pods", pod, self._caches.pods)
+
+    async def _isolate(self, job: TrainingJob) -> bool:
+        """Make the job's NetworkPolicy if it has none; return whether it has one. Without it no pod is made."""
+        if job.uid not in self._isolated:
+            await self._create(job, "networkpolicies", isolation.policy(job), self._isolated)
+        return job.uid in self._isolated
 
     async def _create(self, job: TrainingJob, kind: str, body: Document, cache: AnyCache) -> None:
         name = body["metadata"]["name"]
         wish = _creation(kind, name)
         if self._refusals.rests(job.uid, wish):
             return
-        path = f"/api/v1/namespaces/{job.namespace}/{kind}"
+        version = body["apiVersion"]
+        path = f"/{'api' if version == 'v1' else 'apis'}/{version}/namespaces/{job.namespace}/{kind}"
+        told_of = "" if cache is self._isolated else name  # a policy stands in every replica's way
         try:
             cache.learn(await self._client.post(path, body))
         except RefusalError as error:
@@ -282,10 +294,10 @@ class ClusterPlatform:
             if obstacle and obstacle.reason == INVALID and defaults.are_to_blame(error.causes, body):
                 obstacle = dataclasses.replace(obstacle, reason=NAMESPACE_DEFAULTS)
             if obstacle:
-                self._remember(job, wish, dataclasses.replace(obstacle, name=name))
+                self._remember(job, wish, dataclasses.replace(obstacle, name=told_of))
                 return
         except BrokenError as error:
-            self._remember(job, wish, dataclasses.replace(obstacle_of(error), name=name), hiccup=True)
+            self._remember(job, wish, dataclasses.replace(obstacle_of(error), name=told_of), hiccup=True)
             return
         self._refusals.granted(job.uid, wish)
 
@@ -298,7 +310,8 @@ class ClusterPlatform:
         except RefusalError as gone:
             raise UnavailableError(f"it came and went: {gone}") from gone
         if owner_uid(existing) != job.uid:
-            return Obstacle(NAME_TAKEN, f"{error.message}, and it does not belong to this job")
+            taken = POLICY_TAKEN if cache is self._isolated else NAME_TAKEN
+            return Obstacle(taken, f"{error.message}, and it does not belong to this job")
         if (existing["metadata"].get("labels") or {}).get(names.LABEL_JOB) != job.name:  # our watches select by it
             return Obstacle(NAME_TAKEN, f"{error.message}, and its label {names.LABEL_JOB} was edited")
         cache.learn(existing)

@@ -18,6 +18,7 @@ from trainmaster.wire import names
 TOO_LARGE = "BadConfiguration"
 # A foreign object has the name of one of ours. A replica gets another name (rules/replicas.py), a Service cannot.
 NAME_TAKEN = "NameTaken"
+POLICY_TAKEN = "NetworkPolicyTaken"
 
 HOPELESS = frozenset({"InvalidImageName", "ErrImageNeverPull", "Invalid", TOO_LARGE})
 
@@ -51,6 +52,7 @@ ENDLESS = frozenset(
         "DeletionRefused",
         BROKEN,
         NAME_TAKEN,
+        POLICY_TAKEN,
         AGENT_SILENT,
         BEING_CREATED,
         INITIALIZING,
@@ -92,6 +94,8 @@ CURES = {
     "DeletionRefused": "Give the operator the right to delete pods, or delete the pod yourself: `kubectl delete pod`.",
     "DeniedByPolicy": "The admission webhook or policy that it names refuses these pods: change them, or it.",
     NAME_TAKEN: "Delete that Service, or rename the job: it trains without one, but its pods then have no DNS names.",
+    POLICY_TAKEN: "Delete that NetworkPolicy, or rename the job: no pod is made before the job has its own "
+    "(jobNetworkPolicy of the chart).",
     AGENT_SILENT: "Its log tells how it fares: a NetworkPolicy may keep it away, the URL may be wrong there, or "
     "its token is refused, and then the operator's log tells why.",
     TOO_LARGE: "The variables of spec.workers.env or parameterServers.env, with those of the shell, are too large; put "
