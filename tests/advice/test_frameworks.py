@@ -25,6 +25,8 @@ def test_a_framework_is_explained_in_its_own_words(name: str) -> None:
     assert WORDS[name].finds in told
     assert WORDS[name].decides in told
     assert "gradients are" not in told, "that is of tasks"
+    assert "$TRAINMASTER_CHECKPOINTS is a folder for them" in told
+    assert not any(words in told for words in ("torch takes", "session.state", "every 50 steps")), "that is of torch"
     assert f"by {name} (AllReduce) on 2 workers" in headline(job)
 
 

@@ -78,6 +78,18 @@ def test_what_comes_later_is_a_note(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert f"{file}: note: spec.scheduling.gang: this version of Trainmaster" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("workers", "named"), [({}, True), ({"image": "my/jax:1"}, False)])
+def test_a_pod_that_would_not_have_the_framework_is_a_note(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], workers: dict[str, str], named: bool
+) -> None:
+    file = tmp_path / "job.yaml"
+    training = {"framework": "JAX", "command": ["python", "train.py"]}
+    spec = {"strategy": {"type": "AllReduce"}, "training": training, "workers": {"replicas": 2, **workers}}
+    file.write_text(yaml.safe_dump({**good_job(), "spec": spec}))
+    assert check([str(file)], "text") == 0
+    assert ("note: spec.workers.image: not set: on a cluster" in capsys.readouterr().out) == named
+
+
 def test_json(good: Path, bad: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """For editors and CI."""
     assert check([str(good), str(bad)], "json") == 2

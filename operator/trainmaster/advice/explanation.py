@@ -64,8 +64,11 @@ def _progress(job: TrainingJob) -> Iterator[str]:
     if "step" in read:
         yield "Steps are those that it prints (training.progress.step)."
     else:
-        yield "Steps are those it reports (session.report), else the optimizer steps that torch takes in its ranks."
-    yield f"What it keeps (session.state) is saved every {job.spec.checkpoint.every_steps} steps, as a task's state is."
+        counted = "" if training.framework in WORDS else ", else the optimizer steps that torch takes in its ranks"
+        yield f"Steps are those it reports (session.report){counted}."
+    if training.framework not in WORDS:
+        every = job.spec.checkpoint.every_steps
+        yield f"What it keeps (session.state) is saved every {every} steps, as a task's state is."
     yield f"Its loss is {'read from what it prints' if 'loss' in read else 'known if it reports it'}."
     if training.steps is None:
         yield f"Of how many steps, {'it prints' if 'total' in read else 'is known if it reports it'}: ETA needs that."
@@ -175,7 +178,10 @@ def _failure(job: TrainingJob, model: ModelFacts | None) -> Iterator[str]:
         yield _same_model(job)
     size = f" ({_checkpoint(model)})" if model else ""
     every, keep = checkpoint.every_steps, checkpoint.keep
-    yield f"A checkpoint{size} is written every {every} steps, {_place(job)}; {keep} are kept."
+    if words:
+        yield f"Checkpoints are the script's own affair; $TRAINMASTER_CHECKPOINTS is a folder for them: {_place(job)}."
+    else:
+        yield f"A checkpoint{size} is written every {every} steps, {_place(job)}; {keep} are kept."
     yield (
         f"After {policy.max_restarts} failures of the training itself without progress the job fails; "
         "evictions and lost nodes do not count."

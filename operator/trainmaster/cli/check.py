@@ -13,6 +13,7 @@ from trainmaster.api.job import TrainingJob
 from trainmaster.api.problem import Problem, reason
 from trainmaster.cli.script_imports import other_framework
 from trainmaster.cli.terminal import complain, tell
+from trainmaster.wire.frameworks import TORCH
 
 EXIT_GOOD = 0
 EXIT_BAD = 2
@@ -76,7 +77,20 @@ def _notes(job: TrainingJob, folder: Path) -> list[dict[str, str]]:
     if job.spec.checkpoint.storage is None:
         message = "not set: on a cluster the model is in the pods' own folders and is gone with them"
         notes.append({"path": "spec.checkpoint.storage", "message": message})
+    notes += _images_without_the_framework(job)
     hint = other_framework(job, folder)
     if hint:
         notes.append({"path": "spec.training.framework", "message": hint})
     return notes
+
+
+def _images_without_the_framework(job: TrainingJob) -> list[dict[str, str]]:
+    """Return a note for each role whose image has PyTorch alone, though its script is written for something else."""
+    framework = job.spec.training.framework
+    roles = () if framework == TORCH else job.spec.roles.items()
+    message = f"not set: on a cluster the pods have Trainmaster's own image, which has PyTorch and not {framework}"
+    return [
+        {"path": f"spec.{role}s.image", "message": message}
+        for role, replicas in roles
+        if not (replicas.image or (replicas.trainer and replicas.trainer.image))
+    ]
