@@ -63,9 +63,14 @@ def start(job: Job, framework: str, environment: str, *command: str, servers: in
     libraries = Path(python(environment)).parents[1] / "lib"
     (version,) = [path.name for path in libraries.glob("python3.*")]
     variables["PYTHONPATH"] = f"/frameworks/{environment}/lib/{version}/site-packages"
+    return start_in(OPERATOR_IMAGE, job, framework, *command, servers=servers, **variables)
+
+
+def start_in(image: str, job: Job, framework: str, *command: str, servers: int = 0, **variables: str) -> Job:
+    """Submit a job of two workers whose image has the framework, or finds it by a variable."""
     role: Document = {
         "replicas": 2,
-        "image": OPERATOR_IMAGE,
+        "image": image,
         "imagePullPolicy": "IfNotPresent",
         "env": [{"name": name, "value": value} for name, value in variables.items()],
         "volumes": [

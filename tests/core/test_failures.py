@@ -155,6 +155,10 @@ def test_evidence_is_one_line_of_bounded_length() -> None:
             "trainmaster: this rank gets a Python of its own, which takes longer to start: why",
             "rank 0 ended with exit code 3",
         ),
+        (
+            "W0000 00:00:179.4 10 dataset.cc:997] odd\nI0000 00:00:179.5 10 server.cc:467] Started server",
+            "rank 0 ended with exit code 3: W0000 00:00:179.4 10 dataset.cc:997] odd",
+        ),
     ],
 )
 def test_the_standard_error_of_a_program_is_its_evidence(said: str, evidence: str) -> None:

@@ -90,6 +90,13 @@ class Cluster:
         if self.is_up():
             self._refresh()
 
+    def load_framework(self, family: str) -> str:
+        """Build the image of a family of frameworks and give it to the nodes that run; return its name."""
+        image = images.build_framework(family)
+        for name in NODE_NAMES:
+            node.refresh(name, image)
+        return image
+
     def start_all(self) -> None:
         """Start whatever does not run; leftovers of a crash or a reboot are cleaned away before."""
         with _machine():

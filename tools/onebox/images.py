@@ -48,6 +48,16 @@ def build() -> None:
         _prune()
 
 
+def build_framework(family: str) -> str:
+    """Build the image of a family of frameworks, as a test of its Dockerfile asks for; return its name."""
+    image = f"docker.io/trainmaster/{family}:dev"
+    with lock(CACHE / "images.lock"), step(f"Building {image}"):
+        _ensure_base()
+        _build(image, f"images/frameworks/{family}/Dockerfile", Path("/etc/apt"))  # it may install Debian packages
+        _export(image)
+    return image
+
+
 def _buildah(*words: str | Path) -> str:
     storage = ("--root", BUILDAH / "root", "--runroot", BUILDAH / "run", "--storage-driver", "overlay")
     return run("nice", "buildah", *storage, *words)
@@ -98,23 +108,23 @@ def _build_pause() -> None:
         _export(PAUSE_IMAGE)
 
 
-def _build(image: str, dockerfile: str) -> None:
+def _build(image: str, dockerfile: str, *lent: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         _buildah(
             "build", "--quiet", "--layers", "--isolation", "chroot", "--network", "host",
             "--build-arg", f"BASE_IMAGE={BASE_IMAGE}", "--build-arg", f"SHELL_IMAGE={PAUSE_IMAGE}",
-            *(word for volume in _volumes(Path(scratch)) for word in ("--volume", volume)),
+            *(word for volume in _volumes(Path(scratch), *lent) for word in ("--volume", volume)),
             "--ignorefile", REPOSITORY / f"{dockerfile}.dockerignore",
             "--file", REPOSITORY / dockerfile, "--tag", image, REPOSITORY,
         )  # fmt: skip
 
 
-def _volumes(scratch: Path) -> list[str]:
+def _volumes(scratch: Path, *more: Path) -> list[str]:
     """Lend the build what this machine's pip needs to reach its index: certificates, settings, local wheels."""
     listed = run("sh", "-c", "python3 -m pip config list || true")  # a machine without pip has no settings to lend
     settings = dict(re.findall(r"^(?:global|install|:env:)\.+([\w-]+)='(.*)'$", listed, re.MULTILINE))
     (scratch / "pip.conf").write_text("\n".join(["[global]", *(f"{key} = {settings[key]}" for key in settings)]))
-    folders = [Path(folder) for folder in ("/etc/ssl/certs", settings.get("find-links", "")) if folder]
+    folders = [Path(folder) for folder in ("/etc/ssl/certs", settings.get("find-links", ""), *more) if folder]
     lent = [f"{folder}:{folder}:ro" for folder in folders if folder.is_dir()]
     return [f"{scratch / 'pip.conf'}:/etc/pip.conf:ro", *lent]
 

@@ -13,6 +13,7 @@ from tools.onebox.paths import (
     BRIDGE,
     CONFIGURATION,
     GATEWAY,
+    IMAGES,
     NAME,
     NETWORK,
     NODES,
@@ -54,9 +55,9 @@ def kill(node: str) -> None:
         socket.unlink(missing_ok=True)
 
 
-def refresh(node: str) -> set[str]:
-    """Give a running node the images that were built meanwhile, and name those that were new to it."""
-    return store.deliver(containerd_socket(node), store.node_root(node))
+def refresh(node: str, *more: str) -> set[str]:
+    """Give a running node the images that were built meanwhile, and these; name those that were new to it."""
+    return store.deliver(containerd_socket(node), store.node_root(node), (*IMAGES, *more))
 
 
 def remove(node: str) -> None:

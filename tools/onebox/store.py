@@ -70,9 +70,9 @@ def clone(node: str) -> None:
         new.rename(old)
 
 
-def deliver(socket: Path, root: Path) -> set[str]:
-    """Bring the images of a running containerd up to date, and name those that it did not have."""
-    missing = {image for image in IMAGES if not _has(socket, image)}
+def deliver(socket: Path, root: Path, images: Iterable[str] = IMAGES) -> set[str]:
+    """Bring these images of a running containerd up to date, and name those that it did not have."""
+    missing = {image for image in images if not _has(socket, image)}
     with registry.serve() as address:
         for image in sorted(missing):
             _link_blobs(image, root)

@@ -9,12 +9,12 @@ import re
 _MOST_BEFORE = 600
 _MOST_OF_ONE = 400
 _MISSING_PYTHON = re.compile(r"executable file\W+python3\W+not found|\"python3\": executable file not found")
-# Lines of the trainer's log (rank.py), maybe cut at the front, an agent's lines about its own state, and a rank's note
-# on its own start (afresh.py).
+# Lines of the trainer's log (rank.py), maybe cut at the front, an agent's lines about its own state, a rank's note on
+# its own start (afresh.py), and what TensorFlow and JAX log as information.
 _ALL_WELL = re.compile(
     r"(^|[\d,.: ])rank \d+ (INFO|DEBUG) |^(INFO|DEBUG)\b"
     r"|^(trainmaster agent: )?\S+: ((Waiting|Running|Finished), attempt \d+|Leaving, attempt \d+: Attempt \d+: )"
-    r"|^trainmaster: this rank gets a Python of its own"
+    r"|^trainmaster: this rank gets a Python of its own|^I\d{4} \d\d:\d\d:"
 )
 _WORD = re.compile(r"\w")
 _FOREIGN = re.compile(r"exec format error")
