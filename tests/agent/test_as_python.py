@@ -211,6 +211,7 @@ ENDS = {
     "at once": "import os\nprint('lost?', flush=True)\nos._exit(7)",
     "a signal": "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
     "a generator": "def g():\n    try:\n        yield\n    finally:\n        print('closed')\nG = g()\nnext(G)",
+    "what watches collections": "import gc\nN = 1\ngc.callbacks.append(lambda *_: N + 1)",
     "warnings": "import warnings\nwarnings.warn('old')",
     "print to a closed stream": "import sys\nsys.stdout.close()",
 }

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from pathlib import Path
+
+from trainmaster.api.generate import ROOT
 
 from tests.frameworks.jobs import a_job, line_of_the_ledger, python, running, said, until
 from tests.local.command import Command, wait_gone
@@ -17,6 +20,26 @@ def test_jax_finds_its_group_and_is_right_after_a_death(command: Command) -> Non
     assert said(command, "RIGHT") == ["processes=2 total=3"] * 2
     line = line_of_the_ledger(command)
     assert (line["class"], line["exit"], line["replica"]) == ("Signal", "SIGKILL", "worker-1 rank 1")
+
+
+TAKEN_APART = """
+import gc, sys, types
+from trainmaster_trainer.agent import dismantling, process
+gc.freeze()
+dismantling.begin()
+main = sys.modules["__main__"] = types.ModuleType("__main__")
+exec("import jax, jax.numpy as jnp; x = jax.jit(lambda a: a * 2)(jnp.ones(3)); print(x)", main.__dict__)
+process.leave(0)
+"""
+
+
+def test_a_rank_that_imported_jax_can_be_taken_apart() -> None:
+    """At its end a forked rank takes its program's modules apart; types of jaxlib are empty then."""
+    variables = {"JAX_PLATFORMS": "cpu", "PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'trainer'}"}
+    done = subprocess.run(
+        [python("jax"), "-c", TAKEN_APART], env=variables, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "[2. 2. 2.]\n"), done.stderr
 
 
 def test_a_framework_that_is_not_there_ends_the_job_with_its_own_words(command: Command) -> None:

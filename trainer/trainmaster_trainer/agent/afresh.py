@@ -170,9 +170,15 @@ def _is_from(name: str, folder: str) -> bool:
     return name == "__main__" or origin.startswith(os.path.join(os.path.realpath(folder), ""))  # noqa: PTH118
 
 
+def is_forked() -> bool:
+    """Return whether this interpreter is a copy of the warm parent's."""
+    return _State.variables is not None
+
+
 def become_new(why: str, options: Sequence[str]) -> NoReturn:
-    """Go on as a new interpreter, with the same variables, folder and descriptors."""
-    errors.say(f"trainmaster: this rank gets a Python of its own, which takes longer to start: {why}")
+    """Go on as a new interpreter, with the same variables, folder and descriptors; tell why, if there is a reason."""
+    if why:
+        errors.say(f"trainmaster: this rank gets a Python of its own, which takes longer to start: {why}")
     os.environ.pop(names.ENV_IMPORTS, None)  # what it imports is of no use to the next attempt
     words = command(options, parent=None)
     os.execve(words[0], words, dict(os.environ))  # noqa: S606 no shell is what is wanted

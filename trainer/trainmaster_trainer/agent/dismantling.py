@@ -32,6 +32,7 @@ def take_apart() -> None:
     if not _BEFORE:
         return
     threading.excepthook = lambda _: None  # Python stops daemon threads here; ours fail, which is not to be shown
+    gc.callbacks.clear()  # Python calls none of them at its end: they need modules that are taken apart
     _forget_special()
     left = _remove_modules()
     gc.collect()

@@ -25,6 +25,7 @@ _STDERR = 2
 _PARENT, _FLAGS, _STATUS, _EXITING = 1, 6, 49, 0x4  # fields of /proc/PID/stat behind the name, and PF_EXITING
 _TRACKER = re.compile(rb"\0-c\0from [\w.]+\.resource_tracker import main")  # its command line
 _NOT_FLUSHED = 120  # how Python ends where its standard output could not be written
+_ANY_FILE = io.IOBase.__mro__[1]  # what all files derive from, those in C too
 _OOM = Path("/proc/self/oom_score_adj")
 _BEFORE: List[str] = []  # what stood there
 # Loaded at import: a forked child should not have to look for the C library.
@@ -252,7 +253,8 @@ def leave(exit_code: int, patience: Optional[float] = None) -> NoReturn:
     exit_code = exit_code if _flush_streams() else _NOT_FLUSHED
     dismantling.take_apart()
     for thing in gc.get_objects():  # the parent's are frozen, and not among them
-        if issubclass(type(thing), io.IOBase):
+        # Not by isinstance: native types of a module that was taken apart (jaxlib's) may be empty by now.
+        if _ANY_FILE in (type(thing).__mro__ or ()):
             _flush(thing)
     _flush_streams()
     _LIBC.fflush(None)

@@ -213,6 +213,10 @@ def _choose_interpreter(plan: TrainingPlan) -> None:
                 return
             options, here = invocation.options, plan.working_directory or ""
             folders, entries = main_module.folders(invocation, here), main_module.entries(invocation, here)
+    # The native parts of other frameworks want to be taken apart by Python itself, and the parent has imported no more
+    # than torch for them.
+    if plan.framework is not None and afresh.is_forked():
+        afresh.become_new("", options)
     why = afresh.reason(os.environ, options, folders, entries)
     if why:
         afresh.become_new(why, options)
