@@ -262,7 +262,7 @@ def _run_plan(plan: TrainingPlan) -> Any:
 
 def _make_checkpoint_folder() -> None:
     """Make the folder of the job's checkpoints: on a claim of a cluster it is the job's own, and nobody has made it."""
-    with contextlib.suppress(OSError):  # a script that needs it says so itself
+    with contextlib.suppress(OSError, KeyError):  # a script that needs it says so itself
         Path(os.environ[names.ENV_CHECKPOINTS]).mkdir(parents=True, exist_ok=True)
 
 
