@@ -80,6 +80,13 @@ def test_a_link_leads_to_a_file(page: Path) -> None:
     assert not gone
 
 
+def test_every_page_is_in_the_navigation() -> None:
+    docs = ROOT / "docs"
+    pages = {page.relative_to(docs).as_posix() for page in PAGES if page.is_relative_to(docs)}
+    named = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2]))
+    assert pages <= named, "add them to mkdocs.yml"
+
+
 def test_the_commands_page_is_drawn_from_the_parsers() -> None:
     assert commands_page.PAGE.read_text() == commands_page.commands_page(), "run `make generate`"
 
