@@ -39,8 +39,15 @@ $(FRAMEWORKS)/%/.ready: $(UV) requirements/frameworks/%.lock
 	@$(UV) pip sync --quiet --python $(@D)/bin/python --require-hashes requirements/frameworks/$*.lock
 	@touch $@
 
+$(FRAMEWORKS)/horovod/.ready: $(UV) requirements/frameworks/horovod.lock requirements/frameworks/build_horovod.sh
+	@echo "Setting up $(@D) from requirements/frameworks/horovod.lock, and building Horovod (5 minutes) ..."
+	@test -x $(@D)/bin/python || $(UV) venv --quiet --python python3 $(@D)
+	@$(UV) pip sync --quiet --python $(@D)/bin/python --require-hashes requirements/frameworks/horovod.lock
+	@requirements/frameworks/build_horovod.sh $(UV) $(@D)
+	@touch $@
+
 QUICK_FRAMEWORKS := $(addprefix $(FRAMEWORKS)/,$(addsuffix /.ready,jax boost mpi))
-SLOW_FRAMEWORKS := $(addprefix $(FRAMEWORKS)/,$(addsuffix /.ready,tensorflow sagemaker))
+SLOW_FRAMEWORKS := $(addprefix $(FRAMEWORKS)/,$(addsuffix /.ready,tensorflow sagemaker horovod))
 setup-frameworks: $(QUICK_FRAMEWORKS) $(SLOW_FRAMEWORKS)  ## Make the environments of other frameworks, for their tests
 
 DOCS := $(CACHE)/docs
@@ -64,7 +71,9 @@ lock: $(UV)  ## Resolve pyproject.toml anew into requirements/*.lock
 	$(UV) pip compile $(LOCK_FLAGS) pyproject.toml --extra trainer --extra s3 -c requirements/dev.lock -o requirements/trainer.lock
 	$(UV) pip compile $(LOCK_FLAGS) pyproject.toml requirements/xla.in -o requirements/xla.lock
 	for name in $(basename $(notdir $(wildcard requirements/frameworks/*.in))); do \
-	  $(UV) pip compile $(LOCK_FLAGS) requirements/frameworks/$$name.in -o requirements/frameworks/$$name.lock || exit 1; done
+	  test ! -e requirements/frameworks/$$name.overrides || set -- --overrides requirements/frameworks/$$name.overrides; \
+	  $(UV) pip compile $(LOCK_FLAGS) "$$@" requirements/frameworks/$$name.in -o requirements/frameworks/$$name.lock || exit 1; \
+	  set --; done
 	$(UV) pip compile $(LOCK_FLAGS) requirements/docs.in -o requirements/docs.lock
 	$(UV) pip compile $(LOCK_FLAGS) requirements/release.in -o requirements/release.lock
 	printf "hatchling==1.33.0\neditables\n" | $(UV) pip compile $(LOCK_FLAGS) - -c requirements/dev.lock -o requirements/build.lock

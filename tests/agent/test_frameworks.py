@@ -137,3 +137,12 @@ TOOLKIT = 'ExecuteUserScriptError:\nExitCode {}\nErrorMessage "{}"\nCommand "pyt
 )
 def test_a_failure_of_sagemakers_is_read(text: str, failure: tuple[str, str, int]) -> None:
     assert sagemaker_container.read_failure(text) == failure
+
+
+def test_horovods_ranks_are_told_their_slots() -> None:
+    """Two replicas of two ranks: the last one is the second of the second."""
+    variables = told("Horovod", 3).variables
+    told_of_it = [variables[f"HOROVOD_{name}"] for name in ("LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")]
+    assert told_of_it == ["1", "2", "1", "2"]
+    (rendezvous,) = told("Horovod", 0).companions
+    assert rendezvous.command[-3:] == ("10.0.0.1", "5001", "worker-0:2,worker-1:2")

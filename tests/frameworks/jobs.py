@@ -5,10 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
+import socket
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from trainmaster.wire import names
+from trainmaster.wire.messages import Member, Rendezvous, Roster
+from trainmaster.wire.training import TrainingPlan
+from trainmaster_trainer.agent import frameworks
+from trainmaster_trainer.agent.frameworks.position import position_of
 
 from tests.local.command import Command
 
@@ -65,3 +75,32 @@ def until(there: Callable[[], bool], seconds: float = 100.0) -> None:
     while not there():
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+def of_a_taken_port(framework: str, environment: str) -> str:
+    """What the companion of this framework says last if somebody else listens at its port."""
+    with socket.create_server(("127.0.0.1", 0)) as taken, tempfile.TemporaryDirectory() as folder:
+        members = tuple(
+            Member(names.WORKER, index, 0, "127.0.0.1", index, 1, (taken.getsockname()[1],)) for index in range(2)
+        )
+        plan = TrainingPlan(strategy="AllReduce", command=(python(environment), "a.py"))
+        variables = {"RANK": "0", names.ENV_ERROR_FILE: f"{folder}/error.json"}
+        position = position_of(plan, Roster(1, members, "127.0.0.1", Rendezvous(1, "k" * 64)), variables)
+        told = frameworks.instructions(framework, position)
+        for name, text in told.files.items():
+            path = Path(position.folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        (companion,) = told.companions
+        ended = subprocess.run(
+            companion.command,
+            check=False,
+            env={**os.environ, **told.variables},
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+        for left in told.removes:
+            shutil.rmtree(left, ignore_errors=True)
+    assert ended.returncode
+    return ended.stderr

@@ -55,6 +55,12 @@ WORDS: dict[str, Words] = {
         restart=_GROUP_AGAIN,
         decides="The job ends with mpirun, and the other workers are told to end then.",
     ),
+    "Horovod": Words(
+        finds="hvd.init() needs no launcher: each rank is told its slot by HOROVOD_RANK and the like, and Horovod's "
+        "rendezvous runs beside rank 0 and is up before any script begins.",
+        talks="Horovod adds up tensors by gloo, over TCP.",
+        restart=f"{_GROUP_AGAIN} Horovod's elastic mode is not needed for that, nor for another number of workers.",
+    ),
     "SageMaker": Words(
         finds="SageMaker's folders are laid out for each worker: hosts are in input/config/resourceconfig.json, the "
         "arguments in hyperparameters.json, folders of SM_CHANNEL_... in input/data. SAGEMAKER_BASE_DIR says where.",

@@ -21,7 +21,7 @@ def training_plan(job: TrainingJob) -> TrainingPlan:
         strategy_options=job.spec.strategy.options,
         task=training.task,
         command=tuple(training.command or ()),
-        slots=job.spec.workers.gpus or asked_cores(job, names.WORKER) if training.framework == "MPI" else None,
+        slots=_slots(job) if frameworks.FRAMEWORKS[training.framework].has_slots else None,
         framework=None if training.framework == frameworks.TORCH else training.framework,
         arguments=dict(training.arguments or {}),
         steps=training.steps or 0,
@@ -55,6 +55,10 @@ def training_plan(job: TrainingJob) -> TrainingPlan:
         accelerator=TPU if job.spec.workers.accelerator == TPU else None,
         hang_seconds=job.spec.failure_policy.fixed_hang_seconds,
     )
+
+
+def _slots(job: TrainingJob) -> int | None:
+    return job.spec.workers.gpus or asked_cores(job, names.WORKER)
 
 
 def agent_environment(job: TrainingJob, role: str, index: int, incarnation: int) -> dict[str, str]:

@@ -30,6 +30,8 @@ class Traits:
     """The strategies under which the first worker's end is the end of the job: the other replicas serve it."""
     one_process: bool = False
     """One process drives all devices of a replica, so that each replica has one rank."""
+    has_slots: bool = False
+    """It is told how many processes it may start in each replica: as many as there are GPUs, or whole cores."""
     takes_arguments: bool = False
     """`training.arguments` reach its scripts in a way of its own."""
 
@@ -40,6 +42,7 @@ FRAMEWORKS: Dict[str, Traits] = {
     TORCH: Traits(tuple(STRATEGIES), imports=("torch",)),
     "JAX": Traits((*_GROUPS, "FullySharded", "Pipeline", "Tensor"), adapter="jax", imports=("jax",)),
     "XGBoost": Traits(_GROUPS, adapter="xgboost", imports=("xgboost",)),
+    "Horovod": Traits(_GROUPS, adapter="horovod", imports=("horovod",)),
     "LightGBM": Traits(_GROUPS, adapter="lightgbm", imports=("lightgbm",)),
     "TensorFlow": Traits(
         ("OneDevice", "Mirrored", "AllReduce", "CentralStorage", "ParameterServer"),
@@ -54,6 +57,7 @@ FRAMEWORKS: Dict[str, Traits] = {
         imports=("mpi4py",),
         led_under=("OneDevice", "AllReduce"),
         one_process=True,
+        has_slots=True,
     ),
     "SageMaker": Traits(
         _GROUPS, adapter="sagemaker", imports=("sagemaker_training",), one_process=True, takes_arguments=True

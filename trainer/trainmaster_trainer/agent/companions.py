@@ -17,7 +17,9 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Callable, Optional, Tuple
+from typing import Callable, List, Optional, Sequence, Tuple
+
+from trainmaster.wire.files import delete_folder
 
 from trainmaster_trainer.agent import errors, process
 
@@ -43,10 +45,13 @@ def start(companion: Companion, error_file: Optional[str]) -> None:
     _beside(lambda owner: _keep(companion, owner, error_file))
 
 
-def end_session() -> None:
-    """Have all processes of this one's session end with it: a launcher gives what it starts groups of their own."""
+def end_session(removes: Sequence[str] = ()) -> None:
+    """Have all processes of this one's session end with it: a launcher gives what it starts groups of their own.
+
+    The folders in `removes` are then deleted.
+    """
     session = os.getsid(0)
-    _beside(lambda owner: _sweep(session, owner))
+    _beside(lambda owner: _sweep(session, owner, removes))
 
 
 def _beside(watch: Callable[[int], None]) -> None:
@@ -82,12 +87,14 @@ def wait_for(title: str, address: str, port: int, seconds: float = _PATIENCE_SEC
             return
 
 
-def _sweep(session: int, owner: int) -> None:
+def _sweep(session: int, owner: int, removes: Sequence[str]) -> None:
     """Wait for the end of the rank, and kill what is left of its session; the rank's group is killed by others."""
     os.setsid()
     select.select([owner], [], [])
     while any([_killed(int(pid), session) for pid in os.listdir("/proc") if pid.isdigit()]):  # noqa: C419, PTH208 all
         time.sleep(_PAUSE_SECONDS)
+    for folder in removes:
+        delete_folder(Path(folder))
 
 
 def _killed(pid: int, session: int) -> bool:
@@ -136,9 +143,15 @@ def _run(companion: Companion, owner: int) -> str:
             said = (said + data)[-_MOST_SAID:]
     code = running.wait()
     how = _way(code)
-    lines = [line for line in said.decode(errors="replace").splitlines() if line.strip()]
-    last = f": {lines[-1].strip()}" if lines else ""
+    last = _last(said.decode(errors="replace").splitlines())
     return f"{companion.title} ended {how} before the training was over{last}" if code else ""
+
+
+def _last(lines: List[str]) -> str:
+    """Return the last line that tells something: not the frames that Java prints below an error."""
+    told = [line for line in lines if line.strip()]
+    errors_first = [line for line in told if not line.startswith("\t")] or told
+    return f": {errors_first[-1].strip()}" if errors_first else ""
 
 
 def _way(code: int) -> str:

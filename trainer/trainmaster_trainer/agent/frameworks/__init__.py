@@ -37,7 +37,7 @@ def prepare(plan: TrainingPlan) -> Sequence[str]:
         os.environ.setdefault(name, value)
     _write(Path(position.folder), told.files)
     if told.launches:
-        companions.end_session()
+        companions.end_session(told.removes)
     for companion in told.companions:
         companions.start(companion, os.environ.get(names.ENV_ERROR_FILE))
     if told.awaits:
