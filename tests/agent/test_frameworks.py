@@ -146,3 +146,32 @@ def test_horovods_ranks_are_told_their_slots() -> None:
     assert told_of_it == ["1", "2", "1", "2"]
     (rendezvous,) = told("Horovod", 0).companions
     assert rendezvous.command[-3:] == ("10.0.0.1", "5001", "worker-0:2,worker-1:2")
+
+
+def settings(rank: int, members: tuple[Member, ...]) -> dict[str, str]:
+    """What is in Spark's file."""
+    lines = told("Spark", rank, members, slots=2).files["conf/spark-defaults.conf"].splitlines()
+    return dict(line.split(" ", 1) for line in lines)
+
+
+def test_spark_has_a_master_beside_the_driver_and_workers_that_know_the_key() -> None:
+    first, second = told("Spark", 0, TWO, slots=2), told("Spark", 1, TWO, slots=2)
+    (master,) = first.companions
+    assert master.command[-6:] == ("--host", "10.0.0.1", "--port", "5001", "--webui-port", "0")
+    assert first.command == ()
+    assert second.command[-1] == "spark://10.0.0.1:5001"
+    assert "key" not in " ".join(second.command), "the command line is for all to see"
+    assert settings(1, TWO)["spark.authenticate.secret"] == "key"
+    assert settings(0, TWO)["spark.cores.max"] == "2"
+    assert settings(0, TWO[:1])["spark.master"] == "local[2]"
+    assert not told("Spark", 0, TWO[:1]).companions
+
+
+def test_rays_nodes_have_addresses_of_their_own_on_one_machine() -> None:
+    here = tuple(Member(names.WORKER, index, 0, "127.0.0.1", index, 1, (5000 + index,)) for index in range(2))
+    first, second = told("Ray", 0, here, slots=2), told("Ray", 1, here, slots=2)
+    assert first.variables["RAY_ADDRESS"] == second.variables["RAY_ADDRESS"] == "127.0.0.2:5000"
+    (head,) = first.companions
+    assert "--head" in head.command
+    assert "key" not in " ".join([*head.command, *second.command]).replace("/key", "")
+    assert first.removes == second.removes != ()

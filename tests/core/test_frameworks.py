@@ -127,6 +127,8 @@ def test_known_messages_of_frameworks_say_that_a_peer_was_lost() -> None:
         "jaxlib._jax.XlaRuntimeError: UNAVAILABLE: Connection reset by peer",
         "xgboost.core.XGBoostError: [12:00:00] collective.cc:12: Connection refused",
         "lightgbm.basic.LightGBMError: Socket recv error, Connection reset by peer (code: 104)",
+        "horovod.common.exceptions.HorovodInternalError: Horovod has been shut down",
+        "Exception: The current node timed out during startup. This could happen because some of the raylet failed",
     )
     assert {class_and_evidence(report(error))[0] for error in errors} == {classes.PEER_LOST}
 

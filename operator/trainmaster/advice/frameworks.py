@@ -61,6 +61,21 @@ WORDS: dict[str, Words] = {
         talks="Horovod adds up tensors by gloo, over TCP.",
         restart=f"{_GROUP_AGAIN} Horovod's elastic mode is not needed for that, nor for another number of workers.",
     ),
+    "Ray": Words(
+        finds="ray.init() needs no arguments. Ray's head runs beside the first worker, where the script runs, and is "
+        "up first; each other worker is a node of Ray's, with as many CPUs as GPUs or cores.",
+        talks="Ray moves objects over gRPC; what Ray Train adds up, by gloo or NCCL. The attempt's key is the token.",
+        restart=f"{_GROUP_AGAIN} Ray Train's own way is storage_path below the folder of checkpoints.",
+        decides="The job ends with the script on the first worker, and Ray's nodes are told to end then.",
+    ),
+    "Spark": Words(
+        finds="The script on the first worker is Spark's driver and is given the master's address: "
+        "SparkSession.builder.getOrCreate() takes no more. The master runs beside it and is up first; each other "
+        "worker is one of Spark's, with as many cores as GPUs or cores.",
+        talks="Spark's processes speak to one another over TCP, with the attempt's key as their secret.",
+        restart=_GROUP_AGAIN,
+        decides="The job ends with the script on the first worker, and Spark's workers are told to end then.",
+    ),
     "SageMaker": Words(
         finds="SageMaker's folders are laid out for each worker: hosts are in input/config/resourceconfig.json, the "
         "arguments in hyperparameters.json, folders of SM_CHANNEL_... in input/data. SAGEMAKER_BASE_DIR says where.",

@@ -10,7 +10,7 @@ from trainmaster.api.model import FigureName, FreeObject, Int, Model, Name, Plac
 from trainmaster.api.progress import ProgressExpressions
 from trainmaster.api.sizes import MOST_OF_A_PLAN, fit_a_plan
 
-Framework = Literal["Torch", "JAX", "XGBoost", "LightGBM", "TensorFlow", "Horovod", "MPI", "SageMaker"]
+Framework = Literal["Torch", "JAX", "XGBoost", "LightGBM", "TensorFlow", "Horovod", "MPI", "Ray", "Spark", "SageMaker"]
 
 _WORDS = Field(strict=False, min_length=1, max_length=256)
 _Command = Annotated[tuple[Text, ...], _WORDS, Weighs(MOST_OF_A_PLAN), AfterValidator(fit_a_plan)]

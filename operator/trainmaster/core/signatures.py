@@ -147,7 +147,9 @@ SIGNATURES = (
         r"(Jax|Xla)RuntimeError|XGBoostError|LightGBMError",
         r"UNAVAILABLE|DEADLINE_EXCEEDED|Gloo|collective|[Ss]ocket|[Cc]onnect",
     ),
-    Signature(classes.PEER_LOST, "DistNetworkError|DistBackendError|DistStoreError"),
+    Signature(classes.PEER_LOST, "DistNetworkError|DistBackendError|DistStoreError|HorovodInternalError"),
+    # Ray gives a node 30 s to come up, whatever the machine has to do meanwhile.
+    Signature(classes.PEER_LOST, "Exception", r"current node timed out during startup"),
     # A program beside a rank, such as a framework's tracker; its own last line stands at the end.
     Signature(classes.CONFIGURATION, "CompanionError", r"ModuleNotFoundError|ImportError|cannot be started"),
     Signature(classes.INFRASTRUCTURE, "CompanionError", r"Address already in use"),

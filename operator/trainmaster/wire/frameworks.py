@@ -59,6 +59,22 @@ FRAMEWORKS: Dict[str, Traits] = {
         one_process=True,
         has_slots=True,
     ),
+    "Ray": Traits(
+        ("OneDevice", "AllReduce"),
+        adapter="ray",
+        imports=("ray",),
+        led_under=("OneDevice", "AllReduce"),
+        one_process=True,
+        has_slots=True,
+    ),
+    "Spark": Traits(
+        ("OneDevice", "AllReduce"),
+        adapter="spark",
+        imports=("pyspark", "elephas"),
+        led_under=("OneDevice", "AllReduce"),
+        one_process=True,
+        has_slots=True,
+    ),
     "SageMaker": Traits(
         _GROUPS, adapter="sagemaker", imports=("sagemaker_training",), one_process=True, takes_arguments=True
     ),

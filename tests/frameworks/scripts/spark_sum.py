@@ -1,0 +1,35 @@
+"""A PySpark script that is told nothing: a stage in which all of Spark's workers meet, then a sum over all rows."""
+
+import os
+import signal
+from pathlib import Path
+
+from pyspark import BarrierTaskContext
+from pyspark.sql import SparkSession
+
+
+def of_worker(pid):
+    """The process of Spark's worker, above this one."""
+    while b"worker.Worker" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return pid
+
+
+def meet(rows):
+    """Wait for all other tasks of the stage, and tell what each has."""
+    mine = f"{os.environ['TRAINMASTER_INDEX']}:{sum(rows)}"
+    told = sorted(BarrierTaskContext.get().allGather(mine))
+    if mine == told[-1] and os.environ["TRAINMASTER_ATTEMPT"] == os.environ.get("DIE_IN_ATTEMPT"):
+        os.kill(of_worker(os.getpid()), signal.SIGKILL)
+    yield told
+
+
+if os.environ.get("WRONG"):
+    raise ValueError("bad learning rate")
+context = SparkSession.builder.getOrCreate().sparkContext
+others = int(os.environ["WORLD_SIZE"]) - 1
+met = context.parallelize(range(100), others).barrier().mapPartitions(meet).collect()
+print(f"RIGHT tasks={len(met)} {met[0]} secret={context.getConf().get('spark.authenticate')}", flush=True)
+Path("met").touch()
+while os.environ.get("GATE") and not Path(os.environ["GATE"]).exists():
+    pass
