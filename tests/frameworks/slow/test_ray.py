@@ -15,7 +15,8 @@ LEFT = Path("/tmp")  # noqa: S108 where Ray's sockets are
 
 def a_script(name: str = "ray_sgd.py", **env: str) -> dict[str, Any]:
     """A job of a driver beside the head, and another node."""
-    return a_job("Ray", [python("ray"), name], 2, **env)
+    patience = {"RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300"}  # of Ray Train, where other tests run beside
+    return a_job("Ray", [python("ray"), name], 2, **patience, **env)
 
 
 def nothing_is_left(command: Command) -> bool:
