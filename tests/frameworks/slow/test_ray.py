@@ -13,7 +13,7 @@ from tests.local.command import Command, wait_gone
 LEFT = Path("/tmp")  # noqa: S108 where Ray's sockets are
 
 
-def a_script(name: str = "ray_sgd.py", **env: str) -> dict[str, Any]:
+def a_script(name: str = "ray_sum.py", **env: str) -> dict[str, Any]:
     """A job of a driver beside the head, and another node."""
     patience = {"RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300"}  # of Ray Train, where other tests run beside
     return a_job("Ray", [python("ray"), name], 2, **patience, **env)
@@ -25,13 +25,18 @@ def nothing_is_left(command: Command) -> bool:
     return True
 
 
-def test_ray_train_is_right_after_a_node_has_died(command: Command) -> None:
+def test_actors_are_on_all_nodes_also_after_one_has_died(command: Command) -> None:
     assert command.start(a_script(DIE_IN_ATTEMPT="1")).end() == 0
-    assert said(command, "RIGHT") == ["nodes=2 total=3"]
+    assert said(command, "RIGHT") == ["[(0, 2450, False), (1, 2500, False)]"]
     line = line_of_the_ledger(command)
     assert (line["exit"], line["replica"]) == ("SIGKILL", "worker-1 rank 1")
     assert command.status["message"].startswith("worker-0, which leads the others, finished.")
     assert nothing_is_left(command)
+
+
+def test_ray_train_has_the_weights_of_one_process(command: Command) -> None:
+    assert command.start(a_script("ray_sgd.py")).end(400) == 0
+    assert said(command, "RIGHT") == ["nodes=2 total=3"]
 
 
 HEAD_AND_GATE = """
@@ -50,7 +55,7 @@ print("RIGHT", ray.get(ray.remote(lambda: 3).remote()), flush=True)
 def test_a_head_that_dies_is_named_and_all_begin_anew(command: Command, folder: Path) -> None:
     (folder / "gate.py").write_text(HEAD_AND_GATE)
     command.start(a_script("gate.py"))
-    until((folder / "met").exists)
+    until((folder / "met").exists, 300)
     (head,) = running(command, "--head")
     os.kill(head, signal.SIGKILL)
     assert wait_gone(head)
@@ -69,7 +74,7 @@ def test_the_errors_of_a_script_and_of_an_image_are_told(command: Command) -> No
 
 
 def test_an_image_without_ray_is_named(command: Command) -> None:
-    assert command.start(a_job("Ray", [python("boost"), "ray_sgd.py"], 2)).end() == 1
+    assert command.start(a_job("Ray", [python("boost"), "ray_sum.py"], 2)).end() == 1
     assert "No module named 'ray'" in command.status["message"]
     assert command.status.get("restartCount", 0) == 0
 

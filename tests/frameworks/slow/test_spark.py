@@ -32,7 +32,7 @@ def test_all_workers_take_part_also_after_a_death_and_nothing_is_left(command: C
 
 def test_a_master_that_dies_first_is_named_and_all_begin_anew(command: Command, folder: Path) -> None:
     command.start(a_script(GATE="gate"))
-    until((folder / "met").exists)
+    until((folder / "met").exists, 300)
     (master,) = running(command, "master.Master")
     (folder / "met").unlink()
     os.kill(master, signal.SIGKILL)
