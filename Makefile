@@ -46,7 +46,7 @@ $(FRAMEWORKS)/horovod/.ready: $(UV) requirements/frameworks/horovod.lock require
 	@requirements/frameworks/build_horovod.sh $(UV) $(@D)
 	@touch $@
 
-QUICK_FRAMEWORKS := $(addprefix $(FRAMEWORKS)/,$(addsuffix /.ready,jax boost mpi))
+QUICK_FRAMEWORKS := $(addprefix $(FRAMEWORKS)/,$(addsuffix /.ready,jax boost mpi trackers))
 SLOW_FRAMEWORKS := $(addprefix $(FRAMEWORKS)/,$(addsuffix /.ready,tensorflow sagemaker horovod ray spark))
 setup-frameworks: $(QUICK_FRAMEWORKS) $(SLOW_FRAMEWORKS)  ## Make the environments of other frameworks, for their tests
 

@@ -14,6 +14,7 @@ from tests.api.bad_frameworks import FRAMEWORKS
 from tests.api.bad_lengths import LENGTHS
 from tests.api.bad_models import MODELS
 from tests.api.bad_templates import TEMPLATES
+from tests.api.bad_trackers import TRACKERS
 from tests.api.changes import GONE
 from tests.api.changes import bad as _bad
 
@@ -384,16 +385,10 @@ LIFECYCLE = (
     _bad("resume from itself", "checkpoint.resumeFrom.job", "digits", "Name another job"),
     _bad("hang now and then", "failurePolicy.hangSeconds", "sometimes", "Write auto"),
     _bad("hang at once", "failurePolicy.hangSeconds", 0, "Write auto"),
-    _bad(
-        "spares that nobody waits for",
-        "scheduling.spares",
-        1,
-        "Remove spares, and raise workers.replicas instead",
-        strategy={"type": "Gossip"},
-    ),
+    _bad("spares nobody waits for", "scheduling.spares", 1, "raise workers.replicas", strategy={"type": "Gossip"}),
     _bad("queue without gang", "scheduling.queue", "team", "Remove queue"),
     _bad("queue name", "scheduling.queue", "My Team", "lower-case letters", scheduling__gang="Kueue"),
 )
 
-_ELSEWHERE = (*CODE, *LENGTHS, *MODELS, *EVALUATIONS, *FRAMEWORKS, *TEMPLATES)
+_ELSEWHERE = (*CODE, *LENGTHS, *MODELS, *EVALUATIONS, *FRAMEWORKS, *TEMPLATES, *TRACKERS)
 BAD_SPECS = (*NAMES, *SHAPES, *TRAINING, *STRATEGY, *PODS, *LIFECYCLE, *_ELSEWHERE)

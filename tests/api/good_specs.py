@@ -172,6 +172,15 @@ _CHANGES: dict[str, dict[str, Any]] = {
     "scheduling": {"spec.scheduling": {"gang": "Kueue", "queue": "team-a", "spares": 1}},
     "spares": {"spec.scheduling": {"spares": 2}},
     "a framework": {"spec.training": {"command": ["python", "train.py"], "framework": "XGBoost"}},
+    "trackers": {
+        "spec.training.trackers": {
+            "tensorBoard": {},
+            "mlflow": {"url": "sqlite:////data/mlflow.db", "experiment": "digits"},
+            "wandb": {"mode": "offline", "project": "digits", "entity": "team"},
+            "openTelemetry": {"url": "https://collector:4318/otlp"},
+        }
+    },
+    "no tracker": {"spec.training.trackers": {}},
     "no spares for members": {"spec.strategy": {"type": "Gossip"}, "spec.scheduling": {"spares": 0}},
     "the rest": {
         "spec.suspend": True,

@@ -6,6 +6,7 @@ from trainmaster.advice import memory, reading, traffic
 from trainmaster.advice.facts import GroupFacts, ModelFacts
 from trainmaster.advice.frameworks import WORDS
 from trainmaster.advice.textbook import TEXTBOOK, taxonomy
+from trainmaster.advice.told import told
 from trainmaster.advice.units import in_bytes, in_numbers
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.replicas import ReplicaSpec
@@ -37,6 +38,7 @@ def explain(job: TrainingJob, model: ModelFacts | None) -> list[Section]:
         ("Memory for the model", list(_memory(job, model))),
         ("When something dies", list(_failure(job, model))),
         *([("How far it is", list(_progress(job)))] if job.spec.training.command else []),
+        *([("Who is told", list(told(job)))] if job.spec.training.trackers else []),
     ]
 
 

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field
 from trainmaster.api.model import FigureName, FreeObject, Int, Model, Name, Place, Text, Weighs
 from trainmaster.api.progress import ProgressExpressions
 from trainmaster.api.sizes import MOST_OF_A_PLAN, fit_a_plan
+from trainmaster.api.trackers import Trackers
 
 Framework = Literal["Torch", "JAX", "XGBoost", "LightGBM", "TensorFlow", "Horovod", "MPI", "Ray", "Spark", "SageMaker"]
 
@@ -117,6 +118,9 @@ command: after how many steps stopEarly and checkpoint.best look at what it has 
 session.state)."""
     stop_early: StopEarly | None = None
     """End the training, with Succeeded, when a figure of the evaluation has not become better for a while."""
+    trackers: Trackers | None = None
+    """Where the lines of metrics.jsonl are told as well, by processes of their own beside the training. Unset: where \
+variables say that people set anyway (MLFLOW_TRACKING_URI, WANDB_API_KEY or WANDB_MODE, OTEL_EXPORTER_OTLP_ENDPOINT)."""
     working_directory: Place | None = None
     """Where the task is imported from or the command starts. On a laptop, relative to this file; in a container, \
 relative to the top of the code (below), or without code to the image's own working directory."""

@@ -4,7 +4,7 @@ from typing import Literal
 
 from trainmaster.api.states import TERMINAL, Phase
 from trainmaster.api.status import Condition, TrainingJobStatus
-from trainmaster.core import edits, measures, membership, parting, phases, saving, sidecars, stragglers, waits
+from trainmaster.core import edits, measures, membership, parting, phases, saving, sidecars, stragglers, tracking, waits
 from trainmaster.core.facts import Facts
 from trainmaster.core.rules import obstacles
 
@@ -21,6 +21,7 @@ INVALID_SPEC = "InvalidSpec"  # of a spec that cannot be parsed, which no rule s
 
 WAITING = "WaitingForReplicas"
 
+_EXACT = (tracking.TRACKERS_REACHED,)  # its message names all that is wrong, and changes seldom
 _NAMED = 4  # at most so many missing replicas are named
 
 
@@ -40,6 +41,7 @@ def of(facts: Facts, status: TrainingJobStatus, phase: Phase) -> tuple[Condition
         parting.statement(facts),
         sidecars.statement(facts, phase),
         measures.statement(facts),
+        tracking.statement(facts),
     )
     stated += [said for said in told if said]
     if phase in TERMINAL:
@@ -113,7 +115,7 @@ def _condition(facts: Facts, kind: str, holds: bool, reason: str, message: str) 
     value: Literal["True", "False"] = "True" if holds else "False"
     before = next((c for c in facts.status.conditions if c.type == kind), None)
     unchanged = before is not None and (before.status, before.reason) == (value, reason)
-    if unchanged and before is not None and before.observed_generation == facts.job.generation:
+    if unchanged and kind not in _EXACT and before is not None and before.observed_generation == facts.job.generation:
         return before  # a message that counts replicas must not cost a write each time
     since = before.last_transition_time if before and before.status == value else facts.now
     return Condition(

@@ -44,6 +44,10 @@ def _doubts(beat: Heartbeat) -> Iterator[str]:
     yield from _meeting("Heartbeat.offer", beat.offer)
     if beat.rendezvous:
         yield from _meeting("Heartbeat.rendezvous", beat.rendezvous)
+    if len(beat.trackers) > _MOST_FIGURES:
+        yield f"Heartbeat.trackers: {len(beat.trackers)} are more than {_MOST_FIGURES}"
+    for title, problem in beat.trackers.items():
+        yield from _texts("Heartbeat.trackers", {"title": title, "problem": problem}, _LONGEST_TEXT)
     if len(beat.ranks) > _MOST_RANKS:
         yield f"Heartbeat.ranks: {len(beat.ranks)} are more than {_MOST_RANKS}"
     for place, rank in enumerate(beat.ranks):

@@ -40,6 +40,8 @@ def training_plan(job: TrainingJob) -> TrainingPlan:
         stop_early=Aim(stop.metric, stop.mode, stop.patience) if (stop := training.stop_early) else None,
         working_directory=training.working_directory,
         code=training.code.bundle.sha256 if training.code else None,
+        commit=training.code.bundle.commit if training.code else None,
+        trackers=None if training.trackers is None else training.trackers.chosen,
         progress=training.progress.expressions if training.progress else {},
         checkpoint_every=checkpoint.every_steps,
         checkpoint_keep=checkpoint.keep,

@@ -194,6 +194,7 @@ class Heartbeat:
     stalled: Optional[ExitReport] = None  # of `attempt`: ranks live, and wait so long that somebody must hang
     good_end: Optional[GoodEnd] = None  # the first one of the newest attempt that has any
     warm: bool = False  # the warm parent has imported what it can: a start takes milliseconds
+    trackers: Dict[str, str] = field(default_factory=dict)  # what is wrong with those that are not told, by title
     takes_204: bool = False  # an answer 204 without a body means: the orders are still those of `orders_seen`
 
 

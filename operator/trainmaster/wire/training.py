@@ -49,6 +49,8 @@ class TrainingPlan:
     working_directory: Optional[str] = None
     code: Optional[str] = None  # the SHA-256 of the bundle of code, in a pod
     progress: Dict[str, str] = field(default_factory=dict)  # of a command: what its output says, by expression
+    trackers: Optional[Dict[str, Dict[str, str]]] = None  # by the names in `wire.trackers`; None: what variables say
+    commit: Optional[str] = None  # of the code, as `submit` says
     checkpoint_every: int = 50
     checkpoint_keep: int = 3
     checkpoint_best: Optional[Aim] = None  # whose checkpoint is kept beside the newest ones

@@ -13,6 +13,7 @@ Its files:
 - `environment`: the variables of one rank, as torchrun would set them
 - `rendezvous`: the listening socket that is offered for the next attempt; interface names
 - `parent`: the agent's line to the warm parent, and starting one
+- `followers`: the processes that tell trackers of experiments what metrics.jsonl says
 - `files`: progress pages, error files and the roster of one attempt
 - `store`: the store at which ranks meet, where this replica serves it
 - `reactor`: waiting for descriptors, times and other threads

@@ -16,6 +16,7 @@ from trainmaster.wire.states import AgentState, Verb
 
 from trainmaster_trainer.agent import process, supervise
 from trainmaster_trainer.agent.first_steps import FirstSteps
+from trainmaster_trainer.agent.followers import Followers
 from trainmaster_trainer.agent.hang_watch import HangWatch
 from trainmaster_trainer.agent.hangs import Policy
 from trainmaster_trainer.agent.output import Output
@@ -42,6 +43,7 @@ class Engine:
         self._ranks = Ranks(settings, self._reactor, self._output, self._handle)
         self._status_collector = StatusCollector(settings, self._ranks.files)
         self._first_steps = FirstSteps(self._reactor, self._ranks.files, self._report_now)
+        self._followers = Followers(settings, self._reactor, self._ranks.files, self._output.say, self._report_now)
         self._hang_watch = HangWatch(self._reactor, self._ranks, self._output.say, self._handle)
         self._reporter = Reporter(
             settings.operator,
@@ -107,9 +109,11 @@ class Engine:
         self._hang_watch.expect(action.attempt, policy)
         awaited = 1 if self._settings.plan.command else self._settings.ranks  # of a script often one rank alone tells
         self._first_steps.expect(awaited, action.attempt, self._agent.start or 0)
+        self._followers.expect(action.roster, self._agent.start or 0)
 
     def _put_up(self) -> None:
-        self._status_collector.put_up(self._agent, self._ranks.offer.rendezvous)
+        offer, problems = self._ranks.offer.rendezvous, self._followers.problems
+        self._status_collector.put_up(self._agent, offer, problems)
 
     def _report_now(self) -> None:
         self._put_up()
@@ -118,7 +122,7 @@ class Engine:
     def _leave(self, action: supervise.Leave) -> None:
         self._first_steps.forget()
         self._exit_code = action.exit_code
-        self._reactor.stop()
+        self._followers.end(action.exit_code, self._reactor.stop)
 
     def _orders_arrived(self, orders: Orders) -> None:
         """Hand orders over to the main thread. This runs in a reporter's thread."""

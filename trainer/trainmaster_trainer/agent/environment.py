@@ -13,7 +13,7 @@ from trainmaster.wire import names
 from trainmaster.wire.messages import Member, Roster
 
 # The agent's own business: a rank needs neither the operator's address nor the token.
-_PRIVATE = (
+PRIVATE = (
     names.ENV_OPERATOR,
     names.ENV_TOKEN_FILE,
     names.ENV_WARM_SOCKET,
@@ -47,7 +47,7 @@ class Place:
 
 def rank_environment(base: Mapping[str, str], place: Place) -> Dict[str, str]:
     """Return `base` (the agent's own environment, with the user's variables) with the rank's variables."""
-    environment = {name: value for name, value in base.items() if name not in _PRIVATE}
+    environment = {name: value for name, value in base.items() if name not in PRIVATE}
     environment.update(_torchrun(place))
     environment.update(_trainmaster(place))
     for name, value in _defaults(place, base.get(names.ENV_THREADS, "1")).items():

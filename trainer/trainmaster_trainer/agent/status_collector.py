@@ -39,18 +39,19 @@ class StatusCollector:
         self._sequence = 0
         self._agent = Agent(settings.role, settings.index)
         self._offer = Rendezvous(0, "")
+        self._trackers: Mapping[str, str] = MappingProxyType({})
         self._checkpoint: Optional[CheckpointRecord] = None
         self._newest = 0  # step of the newest checkpoint that ranks here know of
         self._reading = False
         self.orders_seen = ""
         self.read = read_checkpoint
 
-    def put_up(self, agent: Agent, offer: Rendezvous) -> None:
+    def put_up(self, agent: Agent, offer: Rendezvous, trackers: Mapping[str, str] = MappingProxyType({})) -> None:
         """Set what the next heartbeats say."""
         with self._lock:
             if agent.roster is not self._agent.roster:
                 self._digest = agent.roster.digest if agent.roster is not None else ""
-            self._agent, self._offer = agent, offer
+            self._agent, self._offer, self._trackers = agent, offer, trackers
 
     def compose(self, hold: bool) -> Heartbeat:
         """A heartbeat of this moment, with a sequence number of its own."""
@@ -83,6 +84,7 @@ class StatusCollector:
                 good_end=agent.good_end,
                 warm=agent.warm,
                 takes_204=True,
+                trackers=dict(self._trackers),
             )
 
     def _take_written(self) -> None:

@@ -20,6 +20,7 @@ from trainmaster.api.rules import (
     resource,
     strategy,
     template,
+    trackers,
     training,
     twice,
 )
@@ -30,6 +31,7 @@ RULES: tuple[Rule, ...] = (
     *strategy.RULES,
     *fitting.RULES,
     *training.RULES,
+    *trackers.RULES,
     *evaluation.RULES,
     *pods.RULES,
     *template.RULES,

@@ -112,11 +112,11 @@ def position_of(plan: TrainingPlan, roster: Roster, environment: Mapping[str, st
         environment=environment,
         command=tuple(plan.command),
         arguments=plan.arguments,
-        interpreter=_interpreter(plan.command),
+        interpreter=interpreter_of(plan.command),
     )
 
 
-def _interpreter(command: Sequence[str]) -> str:
+def interpreter_of(command: Sequence[str]) -> str:
     """Return the Python that a command names by its path, ours where that runs it, else the first in PATH."""
     first = command[0]
     name = Path(first).name

@@ -1,0 +1,35 @@
+"""Hold the rules on spec.training.trackers: URLs that no tracker can be reached at."""
+
+from __future__ import annotations
+
+from trainmaster.api.rules.rule import shaped
+from trainmaster.wire.trackers import MLFLOW_URL, SERVER_URL
+
+_HERE = "spec.training.trackers"
+
+RULES = (
+    shaped(
+        "mlflow-url",
+        (f"{_HERE}.mlflow",),
+        "url",
+        MLFLOW_URL,
+        message="url is not that of a tracking server of MLflow",
+        cure="Write it like http://mlflow.tools:5000, or sqlite:////data/mlflow.db",
+    ),
+    shaped(
+        "wandb-url",
+        (f"{_HERE}.wandb",),
+        "url",
+        SERVER_URL,
+        message="url is not that of a server of Weights & Biases",
+        cure="Write it like https://wandb.example.com, or remove it for the vendor's",
+    ),
+    shaped(
+        "open-telemetry-url",
+        (f"{_HERE}.openTelemetry",),
+        "url",
+        SERVER_URL,
+        message="url is not that of a collector",
+        cure="Write it like http://collector:4318",
+    ),
+)

@@ -1,0 +1,41 @@
+"""Which trackers a job has: what its spec says, else what people set anyway."""
+
+from __future__ import annotations
+
+import pytest
+from trainmaster.wire import trackers
+
+
+@pytest.mark.parametrize(
+    ("environment", "wanted"),
+    [
+        ({}, []),
+        ({"MLFLOW_TRACKING_URI": "http://a"}, ["mlflow"]),
+        ({"MLFLOW_TRACKING_URI": ""}, []),
+        ({"WANDB_MODE": "offline"}, ["wandb"]),
+        ({"WANDB_API_KEY": "key", "WANDB_MODE": "disabled"}, []),
+        ({"WANDB_API_KEY": "key", "WANDB_DISABLED": "True"}, []),
+        ({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://a"}, ["openTelemetry"]),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a", "OTEL_METRICS_EXPORTER": "none"}, []),
+    ],
+)
+def test_variables_that_people_set_choose(environment: dict[str, str], wanted: list[str]) -> None:
+    assert [*trackers.chosen(None, environment)] == wanted
+
+
+def test_what_the_spec_says_goes_before_variables() -> None:
+    environment = {"MLFLOW_TRACKING_URI": "http://a"}
+    assert trackers.chosen({}, environment) == {}
+    assert trackers.chosen({"wandb": {"mode": "offline"}}, environment) == {"wandb": {"mode": "offline"}}
+
+
+@pytest.mark.parametrize(
+    "url", ["http://a:5000", "https://a/b", "sqlite:///a.db", "databricks", "databricks://profile"]
+)
+def test_urls_that_mlflow_knows(url: str) -> None:
+    assert trackers.bad_url("mlflow", {"MLFLOW_TRACKING_URI": url}) == ""
+
+
+def test_a_variable_that_is_no_url_is_named() -> None:
+    said = trackers.bad_url("openTelemetry", {"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318"})
+    assert said == "the variable OTEL_EXPORTER_OTLP_ENDPOINT is 'collector:4318', which is not the URL of a server"

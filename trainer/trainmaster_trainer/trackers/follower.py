@@ -1,0 +1,236 @@
+"""Run a follower: the process that tells one tracker what metrics.jsonl says, as it grows.
+
+Its argument is a file with the subject; lines of JSON come from the agent: points that it has seen itself, and in
+the end how the job has ended. Others go to it: what is wrong, or that all is well again. The tracker may be away or
+hang for as long as it likes: the lines are in the file.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from trainmaster.wire import trackers as table
+from trainmaster.wire.metric_lines import METRICS
+
+from trainmaster_trainer.script_lines import ScriptLines
+from trainmaster_trainer.trackers import code, mlflow, open_telemetry, tensorboard, wandb
+from trainmaster_trainer.trackers.points import Subject, Tracker
+from trainmaster_trainer.trackers.tail import News, Saved, Tail
+
+LEFT = "left"  # the job may go on later
+_LOOK_SECONDS = 1.0
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 30.0
+_HANG_SECONDS = 60.0  # a call that lasts longer is told of
+_SAVE_SECONDS = 10.0
+_LONGEST_TEXT = 600
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of an object: another one with each try
+_MAKERS: dict[str, Callable[[Subject], Tracker]] = {
+    "tensorBoard": tensorboard.EventFiles,
+    "mlflow": mlflow.MLflowRun,
+    "wandb": wandb.WandbRun,
+    "openTelemetry": open_telemetry.Collector,
+}
+
+
+class MissingLibraryError(Exception):
+    """MissingLibraryError says that a tracker's library is not installed. The text names the command that does it."""
+
+
+class Follower:
+    """Follower tells one tracker. `report` is given what is wrong, in a sentence, or "" where all is well again."""
+
+    def __init__(self, subject: Subject, report: Callable[[str], None]) -> None:
+        self._subject = subject
+        self._report = report
+        self._state_file = subject.own / "state.json"
+        self._lines: ScriptLines | None = None
+        self._tail = Tail(subject)
+        self._tracker: Tracker | None = None
+        self._saved = Saved(subject.uid)
+        self._next_save = 0.0
+        self._unread = False  # the file could not be read at the last look
+        self.end = ""  # how the job has ended, once it has
+        self.ended = threading.Event()
+        self.busy_since: float | None = None  # a call of the tracker's
+        self._lines_attempt = 0
+
+    def run(self) -> None:
+        """Tell all that comes until the job has ended, and what is left then."""
+        saved = Saved.read(self._state_file)
+        if saved.uid == self._subject.uid:
+            self._saved = saved
+            self._tail.marks = saved.marks
+        while True:
+            is_last = self.ended.is_set()
+            while not (news := self._read()).is_empty:
+                self._until_done(lambda news=news: self._tell(news))  # type: ignore[misc]
+            if is_last:
+                break
+            self.ended.wait(_LOOK_SECONDS)
+        if self._tracker is not None:
+            self._until_done(self._finish)
+            self._save()
+
+    def counted(self, point: dict[str, Any]) -> None:
+        """Keep a point of a script that reports none itself, as the agent has seen it: as a line in a file of ours."""
+        if (self._subject.home / METRICS).exists():  # the script reports
+            return
+        if self._lines is None or self._lines_attempt != point["attempt"]:
+            self._lines_attempt = point["attempt"]
+            self._lines = ScriptLines(self._subject.own, self._lines_attempt)
+        loss, figures = point["loss"], point["figures"]
+        self._lines.add(point["step"], loss, figures, lambda _, text: self._report(text))
+
+    def _read(self) -> News:
+        try:
+            news = self._tail.news()
+        except OSError as error:
+            self._unread = True
+            self._report(f"metrics.jsonl cannot be read: {error}")
+            return News([])
+        if self._unread:
+            self._unread = False
+            self._report("")
+        return news
+
+    def _until_done(self, what: Callable[[], None]) -> None:
+        """Do it, again and again where it fails; who waits for the end of this process bounds how long."""
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            self.busy_since = time.monotonic()
+            try:
+                what()
+            except Exception as error:  # noqa: BLE001 whatever a library may raise
+                self._report(_text(error))
+            else:
+                self.busy_since = None
+                self._report("")
+                return
+            self.busy_since = None
+            self._wait(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+    def _wait(self, seconds: float) -> None:
+        """Wait, but only a moment once the job has ended, or as it ends."""
+        if self.ended.is_set():
+            time.sleep(min(seconds, _FIRST_PAUSE_SECONDS))
+        else:
+            self.ended.wait(seconds)
+
+    def _tell(self, news: News) -> None:
+        tracker = self._tracker or self._begun()
+        if news.cut_after is not None:
+            tracker.cut(news.cut_after)
+        for point in news.points:
+            if point.attempt > self._saved.attempt:
+                if self._saved.attempt:
+                    tracker.restarted(point)
+                self._saved.attempt = point.attempt
+        tracker.tell(news.points)
+        self._tail.told(news)
+        self._saved.marks = news.marks
+        if time.monotonic() >= self._next_save:
+            self._save()
+
+    def _begun(self) -> Tracker:
+        traits = table.TRACKERS[self._subject.tracker]
+        if why := table.bad_url(self._subject.tracker, os.environ):
+            raise ValueError(f"{why}; correct it, or set url in spec.training.trackers.{self._subject.tracker}")
+        if traits.library:
+            try:
+                importlib.import_module(traits.library)
+            except ImportError as error:
+                what = f"needs the library {traits.library}, which {sys.executable} does not have ({error})"
+                raise MissingLibraryError(f"{what}: {traits.install}") from None
+        tracker = _MAKERS[self._subject.tracker](self._subject)
+        self._saved.run = tracker.begin(self._saved.run)
+        self._tracker = tracker
+        self._save()
+        return tracker
+
+    def _finish(self) -> None:
+        if self._tracker is not None:
+            self._tracker.finish(self.end)
+
+    def _save(self) -> None:
+        self._next_save = time.monotonic() + _SAVE_SECONDS
+        try:
+            self._saved.write(self._state_file)
+        except OSError as error:
+            self._report(f"how far it was told cannot be kept in {self._state_file}: {error}")
+
+
+def _text(error: Exception) -> str:
+    text = _ADDRESS.sub("", " ".join(str(error).split()))[:_LONGEST_TEXT]
+    return text if isinstance(error, MissingLibraryError) else f"{type(error).__name__}: {text}"
+
+
+class Reports:
+    """Reports writes to the agent, each text once."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._file = os.fdopen(descriptor, "w", encoding="utf-8")
+        self._last = ""
+        self._lock = threading.Lock()
+
+    def say(self, problem: str) -> None:
+        """Tell what is wrong, or "" that nothing is any more."""
+        with self._lock:
+            if problem == self._last:
+                return
+            self._last = problem
+            try:
+                self._file.write(json.dumps({"problem": problem}) + "\n")
+                self._file.flush()
+            except OSError:  # the agent has gone
+                pass
+
+
+def main() -> None:
+    """Run the follower of this process until the job has ended."""
+    reports = Reports(os.dup(1))
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):  # libraries print what nobody has asked for
+        os.dup2(quiet, descriptor)
+    told: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    if not told["parameters"].get("commit"):
+        told["parameters"].update(code.commit())
+    follower = Follower(Subject(**told), reports.say)
+    threading.Thread(target=_listen, args=(follower,), daemon=True).start()
+    threading.Thread(target=_watch, args=(follower, reports.say), daemon=True).start()
+    follower.run()
+    os._exit(0)  # threads of a library may hang
+
+
+def _listen(follower: Follower) -> None:
+    """Take what the agent says, until the job has ended; where it ends without a word, the agent has gone."""
+    for text in sys.stdin:
+        told = json.loads(text)
+        if "point" in told:
+            follower.counted(told["point"])
+        if "end" in told:
+            follower.end = told["end"]
+            follower.ended.set()
+            return
+    follower.end = LEFT
+    follower.ended.set()
+    time.sleep(2 * _LOOK_SECONDS)  # for what is under way
+    os._exit(1)
+
+
+def _watch(follower: Follower, report: Callable[[str], None]) -> None:
+    """Tell of a call that does not come back."""
+    while True:
+        time.sleep(_LOOK_SECONDS)
+        since = follower.busy_since
+        if since is not None and time.monotonic() - since > _HANG_SECONDS:
+            report(f"it has not answered for {_HANG_SECONDS:.0f} s")
