@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from pathlib import Path
 
 import pytest
 from trainmaster_trainer.agent.command import EXECUTE, MODULE, SCRIPT, parse
@@ -33,6 +35,9 @@ TABLE = [
     ("torchrun --nnodes 2 -m package.train x", MODULE, "package.train", ("x",), True),
     ("torchrun --no_python ./run.sh x", EXECUTE, "./run.sh", ("./run.sh", "x"), False),
     ("python -m torch.distributed.run --nnodes 2 train.py", SCRIPT, "train.py", (), True),
+    ("deepspeed --num_gpus 2 train.py --lr 1", SCRIPT, "train.py", ("--lr", "1"), True),
+    ("deepspeed --module package.train", MODULE, "package.train", (), True),
+    ("deepspeed --no_python ./run.sh x", EXECUTE, "./run.sh", ("./run.sh", "x"), False),
 ]
 
 
@@ -40,6 +45,18 @@ TABLE = [
 def test_table(line: str, kind: str, target: str, arguments: tuple[str, ...], unbuffered: bool) -> None:
     found = parse(line.split(), ME)
     assert (found.kind, found.target, found.arguments, found.unbuffered) == (kind, target, arguments, unbuffered)
+
+
+def test_accelerate_makes_its_variables_by_the_python_that_it_belongs_to(tmp_path: Path) -> None:
+    """Ours goes on as a rank afterwards; another one becomes the script."""
+    (tmp_path / "python").touch()
+    (tmp_path / "accelerate").touch(mode=0o755)
+    ours = parse(["python", "-m", "accelerate.commands.launch", "--cpu", "t.py"], ME)
+    other = parse([f"{tmp_path}/accelerate", "launch", "--cpu", "t.py"], ME)
+    assert (ours.kind, ours.target, ours.arguments[3:]) == (EXECUTE, ME, ("--cpu", "t.py"))
+    assert (other.target, other.arguments[2:]) == (f"{tmp_path}/python", ("[]", "--cpu", "t.py"))
+    assert json.loads(ours.arguments[2])
+    assert ours.note.startswith("accelerate is not needed here")
 
 
 def test_torchrun_is_told_to_the_reader() -> None:

@@ -10,7 +10,7 @@ from trainmaster.advice.told import told
 from trainmaster.advice.units import in_bytes, in_numbers
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.replicas import ReplicaSpec
-from trainmaster.wire import names, strategies
+from trainmaster.wire import launchers, names, strategies, torchrun
 
 Section = tuple[str, list[str]]
 
@@ -102,11 +102,24 @@ def _processes(job: TrainingJob, model: ModelFacts | None) -> Iterator[str]:
         yield f"{who}: warm, without ranks, and with all that a worker holds."
     if spec.servers:
         yield _role("parameter server", spec.roles[names.PARAMETER_SERVER], 1)
+    yield from _launcher(job)
     yield "A replica is a pod on a cluster and an agent process here; its agent starts the ranks and watches them."
     if batch and spec.strategy.type in _BETWEEN_LAYERS:
         yield f"All ranks work together on each batch of {batch} samples."
     elif batch:
         yield f"Each batch of {batch} samples is shared among the ranks; {_samples(batch, job)} each."
+
+
+def _launcher(job: TrainingJob) -> Iterator[str]:
+    """Yield what becomes of a launcher in the command. One that no rank will carry out ends the job, and says why."""
+    try:
+        launch = launchers.launched(job.spec.training.command or ("",))
+    except torchrun.CommandError:
+        return
+    if launch is None:
+        return
+    made = f"; what its options and its file set, {launch.launcher} itself sets in each rank" if launch.words else ""
+    yield f"{launch.launcher} is not started: the agents do its work, with {job.spec.worker_ranks} ranks in all{made}."
 
 
 def _samples(batch: int, job: TrainingJob) -> str:

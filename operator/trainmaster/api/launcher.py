@@ -1,6 +1,6 @@
-"""A command of torchrun's that no rank will carry out, refused while nothing runs yet.
+"""Find a command of a launcher's that no rank will carry out, refused while nothing runs yet.
 
-Called by `api/document.py`. The ranks refuse by the same words (`wire/torchrun.py`), and know more: what `auto` and
+Called by `api/document.py`. The ranks refuse by the same words (`wire/launchers.py`), and know more: what `auto` and
 `gpu` come to on their machine. The API server cannot ask this.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.problem import Location
 from trainmaster.api.wording import Words
-from trainmaster.wire import torchrun
+from trainmaster.wire import launchers, torchrun
 
 _COMMAND: Location = ("spec", "training", "command")
 
@@ -20,7 +20,7 @@ def refused_launch(job: TrainingJob) -> tuple[Location, Words] | None:
     if not spec.training.command:
         return None
     try:
-        launch = torchrun.launched(spec.training.command)
+        launch = launchers.launched(spec.training.command)
         asked = launch.per_node if launch else None
         if launch and spec.elasticity is None and (asked is None or asked.isdigit()):
             each = None if asked is None else int(asked)

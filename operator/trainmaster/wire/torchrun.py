@@ -49,7 +49,7 @@ class CommandError(Exception):
 
 @dataclass(frozen=True)
 class Launch:
-    """What is to be started. `nodes` and `per_node` are None where the command leaves them out."""
+    """Hold what is to be started. `nodes` and `per_node` are None where the command leaves them out."""
 
     program: str
     arguments: Tuple[str, ...]
@@ -60,6 +60,11 @@ class Launch:
     per_node: Union[str, None] = None
     role: str = "default"
     restarts: bool = False
+    launcher: str = "torchrun"
+    sized: bool = True  # the command says how many processes there are to be; else as many as there are devices
+    size_option: str = "--nproc-per-node"
+    local_rank_option: str = "--local-rank"
+    words: Tuple[str, ...] = ()  # of accelerate, which makes variables of them
 
 
 class _Parser(argparse.ArgumentParser):
@@ -155,6 +160,8 @@ def check_size(launch: Launch, replicas: int, ranks: int, per_node: Union[int, N
     Raises:
         CommandError: the command asks for another number of processes.
     """
+    if not launch.sized:
+        return
     least, most = launch.nodes or (1, 1)
     each = 1 if per_node is None else per_node
     fits_each = each == ranks and (launch.nodes is None or least <= replicas <= most)
@@ -162,7 +169,7 @@ def check_size(launch: Launch, replicas: int, ranks: int, per_node: Union[int, N
         return
     nodes = "" if launch.nodes is None else f" on {least if least == most else f'{least} to {most}'} nodes"
     raise CommandError(
-        f"training.command: torchrun is to start {each} processes{nodes}, and the job has {replicas} "
+        f"training.command: {launch.launcher} is to start {each} processes{nodes}, and the job has {replicas} "
         f"{'worker' if replicas == 1 else 'workers'} of {ranks}: set spec.workers.replicas to {least * each}, or "
-        f"spec.workers.gpus to {each} where each process has a GPU, or correct --nproc-per-node"
+        f"spec.workers.gpus to {each} where each process has a GPU, or correct {launch.size_option}"
     )

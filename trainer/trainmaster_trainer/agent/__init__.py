@@ -30,7 +30,6 @@ Its files:
 - `said`: what ranks print of their progress, by the job's own expressions
 - `afresh`: whether a program could tell that it was forked; then it gets a new interpreter
 - `dismantling`: what Python does to a program's modules at its end
-- `torchrun`: pure: what a command line of torchrun asks for
 - `children`: what the warm parent has forked: ranks at work, and more standing by
 - `huge_pages`: the warm parent's memory, so that forks and ends are quick
 - `rehearsal`: one throwaway step in a child that stands by
@@ -40,6 +39,7 @@ Its files:
 - `branch`: the agent's line to a process, forked from the warm parent, that has done so
 - `warm`: the warm parent: imports torch once, forks ranks in milliseconds
 - `rank`: what a rank's process does before and after the user's code
+- `accelerate_launch`: has accelerate make the variables that its launcher would set
 - `command`: pure: a command line to what is run in the forked child
 - `errors`: the error file, in which a rank says why it failed
 - `process`: the few system calls that Python has no function for

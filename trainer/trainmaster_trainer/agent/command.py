@@ -5,14 +5,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import List, Optional, Sequence, Tuple
 
-from trainmaster.wire import torchrun
+from trainmaster.wire import launchers, torchrun
+
+from trainmaster_trainer.agent import afresh
 
 SCRIPT = "script"  # a file to run as __main__
 MODULE = "module"  # as `python -m` does
@@ -20,7 +24,8 @@ EXECUTE = "execute"  # replace the process
 
 _PYTHON = re.compile(r"python(3(\.\d+)?)?$")
 _VERSION = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-_NOTE = "torchrun is not needed here: the agent does its work"
+_NOTE = "{} is not needed here: the agent does its work"
+_ACCELERATE = Path(__file__).with_name("accelerate_launch.py")
 # Options of Python: those that may stand together behind one dash, and those that have a value.
 _LETTERS = "bBdEIOPqRsSuv"
 _VALUED = ("W", "X")
@@ -52,6 +57,9 @@ def parse(command: Sequence[str], interpreter: str) -> Invocation:
     base = Path(name).name
     if base == "torchrun":
         return _torchrun(command[1:], legacy=False)
+    launch = launchers.launched(command)
+    if launch is not None and launch.launcher != "torchrun":
+        return _as_python(launch, command[0], interpreter)
     if not _PYTHON.match(base) or ("." in base and base != _VERSION and os.sep not in name):
         return Invocation(EXECUTE, name, tuple(command))
     if os.sep not in name:
@@ -97,9 +105,40 @@ def _length(rest: Sequence[str]) -> int:
 def _torchrun(words: Sequence[str], legacy: bool) -> Invocation:
     """Return the program that torchrun would start, with `python -u`."""
     launch = torchrun.parse(words, legacy)
-    note = _NOTE + ("; restarts are counted by spec.failurePolicy.maxRestarts" if launch.restarts else "")
+    note = _note(launch)
     if not launch.python:
         arguments = (launch.program, *launch.arguments)
         return Invocation(EXECUTE, launch.program, arguments, note=note, launch=launch)
     kind = MODULE if launch.module else SCRIPT
     return Invocation(kind, launch.program, launch.arguments, True, note, launch=launch)
+
+
+def _note(launch: torchrun.Launch) -> str:
+    counted = "; restarts are counted by spec.failurePolicy.maxRestarts" if launch.restarts else ""
+    return _NOTE.format(launch.launcher) + counted
+
+
+def _as_python(launch: torchrun.Launch, word: str, interpreter: str) -> Invocation:
+    """Return what deepspeed or accelerate would start, by the Python that the launcher belongs to."""
+    python = python_of(word, interpreter)
+    note = _note(launch)
+    if launch.words:
+        again = afresh.command((), None) if python == interpreter else []
+        words = (python, str(_ACCELERATE), json.dumps(again), *launch.words)
+        return Invocation(EXECUTE, python, words, note=note, launch=launch)
+    if not launch.python:
+        return Invocation(EXECUTE, launch.program, (launch.program, *launch.arguments), note=note, launch=launch)
+    if python != interpreter:
+        words = (python, "-u", *(["-m"] if launch.module else []), launch.program)
+        return Invocation(EXECUTE, python, (*words, *launch.arguments), note=note, launch=launch)
+    kind = MODULE if launch.module else SCRIPT
+    return Invocation(kind, launch.program, launch.arguments, True, note, launch=launch)
+
+
+def python_of(word: str, interpreter: str) -> str:
+    """Return the Python of the environment that a launcher is installed in; ours where it is not found."""
+    if _PYTHON.match(Path(word).name):
+        return word if os.sep in word else interpreter
+    found = shutil.which(word)
+    beside = Path(found).with_name("python") if found else None
+    return str(beside) if beside is not None and beside.exists() else interpreter

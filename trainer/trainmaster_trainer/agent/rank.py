@@ -273,7 +273,8 @@ def _as_launched(invocation: command.Invocation, launch: torchrun.Launch) -> com
     os.environ["ROLE_NAME"] = launch.role
     words = list(invocation.arguments)
     if launch.tells_local_rank:
-        words.insert(0, f"--local-rank={os.environ['LOCAL_RANK']}")
+        local = f"{launch.local_rank_option}={os.environ['LOCAL_RANK']}"
+        words.insert(words.index(launch.program) + 1 if invocation.kind == command.EXECUTE else 0, local)
     return replace(invocation, arguments=tuple(words))
 
 

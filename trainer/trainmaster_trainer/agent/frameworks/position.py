@@ -12,6 +12,7 @@ from trainmaster.wire import names
 from trainmaster.wire.messages import Roster
 from trainmaster.wire.training import TrainingPlan
 
+from trainmaster_trainer.agent.command import python_of
 from trainmaster_trainer.agent.companions import Companion
 from trainmaster_trainer.agent.files import FRAMEWORK_FOLDER
 
@@ -120,6 +121,8 @@ def interpreter_of(command: Sequence[str]) -> str:
     """Return the Python that a command names by its path, ours where that runs it, else the first in PATH."""
     first = command[0]
     name = Path(first).name
+    if name in ("accelerate", "accelerate-launch", "deepspeed"):
+        return python_of(first, sys.executable)
     if name.startswith("python") or name == "torchrun":
         return first if "/" in first and name != "torchrun" else sys.executable
     return shutil.which("python3") or sys.executable
