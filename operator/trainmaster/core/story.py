@@ -15,7 +15,12 @@ _DECISIONS = {
     RestartDecision.STOP: "The job was stopped",
     RestartDecision.WAIT: "Nobody may start yet",
 }
-_WORTH_TELLING = {("Straggling", "True"), ("Waiting", "True"), ("CheckpointSaving", "False"), ("TrackersReached", "False")}
+_WORTH_TELLING = {
+    ("Straggling", "True"),
+    ("Waiting", "True"),
+    ("CheckpointSaving", "False"),
+    ("TrackersReached", "False"),
+}
 _ACCOUNTS = (
     ("training", "training"),
     ("lost_work", "steps that had to be trained again"),
