@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tests.frameworks.jobs import a_job, line_of_the_ledger, of_a_taken_port, python
+from tests.frameworks.jobs import a_job, line_of_the_ledger, of_a_taken_port, python, until
 from tests.local.command import Command
 
 
@@ -25,7 +25,7 @@ def test_horovod_trains_as_one_process_does_also_after_a_death(command: Command)
     assert sorted(re.findall(r"RIGHT (.*)$", logs, re.MULTILINE)) == right
     line = line_of_the_ledger(command)
     assert (line["exit"], line["replica"]) == ("SIGKILL", "worker-0 rank 1")
-    assert not command.processes()
+    until(lambda: not command.processes())
 
 
 def test_a_script_that_fails_has_its_own_error_as_evidence(command: Command, folder: Path) -> None:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.frameworks.jobs import a_job, line_of_the_ledger, python, said
+from tests.frameworks.jobs import a_job, line_of_the_ledger, python, said, until
 from tests.frameworks.test_sagemaker import results
 from tests.local.command import Command
 
@@ -36,7 +36,7 @@ def test_the_toolkits_train_has_hosts_channels_and_hyperparameters_also_after_a_
         "part-1.json": 30,
     }
     assert not [*(results(command) / "unfinished").iterdir()]
-    assert not command.processes()
+    until(lambda: not command.processes())
 
 
 def test_the_toolkits_failure_is_the_evidence(command: Command, folder: Path) -> None:

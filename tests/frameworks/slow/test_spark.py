@@ -27,7 +27,7 @@ def test_all_workers_take_part_also_after_a_death_and_nothing_is_left(command: C
     line = line_of_the_ledger(command)
     assert (line["exit"], line["replica"]) == ("SIGKILL", "worker-2 rank 2")
     assert command.status["message"].startswith("worker-0, which leads the others, finished.")
-    assert not command.processes()
+    until(lambda: not command.processes())
 
 
 def test_a_master_that_dies_first_is_named_and_all_begin_anew(command: Command, folder: Path) -> None:
@@ -42,7 +42,7 @@ def test_a_master_that_dies_first_is_named_and_all_begin_anew(command: Command, 
     assert command.end() == 0
     assert said(command, "RIGHT")[-1:] == MET
     assert "Spark's master ended by SIGKILL" in line_of_the_ledger(command)["evidence"]
-    assert not command.processes()
+    until(lambda: not command.processes())
 
 
 def test_strangers_without_the_key_are_turned_away(command: Command, folder: Path) -> None:
@@ -74,7 +74,7 @@ print(said[-3000:])
 def test_the_errors_of_a_script_and_of_an_image_are_told(command: Command) -> None:
     assert command.start(a_script(WRONG="1")).end() == 1
     assert "ValueError: bad learning rate" in command.status["restarts"][-1]["evidence"]
-    assert not command.processes()
+    until(lambda: not command.processes())
 
 
 def test_an_image_without_spark_is_named(command: Command) -> None:
@@ -100,7 +100,7 @@ def test_elephas_trains_on_all_workers(command: Command, mode: str) -> None:
     job = a_script("elephas_line.py", MODE=mode, TF_CPP_MIN_LOG_LEVEL="2")
     assert command.start(job).end(500) == 0
     assert said(command, "RIGHT") == ["workers=['1', '2']"]
-    assert not command.processes()
+    until(lambda: not command.processes())
 
 
 def test_a_port_that_is_taken_is_said_by_the_companion() -> None:
