@@ -7,8 +7,6 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.frameworks.jobs import a_job, line_of_the_ledger, of_a_taken_port, python, running, said, until
 from tests.local.command import Command, wait_gone
 
@@ -95,9 +93,8 @@ def test_one_worker_alone_is_spark_without_a_cluster(command: Command) -> None:
     assert said(command, "RIGHT") == ["local[1] 10"]
 
 
-@pytest.mark.parametrize("mode", ["synchronous", "asynchronous"])
-def test_elephas_trains_on_all_workers(command: Command, mode: str) -> None:
-    job = a_script("elephas_line.py", MODE=mode, TF_CPP_MIN_LOG_LEVEL="2")
+def test_elephas_trains_on_all_workers(command: Command) -> None:
+    job = a_script("elephas_line.py", MODE="synchronous", TF_CPP_MIN_LOG_LEVEL="2")
     assert command.start(job).end(500) == 0
     assert said(command, "RIGHT") == ["workers=['1', '2']"]
     until(lambda: not command.processes())
