@@ -65,6 +65,12 @@ pictures: $(DOCS)/.ready .venv/.ready  ## Draw the terminal of a run that loses 
 docs-serve: $(DOCS)/.ready  ## Show the site while you write: http://127.0.0.1:8000
 	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs serve
 
+RELEASE := $(CACHE)/release
+$(RELEASE)/.ready: $(UV) requirements/release.lock
+	@test -x $(RELEASE)/bin/python || $(UV) venv --quiet --python python3 $(RELEASE)
+	@$(UV) pip sync --quiet --python $(RELEASE)/bin/python --require-hashes requirements/release.lock
+	@touch $@
+
 lock: $(UV)  ## Resolve pyproject.toml anew into requirements/*.lock
 	$(UV) pip compile $(LOCK_FLAGS) pyproject.toml --extra operator --extra trainer --group dev -o requirements/dev.lock
 	$(UV) pip compile $(LOCK_FLAGS) pyproject.toml --extra operator -c requirements/dev.lock -o requirements/operator.lock
@@ -124,12 +130,6 @@ generate: .venv/.ready  ## Write the CRD, its reference page and the chart's cop
 
 images: .venv/.ready  ## Build both images and load them into the one-machine cluster
 	@$(PY) -m tools.onebox images
-
-RELEASE := $(CACHE)/release
-$(RELEASE)/.ready: $(UV) requirements/release.lock
-	@test -x $(RELEASE)/bin/python || $(UV) venv --quiet --python python3 $(RELEASE)
-	@$(UV) pip sync --quiet --python $(RELEASE)/bin/python --require-hashes requirements/release.lock
-	@touch $@
 
 release: .venv/.ready $(RELEASE)/.ready  ## Make dist/: wheel, chart, image archives (root), bills of materials, checksums
 	@$(PY) -m tools.release
