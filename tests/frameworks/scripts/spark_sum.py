@@ -29,7 +29,10 @@ if os.environ.get("WRONG"):
 context = SparkSession.builder.getOrCreate().sparkContext
 others = int(os.environ["WORLD_SIZE"]) - 1
 met = context.parallelize(range(100), others).barrier().mapPartitions(meet).collect()
-print(f"RIGHT tasks={len(met)} {met[0]} secret={context.getConf().get('spark.authenticate')}", flush=True)
+places = ",".join(told.partition(":")[0] for told in met[0])  # which of them has which rows is Spark's affair
+total = sum(int(told.partition(":")[2]) for told in met[0])
+secret = context.getConf().get("spark.authenticate")
+print(f"RIGHT tasks={len(met)} workers={places} total={total} secret={secret}", flush=True)
 Path("met").touch()
 while os.environ.get("GATE") and not Path(os.environ["GATE"]).exists():
     pass

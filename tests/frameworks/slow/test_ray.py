@@ -56,7 +56,7 @@ def test_a_head_that_dies_is_named_and_all_begin_anew(command: Command, folder: 
     (folder / "gate.py").write_text(HEAD_AND_GATE)
     command.start(a_script("gate.py"))
     until((folder / "met").exists, 300)
-    (head,) = running(command, "--head")
+    (head,) = running(command, "start\0--head")  # Ray's own processes have that option, too
     os.kill(head, signal.SIGKILL)
     assert wait_gone(head)
     command.until_event("Restarting")

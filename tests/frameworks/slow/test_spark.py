@@ -10,7 +10,7 @@ from typing import Any
 from tests.frameworks.jobs import a_job, line_of_the_ledger, of_a_taken_port, python, running, said, until
 from tests.local.command import Command, wait_gone
 
-MET = ["tasks=2 ['1:1225', '2:3725'] secret=true"]
+MET = ["tasks=2 workers=1,2 total=4950 secret=true"]
 
 
 def a_script(name: str = "spark_sum.py", **env: str) -> dict[str, Any]:
