@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from trainmaster.api.problem import reason
 from trainmaster.cli import cluster, streams
+from trainmaster.cli.helping import Formatter, overview
 from trainmaster.cli.terminal import complain
 from trainmaster.wire.printable import printable
 
@@ -119,8 +120,6 @@ def _parser(*, run_alone: bool = False) -> argparse.ArgumentParser:
 
 
 def _overview(parser: argparse.ArgumentParser, commands: "_Commands") -> str:
-    from trainmaster.cli.helping import overview
-
     helps = {choice.dest: str(choice.help) for choice in commands._choices_actions}  # noqa: SLF001 (there is no other way)
     return overview(parser.format_usage().rstrip(), ABOUT, helps, EPILOG)
 
@@ -167,15 +166,9 @@ _Commands = Any  # argparse has no public type for add_subparsers()
 
 def _command(commands: _Commands, name: str, short: str, description: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=short, description=description, epilog=EPILOG, formatter_class=_formatter
+        name, help=short, description=description, epilog=EPILOG, formatter_class=Formatter
     )
     return parser
-
-
-def _formatter(prog: str) -> argparse.HelpFormatter:
-    from trainmaster.cli.helping import Formatter
-
-    return Formatter(prog)
 
 
 def _run(parser: argparse.ArgumentParser) -> None:
