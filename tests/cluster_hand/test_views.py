@@ -169,7 +169,8 @@ def shown_on_a_terminal(*words: str, columns: int = 80, **variables: str) -> str
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     program = [sys.executable, "-m", "trainmaster", *words]
-    with subprocess.Popen(program, stdout=theirs, stderr=theirs, env=os.environ | variables) as process:
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    with subprocess.Popen(program, stdout=theirs, stderr=theirs, env=environment | variables) as process:
         os.close(theirs)
         told = b""
         while data := _read(ours):

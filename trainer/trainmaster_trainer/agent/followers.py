@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Callable, Dict, List, Optional
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional
 
 from trainmaster.wire import names, trackers
 from trainmaster.wire.messages import Roster
 
 from trainmaster_trainer.agent.files import Files
-from trainmaster_trainer.agent.follower import Follower
 from trainmaster_trainer.agent.reactor import Reactor, Timer
 from trainmaster_trainer.agent.settings import Settings
+
+if TYPE_CHECKING:
+    from trainmaster_trainer.agent.follower import Follower
 
 _BEGIN_SECONDS = 2.0  # after the ranks
 _END_SECONDS = 25.0  # for what is left to tell at the end of the job; where a tracker is away:
@@ -71,7 +73,10 @@ class Followers:
 
     def _begin(self) -> None:
         self._timer = None
-        for name in trackers.chosen(self._settings.plan.trackers, os.environ):
+        chosen = trackers.chosen(self._settings.plan.trackers, os.environ)
+        if chosen:  # an agent without trackers does without 2 MB of modules
+            from trainmaster_trainer.agent.follower import Follower  # noqa: PLC0415
+        for name in chosen:
             self._followers.append(Follower(name, self._settings, self._reactor, self._heard, self._look))
         if self._followers and self._settings.plan.command:
             self._sample()
