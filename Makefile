@@ -114,8 +114,8 @@ test-frameworks: .venv/.ready setup-frameworks  ## The tests of other frameworks
 simulate: .venv/.ready  ## Inject faults into the simulated world: make simulate N=10000 (lives; 0: no end) FIRST=10000000 (members that come and go) FIRST=20000000 (pairs of deaths)
 	@$(PY) -m tests.simulation --seeds $(or $(N),1000) --first $(or $(FIRST),0)
 
-soak: .venv/.ready  ## A training killed a hundred times; whole runs with random strategies, sizes and faults: make soak [N=300] [FIRST=1]
-	@TRAINMASTER_KILLS=100 $(PY) -m pytest -q tests/trainer/test_many_kills.py
+soak: .venv/.ready  ## The long forms of tests (a hundred kills, a whole bad week, ...); whole runs with random strategies, sizes and faults: make soak [N=300] [FIRST=1]
+	@$(PY) -m pytest --verbose -m soak tests
 	@$(PY) -m tests.soak --runs $(or $(N),300) --first $(or $(FIRST),1)
 
 generate: .venv/.ready  ## Write the CRD, its reference page and the chart's copy anew

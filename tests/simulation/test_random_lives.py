@@ -1,4 +1,7 @@
-"""The gate: random lives by seed until so many faults have been injected. `make simulate N=...` lives through more."""
+"""The gate: random lives by seed until so many faults have been injected.
+
+`make soak` injects five times as many, and `make simulate N=...` as many as one likes.
+"""
 
 from collections.abc import Callable
 
@@ -8,27 +11,30 @@ from tests.simulation.campaign import Campaign, spread
 from tests.simulation.lives import LONELY
 from tests.simulation.troubles import KINDS
 
-FAULTS = 150_000
-LONELY_FAULTS = 30_000
+FAULTS = 30_000
+LONELY_FAULTS = 10_000
+SOAKED = 5
 # Of each hundred faults so many kill a process; most of the others are words that were lost or came twice.
 DEATHS = 1.5
 
 
 @pytest.mark.timeout(1200)
-def test_every_random_life_ends_as_it_should(record_property: Callable[[str, object], None]) -> None:
-    campaign = spread(faults=FAULTS)
+@pytest.mark.parametrize("faults", [FAULTS, pytest.param(SOAKED * FAULTS, marks=pytest.mark.soak)])
+def test_every_random_life_ends_as_it_should(record_property: Callable[[str, object], None], faults: int) -> None:
+    campaign = spread(faults=faults)
     record_property("lives", campaign.lives)
     record_property("faults", campaign.faults)
     assert not campaign.failed, "\n\n".join(campaign.failed[:3])
-    assert campaign.faults >= FAULTS
+    assert campaign.faults >= faults
     _is_well_mixed(campaign)
 
 
 @pytest.mark.timeout(600)
-def test_every_random_life_of_members_that_come_and_go_ends_as_it_should() -> None:
-    campaign = spread(first=LONELY, faults=LONELY_FAULTS)
+@pytest.mark.parametrize("faults", [LONELY_FAULTS, pytest.param(SOAKED * LONELY_FAULTS, marks=pytest.mark.soak)])
+def test_every_random_life_of_members_that_come_and_go_ends_as_it_should(faults: int) -> None:
+    campaign = spread(first=LONELY, faults=faults)
     assert not campaign.failed, "\n\n".join(campaign.failed[:3])
-    assert campaign.faults >= LONELY_FAULTS
+    assert campaign.faults >= faults
     _is_well_mixed(campaign)
 
 
