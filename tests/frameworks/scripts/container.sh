@@ -1,6 +1,6 @@
 #!/bin/sh
 # A container that knows SageMaker's folders and nothing of its toolkit.
-cd "$SAGEMAKER_BASE_DIR" || exit 3
+cd "${FOLDERS:-$SAGEMAKER_BASE_DIR}" || exit 3  # SageMaker has them at /opt/ml, which many containers have built in
 grep -q '"epochs": "3"' input/config/hyperparameters.json || exit 4
 grep -q '"current_host"' input/config/resourceconfig.json || exit 5
 echo weights > model/weights.txt

@@ -1,7 +1,11 @@
-"""Train trees over all machines of LightGBM; the model is the same in each of them, and knows all rows."""
+"""Train trees over all machines of LightGBM; the model is the same in each of them, and knows all rows.
+
+One of them is killed in an attempt after some trees.
+"""
 
 import hashlib
 import os
+import signal
 
 import lightgbm
 import numpy as np
@@ -18,7 +22,15 @@ group = {
     "num_machines": size,
     "pre_partition": True,
 }
-trees = lightgbm.train({**settings, **group}, lightgbm.Dataset(x[mine], y[mine]), 20)
+
+
+def die(state):
+    """Kill this process in the middle of the training of all."""
+    if state.iteration == 10 and rank == 1 and os.environ["TRAINMASTER_ATTEMPT"] == os.environ.get("DIE_IN_ATTEMPT"):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+trees = lightgbm.train({**settings, **group}, lightgbm.Dataset(x[mine], y[mine]), 20, callbacks=[die])
 alone = lightgbm.train(settings, lightgbm.Dataset(x, y), 20)
 right = ((trees.predict(x) > 0.5) == y).mean()
 digest = hashlib.sha256(trees.model_to_string().partition("end of trees")[0].encode()).hexdigest()
