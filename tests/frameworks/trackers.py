@@ -40,7 +40,8 @@ def a_server_of_mlflow(folder: Path) -> Iterator[str]:
         [python("trackers"), "-m", "mlflow", *words], cwd=folder, stdout=log, stderr=log, start_new_session=True
     )
     try:
-        until(lambda: _answers(f"{url}/health"))
+        until(lambda: process.poll() is not None or _answers(f"{url}/health"), 400)  # it makes its tables first
+        assert process.poll() is None, (folder / "mlflow.log").read_text()
         yield url
     finally:
         process.terminate()

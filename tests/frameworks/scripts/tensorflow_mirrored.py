@@ -8,7 +8,10 @@ import numpy as np
 import tensorflow as tf
 
 STEPS, RATE = 50, 0.05
-strategy = tf.distribute.MultiWorkerMirroredStrategy()
+collectives = tf.distribute.experimental.CommunicationImplementation[os.environ.get("COLLECTIVES", "AUTO")]
+strategy = tf.distribute.MultiWorkerMirroredStrategy(
+    communication_options=tf.distribute.experimental.CommunicationOptions(implementation=collectives)
+)
 index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
 x = np.random.default_rng(0).normal(size=(64, 8)).astype("f4")
 y = x @ np.arange(8, dtype="f4")

@@ -19,8 +19,10 @@ def with_servers(**env: str) -> dict[str, Any]:
     return job
 
 
-def test_workers_go_on_from_tensorflows_own_checkpoint(command: Command) -> None:
-    job = a_job("TensorFlow", [python("tensorflow"), "tensorflow_mirrored.py"], DIE_IN_ATTEMPT="1")
+@pytest.mark.parametrize("collectives", ["AUTO", "RING"])
+def test_workers_go_on_from_tensorflows_own_checkpoint(command: Command, collectives: str) -> None:
+    script = [python("tensorflow"), "tensorflow_mirrored.py"]
+    job = a_job("TensorFlow", script, DIE_IN_ATTEMPT="1", COLLECTIVES=collectives)
     assert command.start(job).end() == 0
     assert said(command, "RIGHT") == ["processes=2 from=20"] * 2
     assert line_of_the_ledger(command)["exit"] == "SIGKILL"
@@ -54,3 +56,23 @@ def test_one_process_has_all_devices(command: Command, strategy: str) -> None:
     job["spec"]["workers"]["gpus"] = 2 if strategy == "Mirrored" else 1
     assert command.start(job).end() == 0
     assert said(command, "RIGHT") == ["1 False"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "kind", "devices"),
+    [
+        ("OneDevice", "OneDevice", 1),
+        ("Mirrored", "Mirrored", 4),
+        ("Mirrored", "HierarchicalCopy", 4),
+        ("Mirrored", "ReductionToOneDevice", 4),
+        ("CentralStorage", "CentralStorage", 4),
+    ],
+)
+def test_the_strategies_of_one_process_train_on_all_its_devices(
+    command: Command, strategy: str, kind: str, devices: int
+) -> None:
+    """Parts of a CPU are the devices here."""
+    job = a_job("TensorFlow", [python("tensorflow"), "tensorflow_alone.py"], 1, STRATEGY=kind)
+    job["spec"]["strategy"] = {"type": strategy}
+    assert command.start(job).end() == 0
+    assert said(command, "RIGHT") == [f"devices={devices}"]
