@@ -18,7 +18,13 @@ $(UV):
 	@test -x $(PY) || $(UV) venv --quiet --python python3 .venv
 	@$(UV) pip sync --python $(PY) --require-hashes requirements/dev.lock requirements/build.lock
 	@$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation --editable .
+	@$(PY) $(KEEP_BYTECODE) $(IMPORTED) xdist.remote pytest_asyncio hypothesis kopf kubernetes rich.live
 	@touch $@
+
+# Under PYTHONDONTWRITEBYTECODE, which containers often set, each of a thousand processes would compile torch anew (2 s).
+KEEP_BYTECODE = -c 'import importlib, sys; sys.dont_write_bytecode = False; [*map(importlib.import_module, sys.argv[1:])]'
+IMPORTED := $(addprefix torch.,distributed.fsdp distributed.tensor.parallel distributed.tensor.debug utils.data \
+  distributed.algorithms.ddp_comm_hooks.powerSGD_hook _inductor.compile_fx) safetensors.torch s3fs pydantic aiohttp yaml
 
 setup: .venv/.ready  ## Make .venv from the lock file
 
@@ -27,6 +33,7 @@ setup: .venv/.ready  ## Make .venv from the lock file
 	@test -x .venv-xla/bin/python || $(UV) venv --quiet --python python3 .venv-xla
 	@$(UV) pip sync --python .venv-xla/bin/python --require-hashes requirements/xla.lock requirements/build.lock
 	@$(UV) pip install --quiet --python .venv-xla/bin/python --no-deps --no-build-isolation --editable .
+	@PJRT_DEVICE=CPU .venv-xla/bin/python $(KEEP_BYTECODE) torch_xla.distributed torch_xla.runtime torch.distributed.tensor pydantic aiohttp yaml
 	@touch $@
 
 setup-xla: .venv-xla/.ready  ## Make .venv-xla: the trainer on XLA devices (TPU)
@@ -103,7 +110,7 @@ FAST_TESTS := tests/core tests/advice tests/api tests/wire tests/house
 test: lint docs $(RELEASE)/.ready .venv-xla/.ready $(QUICK_FRAMEWORKS)  ## Every test, the real cluster included
 	@$(PY) -c 'from tools.onebox import binaries; binaries.ensure()'  # before the first test that needs one
 	@$(PY) -m pytest $(SIDE_BY_SIDE) $(TEST_FLAGS) --ignore=tests/frameworks/slow tests
-SIDE_BY_SIDE := --numprocesses=3 --dist=loadscope --no-loadscope-reorder  # tests/conftest.py says who; empty: one after the other
+SIDE_BY_SIDE := --numprocesses=4 --dist=loadscope --no-loadscope-reorder  # tests/conftest.py says who; empty: one after the other
 
 test-prometheus: .venv/.ready  ## Alerts and dashboards with a real Prometheus, which is built first (10 minutes)
 	@$(PY) -m pytest tests/cluster_hand/real_prometheus.py
@@ -117,6 +124,9 @@ simulate: .venv/.ready  ## Inject faults into the simulated world: make simulate
 soak: .venv/.ready  ## The long forms of tests (a hundred kills, a whole bad week, ...); whole runs with random strategies, sizes and faults: make soak [N=300] [FIRST=1]
 	@$(PY) -m pytest --verbose -m soak tests
 	@$(PY) -m tests.soak --runs $(or $(N),300) --first $(or $(FIRST),1)
+
+mutants: .venv/.ready  ## Put thirty bugs into a copy of the code, one at a time: the tests must see each (10 minutes)
+	@$(PY) -m tests.mutants $(NAME)
 
 generate: .venv/.ready  ## Write the CRD, its reference page and the chart's copy anew
 	@$(PY) -m trainmaster.api.generate
@@ -143,4 +153,4 @@ cluster-down: .venv/.ready  ## End it, and leave nothing behind
 bench: .venv/.ready  ## Measure beside the peers: make bench [NAME=restart]
 	@$(PY) -m bench $(NAME)
 
-.PHONY: quickstart lint check test test-prometheus test-frameworks soak simulate generate images release cluster-up cluster-down bench
+.PHONY: quickstart lint check test test-prometheus test-frameworks soak mutants simulate generate images release cluster-up cluster-down bench
