@@ -11,13 +11,15 @@ from tests.cluster.flavours import Flavour
 
 Document = dict[str, Any]
 
-DIGITS = {
+DIGITS: Document = {
     "task": "trainmaster_trainer.tasks.digits:Digits",
     "arguments": {"hidden": 64},
     "steps": 300,
     "globalBatchSize": 64,
     "seed": 1,
 }
+# Never over before a test has looked at it; its namespace ends it. (The status tells of steps every ten seconds only.)
+ENDLESS: Document = {**DIGITS, "steps": 1_000_000}
 # In the pod: end the process that has mapped a rank's progress page and is not the agent.
 KILL_RANK = """
 import os, signal
@@ -65,7 +67,7 @@ class Job:
         self.kubectl("wait", f"tj/{self.name}", f"--for={condition}", f"--timeout={seconds}s")
         return self.status()
 
-    def wait_for_step(self, step: int, seconds: float = 180) -> Document:
+    def wait_for_step(self, step: int, seconds: float = 300) -> Document:
         """Until so many steps are in the status."""
         deadline = time.monotonic() + seconds
         while (status := self.status()).get("progress", {}).get("step", 0) < step:
@@ -73,6 +75,20 @@ class Job:
             assert status.get("phase") not in ("Failed", "Succeeded"), json.dumps(status, indent=1)
             time.sleep(0.5)  # `kubectl wait` knows equality only
         return status
+
+    def goes_on(self, seconds: int = 180) -> Document:
+        """Wait until it runs, and has come further than it is now."""
+        step = self.wait("Running", seconds).get("progress", {}).get("step", 0)
+        return self.wait_for_step(step + 1, seconds)
+
+    def saves(self, seconds: int = 180) -> Document:
+        """Wait for a checkpoint of a later step than it is at now, and return what the status says of it."""
+        first = self.status()["progress"]["step"]
+        end = time.monotonic() + seconds
+        while (saved := self.status().get("checkpoint", {})).get("step", 0) <= first:
+            assert time.monotonic() < end, json.dumps(self.status(), indent=1)
+            time.sleep(0.5)
+        return dict(saved)
 
     def status(self) -> Document:
         """As it is now."""

@@ -12,13 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.flavours import Flavour
-from tests.cluster.operator_jobs import DIGITS, Document, Job
+from tests.cluster.operator_jobs import Job
+from tests.cluster.paced import CONFIG_MAP, WORKERS, paced
 from tools.onebox import Cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
-
-# Slow enough to be watched: the disk is filled, seen to be full, and made free again while it trains.
-TRAINING: Document = {**DIGITS, "arguments": {"hidden": 32}, "steps": 20_000, "globalBatchSize": 16}
 
 
 @dataclass(frozen=True)
@@ -65,9 +63,10 @@ def disk(onebox: Cluster, namespace: str, tmp_path: Path) -> Iterator[Disk]:
 def test_a_full_volume_costs_nothing_but_the_saves(cluster: Flavour, namespace: str, disk: Disk) -> None:
     job, undisturbed = Job(cluster, namespace), Job(cluster, namespace, name="undisturbed")
     storage = {"persistentVolumeClaim": {"claimName": "small"}}
-    job.submit(training=TRAINING, checkpoint={"everySteps": 200, "storage": storage})
-    job.wait("Running")
-    job.wait_for_step(400)
+    job.create(CONFIG_MAP)
+    checkpoint = {"everySteps": 50, "storage": storage}
+    job.submit(training=paced(seconds=0.03), workers=WORKERS, checkpoint=checkpoint)
+    job.wait_for_step(100)
     disk.fill()
     status = job.wait_for("condition=CheckpointSaving=False", 120)
     condition = job.condition("CheckpointSaving")
@@ -75,13 +74,13 @@ def test_a_full_volume_costs_nothing_but_the_saves(cluster: Flavour, namespace: 
     assert "No space left on device" in condition["message"]
     assert f"the newest good one is that of step {status['checkpoint']['step']}" in condition["message"]
     assert job.events().count("CheckpointNotSaved") == 1
-    job.wait_for_step(status["progress"]["step"] + 400)
+    job.wait_for_step(status["progress"]["step"] + 100)
     assert "restarts" not in job.status() or job.status()["restarts"] == []
     disk.free()
     job.wait_for("condition=CheckpointSaving=True", 120)
-    status = job.wait("Succeeded", 600)
-    undisturbed.submit(training=TRAINING)
-    expected = undisturbed.wait("Succeeded", 600)
-    assert status["restartCount"] == 0
-    assert status["progress"]["step"] == TRAINING["steps"]
-    assert status["checkpoint"]["sha256"] == expected["checkpoint"]["sha256"]
+    saved = job.saves()
+    assert job.status()["restartCount"] == 0
+    job.kubectl("delete", "tj", job.name)
+    undisturbed.submit(training=paced(saved["step"]), workers=WORKERS)
+    expected = undisturbed.wait("Succeeded", 600)["checkpoint"]
+    assert (saved["step"], saved["sha256"]) == (expected["step"], expected["sha256"])
