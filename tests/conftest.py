@@ -1,8 +1,9 @@
 """What holds for all tests: no judgement by the clock, a Ctrl-C that can be tested, and who runs beside whom.
 
-`make test` shares the folders among three processes (pytest-xdist): the cluster's tests mostly
-wait for pods, which leaves the machine to the others. A folder stays in one process and in its own order, so what a
-session of tests shares (a cluster, an API server, a warm parent, a process to fork from) is started once.
+`make test` shares the tests among four processes (pytest-xdist): the cluster's tests mostly wait for pods, which leaves
+the machine to the others. Tests that share what is expensive to start (a cluster, an API server, a warm parent) stay in
+one process and in their own order. The trainer's share only a process to fork from: each of their files is taken by
+whichever process is free.
 """
 
 import signal
@@ -24,51 +25,34 @@ signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 HERE = Path(__file__).parent
-SHARE_A_SERVER = ("cluster_hand", "platforms", "charts")
-SHARE_A_WARM_PARENT = ("local", "examples", "frameworks")
-# Real processes, beside others on a shared machine: what fails there is tried once more, and both tries are told.
-# Nothing in tests/core or tests/simulation, whose outcome is the code's alone (docs/decisions/0100).
-SECOND_TRY = {
-    "agent",
-    "cluster",
-    "cluster_hand",
-    "examples",
-    "frameworks",
-    "local",
-    "platforms",
-    "trainer",
-    "transport",
-    "xla",
-}
-LONGEST_FIRST = ("cluster", "trainer", "local", "agent", "cluster_hand", "xla", "simulation")
-"""Groups in the order in which a free process takes them; the rest comes last, as one group."""
+TURNS = ("cluster", "local", "cluster_hand", "trainer", "frameworks", "agent", "xla", "simulation", "quick")
+"""Groups in the order in which a free process takes them: the longest first, and what waits beside what computes."""
+SHARES = {"platforms": "cluster_hand", "charts": "cluster_hand", "examples": "frameworks"}
+"""Folders whose tests belong to the group of another one, as they share what that has started."""
 
 
-def _group(folder: str) -> str:
-    """Tests that must follow one another in one process."""
-    for shared in (SHARE_A_SERVER, SHARE_A_WARM_PARENT):
-        if folder in shared:
-            return shared[0]
-    return folder if folder in LONGEST_FIRST else "quick"
+def _turn(path: Path) -> str:
+    """Return the turn of a folder's tests."""
+    folder = SHARES.get(path.parts[0], path.parts[0])
+    return folder if folder in TURNS else "quick"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """In the order in which groups are taken."""
-    for item in items:
-        if item.path.relative_to(HERE).parts[0] in SECOND_TRY:
-            item.add_marker(pytest.mark.flaky(reruns=1))
-    order = (*LONGEST_FIRST, "quick")
-    items.sort(key=lambda item: order.index(_group(item.path.relative_to(HERE).parts[0])))
+    """Put tests in the order in which groups are taken, and each file's in its own."""
+    items.sort(key=lambda item: TURNS.index(_turn(item.path.relative_to(HERE))))
 
 
-class ByFolder(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
+class ByGroup(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
     """pytest-xdist hands out one group after the other, each as a whole."""
 
     @override
     def _split_scope(self, nodeid: str) -> str:
-        return _group(nodeid.split("/")[1])
+        """Return the group of a test: all in it follow one another in one process."""
+        path = Path(nodeid.split("::", maxsplit=1)[0])
+        turn = _turn(path.relative_to(HERE.name))
+        return str(path) if turn == "trainer" else turn
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
     """Asked by pytest-xdist, and by nobody where one process runs all."""
-    return ByFolder(config, log)
+    return ByGroup(config, log)

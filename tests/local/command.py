@@ -296,9 +296,14 @@ def what_it_is(pid: int) -> str:
     return f"{pid} {state} {command}"
 
 
-def abandoned_scratch() -> list[Path]:
-    """Scratch folders whose run is no more."""
-    return [folder for folder in MEMORY.glob("trainmaster-*") if not _is_held(folder / "lock")]
+def abandoned_scratch(seconds: float = 10.0) -> list[Path]:
+    """Return the scratch folders whose run is no more, and that stay: a test beside this one may just kill a run."""
+    end = time.monotonic() + seconds
+    while left := [folder for folder in MEMORY.glob("trainmaster-*") if not _is_held(folder / "lock")]:
+        if time.monotonic() > end:
+            break
+        time.sleep(0.2)
+    return left
 
 
 def _is_held(lock: Path) -> bool:
