@@ -15,6 +15,7 @@ from typing import NamedTuple
 SCRIPT = Path(__file__).parent / "scripts" / "steps.py"
 REPORTING = SCRIPT.with_name("reporting_steps.py")  # the same, with session.report after each step
 KEEPING = SCRIPT.with_name("keeping_steps.py")  # and with session.state
+SAVING = SCRIPT.with_name("saving_steps.py")  # the same, with a checkpoint of its own every 20 steps
 BIN = Path(sys.executable).parent
 RANKS = 2
 _MARK = "TRAINMASTER_BENCH_RUN"
@@ -80,34 +81,35 @@ class Run:
         return frozenset(note.pid for rank in range(RANKS) for note in self.notes(rank))
 
 
-def torchrun_command(folder: Path, steps: int, width: int) -> list[str]:
+def torchrun_command(folder: Path, *numbers: int, script: Path = SCRIPT) -> list[str]:
     """The command of torchrun as shipped, with restarts allowed."""
     flags = ["--standalone", f"--nproc-per-node={RANKS}", "--max-restarts=3"]
-    return [str(BIN / "torchrun"), *flags, str(SCRIPT), str(folder), str(steps), str(width)]
+    return [str(BIN / "torchrun"), *flags, str(script), str(folder), *map(str, numbers)]
 
 
-def trainmaster_command(folder: Path, steps: int, width: int, script: Path = SCRIPT) -> list[str]:
+def trainmaster_command(folder: Path, *numbers: int, script: Path = SCRIPT) -> list[str]:
     """The same script as a job."""
     job = folder / "job.yaml"
-    arguments = ", ".join(f'"{argument}"' for argument in (script, folder, steps, width))
+    arguments = ", ".join(f'"{argument}"' for argument in (script, folder, *numbers))
     job.write_text(JOB.format(arguments=arguments))
     return [str(BIN / "trainmaster"), "run", str(job), "--workdir", str(folder / "work")]
 
 
 CONTESTANTS = {"torchrun": torchrun_command, "trainmaster": trainmaster_command}
-Command = Callable[[Path, int, int], list[str]]
+Command = Callable[..., list[str]]  # of the folder, steps, width and batch size
 LEVELS: dict[str, Command] = {
     **CONTESTANTS,
     "reporting": partial(trainmaster_command, script=REPORTING),
     "keeping": partial(trainmaster_command, script=KEEPING),
 }
+WITH_STATE: dict[str, Command] = {"saving": partial(torchrun_command, script=SAVING), "keeping": LEVELS["keeping"]}
 
 
 @contextmanager
-def running(name: str, folder: Path, steps: int, width: int = 128) -> Iterator[Run]:
+def running(name: str, folder: Path, steps: int, width: int = 128, batch: int = 32) -> Iterator[Run]:
     """Start a contestant; end all of it afterwards."""
     folder.mkdir(parents=True)
-    command = LEVELS[name](folder, steps, width)
+    command = {**LEVELS, **WITH_STATE}[name](folder, steps, width, batch)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", _MARK: str(folder)}
     with (folder / "output.txt").open("wb") as output:
         started = time.time()

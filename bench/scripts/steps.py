@@ -1,7 +1,7 @@
 """The script that both contestants run, untouched: a small DDP model that notes when each step ended.
 
-Arguments: the folder of the notes, the number of steps, hidden width. Each rank appends `step time pid` to
-`FOLDER/rank-R.txt`; times are seconds since the epoch, because two programs compare them.
+Arguments: the folder of the notes, the number of steps, hidden width, samples of a batch (32). Each rank appends
+`step time pid` to `FOLDER/rank-R.txt`; times are seconds since the epoch, because two programs compare them.
 """
 
 import os
@@ -21,7 +21,7 @@ def main(
     keep: Callable[[torch.nn.Module, torch.optim.Optimizer], Any] | None = None,
 ) -> None:
     """Train on noise."""
-    folder, steps, width = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    folder, (steps, width, batch, *_) = Path(sys.argv[1]), (*map(int, sys.argv[2:]), 32)
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank = dist.get_rank()
@@ -31,7 +31,7 @@ def main(
     optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.01)
     state = keep(wrapped, optimizer) if keep else None
     done = state.restore() if state else 0
-    inputs, labels = torch.randn(32, 64), torch.randint(0, 10, (32,))
+    inputs, labels = torch.randn(batch, 64), torch.randint(0, 10, (batch,))
     with (folder / f"rank-{rank}.txt").open("a", buffering=1) as notes:
         for step in range(done + 1, steps + 1):
             optimizer.zero_grad()
