@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from tests.local.command import BIN, Command, a_job
+from tests.local.command import BIN, Command, a_job, kill
 
 SCRIPTS = Path(__file__).parent / "scripts_with_state"
 
@@ -32,17 +32,25 @@ def model_of(checkpoint: Path) -> dict[str, torch.Tensor]:
 
 
 def test_kills_and_a_stop_leave_the_model_of_plain_torchrun(command: Command, folder: Path) -> None:
-    """Two ranks are killed and lose no step; Ctrl-C saves and leaves; the next run ends with the same bits."""
+    """Two ranks and an agent are killed and lose no step; Ctrl-C saves; the next run ends with the same bits.
+
+    What the agent's replica had in memory goes with it: its rank goes on from what the other replica keeps.
+    """
     job = a_keeping_script("usual.py", folder)
     faults = ["--fault", "kill:worker/1@step=13", "--fault", "kill:worker/0@step=17"]
     command.start(job, *faults, SECONDS_A_STEP="0.15")
-    command.until_step(22)
+    command.until_step(19)
+    kill(command.agents()[1], signal.SIGKILL)
+    command.until_step(23)
     command.send(signal.SIGINT)
     command.end()
     stopped = command.status
-    assert [(line["step"], line["stepsLost"]) for line in stopped["restarts"]] == [(13, 0), (17, 0)]
+    restarts = [(line["step"], line["stepsLost"]) for line in stopped["restarts"]]
+    assert restarts[:2] == [(13, 0), (17, 0)]
+    assert [lost for _, lost in restarts[2:]] == [0], "no step is lost with the replica"
+    assert stopped["incarnations"] == {"worker-1": 1}
     left_at = stopped["checkpoint"]["step"]
-    assert left_at >= 22
+    assert left_at >= 23
     told = (command.workdir / "checkpoints" / "metrics.jsonl").read_text().splitlines()
     assert json.loads(told[-1])["step"] == left_at, "it saved where it was, and not at a tenth step only"
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
 import shutil
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +16,10 @@ from torch import nn
 from torch.utils.data import DistributedSampler, TensorDataset
 from trainmaster_trainer import session
 from trainmaster_trainer.checkpoint.load import read
+from trainmaster_trainer.checkpoint.neighbours import joined
 from trainmaster_trainer.checkpoint.of_scripts import check_readable
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
+from trainmaster_trainer.checkpoint.slot import SlotError
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.errors import ConfigurationError
 
@@ -60,6 +65,52 @@ def test_whatever_has_a_state_goes_on_to_the_last_bit(new_job: NewJob, tmp_path:
             assert [one["done"] for one in (*first, *again)] == [0, 0, 3, 3]
             for one, other in zip(calm, again, strict=True):
                 assert {**one, "done": 3} == other, name
+
+
+def test_a_lost_replica_goes_on_from_its_neighbours_memory(new_job: NewJob) -> None:
+    """Generators, loaders and running means included; two neighbours that are lost are too many.
+
+    Sums of three ranks depend on how DistributedDataParallel cuts them, in their last bits.
+    """
+    calm = calls(a_script(new_job, "calm"), 3, 1, ZOO, until=6, total=9)
+    job = dataclasses.replace(a_script(new_job, "lost", memory_every=1, checkpoint_every=100), memory=True)
+    calls(job, 3, 1, ZOO, until=2, total=9)
+    for attempt, (lost, until, source) in enumerate([([0], 4, "memory"), ([2], 5, "memory"), ([0, 1], 6, "")], 2):
+        for pod in lost:
+            shutil.rmtree(job.folder / f"memory-{pod}")
+        again = calls(job, 3, attempt, ZOO, until=until, total=9)
+        told = (job.folder / f"output-{attempt}-0").read_text()
+        assert f"Resuming from step {again[0]['done']} of attempt {attempt - 1}" in told
+        assert ("kept in memory" in told) == bool(source)
+    for one, other in zip(calm, again, strict=True):
+        numbers = [torch.tensor(each.pop("numbers")) for each in (one, other)]
+        torch.testing.assert_close(*numbers, rtol=0.01, atol=0.001)  # some are sums of BF16
+        assert {**one, "done": 5} == other
+
+
+def test_a_part_of_a_neighbour_that_is_none_is_refused() -> None:
+    """Whatever its bytes are, it ends in an error of its own, and the training goes on from a checkpoint."""
+    shared = {"model/mean": torch.zeros(3)}
+    for table, data in (
+        ([["model/mean", 11]], 12),
+        ([["model/mean", 12]], 4),
+        ([["ranks/0/json", 4]], 4),
+        ([["ranks/1/json", -4]], 4),
+        ([["ranks/1/json", 1 << 70]], 4),
+        ([["ranks/1/json"]], 4),
+        ({"a": 1}, 4),
+        ([[["a"], 4]], 4),
+    ):
+        text = json.dumps(table).encode()
+        blob = len(text).to_bytes(8, "little") + text + bytes(data)
+        with pytest.raises(SlotError, match="the part of rank 1 that its neighbour kept cannot be read"):
+            joined(shared, torch.frombuffer(bytearray(blob), dtype=torch.uint8), 1, {})
+    nan = b"\x16" + bytes(7) + b'[["model/mean", 12]]  ' + struct.pack("<f", math.nan) * 3
+    with pytest.raises(SlotError, match="model/mean holds NaN"):
+        joined(shared, torch.frombuffer(bytearray(nan), dtype=torch.uint8), 1, {})
+    for short in (b"", b"1234", bytes([255] * 8)):
+        with pytest.raises(SlotError):
+            joined(shared, torch.tensor([*short], dtype=torch.uint8), 1, {})
 
 
 def test_what_differs_by_rank_needs_as_many_ranks(new_job: NewJob) -> None:

@@ -28,6 +28,7 @@ UNKNOWN = "unknown"  # no stack could be had
 _TABLE = (
     ("/torch/distributed/checkpoint/", SAVING),
     ("/torch/serialization.py", SAVING),
+    ("/trainmaster_trainer/checkpoint/neighbours.py", WAITING),
     ("/trainmaster_trainer/checkpoint/", SAVING),
     ("/trainmaster_trainer/metrics.py", SAVING),
     ("/torch/distributed/", WAITING),

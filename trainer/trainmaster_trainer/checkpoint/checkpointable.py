@@ -19,6 +19,7 @@ class Snapshots(Enum):
     NONE = "none"  # none are taken
     REPLICATED = "replicated"  # every rank's has all that any rank needs
     PER_RANK = "per rank"  # each rank needs its own, all of the same step
+    NEIGHBOURS = "neighbours"  # likewise; what a rank alone has (`State.own`) is kept by another replica, too
 
 
 class Checkpointable(Protocol):
@@ -48,7 +49,10 @@ class Checkpointable(Protocol):
         """Return what this rank itself holds, as plain tensors, without communication."""
 
     def restore_local(self, state: State) -> None:
-        """Go on from what `local_state` returned on this rank (REPLICATED: any rank), in a group of the same size."""
+        """Go on from what `local_state` returned on this rank (REPLICATED: any rank), in a group of the same size.
+
+        NEIGHBOURS: what is in `State.own` comes from there, the rest from any rank.
+        """
 
 
 class WholeState(ABC):

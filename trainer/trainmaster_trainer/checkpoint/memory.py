@@ -32,6 +32,7 @@ from torch import Tensor
 
 from trainmaster_trainer.agent.room import memory_left
 from trainmaster_trainer.checkpoint.checkpointable import Checkpointable, Snapshots
+from trainmaster_trainer.checkpoint.neighbours import NEIGHBOUR, Neighbours
 from trainmaster_trainer.checkpoint.parts import Cut, cut
 from trainmaster_trainer.checkpoint.slot import Owner, Slot, size, step_of
 from trainmaster_trainer.group import Group
@@ -61,6 +62,7 @@ class Memory:
         # Ranks that all have the same keep one snapshot in each replica, together.
         self._alike = training.snapshots is Snapshots.REPLICATED
         self._part, self._parts = (settings.local_rank, settings.local_world_size) if self._alike else (0, 1)
+        self._neighbours = Neighbours(group) if training.snapshots is Snapshots.NEIGHBOURS else None
         self._slots: list[Slot] = []
         self._old: list[Path] = []
         self._heirlooms: list[Path] = []  # files of this rank that slots may take over, the least worth first
@@ -96,6 +98,8 @@ class Memory:
         state = self._training.local_state()
         tensors, self._cuts = cut(state.tensors, self._part, self._parts)
         tensors[PENDING] = pending
+        if self._neighbours:
+            tensors[NEIGHBOUR] = self._neighbours.exchange(state)
         scalars = json.dumps(state.scalars).encode()
         if not self._slots:
             self._agree_to_open(tensors, scalars)
@@ -103,6 +107,8 @@ class Memory:
             self._slots[self._kept % SLOTS].write(step, tensors, scalars)
             self._kept += 1
             self._drop_old()
+        if self._neighbours and self._slots:
+            self.on = self._neighbours.all_have(self.on)
         self.seconds = time.perf_counter() - began
         if self._kept > SLOTS:
             self._lately.append(self.seconds)
@@ -194,6 +200,7 @@ class Memory:
             self._part,
             self._parts,
             dataset=self._dataset,
+            carries=self._neighbours.before if self._neighbours else -1,
         )
         heir_to = self._heirlooms.pop(0) if self._heirlooms else None
         return Slot(path, owner, tensors, room, heir_to=heir_to, cuts=self._cuts)

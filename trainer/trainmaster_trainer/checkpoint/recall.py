@@ -16,6 +16,7 @@ from torch import Tensor
 
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.memory import PENDING, slots_in
+from trainmaster_trainer.checkpoint.neighbours import NEIGHBOUR
 from trainmaster_trainer.checkpoint.parts import Cut, join
 from trainmaster_trainer.checkpoint.slot import Loaded, Owner, SlotError, Snapshot, fingerprint, look
 from trainmaster_trainer.checkpoint.soundness import Allowed, complaint
@@ -27,7 +28,7 @@ from trainmaster_trainer.settings import Settings
 
 log = logging.getLogger(__name__)
 Key = tuple[int, int]  # step, attempt: the newest is the largest
-Row = tuple[int, int, int, int, bool, int, int, int]  # a `Held`
+Row = tuple[int, int, int, int, bool, int, int, int, int]  # a `Held`
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class Held:
     part: int = 0
     parts: int = 1
     dataset: int = 0
+    carries: int = -1  # the rank whose own part it has besides; -1: none
 
     @property
     def key(self) -> Key:
@@ -65,7 +67,7 @@ def row_of(snapshot: Snapshot) -> Row:
     owner = snapshot.owner
     return (
         snapshot.step, owner.attempt, owner.rank, owner.world_size, owner.replicated, owner.part, owner.parts,
-        owner.dataset,
+        owner.dataset, owner.carries,
     )  # fmt: skip
 
 
@@ -73,10 +75,10 @@ def choose(held: list[list[Held]]) -> Key | None:
     """Return the newest step and attempt that the ranks can restore, given what each sees in memory; None: nothing.
 
     A state that every rank wrote itself comes before one that is newer by a single snapshot and has to be passed on:
-    with it, the losses that no file has yet are those of every rank.
+    with it, the losses that no file has yet are those of every rank. What one rank alone had may be a neighbour's.
     """
     keys = sorted({one.key for rows in held for one in rows}, reverse=True)
-    complete = [key for key in keys if all(_wrote(rank, key, rows, len(held)) for rank, rows in enumerate(held))]
+    complete = [key for key in keys if all(_is_kept(rank, key, held) for rank in range(len(held)))]
     replicated = [key for key in keys if any(_is_passable(key, rows) for rows in held)]
     if complete and len([key for key in replicated if key > complete[0]]) <= 1:
         return complete[0]
@@ -86,6 +88,13 @@ def choose(held: list[list[Held]]) -> Key | None:
 def _wrote(rank: int, key: Key, rows: list[Held], world_size: int) -> bool:
     own = [one for one in rows if (*one.key, one.rank, one.world_size) == (*key, rank, world_size)]
     return bool(own) and (own[0].parts == 1 or _is_passable(key, rows))
+
+
+def _is_kept(rank: int, key: Key, held: list[list[Held]]) -> bool:
+    """Return whether a rank has its own snapshot, or a neighbour has what it alone had."""
+    if _wrote(rank, key, held[rank], len(held)):
+        return True
+    return any((*one.key, one.carries, one.world_size) == (*key, rank, len(held)) for rows in held for one in rows)
 
 
 def _is_passable(key: Key, rows: Iterable[Held]) -> bool:
@@ -156,7 +165,7 @@ class Part:
 
     def recalled(self, key: Key, pending: tuple[Tensor, ...], holder: int) -> Recalled:
         """Return the state together with what is for this rank alone."""
-        state = {name: tensor for name, tensor in self.tensors.items() if name != PENDING}
+        state = {name: tensor for name, tensor in self.tensors.items() if name not in (PENDING, NEIGHBOUR)}
         return Recalled(key[0], key[1], State(state, self.scalars), pending, holder)
 
 

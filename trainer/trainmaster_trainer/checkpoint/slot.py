@@ -62,6 +62,7 @@ class Owner:
     parts: int = 1
     model: str = ""  # `fingerprint` of what it holds of a model
     dataset: int = 0  # how many samples there were; 0: not known
+    carries: int = -1  # the rank whose own part it keeps besides (neighbours.py); -1: none
 
 
 def fingerprint(shapes: Shapes) -> str:
@@ -244,6 +245,8 @@ def look(path: Path) -> Snapshot:
         raise SlotError("its rank or its part cannot be")
     if not (0 <= owner.attempt <= _MOST_STEP and 0 <= owner.dataset <= _MOST_STEP):
         raise SlotError("its attempt or its number of samples cannot be")
+    if not -1 <= owner.carries < owner.world_size:
+        raise SlotError("the rank that it keeps a part of cannot be")
     return Snapshot(path, head, owner)
 
 

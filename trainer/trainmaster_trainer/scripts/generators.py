@@ -17,15 +17,21 @@ _WORDS = 625  # of Python's generator: the state of MT19937, and where it stands
 class OwnGenerators:
     """OwnGenerators is what a rank draws from: torch's generators (CPU and its GPU), NumPy's old one, and Python's."""
 
+    def __init__(self) -> None:
+        self._words: tuple[int, ...] = ()
+        self._array = np.empty(0, dtype=np.uint32)  # of the same: making one takes longer than a look whether it is new
+
     def state_dict(self) -> dict[str, Any]:
         """Return the present states."""
         now = Generators.now()
         version, words, gauss = now.python
+        if words != self._words:
+            self._words, self._array = words, np.array(words, dtype=np.uint32)
         return {
             "torch": now.torch,
             "cuda": now.cuda,
             "numpy": now.numpy,
-            "python": [version, np.array(words, dtype=np.uint32), gauss],
+            "python": [version, self._array, gauss],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -22,6 +22,7 @@ from trainmaster.wire.manifest import SCRIPT
 
 from trainmaster_trainer.checkpoint import of_scripts, trees
 from trainmaster_trainer.checkpoint.checkpointable import Snapshots
+from trainmaster_trainer.checkpoint.neighbours import room_for
 from trainmaster_trainer.checkpoint.of_scripts import OWN, SHARED
 from trainmaster_trainer.checkpoint.pieces import local, local_like, placed_like
 from trainmaster_trainer.checkpoint.soundness import allowed_in
@@ -42,13 +43,20 @@ class Objects:
 
     def __init__(self, objects: Mapping[str, Any], group: Group, *, snapshots: bool = True) -> None:
         self._group = group
-        self.snapshots = Snapshots.PER_RANK if snapshots else Snapshots.NONE
         self.total = 0  # how many steps there will be, as far as the script says; 0: it does not
         self._things = {name: with_state_dict(_unwrapped(thing)) for name, thing in objects.items()}
         self._things[_GENERATORS] = OwnGenerators()
         self._split = [name for name, thing in self._things.items() if isinstance(thing, nn.Module | Optimizer)]
         tensors = {full: one for name in self._split for full, one in self._captured(name)[0].tensors.items()}
+        self.snapshots = self._kind(tensors) if snapshots else Snapshots.NONE
+        self._room = 0  # of the trees that are this rank's own
         self._allowed = allowed_in({name: local(tensor) for name, tensor in tensors.items()}, self._buffers(tensors))
+
+    def _kind(self, tensors: Mapping[str, Tensor]) -> Snapshots:
+        """Return how snapshots relate: where a model is divided, a neighbour would have to keep as much once more."""
+        is_divided = any(isinstance(one, DTensor) for one in tensors.values())
+        replicas = self._group.world_size // self._group.local_world_size
+        return Snapshots.PER_RANK if is_divided or replicas == 1 else Snapshots.NEIGHBOURS
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -122,12 +130,30 @@ class Objects:
     def local_state(self) -> State:
         """Return what this rank holds, for a snapshot in memory."""
         kept = State(allowed=self._allowed)
-        table = {}
-        for name in self._things:
+        table: dict[str, Any] = {}
+        for name in self._things if self.snapshots is not Snapshots.NEIGHBOURS else self._split:
             writer, table[name] = self._captured(name)
             kept.tensors |= {full: local(one) for full, one in writer.tensors.items()}
+        if self.snapshots is Snapshots.NEIGHBOURS:
+            kept.own = frozenset(self._buffers(kept.tensors) | self._add_own(kept.tensors, table))
         kept.scalars = {SCRIPT: {**self._head(), "objects": table}}
         return kept
+
+    def _add_own(self, tensors: dict[str, Tensor], table: dict[str, Any]) -> set[str]:
+        """Add the objects that are neither modules nor optimizers as this rank's own. Return their tensors' names."""
+        found: dict[str, Tensor] = {}
+        trees_here: dict[str, Any] = {}
+        for name in self._things:
+            if name not in self._split:
+                table[name] = None
+                writer, trees_here[name] = self._captured(name, f"{OWN}/{self._group.rank}/{name}")
+                found |= writer.tensors
+        packed = of_scripts.packed(trees_here)
+        self._room = room_for(packed.numel(), self._room)
+        blanks = torch.full((self._room - packed.numel(),), ord(" "), dtype=torch.uint8)
+        found[f"{OWN}/{self._group.rank}/json"] = torch.cat([packed, blanks])
+        tensors |= found
+        return {*found}
 
     def _head(self) -> dict[str, Any]:
         return {"ranks": self._group.world_size, "total": self.total, "objects": {}}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from typing_extensions import override
 
-from trainmaster_trainer.checkpoint import recall
+from trainmaster_trainer.checkpoint import recall, rejoin
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.manifest import check_same_dataset
 from trainmaster_trainer.checkpoint.recall import Held, Recalled, row_of
 from trainmaster_trainer.checkpoint.slot import Snapshot
+from trainmaster_trainer.checkpoint.soundness import Allowed
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.checkpoint.stores.store import Row, Source, Told
 from trainmaster_trainer.group import Group
@@ -25,10 +25,12 @@ class ReplicaMemory(Source[Recalled]):
         self._settings, self._group = settings, group
         self._dataset = dataset  # how many samples there are now; 0 where that is not known
         self._mine: list[Snapshot] | None = None
+        self._allowed: Allowed = {}
 
     @override
     def candidates(self, outline: State, way: Lineage) -> Sequence[Row]:
         """Return the snapshots that this rank sees; none once one was tried."""
+        self._allowed = outline.allowed
         if self._mine is None:
             self._mine = recall.find_snapshots(self._settings, outline, way)
         return [row_of(snapshot) for snapshot in self._mine]
@@ -51,11 +53,14 @@ class ReplicaMemory(Source[Recalled]):
         check_same_dataset(key[0], there[0].dataset, self._dataset)
         part = recall.load([one for one in mine if one.key == key], self._settings)
         pending = recall.pending(key, mine, held, self._group.rank)
-        missing = int(self._group.sum(torch.tensor([int(part is None)]))[0])
-        if part is not None and not missing:
+        lacking = self._group.gather(part is None)
+        if part is not None and not any(lacking):
             return part.recalled(key, pending, holder=0)
-        is_split = not any(one.replicated for one in there)
-        return None if is_split else recall.spread(key, part, pending, self._group)
+        if any(one.replicated for one in there):
+            return recall.spread(key, part, pending, self._group)
+        return rejoin.restored(
+            key, part, lacking, held, mine, pending=pending, allowed=self._allowed, group=self._group
+        )
 
 
 def _held(told: Told) -> list[list[Held]]:

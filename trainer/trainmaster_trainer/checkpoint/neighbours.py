@@ -1,0 +1,117 @@
+"""Let the next replica keep what one rank alone has of a state, where all else is the same on all ranks.
+
+The ranks of a script have the same model, and each its own random numbers, loaders and running means (`State.own`).
+With every snapshot a rank gives these to the rank of the same local number in the next replica, and keeps those of the
+one before in its own slot. So a replica that is lost costs no step: its ranks take the model from any other rank, and
+what was theirs from the neighbour. What two neighbours that are lost together had is gone.
+
+    8 bytes      how long the text is
+    JSON         [[name, bytes], ...]
+    bytes        of the tensors, one after the other
+    zeros        up to a length that seldom changes, as a slot has room for one length
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from trainmaster.wire import bounded_json
+
+from trainmaster_trainer.checkpoint.of_scripts import OWN
+from trainmaster_trainer.checkpoint.slot import SlotError
+from trainmaster_trainer.checkpoint.soundness import Allowed, complaint
+from trainmaster_trainer.checkpoint.state import State
+from trainmaster_trainer.group import Group
+
+NEIGHBOUR = "neighbour"  # among the tensors of a snapshot
+_LENGTH = 8
+_ROOM = 4096  # bytes, of which a length is a multiple
+_MOST_NAMES = 200_000
+
+
+class Neighbours:
+    """Neighbours exchanges what each rank alone has. All ranks call it after the same steps."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._room = 0
+
+    @property
+    def before(self) -> int:
+        """Return the rank whose own part this one keeps."""
+        return (self._group.rank - self._group.local_world_size) % self._group.world_size
+
+    def exchange(self, state: State) -> Tensor:
+        """Give this rank's own part to the next replica. Return that of the one before."""
+        text, parts = _taken_apart({name: state.tensors[name] for name in sorted(state.own or ())})
+        self._room = room_for(len(text) + sum(one.numel() for one in parts), self._room)
+        mine = torch.zeros(self._room, dtype=torch.uint8)
+        torch.cat([torch.frombuffer(bytearray(text), dtype=torch.uint8), *parts], out=mine[: len(text) + _size(parts)])
+        after = (self._group.rank + self._group.local_world_size) % self._group.world_size
+        length, processes = torch.tensor([self._room]), self._group.processes
+        sent: list[Any] = [dist.isend(length, after, processes), dist.isend(mine, after, processes)]
+        theirs = torch.zeros(1, dtype=torch.int64)
+        dist.recv(theirs, self.before, processes)
+        kept = torch.empty(int(theirs[0]), dtype=torch.uint8)
+        dist.recv(kept, self.before, processes)
+        for one in sent:
+            one.wait()
+        return kept
+
+    def all_have(self, good: bool) -> bool:
+        """Return whether all ranks have kept theirs: no step counts before, as any of them may be lost."""
+        return not self._group.sum(torch.tensor([int(not good)]))[0]
+
+
+def room_for(length: int, room: int) -> int:
+    """Return a length to pad to: the present one, as long as it is enough."""
+    return room if length <= room else -(-length * 5 // 4 // _ROOM) * _ROOM
+
+
+def _taken_apart(tensors: Mapping[str, Tensor]) -> tuple[bytes, list[Tensor]]:
+    parts = [one.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for one in tensors.values()]
+    text = json.dumps([[name, part.numel()] for name, part in zip(tensors, parts, strict=True)]).encode()
+    return len(text).to_bytes(_LENGTH, "little") + text, parts
+
+
+def joined(shared: Mapping[str, Tensor], blob: Tensor, rank: int, allowed: Allowed) -> dict[str, Tensor]:
+    """Return a rank's state, from what is on all ranks and what was its own.
+
+    Raises:
+        SlotError: its own part is not one.
+    """
+    try:
+        own = _put_together(shared, blob, rank)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise SlotError(f"the part of rank {rank} that its neighbour kept cannot be read: {error}") from None
+    for name, tensor in own.items():
+        if problem := complaint(name, tensor, allowed):
+            raise SlotError(problem)
+    return {**shared, **own}
+
+
+def _put_together(shared: Mapping[str, Tensor], blob: Tensor, rank: int) -> dict[str, Tensor]:
+    at = _LENGTH + int.from_bytes(blob[:_LENGTH].numpy().tobytes(), "little")
+    table = bounded_json.parse(blob[_LENGTH:at].numpy().tobytes(), 2 * _MOST_NAMES, _MOST_NAMES)
+    found: dict[str, Tensor] = {}
+    for name, length in table:
+        raw = blob[at : at + range(blob.numel() + 1)[length]].clone()
+        at += length
+        like = shared.get(name)
+        if like is not None and math.prod(like.shape) * like.dtype.itemsize == raw.numel():
+            found[name] = raw.view(like.dtype).reshape(like.shape) if raw.numel() else like.clone()
+        elif name.startswith(f"{OWN}/{rank}/") and raw.numel() == length:
+            found[name] = raw
+        else:
+            raise ValueError(f"{name!r:.80} is none of its tensors")
+    return found
+
+
+def _size(parts: list[Tensor]) -> int:
+    return sum(one.numel() for one in parts)

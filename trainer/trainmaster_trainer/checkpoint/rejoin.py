@@ -1,0 +1,84 @@
+"""Go on from memory where a replica was lost.
+
+Its ranks take what all share from any other rank, and what was theirs from a neighbour (`neighbours.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainmaster_trainer.checkpoint.neighbours import NEIGHBOUR, joined
+from trainmaster_trainer.checkpoint.of_scripts import OWN
+from trainmaster_trainer.checkpoint.recall import Held, Key, Part, Recalled
+from trainmaster_trainer.checkpoint.slot import SlotError, Snapshot
+from trainmaster_trainer.checkpoint.soundness import Allowed
+from trainmaster_trainer.checkpoint.state import dtype_name
+from trainmaster_trainer.group import Group
+
+
+def restored(
+    key: Key, part: Part | None, lacking: list[bool], held: list[list[Held]], mine: list[Snapshot], *,
+    pending: tuple[Tensor, ...], allowed: Allowed, group: Group,
+) -> Recalled | None:  # fmt: skip
+    """Return this rank's state, if each rank that has lost its own finds it at a neighbour. All ranks call it together.
+
+    `lacking`: which ranks have none; `part`: what this one has.
+    """
+    keepers = {one.carries: viewer for viewer, rows in reversed([*enumerate(held)]) for one in rows if one.key == key}
+    lost = [rank for rank, lacks in enumerate(lacking) if lacks]
+    if len(lost) == len(lacking) or not keepers.keys() >= {*lost}:
+        return None
+    holder = lacking.index(False)
+    base = _shared(part, holder, group)
+    problem = ""
+    for rank in lost:
+        blob = _passed_on(_kept_for(rank, key, mine) if group.rank == keepers[rank] else None, keepers[rank], group)
+        if group.rank == rank:
+            try:
+                part = replace(base, tensors=joined(base.tensors, blob, rank, allowed))
+            except SlotError as error:
+                problem = str(error)
+    if any(group.gather(problem)) or part is None:
+        return None
+    return part.recalled(key, pending, holder)
+
+
+def _shared(part: Part | None, holder: int, group: Group) -> Part:
+    """Return what rank `holder` has and all share, but for the values that are its own."""
+    table: Any = None
+    if part is not None and group.rank == holder:
+        shared = {name: one for name, one in part.recalled((0, 0), (), 0).state.tensors.items() if not _is_own(name)}
+        forms = {name: (dtype_name(one.dtype), list(one.shape)) for name, one in shared.items()}
+        table = {"tensors": forms, "scalars": part.scalars}
+    table = group.broadcast(table, holder)
+    tensors = {}
+    for name, (dtype, shape) in table["tensors"].items():
+        here = part.tensors[name] if part and group.rank == holder else None
+        tensors[name] = torch.empty(shape, dtype=getattr(torch, dtype)) if here is None else here.contiguous()
+        group.broadcast_tensor(tensors[name], holder)
+    return Part(tensors, table["scalars"], own=False)
+
+
+def _kept_for(rank: int, key: Key, mine: list[Snapshot]) -> Tensor | None:
+    for snapshot in mine:
+        if snapshot.key == key and snapshot.owner.carries == rank:
+            try:
+                return snapshot.tensor(NEIGHBOUR)
+            except (OSError, SlotError, KeyError):
+                continue
+    return None
+
+
+def _passed_on(blob: Tensor | None, source: int, group: Group) -> Tensor:
+    length = group.broadcast(0 if blob is None else blob.numel(), source)
+    blob = torch.empty(length, dtype=torch.uint8) if blob is None else blob
+    group.broadcast_tensor(blob, source)
+    return blob
+
+
+def _is_own(name: str) -> bool:
+    return name.startswith(f"{OWN}/")
