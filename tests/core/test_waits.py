@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from trainmaster.api.status import Waiting
+from trainmaster.api.status import StepTime, Waiting
 from trainmaster.core.story import story
 
 from tests.core.stage import Stage, a_running_group
@@ -27,6 +27,33 @@ def test_the_shares_of_a_step_s_time_are_in_the_status() -> None:
     stage = spending(a_running_group(workers=2), reading, {"exchange_share": 0.75})
     assert stage.status.progress
     assert stage.status.progress.waiting == Waiting(data=0.71, exchange=0.05, snapshots=0.02)
+
+
+def test_where_the_seconds_of_a_step_go_is_told_for_each_rank() -> None:
+    reading: Shares = {"data_share": 0.7, "exchange_share": 0.04, "snapshot_share": 0.02}
+    stage = spending(a_running_group(workers=2), reading, {"exchange_share": 0.8})
+    assert stage.status.progress
+    assert stage.status.progress.step_times == (
+        StepTime(rank=0, computing=0.12, data=0.35, exchange=0.02, snapshots=0.01),
+        StepTime(rank=1, computing=0.1, data=0.0, exchange=0.4, snapshots=0.0),
+    )
+    told = "\n".join(story(stage.status))
+    assert (
+        "A step of rank 0 takes 0.5 s: 0.12 s computing, 0.35 s waiting for samples, 0.02 s waiting for other" in told
+    )
+
+
+def test_of_many_ranks_those_are_told_that_work_longest() -> None:
+    busy: list[Shares] = [{"busy_seconds": rank / 100} for rank in range(12)]
+    stage = spending(a_running_group(workers=12), *busy)
+    assert stage.status.progress
+    assert [one.rank for one in stage.status.progress.step_times or ()] == [*range(4, 12)]
+
+
+def test_of_a_script_no_seconds_are_told() -> None:
+    stage = spending(a_running_group(workers=1, training={"command": ["a"], "steps": 1000}), {"busy_seconds": 0.1})
+    assert stage.status.progress
+    assert stage.status.progress.step_times is None
 
 
 @pytest.mark.parametrize(

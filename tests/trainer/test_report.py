@@ -254,6 +254,8 @@ def test_the_shares_of_exchange_and_snapshots_are_told(tmp_path: Path) -> None:
     told = page.read()
     assert told.exchange_share == pytest.approx(2 / 8, rel=0.1)
     assert told.snapshot_share == pytest.approx(1 / 8, rel=0.1)
+    seconds = {"computing": 1.25, "data": 0.0, "exchange": 0.5, "snapshots": 0.25}
+    assert told.seconds == pytest.approx(seconds, rel=0.1)
 
 
 def test_without_a_page_there_is_nothing_to_write() -> None:

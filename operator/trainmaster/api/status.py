@@ -60,6 +60,22 @@ class Waiting(StatusModel):
 
 
 @dataclass(frozen=True, kw_only=True)
+class StepTime(StatusModel):
+    """Where the seconds of a step go, on one rank."""
+
+    rank: Count
+    """The rank."""
+    computing: Figure = None
+    """Seconds in which it computes, and all that is none of the others."""
+    data: Figure = None
+    """Seconds in which it waits for its samples."""
+    exchange: Figure = None
+    """Seconds in which it waits for the other ranks, as far as it can tell."""
+    snapshots: Figure = None
+    """Seconds in which it takes snapshots in memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class EvaluationStatus(StatusModel):
     """The newest evaluation of the model."""
 
@@ -97,6 +113,8 @@ class Progress(StatusModel):
     """Samples per second over all workers."""
     waiting: Waiting | None = None
     """On what the workers wait, if they do."""
+    step_times: tuple[StepTime, ...] | None = None
+    """Where the seconds of a step go, of a task: on each rank, or on the eight that work longest."""
     eta: ClippedText | None = None
     """How long it will still take, for example 1h20m."""
     time: Time | None = None

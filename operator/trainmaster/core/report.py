@@ -222,6 +222,8 @@ def progress(facts: Facts, status: TrainingJobStatus) -> Progress:
         evaluation=measures.evaluation(facts.ranks, before),
         samples_per_second=ranks[0].samples_per_second,
         waiting=waits.waiting(ranks),
+        # Which part of a script's step is input, device or exchange is not known from outside.
+        step_times=None if facts.job.spec.training.command else waits.step_times(ranks),
         eta=None if status.finished else _eta(total, step, seconds),
         time=facts.now,
     )

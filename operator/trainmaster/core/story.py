@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from trainmaster.api.states import TERMINAL, RestartDecision
-from trainmaster.api.status import Goodput, RestartRecord, TrainingJobStatus
+from trainmaster.api.status import Goodput, RestartRecord, StepTime, TrainingJobStatus
 from trainmaster.core import classes, figures
 
 _DECISIONS = {
@@ -47,6 +47,8 @@ def _lines(status: TrainingJobStatus, name: str) -> Iterator[str]:
         yield f"Node {node.node} is avoided until {_clock(node.until)}: {node.reason}"
     yield from (figures.sentence(c.message) for c in status.conditions if (c.type, c.status) in _WORTH_TELLING)
     yield _now(status, name)
+    for time in (status.progress.step_times if status.progress else None) or ():
+        yield _step_time(time)
     if status.goodput and status.goodput.total > 0:
         yield _accounts(status.goodput)
 
@@ -102,6 +104,22 @@ def _now(status: TrainingJobStatus, name: str) -> str:
         why = f" ({status.reason})" if status.reason else ""
         return f"{name} {status.phase.lower()}{when}{progress}{why}{said}"
     return f"{name} is {status.phase.lower()} now, in attempt {status.attempt}{progress}{said}"
+
+
+def _step_time(time: StepTime) -> str:
+    parts = (
+        (time.computing, "computing"),
+        (time.data, "waiting for samples"),
+        (time.exchange, "waiting for other ranks"),
+        (time.snapshots, "taking snapshots"),
+    )
+    whole = sum(seconds or 0.0 for seconds, _ in parts)
+    told = ", ".join(f"{seconds:.3g} s {words}" for seconds, words in parts if seconds)
+    return (
+        f"    A step of rank {time.rank} takes {whole:.3g} s: {told}."
+        if told
+        else f"    Rank {time.rank}: no time told."
+    )
 
 
 def _accounts(spent: Goodput) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.states import Phase
-from trainmaster.api.status import Waiting
+from trainmaster.api.status import StepTime, Waiting
 from trainmaster.core import figures
 from trainmaster.core.facts import Facts
 from trainmaster.wire.messages import RankProgress
@@ -18,6 +18,7 @@ from trainmaster.wire.messages import RankProgress
 WAITING = "Waiting"
 MUCH, LITTLE = 0.3, 0.2  # the condition begins above the one and ends below the other, so that it does not flap
 LEAST_STEPS = 20  # of a try before it is judged: caches are cold, and the first batches are made while nobody trains
+MOST_TIMES = 8  # ranks of which a status says where their seconds go
 LEAST_STEP_SECONDS = 0.05  # below that an exchange takes longer than a step's work, and nobody would mind
 
 Statement = tuple[str, bool, str, str]
@@ -68,6 +69,24 @@ def waiting(ranks: Iterable[RankProgress]) -> Waiting | None:
     told = list(ranks)
     shares = {kind.name: share for kind in _KINDS if (share := round(_share(kind, told), 2))}
     return Waiting(**shares) if shares else None
+
+
+def step_times(ranks: Iterable[RankProgress]) -> tuple[StepTime, ...] | None:
+    """Return where the seconds of a step go, on the ranks that work longest; None where none has told how long."""
+    told = [rank for rank in ranks if rank.step_seconds is not None and 0 <= rank.step_seconds < math.inf]
+    longest = sorted(told, key=lambda rank: -_finite(rank.busy_seconds))[:MOST_TIMES]
+    return tuple(_step_time(rank) for rank in sorted(longest, key=lambda rank: rank.rank)) or None
+
+
+def _step_time(rank: RankProgress) -> StepTime:
+    seconds = _finite(rank.step_seconds)
+    spent = {kind.name: seconds * _share(kind, [rank]) for kind in _KINDS}
+    computing = max(0.0, seconds - sum(spent.values()))
+    return StepTime(rank=figures.count(rank.rank), computing=computing, **spent)
+
+
+def _finite(value: float | None) -> float:
+    return value if value is not None and math.isfinite(value) else 0.0
 
 
 def statement(facts: Facts, phase: Phase) -> Statement | None:
