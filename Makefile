@@ -54,7 +54,7 @@ $(FRAMEWORKS)/horovod/.ready: $(UV) requirements/frameworks/horovod.lock require
 	@touch $@
 
 QUICK_FRAMEWORKS := $(addprefix $(FRAMEWORKS)/,$(addsuffix /.ready,jax boost mpi trackers))
-SLOW_FRAMEWORKS := $(addprefix $(FRAMEWORKS)/,$(addsuffix /.ready,tensorflow sagemaker horovod ray spark adapters))
+SLOW_FRAMEWORKS := $(addprefix $(FRAMEWORKS)/,$(addsuffix /.ready,tensorflow sagemaker horovod ray spark adapters deepspeed))
 setup-frameworks: $(QUICK_FRAMEWORKS) $(SLOW_FRAMEWORKS)  ## Make the environments of other frameworks, for their tests
 
 DOCS := $(CACHE)/docs

@@ -75,6 +75,28 @@ def test_a_proof_that_was_listened_to_is_of_no_use_again(door: Door) -> None:
     assert _tell(door.port, json.dumps(old).encode() + b"\n") == b""
 
 
+def test_a_connection_is_good_for_one_command(door: Door) -> None:
+    """A daemon of MPI's has a connection of its own; who proves the key once has not done so for what follows."""
+    assert door.call("true").returncode == 0
+    with socket.create_connection(("127.0.0.1", door.port)) as line, line.makefile("rwb") as stream:
+        challenge = stream.readline().decode().strip()
+        for words in ("exit 3", f"touch {door.folder}/made"):
+            told = {"command": words, "proof": remote_shell._proof("key", challenge, words)}
+            stream.write(json.dumps(told).encode() + b"\n")
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+            stream.flush()
+            stream.read()
+    assert door.call("true").returncode == 0, "and it serves on"
+    assert not (door.folder / "made").exists()
+
+
+def test_it_listens_at_the_workers_own_address_only(door: Door) -> None:
+    """At another address of this machine nobody answers."""
+    assert door.call("true").returncode == 0
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", door.port)).close()
+
+
 def test_a_command_ends_with_its_launcher(door: Door) -> None:
     begun = door.folder / "begun"
     program = [*_PROGRAM, "call", str(door.folder / "hosts"), str(door.folder / "served"), "worker-1"]

@@ -6,7 +6,7 @@ The environments are those of `make setup-frameworks`, as folders of this machin
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,55 +24,75 @@ ENVIRONMENTS, KEPT, SOURCES = "frameworks", "models", "scripts"
 
 
 @contextmanager
-def environments(cluster: Flavour) -> Iterator[Callable[[str], Job]]:
-    """Make a namespace with the environments, and tell how to name a job in it."""
+def environments(cluster: Flavour, **more: Path) -> Iterator[Callable[[str], Job]]:
+    """Make a namespace with the environments and more folders of this machine; tell how to name a job in it."""
     if not isinstance(cluster, Cluster):
         pytest.skip("the environments are folders of this machine, which the nodes of another cluster do not see")
+    folders = {ENVIRONMENTS: CACHE / "frameworks", **more}
     with new_namespace(cluster) as namespace:
-        _provide(cluster, namespace)
+        _provide(cluster, namespace, folders)
         yield lambda name: Job(cluster, namespace, name)
-    # The volume belongs to no namespace.
-    cluster.kubectl("delete", "persistentvolume", f"{ENVIRONMENTS}-{namespace}", "--wait=false")
+    # The volumes belong to no namespace.
+    volumes = [f"{name}-{namespace}" for name in folders]
+    cluster.kubectl("delete", "persistentvolume", *volumes, "--wait=false")
 
 
-def _provide(cluster: Flavour, namespace: str) -> None:
-    """Make what the jobs of a namespace mount: the environments, a claim for what they save, and the scripts."""
-    volume = f"{ENVIRONMENTS}-{namespace}"
-    own = {
-        "capacity": {"storage": "1Gi"},
-        "accessModes": ["ReadOnlyMany"],
-        "storageClassName": "",
-        "claimRef": {"namespace": namespace, "name": ENVIRONMENTS},
-        "hostPath": {"path": str(CACHE / "frameworks")},
-    }
+def _provide(cluster: Flavour, namespace: str, folders: Mapping[str, Path]) -> None:
+    """Make what the jobs of a namespace mount: claims for folders and for what they save, and the scripts."""
     Job(cluster, namespace).create(
-        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": volume}, "spec": own},
-        _claim(ENVIRONMENTS, accessModes=["ReadOnlyMany"], storageClassName="", volumeName=volume),
+        *(document for name, folder in folders.items() for document in _claimed(namespace, name, folder)),
         _claim(KEPT, accessModes=["ReadWriteMany"]),
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {"name": SOURCES},
-            "data": {path.name: path.read_text() for path in SCRIPTS.glob("*.py")},
+            "data": {path.name: path.read_text() for path in SCRIPTS.iterdir() if path.is_file()},
         },
     )
 
 
+def _claimed(namespace: str, name: str, folder: Path) -> list[Document]:
+    """A folder of this machine as a volume, and the claim of that name."""
+    volume = f"{name}-{namespace}"
+    own = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadOnlyMany"],
+        "storageClassName": "",
+        "claimRef": {"namespace": namespace, "name": name},
+        "hostPath": {"path": str(folder)},
+    }
+    return [
+        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": volume}, "spec": own},
+        _claim(name, accessModes=["ReadOnlyMany"], storageClassName="", volumeName=volume),
+    ]
+
+
 def start(job: Job, framework: str, environment: str, *command: str, servers: int = 0, **variables: str) -> Job:
     """Submit a job of two workers whose Python finds the framework of one of the environments."""
+    return job.submit(**a_spec(framework, environment, *command, servers=servers, **variables))
+
+
+def start_in(image: str, job: Job, framework: str, *command: str) -> Job:
+    """Submit a job of two workers whose image has the framework."""
+    return job.submit(**_spec(image, framework, command))
+
+
+def a_spec(framework: str, environment: str, *command: str, servers: int = 0, **variables: str) -> Document:
+    """A job of two workers whose Python finds the framework of one of the environments."""
     libraries = Path(python(environment)).parents[1] / "lib"
     (version,) = [path.name for path in libraries.glob("python3.*")]
     variables["PYTHONPATH"] = f"/frameworks/{environment}/lib/{version}/site-packages"
-    return start_in(OPERATOR_IMAGE, job, framework, *command, servers=servers, **variables)
+    return _spec(OPERATOR_IMAGE, framework, command, servers, variables)
 
 
-def start_in(image: str, job: Job, framework: str, *command: str, servers: int = 0, **variables: str) -> Job:
-    """Submit a job of two workers whose image has the framework, or finds it by a variable."""
+def _spec(
+    image: str, framework: str, command: Sequence[str], servers: int = 0, variables: Mapping[str, str] | None = None
+) -> Document:
     role: Document = {
         "replicas": 2,
         "image": image,
         "imagePullPolicy": "IfNotPresent",
-        "env": [{"name": name, "value": value} for name, value in variables.items()],
+        "env": [{"name": name, "value": value} for name, value in (variables or {}).items()],
         "volumes": [
             {"name": ENVIRONMENTS, "persistentVolumeClaim": {"claimName": ENVIRONMENTS}},
             {"name": SOURCES, "configMap": {"name": SOURCES}},
@@ -88,7 +108,14 @@ def start_in(image: str, job: Job, framework: str, *command: str, servers: int =
         "workers": role,
         "checkpoint": {"storage": {"persistentVolumeClaim": {"claimName": KEPT}}},
     }
-    return job.submit(**spec, **({"parameterServers": {**role, "replicas": servers}} if servers else {}))
+    return {**spec, **({"parameterServers": {**role, "replicas": servers}} if servers else {})}
+
+
+def mount(spec: Document, path: str, **volume: Any) -> None:
+    """Have the workers of a job find a volume at a path, which names it too."""
+    name = path.strip("/").replace("/", "-")
+    spec["workers"]["volumes"].append({"name": name, **volume})
+    spec["workers"]["volumeMounts"].append({"name": name, "mountPath": path})
 
 
 def said(job: Job, word: str = "RIGHT") -> list[str]:

@@ -52,6 +52,7 @@ def _answer(connection: socket.socket, key: str, places: threading.BoundedSemaph
             if command is not None:
                 stream.write(b"%d\n" % _run(connection, command))
                 stream.flush()
+                connection.shutdown(socket.SHUT_RDWR)  # closing does not end it while another thread reads from it
     except (OSError, ValueError):
         pass  # it has gone, or is no client of ours
     finally:
