@@ -60,10 +60,20 @@ def test_a_companion_whose_port_is_taken_is_weather(tmp_path: Path) -> None:
     assert kind == classes.INFRASTRUCTURE
 
 
-@pytest.mark.parametrize("command", [("/nowhere/python",), (sys.executable, "-c", "import xgboost_of_nobody")])
-def test_a_companion_that_is_not_there_ends_the_job(tmp_path: Path, command: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("/nowhere/python",), "/nowhere/python"),
+        ((sys.executable, "-c", "import xgboost_of_nobody"), "No module named 'xgboost_of_nobody'"),
+        ((sys.executable, "-c", "(lambda port: 0)(port=1, sortby='task')"), "unexpected keyword argument 'sortby'"),
+        ((sys.executable, "-c", "import socket; socket.Tracker()"), "no attribute 'Tracker'"),
+    ],
+)
+def test_a_companion_that_is_not_there_or_too_old_ends_the_job(
+    tmp_path: Path, command: tuple[str, ...], said: str
+) -> None:
     message, kind, _ = failed(tmp_path, *command)
-    assert "/nowhere/python" in message or "No module named 'xgboost_of_nobody'" in message
+    assert said in message
     assert kind == classes.CONFIGURATION
 
 

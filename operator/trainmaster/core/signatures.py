@@ -151,7 +151,12 @@ SIGNATURES = (
     # Ray gives a node 30 s to come up, whatever the machine has to do meanwhile.
     Signature(classes.PEER_LOST, "Exception", r"current node timed out during startup"),
     # A program beside a rank, such as a framework's tracker; its own last line stands at the end.
-    Signature(classes.CONFIGURATION, "CompanionError", r"ModuleNotFoundError|ImportError|cannot be started"),
+    # A version of it that knows no such argument, class or option is the same at the next attempt.
+    Signature(
+        classes.CONFIGURATION,
+        "CompanionError",
+        r"ModuleNotFoundError|ImportError|cannot be started|\b(Type|Attribute)Error: |ClassNotFound|No such option",
+    ),
     Signature(classes.INFRASTRUCTURE, "CompanionError", r"Address already in use"),
     Signature(classes.PEER_LOST, "CompanionError"),
     # Starting.

@@ -138,11 +138,11 @@ def _remove(folder: Path) -> None:
     """Remove our files, and the folder if nothing else lies in it."""
     if not folder.is_dir():
         return
-    for path in folder.glob("r*"):
-        path.unlink()
-    for path in folder.glob(f"{FRAMEWORK_FOLDER}*"):
-        delete_folder(path)
-    for path in folder.glob("pymp-*"):  # the sockets of data workers, of a rank that was killed
-        delete_folder(path)
+    # Folders pymp-* have the sockets of data workers, of a rank that was killed.
+    for path in (found for ours in ("r*", f"{FRAMEWORK_FOLDER}*", "pymp-*") for found in folder.glob(ours)):
+        if path.is_dir() and not path.is_symlink():
+            delete_folder(path)
+        else:
+            path.unlink()
     with contextlib.suppress(OSError):
         folder.rmdir()
