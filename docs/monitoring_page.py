@@ -37,7 +37,7 @@ def monitoring_page() -> str:
     own = {_told(family.name, family.type): family.documentation for family in Instruments().registry.collect()}
     ours = GAUGES | {name: text for name, text in own.items() if name.startswith(_OURS)}
     jobs = [
-        f"| `{_told(one.name, one.family('name', 'help').type)}` | {', '.join(one.labels)} | {one.help} |"
+        f"| `{_told(one.name, 'counter' if one.counts else 'gauge')}` | {', '.join(one.labels)} | {one.help} |"
         for one in FIGURES
     ]
     return _HEAD + "\n".join(

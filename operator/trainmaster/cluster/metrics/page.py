@@ -1,11 +1,10 @@
 """Serve /metrics: the operator's own instruments and the figures of its jobs, as text for Prometheus.
 
-Making the page of a thousand jobs takes a fraction of a second of a core. That happens in a thread, one page at a time,
+Making the page of a thousand jobs takes 0.1 s of a core. That happens in a thread, one page at a time,
 and a page serves all who ask within FRESH_SECONDS: whoever asks again and again costs nothing, and no heartbeat waits.
 """
 
 import asyncio
-import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +19,7 @@ from prometheus_client.registry import Collector
 from trainmaster.api.job import TrainingJob
 from trainmaster.cluster.jobs import JobRecord
 from trainmaster.cluster.metrics.instruments import Instruments
-from trainmaster.cluster.metrics.job_figures import families
+from trainmaster.cluster.metrics.job_figures import texts
 
 FRESH_SECONDS = 1.0
 _REST_SECONDS = 0.001
@@ -67,9 +66,9 @@ class _Family(Collector):
 
 def _make(instruments: Instruments, records: list[JobRecord]) -> bytes:
     """Return the page. Between two families the event loop has its turn: this thread holds the interpreter's lock."""
-    parts = [generate_latest(instruments.registry)]
-    for family in itertools.chain([_counts(records)], families(_told(records))):
-        parts.append(generate_latest(_Family(family)))
+    parts = [generate_latest(instruments.registry), generate_latest(_Family(_counts(records)))]
+    for text in texts(_told(records)):
+        parts.append(text)
         time.sleep(_REST_SECONDS)
     return b"".join(parts)
 
