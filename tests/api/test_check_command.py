@@ -15,7 +15,8 @@ from tests.api.changes import changed, good_job
 
 NOTE = {
     "path": "spec.checkpoint.storage",
-    "message": "not set: on a cluster the model is in the pods' own folders and is gone with them",
+    "message": "not set: on a cluster the model is in the pods' own folders and is gone with them, unless the "
+    "administrator gives a storage to every job (defaultStorage of the chart)",
 }
 NOT_KEPT = f"note: {NOTE['path']}: {NOTE['message']}"
 

@@ -167,6 +167,9 @@ def test_stop_and_resume(jobs: Jobs, run: Run) -> None:
     assert jobs.job()["spec"]["suspend"] is False
     jobs.create("kept", checkpoint={"storage": {"path": "/data"}})
     assert run("stop", "kept")[0] == 0
+    jobs.create("given")
+    jobs.tell("given", phase="Running", attempt=1, storage={"persistentVolumeClaim": {"claimName": "models"}})
+    assert run("stop", "given")[0] == 0, "the administrator's storage keeps it"
     jobs.tell(phase="Succeeded")
     code, _, err = run("stop", "digits", "--force")
     assert (code, err) == (2, "digits has succeeded already\n")
@@ -210,6 +213,9 @@ def test_logs_of_a_run_here(jobs: Jobs, run: Run) -> None:
     assert run("logs", "digits-1", "--rank", "1")[1] == "of 1, 1\n", "by the folder's name, too"
     assert run("logs", folder, "--rank", "1", "--previous")[1] == "of 1, 0\n"
     assert sorted(run("logs", folder, "--all")[1].splitlines()) == ["worker-0 | of 0, 0", "worker-1 | of 1, 1"]
+    told = ["worker-0-0 | of 0, 0", "worker-1-0 | of 1, 0", "worker-1-1 | of 1, 1"]
+    assert run("logs", folder, "--all", "--history")[1].splitlines() == told
+    assert run("logs", folder, "--rank", "1", "--history")[1].splitlines() == told[1:]
     assert "was never replaced" in run("logs", folder, "--previous")[2]
     assert "there is no log of worker-7; there are worker-0, worker-1" in run("logs", folder, "--rank", "7")[2]
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from datetime import datetime, timedelta
 
 from trainmaster.api.job import TrainingJob
+from trainmaster.api.policies import Storage
 from trainmaster.api.status import Condition, TrainingJobStatus
 from trainmaster.core import actions, revision
 from trainmaster.core.decide import Decision, decide
@@ -34,6 +35,7 @@ class Stage:
         self.service = False
         self.began = 0.0
         self.private_checkpoints = False
+        self.default_storage: Storage | None = None
         self.refused: tuple[Obstacle, ...] = ()
         self.refusing: frozenset[str] = frozenset()
         self.refusal = ""
@@ -61,7 +63,9 @@ class Stage:
     @property
     def observed(self) -> Observed:
         """What a look would find now."""
-        return Observed(tuple(self.replicas.values()), self.service, self.refused, self.began, self.private_checkpoints)
+        found = tuple(self.replicas.values())
+        given = self.private_checkpoints, self.default_storage
+        return Observed(found, self.service, self.refused, self.began, *given)
 
     def decide(self) -> Decision:
         """What would be decided now; nothing is done."""

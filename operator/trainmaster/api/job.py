@@ -155,12 +155,17 @@ class TrainingJob(Model):
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> TrainingJob:
-        """Return the job in plain YAML or JSON data.
+        """Return the job in plain YAML or JSON data, with the storage of `.status.storage` if the spec names none.
 
         Raises:
             pydantic.ValidationError: it is none. (`api/document.py` says so with line numbers.)
         """
-        return cls.model_validate(document, by_alias=True, by_name=False)
+        job = cls.model_validate(document, by_alias=True, by_name=False)
+        given, checkpoint = job.status.storage, job.spec.checkpoint
+        if checkpoint.storage or not (given and (given.persistent_volume_claim or given.object_store)):
+            return job
+        kept = checkpoint.model_copy(update={"storage": given})
+        return job.model_copy(update={"spec": job.spec.model_copy(update={"checkpoint": kept})})
 
     @property
     def name(self) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, Field, computed_field
 
 from trainmaster.api.model import Keyed
+from trainmaster.api.policies import Storage
 from trainmaster.api.repair import keep_valid
 from trainmaster.api.states import TERMINAL, Phase, RestartDecision
 from trainmaster.api.status_model import ClippedText, Count, Figure, Number, Seconds, StatusModel, Time
@@ -362,6 +363,9 @@ from it. `goodput` counts from the creation."""
     """The curve of evaluations, oldest first: at most 32 of them, spread over all steps of the present training."""
     checkpoint: CheckpointStatus | None = None
     """The newest complete checkpoint."""
+    storage: Storage | None = None
+    """Where checkpoints are kept if spec.checkpoint.storage is not set: what the administrator gave to all jobs when \
+this one began."""
     code: CodeStatus | None = None
     """The code that the job runs, where it was sent with the job."""
     replicas: ReplicaStatus | None = None

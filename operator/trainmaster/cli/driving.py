@@ -50,7 +50,7 @@ def _reached(options: argparse.Namespace, phase: str, message: str) -> int:
 
 def _stop(access: Access, options: argparse.Namespace) -> int:
     document = access.job(options.name)
-    spec = TrainingJob.parse({**document, "status": None}).spec
+    spec = TrainingJob.parse(document).spec  # with the storage that the administrator gave it
     if spec.training.task and spec.checkpoint.storage is None and not options.force:
         complain(
             f"{options.name} has no spec.checkpoint.storage: its checkpoints are inside the pods and go with them, so "

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from trainmaster.api.job import TrainingJob
+from trainmaster.api.policies import Storage
 from trainmaster.api.replicas import ReplicaSpec
 from trainmaster.api.training import Code
 from trainmaster.core.environment import agent_environment
@@ -53,6 +54,7 @@ class PodSettings:
     pull_policy: str | None = None
     agent_image: str = "trainmaster/agent:dev"
     network_policy: bool = False  # whether each job gets one, which only its own pods pass
+    default_storage: Storage | None = None  # of jobs that name none
 
 
 @dataclass(frozen=True)

@@ -191,7 +191,14 @@ class ClusterPlatform:
         uid, private = job.uid, job.spec.checkpoint.storage is None
         seen = (self._seen(record) for record in self._caches.pods.group(key) if record.job_uid == uid)
         service = any(record.job_uid == uid for record in self._caches.services.group(key))
-        return Observed(self._sightings.dated(uid, seen), service, self._refusals.of(uid), self._heard_since, private)
+        return Observed(
+            self._sightings.dated(uid, seen),
+            service,
+            self._refusals.of(uid),
+            self._heard_since,
+            private,
+            self._settings.default_storage,
+        )
 
     @property
     def _heard_since(self) -> float:

@@ -38,7 +38,7 @@ def of(facts: Facts, status: TrainingJobStatus, phase: Phase) -> tuple[Condition
         waits.statement(facts, phase),
         saving.statement(facts),
         edits.statement(facts, phase),
-        parting.statement(facts),
+        parting.statement(facts, status),
         sidecars.statement(facts, phase),
         measures.statement(facts),
         tracking.statement(facts),

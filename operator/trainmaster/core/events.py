@@ -162,7 +162,8 @@ def _vanishing(old: TrainingJobStatus, new: TrainingJobStatus) -> PostEvent | No
     """Return the event, once, that nothing keeps the model beyond the pods."""
 
     def stated(status: TrainingJobStatus) -> str:
-        return next((c.message for c in status.conditions if c.type == parting.CHECKPOINT_STORAGE), "")
+        found = (c for c in status.conditions if c.type == parting.CHECKPOINT_STORAGE and c.status == "False")
+        return next((condition.message for condition in found), "")
 
     return PostEvent("Warning", "ModelNotKept", stated(new)) if stated(new) and not stated(old) else None
 

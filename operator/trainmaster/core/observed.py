@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from trainmaster.api.policies import Storage
 from trainmaster.wire import messages
 
 
@@ -103,7 +104,8 @@ class Observed:
     """Hold all that exists of one job. `refused` is what the platform answered to the last actions, newest last.
 
     `began` is since when this operator has heard agents, in seconds since the epoch; 0: always. With
-    `private_checkpoints` each replica has only those that it saved, and they are lost with it.
+    `private_checkpoints` each replica has only those that it saved, and they are lost with it. `default_storage` is
+    what the administrator gives to jobs that name no storage.
     """
 
     replicas: tuple[Replica, ...] = ()
@@ -111,3 +113,4 @@ class Observed:
     refused: tuple[Obstacle, ...] = ()
     began: float = 0.0
     private_checkpoints: bool = False
+    default_storage: Storage | None = None

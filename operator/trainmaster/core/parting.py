@@ -2,18 +2,26 @@
 
 from collections.abc import Sequence
 
+from trainmaster.api.policies import Storage
+from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core.facts import Facts
 from trainmaster.core.sidecars import KEPT_SECONDS
 from trainmaster.wire import names
 
 CHECKPOINT_STORAGE = "CheckpointStorage"
-NOT_SET = "NotSet"
+NOT_SET, DEFAULT = "NotSet", "Default"
 
 Statement = tuple[str, bool, str, str]
 
 
-def statement(facts: Facts) -> Statement | None:
-    """Return the condition that nothing keeps what is saved; None where something does."""
+def statement(facts: Facts, status: TrainingJobStatus) -> Statement | None:
+    """Return the condition that nothing keeps what is saved, or the default; None where the job names a storage."""
+    given = status.storage
+    if given is not None and facts.job.spec.checkpoint.storage in (None, given):
+        message = (
+            f"spec.checkpoint.storage is not set, so the administrator's default keeps what is saved: {_place(given)}."
+        )
+        return CHECKPOINT_STORAGE, True, DEFAULT, message
     if not facts.observed.private_checkpoints:
         return None
     message = (
@@ -25,7 +33,9 @@ def statement(facts: Facts) -> Statement | None:
 
 def at_the_end(facts: Facts) -> str:
     """Return sentences, each after a blank, about what is lost already, or will be soon; empty where nothing is."""
-    model = " The model was not kept, as spec.checkpoint.storage is not set." if statement(facts) else ""
+    lost = " The model was not kept, as spec.checkpoint.storage is not set."
+    said = statement(facts, facts.status)
+    model = lost if said and said[2] == NOT_SET else ""
     beside = ", ".join(_sidecars(facts))
     if not beside:
         return model
@@ -42,6 +52,12 @@ def taken_along(facts: Facts, members: Sequence[str]) -> str:
     if kind == "None" or not any(key.startswith(names.WORKER) for key in members):
         return ""
     return f" What compression {kind} had left out of gradients there, to be added to the next ones, is lost."
+
+
+def _place(storage: Storage) -> str:
+    if storage.object_store:
+        return storage.object_store.url
+    return f"the claim {storage.persistent_volume_claim.claim_name}" if storage.persistent_volume_claim else "a path"
 
 
 def _sidecars(facts: Facts) -> list[str]:

@@ -136,8 +136,12 @@ def _spares_python(replicas: Any) -> bool:
 
 
 def _two_checkpoints(spec: Any) -> bool:
-    if spec.checkpoint.storage is None or spec.checkpoint.storage.persistent_volume_claim is None:
-        return False
+    storage = spec.checkpoint.storage
+    return bool(storage and storage.persistent_volume_claim) and mounts_checkpoints(spec)
+
+
+def mounts_checkpoints(spec: Any) -> bool:
+    """Return whether the spec mounts a volume where a claim for checkpoints is mounted."""
     roles = [role for role in (spec.workers, spec.parameter_servers) if role]
     return any(re.fullmatch("/+checkpoints/*", path) for role in roles for path in _mounts(role))
 

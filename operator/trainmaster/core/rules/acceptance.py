@@ -1,11 +1,15 @@
 """Refuse a new job where it asks for what is not supported yet, or its code does not come; else let it begin.
 
 Nothing needs to be written for that: attempt 1 and incarnation 0 are what an empty status means (`Facts.status`), so an
-operator that dies now begins in the same way again.
+operator that dies now begins in the same way again. What is written is the administrator's storage, of a job that names
+none: it stays the job's own whatever the default is later (decision 0195).
 """
 
+import dataclasses
 from datetime import datetime
 
+from trainmaster.api.policies import Storage
+from trainmaster.api.rules.template import mounts_checkpoints
 from trainmaster.core import ending, figures
 from trainmaster.core.facts import Facts
 from trainmaster.core.verdict import NOTHING, Verdict
@@ -22,6 +26,9 @@ def accept(facts: Facts) -> Verdict:
     refusal = "" if facts.job.status.attempt else _refusal(facts)
     if refusal:
         return Verdict(status=ending.failed(facts.status, "NotYetSupported", refusal, facts.now))
+    storage = _default_storage(facts)
+    if storage:  # before a pod is made of it: another operator may have another default
+        return Verdict(status=dataclasses.replace(facts.status, storage=storage))
     given_up = _given_up(facts)
     if given_up is None:
         return NOTHING
@@ -29,6 +36,15 @@ def accept(facts: Facts) -> Verdict:
         return Verdict(wake_at=given_up)
     message = "trainmaster submit was cut off before all of the code was there. Submit the job again."
     return Verdict(status=ending.failed(facts.status, "SubmissionIncomplete", message, facts.now))
+
+
+def _default_storage(facts: Facts) -> Storage | None:
+    """Return the storage that a job gets which names none; None where it has begun, or mounts one of its own."""
+    given, spec = facts.observed.default_storage, facts.job.spec
+    has_begun = facts.job.status.attempt or facts.observed.replicas
+    if given is None or has_begun or spec.checkpoint.storage:
+        return None
+    return None if given.persistent_volume_claim and mounts_checkpoints(spec) else given
 
 
 def _given_up(facts: Facts) -> datetime | None:
