@@ -1,5 +1,7 @@
 """A sweep is planned from the words of the command line alone: the same words give the same jobs."""
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,6 +91,15 @@ def test_the_best_is_found_by_a_figure_of_whatever_kind() -> None:
         assert ending(outcomes, aim, ["b=1"]) == [
             f"Best by {metric} ({aim.value(found.status):g}): {name}. Again: --set b=1 --set a={name}"
         ]
+    peaked = ended("s-5", evaluation={"figures": {"accuracy": 0.1}})
+    points = ({"step": 1, "figures": {"accuracy": 0.95}}, {"step": 2, "figures": {"accuracy": 0.1}})
+    peaked = dataclasses.replace(
+        peaked, status=TrainingJobStatus.read({**peaked.status.to_dict(), "evaluations": points})
+    )
+    for best_of_run, name in ((False, "s-2"), (True, "s-5")):
+        found = best([*outcomes, peaked], Aim.of("accuracy", None, best_of_run=best_of_run))
+        assert found
+        assert found.trial.name == name
     rows = [line.split()[0] for line in table(outcomes, Aim.of("loss", None))]
     assert rows == ["NAME", "s-1", "s-2", "s-3", "s-4"]
     assert "They have accuracy, loss" in ending(outcomes, Aim.of("accuracie", None), [])[0]

@@ -71,6 +71,17 @@ def test_evaluations_are_kept_few_and_spread_over_all_of_the_training() -> None:
     assert len(json.dumps(told, separators=(",", ":"))) < 4 << 10
 
 
+def test_the_best_evaluation_stays_however_many_come_after_it() -> None:
+    status = TrainingJobStatus()
+    for step in range(1, 400):
+        new = EvaluationStatus(
+            step=step, figures={"accuracy": 1.0 if step == 7 else 0.5}, best_step=7 if step > 6 else 1
+        )
+        status = TrainingJobStatus(evaluations=history.evaluations(status, Progress(step=step, evaluation=new)))
+    assert 7 in [point.step for point in status.evaluations]
+    assert len(status.evaluations) <= 32
+
+
 def test_evaluations_of_steps_that_are_trained_again_are_replaced() -> None:
     assert [point.step for point in evaluated(100, 200, 300, 150).evaluations] == [100, 150]
     gone_back = history.evaluations(evaluated(100, 200, 300), Progress(step=180))

@@ -59,6 +59,11 @@ def _sweep(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--parallel", type=whole, metavar="K", help="at most so many at a time (here 1, there 4)")
     parser.add_argument("--metric", default="loss", metavar="FIGURE", help="what the best is found by (default: loss)")
     parser.add_argument("--mode", choices=("min", "max"), help="min: small is good (default: of a loss or an error)")
+    parser.add_argument(
+        "--value",
+        choices=("last", "best"),
+        help="of each run its last evaluation, or its best one (default: best where checkpoint.best keeps it)",
+    )
     parser.add_argument("--name", help="of the sweep; its jobs are NAME-01, ... (default: JOB-sweep)")
     parser.add_argument("--submit", action="store_true", help="on the cluster of the current context")
     parser.add_argument("--code", metavar="DIR", help="the folder of the code (default: that of JOB.yaml)")

@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
         jobs = {trial.name: _job(content, options, trial) for trial in plan}
         mark = sweep_plan.fingerprint(plan, base)
         with _alone(name, mark):
-            return _drive(_place(options, jobs, mark), plan, options)
+            return _drive(_place(options, jobs, mark), plan, options, _aim(options, base))
     except SweepError as error:
         complain(f"trainmaster sweep: {error}")
         return error.code
@@ -151,9 +151,16 @@ def _place(options: argparse.Namespace, jobs: dict[str, Document], mark: str) ->
     return Here(options.job, options.set, {name: path for name, job in jobs.items() if (path := _storage(job))})
 
 
-def _drive(place: Place, plan: list[Trial], options: argparse.Namespace) -> int:
+def _aim(options: argparse.Namespace, job: Document) -> Aim:
+    """Return by what the best one is found: by a run's best evaluation where the job keeps that one's checkpoint."""
+    kept = (job["spec"].get("checkpoint") or {}).get("best") or {}
+    is_kept = options.metric.removeprefix("eval ") == kept.get("metric")
+    of_run = options.value == "best" if options.value else is_kept
+    return Aim.of(options.metric, options.mode or (kept.get("mode") if is_kept else None), best_of_run=of_run)
+
+
+def _drive(place: Place, plan: list[Trial], options: argparse.Namespace, aim: Aim) -> int:
     """Run the trials, at most so many at a time, and return the exit code."""
-    aim = Aim.of(options.metric, options.mode)
     done: dict[str, Outcome] = {}
     try:
         with Interrupts() as interrupts, interrupts.raised():

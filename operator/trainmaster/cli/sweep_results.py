@@ -31,25 +31,28 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Aim:
-    """By what figure the best one is found, and whether small is good."""
+    """By what figure the best one is found, whether small is good, and whether a run's best evaluation counts."""
 
     metric: str
     smallest: bool
+    best_of_run: bool = False
 
     @classmethod
-    def of(cls, metric: str, mode: str | None) -> Aim:
+    def of(cls, metric: str, mode: str | None, *, best_of_run: bool = False) -> Aim:
         """Return the aim; without a mode, the smallest of what is called a loss or an error is the best."""
-        return cls(metric, mode == "min" if mode else bool(_SMALL_IS_GOOD.search(metric)))
+        return cls(metric, mode == "min" if mode else bool(_SMALL_IS_GOOD.search(metric)), best_of_run)
 
     def value(self, status: TrainingJobStatus) -> float | None:
-        """Return the figure of a status: of its evaluation, its loss, or a metric of its last step."""
+        """Return the figure of a status: of its evaluations, its loss, or a metric of its last step."""
         progress = status.progress
         if progress is None:
             return None
-        evaluated = dict(progress.evaluation.figures) if progress.evaluation else {}
+        evaluated = [dict(progress.evaluation.figures)] if progress.evaluation else []
+        if self.best_of_run:
+            evaluated += [point.figures for point in status.evaluations]
         plain = self.metric.removeprefix("eval ")
-        if plain in evaluated:
-            return evaluated[plain]
+        if values := [figures[plain] for figures in evaluated if plain in figures]:
+            return min(values) if self.smallest else max(values)
         return progress.loss if self.metric == "loss" else (progress.metrics or {}).get(self.metric)
 
 

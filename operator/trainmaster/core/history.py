@@ -36,17 +36,19 @@ def of(status: TrainingJobStatus, progress: Progress) -> tuple[HistoryPoint, ...
 def evaluations(status: TrainingJobStatus, progress: Progress) -> tuple[EvaluationPoint, ...]:
     """Return the evaluations with the newest one in them, as few as there are points of the other curve.
 
-    The newest is always there: it takes the place of the one before where that came too soon for a point.
+    The newest is always there: it takes the place of the one before where that came too soon for a point. The best one
+    stays, where the job says by what it is the best.
     """
     new = progress.evaluation
     if new is None or not new.figures or not 0 < new.step <= progress.step:
         return tuple(one for one in status.evaluations if one.step <= progress.step or not progress.step)
     kept = [one for one in status.evaluations if one.step < new.step]
     steps = [one.step for one in kept]
-    if len(kept) > 1 and steps[-1] - steps[-2] < _stride(steps[:-1], MAX_EVALUATIONS):
+    too_soon = len(kept) > 1 and steps[-1] - steps[-2] < _stride(steps[:-1], MAX_EVALUATIONS)
+    if too_soon and steps[-1] != new.best_step:
         kept.pop()
-    if len(kept) == MAX_EVALUATIONS:
-        kept = kept[1::2]
+    if len(kept) >= MAX_EVALUATIONS:
+        kept = [one for place, one in enumerate(kept) if place % 2 or one.step == new.best_step]
     named = {name: value for name, value in sorted(new.figures.items()) if len(name) <= _LONGEST_NAME}
     return (*kept, EvaluationPoint(step=new.step, figures=dict(list(named.items())[:_MOST_FIGURES])))
 
