@@ -36,6 +36,13 @@ class Jobs:
         """The job as it is."""
         return self.server.call("GET", f"{self.path}/{name}")
 
+    def pod(self, name: str, labels: dict[str, str]) -> Document:
+        """Create a pod that no node takes."""
+        spec = {"containers": [{"name": names.MAIN_CONTAINER, "image": "none"}], "serviceAccountName": "default"}
+        core = f"/api/v1/namespaces/{self.namespace}"
+        self.server.call("POST", f"{core}/serviceaccounts", {"metadata": {"name": "default"}})
+        return self.server.call("POST", f"{core}/pods", {"metadata": {"name": name, "labels": labels}, "spec": spec})
+
     def tell(self, name: str = "digits", **status: object) -> None:
         """Write its status."""
         self.server.call("PATCH", f"{self.path}/{name}/status", {"status": status}, MERGE_PATCH)

@@ -201,6 +201,15 @@ def test_logs_of_what_is_not_there(jobs: Jobs, run: Run) -> None:
     }
     jobs.tell(phase="Failed", restarts=[entry])
     assert "Of the failure at step 7 the ledger has: KeyError: 'a'" in run("logs", "digits")[2]
+    made = {"trainmaster.dev/job": "digits", "trainmaster.dev/role": "worker", "trainmaster.dev/index": "0"}
+    jobs.pod("digits-worker-0-2", {**made, "trainmaster.dev/incarnation": "2"})
+    jobs.tell(incarnations={"worker-0": 2})
+    code, out, err = run("logs", "digits", "--all", "--history")
+    assert (code, out) == (0, "")
+    assert "worker-0-0, worker-0-1: no such pod is there any more, and its log went with it\n" in err
+    assert "worker-1-0: no such pod is there any more" in err
+    assert "the ledger has: KeyError: 'a'" in err
+    assert "worker-0-2: " in err, "no node has it yet"
     code, _, err = run("logs", "digits", "--rank", "2")
     assert code == 2
     assert "there is no rank 2; the job has ranks 0 to 1" in err

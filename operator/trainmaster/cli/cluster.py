@@ -22,8 +22,11 @@ kubectl. Example: trainmaster list -A -o wide"""
 STATUS = """Show one job: its row, its story, what is in its way, its code and its pods.
 Example: trainmaster status digits"""
 LOGS = """Show what a rank prints, rank 0 if no other is named; --all shows all replicas, each line after its replica's
-name. With -f it goes on over restarts and new pods until the job has ended.
-Example: trainmaster logs digits -f --all"""
+name. With -f it goes on over restarts and new pods until the job has ended. --history --all has all that there is of
+every worker and attempt, also after the end: a pod's log has all attempts that ran in it, the last three pods of a
+replica that ended by themselves are kept with the job, and what is gone is named with what the ledger has of it.
+Example: trainmaster logs digits -f --all
+Example: trainmaster logs digits --history --all"""
 WAIT = """Wait until the job has ended, or is in the phase of --for. Exit code 0 if it succeeded or is in that phase, 1
 if it failed, 4 if the time of --timeout is up. Example: trainmaster wait digits --timeout 3600"""
 STOP = """Suspend a job: all its pods end, a task's after a checkpoint, and the job stays. A run on this machine saves
@@ -74,8 +77,10 @@ def _logs(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--rank", type=whole, metavar="N", help="of the replica with this rank (default: 0)")
     which.add_argument("--all", action="store_true", help="of all replicas")
-    parser.add_argument("-f", "--follow", action="store_true", help="go on until the job has ended")
-    parser.add_argument("--previous", action="store_true", help="of the pod before the present one")
+    when = parser.add_mutually_exclusive_group()
+    when.add_argument("-f", "--follow", action="store_true", help="go on until the job has ended")
+    when.add_argument("--previous", action="store_true", help="of the pod before the present one")
+    when.add_argument("--history", action="store_true", help="of all pods that are there still, oldest first")
     parser.add_argument("--tail", type=whole, metavar="N", help="begin with the last N lines (on a cluster)")
     parser.set_defaults(command=lambda options: _run("job_logs", "logs", options))
 

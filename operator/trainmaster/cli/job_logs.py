@@ -5,6 +5,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from trainmaster.api.job import TrainingJob
@@ -31,7 +32,11 @@ def logs(options: argparse.Namespace) -> int:
     """Run the command, and return its exit code."""
     try:
         local = find_local(options.name, options)
-        _show(_of_run(local, options) if local else _of_job(options))
+        sources = _of_run(local, options) if local else _of_job(options)
+        if options.history:
+            _one_after_another(sources)
+        else:
+            _show(sources)
     except AccessError as error:
         complain(f"trainmaster logs: {error}")
         return EXIT_CLUSTER
@@ -50,6 +55,17 @@ def _show(sources: dict[str, Callable[[], Lines]]) -> None:
     for source in sources.values():
         for line in source():
             tell_of_a_log(line.decode(errors="replace"))
+
+
+def _one_after_another(sources: dict[str, Callable[[], Lines]]) -> None:
+    """Show several logs in their order, each line after the name of its replica and the number of its pod."""
+    width = max(map(len, sources))
+    for name, source in sources.items():
+        try:
+            for line in source():
+                tell_of_a_log(f"{name.ljust(width)} | {line.decode(errors='replace')}")
+        except AccessError as error:  # it has not started, or has just gone; the others have their logs
+            complain(f"{name}: {error}")
 
 
 def _together(sources: dict[str, Callable[[], Lines]]) -> None:
@@ -85,8 +101,31 @@ def _of_job(options: argparse.Namespace) -> dict[str, Callable[[], Lines]]:
     places = list(pods) if options.all else [place_of_rank(document, options.rank or 0)]
     if not pods and not options.follow:
         raise NoLogError(f"the job has no pods now, and logs go with the pods{_last_words(document)}")
+    if options.history:
+        everybody = list(dict.fromkeys([*_members(document), *pods]))  # spares are in the pods alone
+        return _history(access, document, everybody if options.all else places, pods)
     words = {place: _last_words(document, place.key) for place in places}
     return {place.key: _source(access, options, place, pods.get(place, []), words[place]) for place in places}
+
+
+def _history(
+    access: Access, document: Document, places: list[Replica], pods: dict[Replica, list[str]]
+) -> dict[str, Callable[[], Lines]]:
+    """Return the logs of all pods of these replicas that are there, oldest first, and name those that are gone."""
+    incarnations = TrainingJobStatus.read(document.get("status")).incarnations
+    found: dict[str, Callable[[], Lines]] = {}
+    for place in places:
+        there = {int(name.rpartition("-")[2]): name for name in pods.get(place, [])}
+        gone = [number for number in range(incarnations.get(place.key, 0) + 1) if number not in there]
+        if gone:
+            numbers = ", ".join(f"{place.key}-{number}" for number in gone)
+            complain(
+                f"{numbers}: no such pod is there any more, and its log went with it{_last_words(document, place.key)}"
+            )
+        found |= {f"{place.key}-{number}": partial(log_of, access, name) for number, name in sorted(there.items())}
+    if not found:
+        raise NoLogError("none of these pods is there")
+    return found
 
 
 def _source(
@@ -110,6 +149,12 @@ def _last_words(document: Document, key: str = "") -> str:
     records = TrainingJobStatus.read(document.get("status")).restarts
     kept = [record for record in records if record.evidence and key in ("", record.replica)]
     return f". Of the failure at step {kept[-1].step} the ledger has: {kept[-1].evidence}" if kept else ""
+
+
+def _members(document: Document) -> list[Replica]:
+    """Return the replicas that the spec asks for, whether they have pods or not."""
+    spec = TrainingJob.parse({**document, "status": None}).spec
+    return [Replica(role, index) for role, replicas in spec.roles.items() for index in range(replicas.replicas)]
 
 
 def place_of_rank(document: Document, rank: int) -> Replica:
@@ -136,6 +181,9 @@ def _of_run(run: LocalRun, options: argparse.Namespace) -> dict[str, Callable[[]
     keys = list(files) if options.all else [f"worker-{options.rank or 0}"]
     if keys[0] not in files:
         raise NoLogError(f"there is no log of {keys[0]}; there are {', '.join(files)}")
+    if options.history:
+        every = [path for key in keys for path in files[key]]
+        return {path.stem.removeprefix(_prefix(path)): _reading(run, path, follow=False) for path in every}
     back = 2 if options.previous else 1
     if any(len(files[key]) < back for key in keys):
         raise NoLogError(f"{keys[0]} was never replaced, so there is no earlier log")
@@ -153,6 +201,12 @@ def _files(run: LocalRun) -> dict[str, list[Path]]:
             found.setdefault(f"{role}-{index}", []).append((int(incarnation), path))
     in_order = sorted(found, key=lambda key: (not key.startswith("worker"), int(key.rpartition("-")[2])))
     return {key: [path for _, path in sorted(found[key])] for key in in_order}
+
+
+def _prefix(path: Path) -> str:
+    """Return the job's name in the name of a log, and the dash after it."""
+    role = "worker-" if "-worker-" in path.stem else "parameterserver-"
+    return path.stem.rpartition(role)[0]
 
 
 def _reading(run: LocalRun, path: Path, *, follow: bool) -> Callable[[], Lines]:
