@@ -131,6 +131,7 @@ mutants: .venv/.ready  ## Put thirty bugs into a copy of the code, one at a time
 generate: .venv/.ready  ## Write the CRD, its reference page and the chart's copy anew
 	@$(PY) -m trainmaster.api.generate
 	@$(PY) -m charts.generate
+	@$(PY) -m charts.kustomize
 	@$(PY) docs/generate.py
 	@$(PY) -m docs.strategy_pages
 	@$(PY) -m docs.monitoring_page

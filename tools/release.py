@@ -1,14 +1,17 @@
-"""Make what is given to others, in dist/: wheel, chart, images, bills of materials, checksums. `make release` calls it.
+"""Make what is given to others, in dist/: wheel, chart, images, kubectl's plugin, bills of materials, checksums.
 
 The images are those that `make images` builds, which needs root, as OCI archives: `skopeo copy oci-archive:FILE docker://...`
 pushes one. The chart is pushed by `helm push`.
 """
 
 import argparse
+import gzip
 import hashlib
+import io
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 from pathlib import Path
 
@@ -17,6 +20,7 @@ from tools.onebox.paths import CACHE, LAYOUT, REPOSITORY
 
 # Programs of the environment that `make release` sets up: requirements/release.lock.
 BILL_OF_MATERIALS = CACHE / "release" / "bin" / "cyclonedx-py"
+KREW = REPOSITORY / "deploy" / "krew"
 LOCKS = ("operator", "trainer")
 
 
@@ -24,6 +28,7 @@ def main() -> None:
     """Make everything anew."""
     parser = argparse.ArgumentParser(prog="python -m tools.release", description=__doc__)
     parser.add_argument("-o", "--output", type=Path, default=REPOSITORY / "dist", help="the folder (default: dist)")
+    parser.add_argument("--url", default="https://example.com/trainmaster", help="where the files will be, for krew")
     parser.add_argument("--without-images", action="store_true", help="leave out the images, which need root")
     options = parser.parse_args()
     shutil.rmtree(options.output, ignore_errors=True)
@@ -35,6 +40,7 @@ def main() -> None:
         file = options.output / f"trainmaster-{lock}-{version}.cdx.json"
         requirements = REPOSITORY / "requirements" / f"{lock}.lock"
         _run(BILL_OF_MATERIALS, "requirements", requirements, "--of", "JSON", "--output-file", file)
+    _plugin(options.output, version, options.url.rstrip("/"))
     if not options.without_images:
         _images(options.output, version)
     _checksums(options.output)
@@ -43,6 +49,27 @@ def main() -> None:
 
 def _wheel(folder: Path) -> None:
     _run(sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", folder)
+
+
+def _plugin(folder: Path, version: str, url: str) -> None:
+    """Write the archive of the plugin, the same bytes for the same content, and its manifest."""
+    archive = folder / f"kubectl-trainmaster-{version}.tar.gz"
+    launcher = (KREW / "kubectl-trainmaster").read_text().replace("@VERSION@", version).encode()
+    wheel = folder / f"trainmaster-{version}-py3-none-any.whl"
+    members = {"kubectl-trainmaster": launcher, wheel.name: wheel.read_bytes()}
+    members |= {
+        path.name: path.read_bytes() for path in (REPOSITORY / "requirements/operator.lock", REPOSITORY / "LICENSE")
+    }
+    with gzip.GzipFile(archive, "wb", mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
+        for name, content in sorted(members.items()):
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(content), 0o755 if content is launcher else 0o644
+            tar.addfile(member, io.BytesIO(content))
+    known = {"VERSION": version, "URL": url, "SHA256": hashlib.sha256(archive.read_bytes()).hexdigest()}
+    manifest = (KREW / "trainmaster.yaml").read_text()
+    for word, value in known.items():
+        manifest = manifest.replace(f"@{word}@", value)
+    (folder / "trainmaster.krew.yaml").write_text(manifest)
 
 
 def _images(folder: Path, version: str) -> None:

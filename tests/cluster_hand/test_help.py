@@ -56,9 +56,11 @@ def test_kubectl_finds_the_plugin(jobs: Jobs) -> None:
     jobs.create()
     binaries.ensure()
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    for words, told in ((("list",), "digits"), (("--help",), "usage: kubectl trainmaster")):
+    completed = ("__complete", "trainmaster", "wait", "digits", "--t")
+    called = (("trainmaster", "list"), "digits"), (("trainmaster", "--help"), "usage: kubectl trainmaster")
+    for words, told in (*called, (completed, "--timeout\n:4")):
         run = subprocess.run(
-            [str(binaries.path("kubectl")), "trainmaster", *words],
+            [str(binaries.path("kubectl")), *words],
             env={**os.environ, "PATH": path},
             capture_output=True,
             text=True,

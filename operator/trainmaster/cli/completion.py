@@ -5,8 +5,10 @@ The script is made of the parser, so it knows what the program knows, and starts
 
 import argparse
 import shlex
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from trainmaster.cli.terminal import tell
 
@@ -30,6 +32,35 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """Run the command, and return its exit code."""
     tell(_SHELLS[options.shell](list(commands(parser))))
     return 0
+
+
+def complete_for_kubectl() -> int:
+    """Run `kubectl_complete-trainmaster WORD ...`, by which kubectl completes `kubectl trainmaster`: a word a line.
+
+    The last word is the one to complete. The last line is whether kubectl offers files besides: `:0`, or not: `:4`.
+    """
+    from trainmaster.cli import main  # noqa: PLC0415 (main imports this module when it is asked for it)
+
+    offered = _offered(list(commands(main._parser())), sys.argv[1:] or [""])  # noqa: SLF001
+    tell([*(offered or ()), ":0" if offered is None else ":4"])
+    return 0
+
+
+def _offered(known: list[Command], words: list[str]) -> list[str] | None:
+    """Return what may stand in the place of the last word; None where it is a file."""
+    *before, word = words
+    found = {command.name: command for command in known}
+    if not before:
+        return [name for name in found if name.startswith(word)]
+    command = found.get(before[0])
+    if command is None:
+        return []
+    if before[-1] in command.options:
+        choices = command.options[before[-1]]
+        return choices if choices is None else [one for one in choices if one.startswith(word)]
+    runs = sorted(path.name for path in Path().glob(".trainmaster/*/")) if command.takes_runs else []
+    given = [*command.words, *runs] if not word.startswith("-") else [*command.options, *command.flags]
+    return [one for one in given if one.startswith(word)] or None
 
 
 def commands(parser: argparse.ArgumentParser) -> Iterator[Command]:
