@@ -16,6 +16,7 @@ NAMES = (
     "driver_ring",
     "evaluation",
     "first_step",
+    "fleet",
     "hostile",
     "input",
     "kill_every",

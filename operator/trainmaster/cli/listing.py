@@ -7,7 +7,7 @@ from typing import Any
 
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.cli.cluster import EXIT_CLUSTER, EXIT_GOOD
-from trainmaster.cli.tables import now, shown
+from trainmaster.cli.tables import now, shortened, shown
 from trainmaster.cli.targets import find_local, local_runs
 from trainmaster.cli.terminal import complain, tell
 from trainmaster.cluster.access import Access, AccessError
@@ -45,8 +45,17 @@ def _has_kubeconfig() -> bool:
 def _of_cluster(options: argparse.Namespace) -> list[Document]:
     access = Access(options.context, options.namespace)
     path = f"/apis/{names.API_VERSION}/{names.PLURAL}" if options.all_namespaces else access.jobs
-    found = [{**item, "kind": names.KIND, "apiVersion": names.API_VERSION} for item in access.listed(path)]
+    kept = _without_fields if options.output in ("json", "yaml") else shortened
+    kind = {"apiVersion": names.API_VERSION, "kind": names.KIND}
+    found = [kept({**item, **kind}) for item in access.listed(path)]
+    if not found and not options.all_namespaces:
+        access.check_namespace()
     return sorted(found, key=lambda item: (item["metadata"]["namespace"], item["metadata"]["creationTimestamp"]))
+
+
+def _without_fields(item: Document) -> Document:
+    """Return a job without metadata.managedFields, which kubectl does not show either."""
+    return {**item, "metadata": {key: value for key, value in item["metadata"].items() if key != "managedFields"}}
 
 
 def status(options: argparse.Namespace) -> int:

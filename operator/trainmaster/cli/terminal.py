@@ -12,7 +12,8 @@ from trainmaster.wire.printable import printable, printable_in_colour, printable
 def tell(lines: Iterable[str]) -> None:
     """Print the answer of a command to standard output."""
     for line in lines:
-        print(printable(line), flush=True)
+        print(printable(line))
+    sys.stdout.flush()  # once: there may be a million lines
 
 
 def tell_of_a_log(line: str) -> None:

@@ -26,6 +26,7 @@ JSON, MERGE_PATCH = "application/json", "application/merge-patch+json"
 _SECONDS = (10.0, 60.0)  # to connect, and to answer
 _TRIES, _PAUSE_SECONDS = 4, 0.5
 _TOO_MANY = 429  # the request was not looked at
+_ABSENT = 404
 _MOST_SAID = 2000
 _PAGE = 500
 _DEFAULT_KUBECONFIG = "~/.kube/config"
@@ -108,6 +109,8 @@ class Access:
                 content = self._open(_Request(method, path, body, query or {}, kind)).data
                 break
             except AccessError as error:
+                if error.status == _ABSENT and path.startswith(self.jobs):
+                    self.check_namespace()
                 again = error.status == _TOO_MANY or (not error.status and method == "GET")
                 if not again or attempt == _TRIES - 1:
                     raise
@@ -119,6 +122,18 @@ class Access:
         except ValueError:
             raise AccessError(f"{self._server} does not answer as an API server does") from None
         return answer
+
+    def check_namespace(self) -> None:
+        """Do nothing if the namespace is there, or nobody says that it is not: the API server lists none of nothing.
+
+        Raises:
+            AccessError: there is no such namespace.
+        """
+        try:
+            self._open(_Request("GET", self.core, None, {}, JSON))
+        except AccessError as error:
+            if error.status == _ABSENT:
+                raise
 
     def stream(self, path: str, query: Document, silence: float | None = None) -> Iterator[bytes]:
         """Yield what comes, as it comes, until the cluster ends it, or says nothing for so many seconds.

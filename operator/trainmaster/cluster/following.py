@@ -30,7 +30,7 @@ def states(access: Access, name: str, until: float | None = None) -> Iterator[Do
             if not version:
                 listed = access.call("GET", access.jobs, query={"fieldSelector": f"metadata.name={name}"})
                 version, lost = listed["metadata"]["resourceVersion"], None
-                _check_there(listed["items"], name, was_there=seen is not None)
+                _check_there(access, listed["items"], name, was_there=seen is not None)
                 if listed["items"][0] != seen:
                     yield (seen := listed["items"][0])
             for event in _watched(access, name, version, until):
@@ -60,8 +60,9 @@ def _watched(access: Access, name: str, version: str, until: float | None) -> It
         yield event
 
 
-def _check_there(items: list[Document], name: str, *, was_there: bool) -> None:
+def _check_there(access: Access, items: list[Document], name: str, *, was_there: bool) -> None:
     if not items:
+        access.check_namespace()
         raise _gone(name, was_there=was_there)
 
 
