@@ -33,11 +33,6 @@ def test_a_job_without_a_storage_gets_the_administrators(bound: Lab) -> None:
     (said,) = [one for one in job["status"]["conditions"] if one["type"] == "CheckpointStorage"]
     assert (said["status"], said["reason"]) == ("True", "Default")
     assert "storage" not in bound.job("own").get("status", {})
-    bound.patch_job({"spec": {"checkpoint": {"storage": own}}}, "plain")
-    edited = bound.await_job(
-        lambda job: all(one["type"] != "CheckpointStorage" for one in job["status"]["conditions"]), "plain"
-    )
-    assert edited["spec"]["checkpoint"]["storage"] == own
 
 
 @pytest.mark.parametrize(
