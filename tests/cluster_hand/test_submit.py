@@ -99,6 +99,7 @@ Run = Callable[..., tuple[int, str, str]]
 def test_a_job_comes_with_its_code_and_the_code_comes_back(place: Place, run: Run) -> None:
     code, out, err = run("submit", str(place.folder / "job.yaml"))
     assert (code, out) == (0, f"trainingjob.trainmaster.dev/digits created in namespace {place.namespace}\n"), err
+    assert "job.yaml: note: spec.checkpoint.storage: not set: on a cluster the model is" in err
     job, (one,) = place.job(), place.maps
     about = job["spec"]["training"]["code"]["bundle"]
     assert about["configMaps"] == [one["metadata"]["name"]]

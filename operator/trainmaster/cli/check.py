@@ -18,6 +18,11 @@ from trainmaster.wire.frameworks import TORCH
 EXIT_GOOD = 0
 EXIT_BAD = 2
 
+NOT_KEPT = (
+    "not set: on a cluster the model is in the pods' own folders and is gone with them, unless the "
+    "administrator gives a storage to every job (defaultStorage of the chart)"
+)
+
 
 def check(paths: list[str], output: str, changes: Sequence[str] = ()) -> int:
     """Run the command, and return its exit code. `output` is text or json, `changes` are those of --set."""
@@ -75,11 +80,7 @@ def _notes(job: TrainingJob, folder: Path) -> list[dict[str, str]]:
     """Return what is no mistake, but what the user should know before the job runs. `folder` is the file's."""
     notes = [{"path": field, "message": message} for field, message in job.spec.not_yet_supported()]
     if job.spec.checkpoint.storage is None:
-        message = (
-            "not set: on a cluster the model is in the pods' own folders and is gone with them, unless the "
-            "administrator gives a storage to every job (defaultStorage of the chart)"
-        )
-        notes.append({"path": "spec.checkpoint.storage", "message": message})
+        notes.append({"path": "spec.checkpoint.storage", "message": NOT_KEPT})
     notes += _images_without_the_framework(job)
     hint = other_framework(job, folder)
     if hint:

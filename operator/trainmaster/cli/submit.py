@@ -10,7 +10,7 @@ from trainmaster.api.document import load_data, read_file
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.problem import Problem, reason
 from trainmaster.cli import bundling
-from trainmaster.cli.check import report_problems
+from trainmaster.cli.check import NOT_KEPT, report_problems
 from trainmaster.cli.cluster import EXIT_CLUSTER, EXIT_GOOD, EXIT_INVALID
 from trainmaster.cli.follow import follow
 from trainmaster.cli.tables import now, shown
@@ -50,6 +50,8 @@ def run(options: argparse.Namespace) -> int:
         return EXIT_CLUSTER
     created = [f"trainingjob.trainmaster.dev/{made['metadata']['name']} created in namespace {access.namespace}"]
     tell(shown([made], options.output, now(), single=True) if options.output else created)
+    if job.spec.training.task and job.spec.checkpoint.storage is None:
+        complain(f"{options.job}: note: spec.checkpoint.storage: {NOT_KEPT}")
     return follow(access, made) if options.follow else EXIT_GOOD
 
 
