@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from trainmaster.advice.explanation import explain
 from trainmaster.advice.frameworks import WORDS
-from trainmaster.cli.script_imports import other_framework
+from trainmaster.cli.script_imports import hint_of
 from trainmaster.cli.texts import headline
 
 from tests.builders import JobBuilder, a_job
@@ -49,10 +49,18 @@ def test_a_script_that_plainly_imports_another_one_gets_a_hint(
     tmp_path: Path, text: str, framework: str, said: str
 ) -> None:
     (tmp_path / "train.py").write_text(text)
-    hint = other_framework(a_script(framework).build(), tmp_path)
+    hint = hint_of(a_script(framework).build(), tmp_path)
     assert hint.startswith(said)
     assert bool(hint) == bool(said)
 
 
+def test_a_script_that_serves_where_nobody_leads_gets_a_hint(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import tensorflow as tf\ntf.distribute.Server(cluster).join()\n")
+    under_all_reduce = a_script("TensorFlow")
+    assert "under AllReduce no process is the chief" in hint_of(under_all_reduce.build(), tmp_path)
+    served = under_all_reduce.where(strategy={"type": "ParameterServer"}, parameterServers={"replicas": 1})
+    assert hint_of(served.build(), tmp_path) == ""
+
+
 def test_a_script_that_is_in_the_image_gets_none(tmp_path: Path) -> None:
-    assert other_framework(a_script("Torch").build(), tmp_path) == ""
+    assert hint_of(a_script("Torch").build(), tmp_path) == ""

@@ -11,7 +11,7 @@ from typing import Any
 from trainmaster.api.document import load, load_file
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.problem import Problem, reason
-from trainmaster.cli.script_imports import other_framework
+from trainmaster.cli.script_imports import hint_of
 from trainmaster.cli.terminal import complain, tell
 from trainmaster.wire.frameworks import TORCH
 
@@ -82,7 +82,7 @@ def _notes(job: TrainingJob, folder: Path) -> list[dict[str, str]]:
     if job.spec.checkpoint.storage is None:
         notes.append({"path": "spec.checkpoint.storage", "message": NOT_KEPT})
     notes += _images_without_the_framework(job)
-    hint = other_framework(job, folder)
+    hint = hint_of(job, folder)
     if hint:
         notes.append({"path": "spec.training.framework", "message": hint})
     return notes
