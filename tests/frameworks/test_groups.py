@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -82,14 +83,28 @@ def test_a_tracker_that_cannot_start_ends_the_job_with_the_reason(command: Comma
     assert command.status.get("restartCount", 0) == 0
 
 
+def test_a_program_that_serves_for_ever_ends_by_the_jobs_deadline(command: Command) -> None:
+    """Under AllReduce nobody's end is the end of the others; what takes no steps is not seen to hang."""
+    job = a_job("TensorFlow", ["python", "-c", "import signal; print('SERVES', 1, flush=True); signal.pause()"])
+    job["spec"]["activeDeadlineSeconds"] = 5
+    assert command.start(job).end() == 1
+    assert command.status["phase"] == "Failed"
+    assert "activeDeadlineSeconds" in command.status["message"]
+    until(lambda: not command.processes())
+
+
 def test_two_jobs_of_one_framework_at_once_do_not_meet(command: Command, tmp_path_factory: object) -> None:
-    """LightGBM listens on a port in each process, and has the same model in all of a job."""
+    """LightGBM listens on a port in each process, and has the same model in all of a job, also after a death."""
     other = Command(command.folder, command._warm)
     other.workdir = command.folder / "other"
-    job = a_job("LightGBM", [python("boost"), "lightgbm_trees.py"])
-    command.start(job)
-    other.start(job | {"metadata": {"name": "other"}})
+    script = [python("boost"), "lightgbm_trees.py"]
+    command.start(a_job("LightGBM", script, DIE_IN_ATTEMPT="1"))
+    path = command.folder / "other.yaml"
+    path.write_text(json.dumps(a_job("LightGBM", script) | {"metadata": {"name": "other"}}))
+    other.start(path)
     assert (command.end(), other.end()) == (0, 0)
+    assert line_of_the_ledger(command)["exit"] == "SIGKILL"
+    assert other.status.get("restartCount", 0) == 0
     for one in (command, other):
         first, second = said(one, "RIGHT")
         assert first == second
