@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
-from tests.frameworks.jobs import a_job, line_of_the_ledger, python, said
+from tests.frameworks.jobs import a_job, line_of_the_ledger, python, running, said, until
 from tests.local.command import Command
 
 
@@ -38,3 +40,17 @@ def test_a_launcher_that_is_not_there_is_named(command: Command) -> None:
     assert command.start(a_job("MPI", ["/nowhere/mpirun", "-np", "2", "a.out"])).end() == 1
     assert "No such file or directory: /nowhere/mpirun" in command.status["message"]
     assert command.status.get("restartCount", 0) == 0
+
+
+def test_a_launcher_that_is_killed_leaves_no_files(command: Command, folder: Path) -> None:
+    """Open MPI's daemons and processes have folders of their own, which they cannot remove when they are killed."""
+    (folder / "tmp").mkdir()
+    job = an_mpirun(2, "mpi_sum.py", GATE="gate", TMPDIR=str(folder / "tmp"))
+    command.start(job)
+    until(lambda: bool(said(command, "RIGHT")))
+    (launcher,) = running(command, "--map-by")
+    os.kill(launcher, signal.SIGKILL)
+    command.until_event("Restarting")
+    (folder / "gate").touch()
+    assert command.end() == 0
+    assert not [*(folder / "tmp").iterdir()]

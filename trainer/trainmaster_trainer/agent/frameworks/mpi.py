@@ -23,7 +23,7 @@ def instruct(position: Position) -> Instructions:
     me, folder = position.me, position.folder
     if not position.leads:
         command = (sys.executable, _OURS, "serve", me.address, str(me.port), f"{folder}/{KEY}")
-        return Instructions(files={KEY: position.key}, command=command, launches=True)
+        return Instructions(_sessions(folder), files={KEY: position.key}, command=command, launches=True)
     hosts = {f"worker-{peer.replica}": (peer.address, peer.port) for peer in position.peers}
     files = {
         KEY: position.key,
@@ -57,4 +57,10 @@ def _parameters(folder: str) -> Dict[str, str]:
         **{f"OMPI_MCA_{name}": value for name, value in four.items()},
         **{f"PRTE_MCA_{name}": value for name, value in five.items()},
         **allowed,
+        **_sessions(folder),
     }
+
+
+def _sessions(folder: str) -> Dict[str, str]:
+    """Return where Open MPI keeps files. Daemons and processes that are killed leave theirs to the attempt's end."""
+    return {"OMPI_MCA_orte_tmpdir_base": folder, "PRTE_MCA_prte_tmpdir_base": folder, "PMIX_SERVER_TMPDIR": folder}
