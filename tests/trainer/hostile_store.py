@@ -29,6 +29,7 @@ WAITING = (
     "empty_pages",
     "one_page_again",
 )  # of these time alone makes an end
+RETRIED = ("bomb", "deep")  # botocore takes these for an error of the server, and asks again and again
 Parts = Iterator[bytes]
 
 
