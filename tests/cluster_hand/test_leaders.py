@@ -181,8 +181,8 @@ def test_a_leader_that_is_told_to_end_hands_over_at_once(pair: Pair) -> None:
     before = pair.holder
     code, _ = pair.first.terminate()
     assert code == 0
-    _, seconds = pair.await_holder(before)
-    assert seconds < 3.0, "it did not wait for the lease to run out"
+    assert pair.holder != before, "it has given up its lease, which would have run out later"
+    pair.await_holder(before)
     turn_to(pair.second, agents)
     assert finish(pair, agents)["status"]["attempt"] == 1
 
