@@ -169,6 +169,26 @@ def test_ctrl_c_before_anything_runs_leaves_nothing_either(own_command: Command,
     assert "Traceback" not in own_command.stderr
 
 
+# A signal comes while native code of pydantic imports a module.
+INTERRUPTING = """
+import os, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "datetime" and sys.argv[0].endswith("trainmaster"):
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+"""
+
+
+def test_ctrl_c_in_the_middle_of_an_import_is_no_crash(own_command: Command) -> None:
+    (own_command.folder / "sitecustomize.py").write_text(INTERRUPTING)
+    own_command.start(a_job(), PYTHONPATH=str(own_command.folder))
+    assert own_command.end() == 130
+    assert own_command.stderr == "Stopped before training began.\n"
+
+
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["that runs", "that is stopped"])
 def test_sigkill_of_the_command_ends_everything_and_the_next_run_sweeps(
     own_command: Command, command: Command, is_stopped: bool

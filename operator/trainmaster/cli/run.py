@@ -8,6 +8,7 @@ import contextlib
 import importlib.util
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -64,6 +65,7 @@ def run(job_file: str, workdir: str | None, output: str, faults: list[str], chan
             raise
         return _refuse(f"trainmaster run: {f'{error.filename}: ' if error.filename else ''}{reason(error)}")
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is over: one more must not change the exit code
         complain("Stopped before training began.")
         return EXIT_INTERRUPTED
 
@@ -89,18 +91,18 @@ class Run:
 
     def run(self) -> int:
         """Check the file, then train, and return the exit code."""
-        with self.interrupts.raised():
-            from trainmaster.cli.check import load_or_report
-            from trainmaster.local.workdir import Workdir, WorkdirError, new_folder
+        # Signals wait for the end of imports: native code that imports (pydantic's) makes a crash of KeyboardInterrupt.
+        from trainmaster.cli.check import load_or_report
+        from trainmaster.local.faults import Armed, FaultError, parse
+        from trainmaster.local.workdir import Workdir, WorkdirError, new_folder
 
+        with self.interrupts.raised():
             job = load_or_report(self.path, changes=self.changes)  # prints the same messages as `trainmaster check`
             if job is None:
                 return EXIT_INVALID
             later = [f"{self.path}: {field}: {why}" for field, why in job.spec.not_yet_supported()]
             if later:
                 return _refuse("\n".join(later))
-            from trainmaster.local.faults import Armed, FaultError, parse
-
             try:
                 armed = Armed.of(parse(self.faults, job), self.scratch.path / "faults")
             except FaultError as error:
@@ -116,13 +118,14 @@ class Run:
             return _refuse(f"trainmaster run: {error}")
 
     def _train(self, job: "TrainingJob", place: "Workdir", armed: "Armed") -> int:
-        with self.interrupts.raised():
-            from trainmaster.cli.guarded import GuardedView
-            from trainmaster.cli.logs import logging_to
-            from trainmaster.local.session import Session
+        from trainmaster.cli.guarded import GuardedView
+        from trainmaster.cli.logs import logging_to
+        from trainmaster.local.session import Session
 
-            view = GuardedView(self._view(job, place.shown), self.process_outputs.stdout, self.interrupts)
-            session = Session(job, place, self._site(place, armed), view)
+        view = GuardedView(self._view(job, place.shown), self.process_outputs.stdout, self.interrupts)
+        site = self._site(place, armed)
+        with self.interrupts.raised():
+            session = Session(job, place, site, view)
             place.write_job(job)
         with logging_to(place.logs / "trainmaster.log", view), view:
             outcome = asyncio.run(self._until_end(session, view))
