@@ -1,12 +1,17 @@
 """What Prometheus reads from a real operator, and that alerts and dashboards ask for nothing else."""
 
+import gc
 import re
 import time
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
+from trainmaster.cluster import jobs
+from trainmaster.cluster.metrics import page
+from trainmaster.cluster.metrics.instruments import Instruments
 
 from charts.monitoring import ALERTS, FLEET, JOB
-from tests.builders import NOON
+from tests.builders import NOON, a_job
 
 from .lab import Lab
 
@@ -67,6 +72,25 @@ def test_a_job_that_is_long_over_is_only_counted(lab: Lab) -> None:
     until(lab, [1.0], "trainmaster_job_phase", namespace=lab.namespace, job="new", phase="Failed")
     until(lab, [], "trainmaster_job_phase", namespace=lab.namespace, job="old")
     assert values(lab, "trainmaster_jobs", phase="Failed")[0] >= 2
+
+
+def test_a_page_of_many_jobs_holds_up_nothing_by_the_garbage_collector() -> None:
+    """A full round of it stops all threads, the one that answers heartbeats included."""
+    goodput = {"waiting": 1.0, "starting": 2.0, "training": 1000.0, "saving": 1.0, "recovering": 3.0}
+    builders = (a_job().named(f"job-{number}").at("Running", goodput=goodput) for number in range(500))
+    documents = [{"metadata": one.metadata, "spec": one.spec, "status": one.status} for one in builders]
+    records = [jobs.read(document) for document in documents]
+    instruments = Instruments()
+    first = page._make(instruments, records)
+    rounds: list[int] = []
+    gc.callbacks.append(note := lambda phase, info: rounds.append(info["generation"]) if phase == "stop" else None)
+    try:
+        assert len(page._make(instruments, records)) == pytest.approx(len(first), rel=0.01)
+    finally:
+        gc.callbacks.remove(note)
+    assert len(rounds) <= 1
+    samples = [sample for family in parse(first.decode()) for sample in family.samples]
+    assert sum(sample.name == "trainmaster_job_goodput_seconds" for sample in samples) == 500 * 6
 
 
 def test_alerts_and_dashboards_name_metrics_that_are_there(lab: Lab) -> None:
