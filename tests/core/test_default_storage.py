@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from trainmaster.api.policies import ClaimReference, ObjectStore, Storage
+from trainmaster.core.story import story
 
 from tests.builders import JobBuilder, a_job
 from tests.core.stage import Stage
@@ -28,9 +29,10 @@ def test_it_is_written_before_the_first_pod_is_made_and_said() -> None:
     first = stage.turn()
     assert (stage.status.storage, first.actions, first.again) == (CLAIM, (), True)
     assert stage.told("CheckpointStorage") == ("True", "Default")
-    assert "the administrator's default keeps what is saved: the claim models." in str(
-        stage.condition("CheckpointStorage")
-    )
+    said = stage.condition("CheckpointStorage")
+    assert said
+    assert said.message.endswith("the administrator's default keeps what is saved: the claim models.")
+    assert said.message in story(stage.status), "as explain and status tell it"
     assert [event.reason for event in stage.settle().events] == [], "nothing is lost, so nobody is warned"
 
 

@@ -82,7 +82,6 @@ def _told(item: Document, pods: list[str]) -> list[str]:
     lines = list(story(status, item["metadata"]["name"]))
     wrong = [c for c in status.conditions if c.status == "False" and not status.finished]
     lines += [f"{c.type}: {c.message or c.reason}" for c in wrong]
-    lines += [c.message for c in status.conditions if (c.type, c.status) == ("CheckpointStorage", "True")]
     if status.code:
         commit = (
             f", commit {status.code.commit}{' with changes' if status.code.dirty else ''}" if status.code.commit else ""

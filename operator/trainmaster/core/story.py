@@ -20,6 +20,7 @@ _WORTH_TELLING = {
     ("Waiting", "True"),
     ("CheckpointSaving", "False"),
     ("TrackersReached", "False"),
+    ("CheckpointStorage", "True"),  # the job does not say itself where it keeps its model
 }
 _ACCOUNTS = (
     ("training", "training"),
