@@ -5,6 +5,8 @@ import tomllib
 
 import pytest
 import yaml
+from trainmaster.cli.operator import pod_settings
+from trainmaster.cluster.hand import Address
 
 from .tools import CHART, ROOT, helm, render, settings, the
 
@@ -128,3 +130,17 @@ def test_names_of_digits_are_names(values: list[str]) -> None:
     source, _ = the(objects, "NetworkPolicy")["spec"]["ingress"][0]["from"]  # and the pod of `helm test`
     for expression in source["namespaceSelector"].get("matchExpressions", ()):
         assert set(expression["values"]) <= {"123", "456"}
+
+
+@pytest.mark.parametrize("values", [[], ["scope=Namespaced"]])
+def test_the_default_storage_reaches_the_operator_as_it_is_written(values: list[str]) -> None:
+    given = {"objectStore": {"url": "s3://models/jobs", "endpoint": "http://minio.storage:9000", "secretName": "s3"}}
+    operator = the(render(*values, f"defaultStorage={json.dumps(given)}"), "Deployment")["spec"]["template"]["spec"]
+    (container,) = operator["containers"]
+    variables = {one["name"]: one.get("value") for one in container["env"]}
+    assert json.loads(variables["TRAINMASTER_DEFAULT_STORAGE"]) == given
+    storage = pod_settings(variables, Address("127.0.0.1", 8080)).default_storage
+    assert storage is not None
+    assert storage.to_dict() == given
+    (bare,) = the(render(*values), "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert "TRAINMASTER_DEFAULT_STORAGE" not in {one["name"] for one in bare["env"]}
