@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from trainmaster.api.document import load
+from trainmaster.api.job import TrainingJob
 from trainmaster.api.policies import ClaimReference, ObjectStore, Storage
 from trainmaster.core.story import story
+from trainmaster.wire import names
 
 from tests.builders import JobBuilder, a_job
 from tests.core.stage import Stage
@@ -68,6 +73,20 @@ def test_a_job_is_read_with_it_until_it_names_its_own() -> None:
     assert own is not None
     assert own.persistent_volume_claim is not None
     assert own.persistent_volume_claim.claim_name == "mine"
+    job = a_job().named("copy").at("Running", storage=told)
+    copied = load(
+        json.dumps(
+            {
+                "apiVersion": names.API_VERSION,
+                "kind": names.KIND,
+                "metadata": {"name": "copy"},
+                "spec": job.spec,
+                "status": job.status,
+            }
+        )
+    )
+    assert isinstance(copied, TrainingJob)
+    assert copied.spec.checkpoint.storage is None, "a job made of another's document is another job"
     broken = a_job().at("Running", storage={"objectStore": 7}).build()
     assert broken.spec.checkpoint.storage is None, "an edited status stops nothing"
 

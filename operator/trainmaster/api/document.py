@@ -60,9 +60,12 @@ def read_file(path: Path) -> bytes:
 
 
 def load(content: bytes | str, changes: Sequence[str] = ()) -> TrainingJob | list[Problem]:
-    """Return the one TrainingJob in a YAML text, or its problems. Documents of other kinds may stand beside it."""
+    """Return the one TrainingJob in a YAML text, or its problems. Documents of other kinds may stand beside it.
+
+    A status in it, as `kubectl get -o yaml` has one, is that of another job, and so is the storage that it was given.
+    """
     read = load_data(content, changes)
-    return read if isinstance(read, list) else TrainingJob.parse(read)
+    return read if isinstance(read, list) else TrainingJob.parse({**read, "status": None})
 
 
 def load_data(content: bytes | str, changes: Sequence[str] = ()) -> dict[str, Any] | list[Problem]:
