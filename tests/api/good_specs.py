@@ -91,6 +91,26 @@ _CHANGES: dict[str, dict[str, Any]] = {
     "average": {"spec.training": {**_TASK, "ema": {"decay": 0.999}, "activationCheckpointing": True}},
     "compiled": {"spec.training": {**_TASK, "compile": True}, "spec.strategy.type": "LocalSGD"},
     "code": {"spec.training.code": {"bundle": {"sha256": "0a" * 32, "configMaps": ["a-0", "a-1"]}}},
+    "code of a store": {
+        "spec.training.code": {
+            "url": {
+                "address": "s3://b/c/d.tar.gz",
+                "sha256": "0" * 64,
+                "endpoint": "http://s3:9000",
+                "secretName": "keys",
+            }
+        }
+    },
+    "code of a claim": {"spec.training.code": {"url": {"address": "file:///data/code.tar", "sha256": "0" * 64}}},
+    "code of git": {"spec.training.code": {"git": {"repository": "https://host:8443/me/a.git", "commit": "0a" * 20}}},
+    "code of an image": {"spec.training.code": {"image": {"reference": f"host:5000/me/code@sha256:{'0a' * 32}"}}},
+    "packages": {
+        "spec.training.packages": {
+            "names": ["timm==1.0.19", "ray[default,train]==2.9", "a_b.c==1!2.0.post1+cpu"],
+            "requirements": "pkg/requirements.txt",
+            "wheels": {"persistentVolumeClaim": {"claimName": "wheels"}},
+        }
+    },
     "code of a commit": {
         "spec.training.code": {"bundle": {"sha256": "0" * 64, "configMaps": ["a"], "commit": "3f2a9c1", "dirty": True}}
     },

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import pytest
 from trainmaster.wire import names
 
 from tests.builders import NOON, a_job
@@ -36,6 +37,29 @@ def test_one_that_was_completed_in_time_stays() -> None:
     assert not stage.job_deleted
     assert stage.status.code
     assert stage.status.code.to_dict() == {"sha256": "a" * 64, "commit": "c" * 40, "dirty": True}
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (
+            {"git": {"repository": "https://host/a.git", "commit": "c" * 40}},
+            {"commit": "c" * 40, "dirty": False, "source": "https://host/a.git"},
+        ),
+        (
+            {"url": {"address": "https://host/a.tar?X-Signature=s3cret", "sha256": "a" * 64}},
+            {"sha256": "a" * 64, "source": "https://host/a.tar"},
+        ),
+        (
+            {"image": {"reference": f"host/code@sha256:{'b' * 64}"}},
+            {"sha256": "b" * 64, "source": f"host/code@sha256:{'b' * 64}"},
+        ),
+    ],
+)
+def test_a_status_says_by_what_code_is_known(code: dict[str, object], told: dict[str, object]) -> None:
+    stage = Stage(a_job().where(training={**TRAINING, "code": code})).wait(1)
+    assert stage.status.code
+    assert stage.status.code.to_dict() == told
 
 
 def test_a_mark_on_a_job_that_runs_ends_nothing() -> None:

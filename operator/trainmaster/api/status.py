@@ -167,14 +167,21 @@ save before they go."""
 
 @dataclass(frozen=True, kw_only=True)
 class CodeStatus(StatusModel):
-    """The code that the job runs, where it was sent with the job."""
+    """The code that the job runs, where it is not in the image. `trainmaster code NAME -o DIR` brings it back."""
 
-    sha256: ClippedText = ""
-    """The SHA-256 of its files. `trainmaster code NAME -o DIR` brings them back."""
+    sha256: ClippedText | None = None
+    """The SHA-256 of the bundle, of the file at the URL, or of the image. A commit of git has none."""
     commit: ClippedText | None = None
     """The git commit that was checked out."""
     dirty: bool | None = None
     """Whether the folder differed from that commit."""
+    source: ClippedText | None = None
+    """Where it comes from: the URL, the repository or the image. Unset: ConfigMaps of the job."""
+
+    @property
+    def short(self) -> str:
+        """Return the first digits of what tells it from other code."""
+        return (self.sha256 or self.commit or "")[:12]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from trainmaster.api.model import FigureName, FreeObject, Int, Model, Name, Place, Text, Weighs
+from trainmaster.api.code import Code, Packages
+from trainmaster.api.model import FigureName, FreeObject, Int, Model, Place, Text, Weighs
 from trainmaster.api.progress import ProgressExpressions
 from trainmaster.api.sizes import MOST_OF_A_PLAN, fit_a_plan
 from trainmaster.api.trackers import Trackers
@@ -15,26 +16,6 @@ Framework = Literal["Torch", "JAX", "XGBoost", "LightGBM", "TensorFlow", "Horovo
 
 _WORDS = Field(strict=False, min_length=1, max_length=256)
 _Command = Annotated[tuple[Text, ...], _WORDS, Weighs(MOST_OF_A_PLAN), AfterValidator(fit_a_plan)]
-
-
-class Bundle(Model):
-    """Code that `trainmaster submit` has packed and sent. The agent of each pod verifies it and unpacks it."""
-
-    sha256: Annotated[str, Field(min_length=64, max_length=64)]
-    """The SHA-256 of the archive, before it was compressed. The same files have the same one on any machine."""
-    config_maps: Annotated[tuple[Name, ...], Field(strict=False, min_length=1, max_length=16)]
-    """ConfigMaps in the job's namespace with the parts of the archive (tar.gz), in order, each under the key part."""
-    commit: Annotated[str, Field(min_length=1, max_length=64)] | None = None
-    """The git commit that was checked out."""
-    dirty: bool = False
-    """Whether the folder differed from that commit."""
-
-
-class Code(Model):
-    """Where the code comes from that is not in the image."""
-
-    bundle: Bundle
-    """A bundle of files in ConfigMaps of the job, made by `trainmaster submit`."""
 
 
 class StopEarly(Model):
@@ -125,5 +106,6 @@ variables say that people set anyway (MLFLOW_TRACKING_URI, WANDB_API_KEY or WAND
     """Where the task is imported from or the command starts. On a laptop, relative to this file; in a container, \
 relative to the top of the code (below), or without code to the image's own working directory."""
     code: Code | None = None
-    """Code that is not in the image. `trainmaster submit` sets it; on a laptop it is not used, as the folder of this \
-file has the code."""
+    """Code that is not in the image. `trainmaster submit` sets it, unless you do."""
+    packages: Packages | None = None
+    """Python packages that are not in the image."""

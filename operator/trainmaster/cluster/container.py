@@ -12,11 +12,10 @@ from typing import Any
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.policies import Storage
 from trainmaster.api.replicas import ReplicaSpec
-from trainmaster.api.training import Code
+from trainmaster.cluster import bringing
 from trainmaster.core.environment import agent_environment
 from trainmaster.core.grace import FOR_LAST_WORDS, grace_seconds
 from trainmaster.wire import names
-from trainmaster.wire.bundle import PART_KEY
 
 Document = dict[str, Any]
 
@@ -32,8 +31,6 @@ SHARED_MEMORY = "/dev/shm"  # noqa: S108  a mount of the pod's own
 TEMPORARY = "/tmp"  # noqa: S108  likewise
 # The agent's own folder. The user may mount anything at /tmp.
 SCRATCH_FOLDER = "/run/trainmaster"
-# Where the parts of the job's code are mounted: users can mount nothing here. The agent unpacks them beside it.
-BUNDLE_FOLDER = f"{SCRATCH_FOLDER}/bundle"
 
 # -I: neither variables nor modules in the working directory (a `random.py` of the user) can change the agent.
 _START = "trainmaster_trainer/agent/start.py"
@@ -114,14 +111,19 @@ def trainer(place: Place, settings: PodSettings) -> Document:
         names.ENV_CHECKPOINTS: folder(place.job),
         names.ENV_SCRATCH: SCRATCH_FOLDER,
         names.ENV_GRACE: str(max(0, _grace(place) - FOR_LAST_WORDS)),
-        **({names.ENV_CODE: BUNDLE_FOLDER} if place.job.spec.training.code else {}),
+        **bringing.variables(place.job.spec.training),
     }
     container: Document = {
         "name": names.MAIN_CONTAINER,
         "image": place.own_image or settings.trainer_image,
         "command": agent_command(place.own_image),
         # Ours come first, so that the user's can refer to them, as in $(TRAINMASTER_INDEX).
-        "env": [*_downward(), *variables(ours), *(item for item in named.get("env", []) if item["name"] not in ours)],
+        "env": [
+            *_downward(),
+            *variables(ours),
+            *bringing.secrets(place.job.spec.training.code),
+            *(item for item in named.get("env", []) if item["name"] not in ours),
+        ],
         "resources": resources(place.spec),
         "volumeMounts": _mounts(place, named.get("volumeMounts", [])),
     }
@@ -189,17 +191,7 @@ def volumes(place: Place) -> list[Document]:
         made.append({"name": "trainmaster-checkpoints", "emptyDir": {}})
     if place.own_image:
         made.append({"name": "trainmaster-code", "emptyDir": {}})
-    if place.job.spec.training.code:
-        made.append({"name": "trainmaster-bundle", "projected": {"sources": _parts(place.job.spec.training.code)}})
-    return made
-
-
-def _parts(code: Code) -> list[Document]:
-    """Return the sources of a volume that has the parts of a bundle as files with their numbers as names."""
-    return [
-        {"configMap": {"name": name, "items": [{"key": PART_KEY, "path": f"{number:03}"}]}}
-        for number, name in enumerate(code.bundle.config_maps)
-    ]
+    return [*made, *bringing.volumes(place.job.spec.training)]
 
 
 def resources(replica: ReplicaSpec) -> Document:
@@ -249,9 +241,7 @@ def _mounts(place: Place, given: list[Document]) -> list[Document]:
     mounts.append({"name": "trainmaster-token", "mountPath": TOKEN_FOLDER, "readOnly": True})
     if place.own_image:
         mounts.append({"name": "trainmaster-code", "mountPath": CODE_FOLDER, "readOnly": True})
-    if place.job.spec.training.code:
-        mounts.append({"name": "trainmaster-bundle", "mountPath": BUNDLE_FOLDER, "readOnly": True})
-    return mounts
+    return [*mounts, *bringing.mounts(place.job.spec.training)]
 
 
 def mount_path(mount: Any) -> str:

@@ -8,12 +8,14 @@ minutes (core/rules/acceptance.py), and another submission of the same name take
 """
 
 import base64
-import secrets
+import os
+import secrets as random
 from dataclasses import dataclass
 from typing import Any
 
 from trainmaster.cluster.access import MERGE_PATCH, Access, AccessError, Document
-from trainmaster.wire import bundle, names
+from trainmaster.wire import archives, bundle, git_fetch, names
+from trainmaster.wire.sources import CodeGit, CodeUrl, Secrets
 
 _CONFLICT = 409
 _GONE = 404
@@ -35,7 +37,7 @@ def submit(access: Access, wanted: Document, code: Code | None) -> Document:
     """
     if code is None:
         return _post(access, wanted)
-    tag = secrets.token_hex(3)
+    tag = random.token_hex(3)
     parts = bundle.split(code.packed)
     metadata = wanted["metadata"]
     base = metadata.get("name") or metadata["generateName"].rstrip("-")
@@ -148,16 +150,28 @@ def _delete(access: Access, job: Document) -> None:
 
 
 def code_of(access: Access, job: Document) -> list[bundle.Entry]:
-    """Return the code that a job runs.
+    """Return the code that a job runs. What lies elsewhere is asked for as who calls this.
 
     Raises:
         AccessError: its ConfigMaps cannot be read.
-        bundle.BundleError: they do not hold what was sent, or the job has no code of its own.
+        UnavailableError: where it lies does not answer.
+        bundle.BundleError: it is not what was sent, or the job has no code of its own.
     """
-    training = job.get("spec", {}).get("training", {})
-    if "code" not in training:
-        raise bundle.BundleError("the job was not submitted with code: it runs what is in its image")
-    about = training["code"]["bundle"]
+    code = job.get("spec", {}).get("training", {}).get("code") or {}
+    secrets = Secrets.taken_from(dict(os.environ))
+    match code:
+        case {"bundle": about}:
+            return _of_bundle(access, about)
+        case {"url": about}:
+            return archives.fetch(CodeUrl(about["address"], about["sha256"], about.get("endpoint")), secrets)
+        case {"git": about}:
+            return git_fetch.fetch(CodeGit(about["repository"], about["commit"]), secrets)
+        case {"image": about}:
+            raise bundle.BundleError(f"its code is an image: crane export {about['reference']} code.tar brings it")
+    raise bundle.BundleError("the job was not submitted with code: it runs what is in its image")
+
+
+def _of_bundle(access: Access, about: Document) -> list[bundle.Entry]:
     packed = b""
     for name in about["configMaps"]:
         found = access.call("GET", f"{access.core}/configmaps/{name}")

@@ -4,11 +4,19 @@ Both platforms use them when they create a replica; each adds what only it knows
 """
 
 import re
+from typing import Any
 
+from trainmaster.api import code as api
+from trainmaster.api.code import Code
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.replicas import TPU
+from trainmaster.api.training import Training
 from trainmaster.wire import codec, data_workers, frameworks, names
+from trainmaster.wire.sources import CodeGit, CodeUrl, Packages
 from trainmaster.wire.training import Aim, TrainingPlan
+
+WHEELS_FOLDER = "/run/trainmaster/wheels"
+"""Where a claim with wheels is mounted: users can mount nothing here."""
 
 
 def training_plan(job: TrainingJob) -> TrainingPlan:
@@ -39,8 +47,7 @@ def training_plan(job: TrainingJob) -> TrainingPlan:
         evaluate_every=training.evaluate_every_steps,
         stop_early=Aim(stop.metric, stop.mode, stop.patience) if (stop := training.stop_early) else None,
         working_directory=training.working_directory,
-        code=training.code.bundle.sha256 if training.code else None,
-        commit=training.code.bundle.commit if training.code else None,
+        **_brought(training),
         trackers=None if training.trackers is None else training.trackers.chosen,
         progress=training.progress.expressions if training.progress else {},
         checkpoint_every=checkpoint.every_steps,
@@ -57,6 +64,28 @@ def training_plan(job: TrainingJob) -> TrainingPlan:
         accelerator=TPU if job.spec.workers.accelerator == TPU else None,
         hang_seconds=job.spec.failure_policy.fixed_hang_seconds,
     )
+
+
+def _brought(training: Training) -> dict[str, Any]:
+    """Return what the plan says of code and packages that the image does not have."""
+    code, asked = training.code or Code(), training.packages
+    url, git = code.url, code.git
+    told = next((one for one in (code.bundle, url, git) if one), None)
+    return {
+        "code": code.bundle.sha256 if code.bundle else None,
+        "code_url": CodeUrl(url.address, url.sha256, url.endpoint) if url else None,
+        "code_git": CodeGit(git.repository, git.commit) if git else None,
+        "code_image": code.image is not None,
+        "commit": told.commit if told else None,
+        "packages": Packages(asked.names or (), asked.requirements, wheels_folder(asked)) if asked else None,
+    }
+
+
+def wheels_folder(packages: api.Packages) -> str | None:
+    """Return the folder with wheels in a pod; None where an index is asked."""
+    if packages.wheels is None:
+        return None
+    return packages.wheels.path or WHEELS_FOLDER
 
 
 def _slots(job: TrainingJob) -> int | None:

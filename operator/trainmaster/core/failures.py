@@ -178,6 +178,8 @@ def class_of_replica(replica: Replica) -> str:
 def _class_of_ending(ending: Ending) -> str:
     if ending.exit_code == names.EXIT_BAD_CONFIGURATION:
         return classes.CONFIGURATION
+    if ending.exit_code == names.EXIT_UNAVAILABLE and not ending.container:
+        return classes.SERVICE_UNAVAILABLE
     kind = _REASONS.get(ending.reason, classes.REPLICA_ENDED)
     if kind == classes.INFRASTRUCTURE and _CANNOT_START.search(ending.message):
         return classes.CONFIGURATION

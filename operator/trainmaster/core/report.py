@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Sequence
 from datetime import datetime
 
+from trainmaster.api.code import CodeUrl
 from trainmaster.api.states import Phase
 from trainmaster.api.status import CodeStatus, Progress, ReplicaStatus, TrainingJobStatus
 from trainmaster.core import (
@@ -68,12 +69,24 @@ def _told(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
 
 
 def _code(facts: Facts) -> CodeStatus | None:
-    """Return what the spec says of the code that was sent with the job."""
+    """Return what the spec says of the code that is brought into each pod."""
     code = facts.job.spec.training.code
     if code is None:
         return None
-    bundle = code.bundle
-    return CodeStatus(sha256=bundle.sha256, commit=bundle.commit, dirty=bundle.dirty if bundle.commit else None)
+    if code.git:
+        return CodeStatus(commit=code.git.commit, dirty=False, source=code.git.repository)
+    if code.image:
+        return CodeStatus(sha256=code.image.reference.rpartition(":")[2], source=code.image.reference)
+    sent = code.bundle or code.url
+    if sent is None:
+        return None
+    dirty = sent.dirty if sent.commit else None
+    return CodeStatus(sha256=sent.sha256, commit=sent.commit, dirty=dirty, source=_address(code.url))
+
+
+def _address(url: CodeUrl | None) -> str | None:
+    """Return the address without its query, in which a signature may stand."""
+    return url.address.partition("?")[0] if url else None
 
 
 def _refreshed(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:

@@ -55,13 +55,17 @@ def cause_of(status: TrainingJobStatus, heartbeats: Sequence[Heartbeat], logs: P
 
 def tail(log: Path) -> tuple[str, ...]:
     """Return the last lines that ranks wrote, without the agent's own; empty if the log cannot be read."""
+    return tuple(line for line in end_of(log) if not line.startswith(AGENT_PREFIX))[-LAST_LINES:]
+
+
+def end_of(log: Path) -> list[str]:
+    """Return the last lines of a log; empty if it cannot be read."""
     try:
         with os.fdopen(open_to_read(log), "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-            lines = file.read().decode(errors="replace").splitlines()
+            return file.read().decode(errors="replace").splitlines()
     except OSError:
-        return ()
-    return tuple(line for line in lines if not line.startswith(AGENT_PREFIX))[-LAST_LINES:]
+        return []
 
 
 def _is_of(heartbeat: Heartbeat, line: RestartRecord) -> bool:

@@ -21,6 +21,7 @@ from trainmaster.core.observed import ReplicaPhase
 from trainmaster.core.rules import obstacles
 from trainmaster.intake import Intake, RefusedError, Speaker
 from trainmaster.local import processes
+from trainmaster.local.endings import ending
 from trainmaster.local.variables import LOOPBACK, Site, agent_variables, grace_seconds
 from trainmaster.local.workdir import Workdir
 from trainmaster.loop import UnavailableError
@@ -142,7 +143,10 @@ class LocalPlatform:
         if code is None:
             return replica
         phase = ReplicaPhase.FAILED if code else ReplicaPhase.SUCCEEDED
-        return dataclasses.replace(replica, phase=phase, ending=_ending(code))
+        return dataclasses.replace(replica, phase=phase, ending=ending(code, self._log(place.replica.name)))
+
+    def _log(self, name: str) -> Path:
+        return self._workdir.logs / f"{name}.log"
 
     async def _create(self, wish: actions.CreateReplica) -> None:
         name = names.replica_name(self.job.name, wish.role, wish.index, wish.incarnation)
@@ -156,7 +160,7 @@ class LocalPlatform:
             self._listeners.on_change()
 
         variables = agent_variables(self.job, wish, uid, scratch, self.site)
-        log = self._workdir.logs / f"{name}.log"
+        log = self._log(name)
         try:
             scratch.mkdir(exist_ok=True)
             agent = await processes.start(name, variables, log, self._listeners.on_output, ended)
@@ -233,12 +237,3 @@ def _clear(scratch: Path) -> None:
     with contextlib.suppress(OSError):
         scratch.rename(away)  # from now on no rank can create a file in it
     delete_folder(away)
-
-
-def _ending(code: int) -> observed.Ending:
-    if code == names.EXIT_NO_WARM_PARENT:
-        said = "the process that ranks are forked from died at its start, again and again; the replica's log says why"
-        return observed.Ending(code, "", said)
-    if code >= 0:
-        return observed.Ending(code, "Ended", f"the agent ended with exit code {code}")
-    return observed.Ending(code, "Killed", f"the agent was ended by {names.signal_name(-code)}")

@@ -40,16 +40,16 @@ def plain_variables(env: Iterable[EnvVar]) -> dict[str, str]:
     return {variable.name: variable.value or "" for variable in env if variable.value_from is None}
 
 
-def _users_variables(env: Iterable[EnvVar], folder: Path, script: bool) -> dict[str, str]:
+def _users_variables(env: Iterable[EnvVar], folders: list[Path], script: bool) -> dict[str, str]:
     """Return the variables of the spec, and a PYTHONPATH by which a task is found.
 
     A script has the PYTHONPATH that it would have under plain Python: the spec's, else the shell's. A task is also
-    looked for in the YAML's folder and where the command was given.
+    looked for in these folders: the YAML's, and where the command was given.
     """
     named = plain_variables(env)
     if script and not ("PYTHONPATH" in named and found_by_python_path()):
         return named
-    inherited = inherited_environment(*([] if script else [folder, Path.cwd()]))
+    inherited = inherited_environment(*([] if script else folders))
     paths = (named.get("PYTHONPATH", ""), inherited["PYTHONPATH"])
     return {**named, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
 
@@ -59,14 +59,19 @@ def agent_variables(
 ) -> dict[str, str]:
     """Return all variables of one agent. The user's own cannot replace ours."""
     spec = job.spec.roles[wish.role]
-    plan = environment.training_plan(job)
-    folder = site.folder / plan.working_directory if plan.working_directory else site.folder
-    plan = dataclasses.replace(plan, checkpoint_shared=True, working_directory=str(folder), checkpoint_url=_url(job))
-    plan = dataclasses.replace(plan, code=None)  # the folder has it
+    plan = dataclasses.replace(
+        environment.training_plan(job), checkpoint_shared=True, checkpoint_url=_url(job), code=None, code_image=False
+    )
+    fetched = bool(plan.code_url or plan.code_git)
+    if not fetched:  # the folder has it
+        folder = site.folder / plan.working_directory if plan.working_directory else site.folder
+        plan = dataclasses.replace(plan, working_directory=str(folder))
+    if plan.packages and plan.packages.wheels == environment.WHEELS_FOLDER:  # a claim, and here are none
+        plan = dataclasses.replace(plan, packages=dataclasses.replace(plan.packages, wheels=None))
     return {
         **os.environ,
         **device_environment(spec, wish.index, job.spec.spares),
-        **_users_variables(spec.env, site.folder, bool(plan.command)),
+        **_users_variables(spec.env, [] if fetched else [site.folder, Path.cwd()], bool(plan.command)),
         names.ENV_CORES: str(_cores(job)),
         **environment.agent_environment(job, wish.role, wish.index, wish.incarnation),
         names.ENV_TRAINING: codec.encode(plan).decode(),
@@ -79,6 +84,7 @@ def agent_variables(
         names.ENV_WARM_SOCKET: str(site.warm_socket),
         names.ENV_PARENT_PID: str(os.getpid()),
         names.ENV_GRACE: str(grace_seconds()),
+        **({names.ENV_CODE: ""} if fetched or plan.packages else {}),
         **site.armed.variables(),
     }
 

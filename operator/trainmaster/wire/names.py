@@ -41,7 +41,7 @@ ENV_RANKS = "TRAINMASTER_RANKS"  # ranks (devices) of this replica
 ENV_CORES = "TRAINMASTER_CORES"  # of the replica, which its data workers may use; unset: those that the kernel allows
 ENV_THREADS = "TRAINMASTER_THREADS"  # threads of each rank, where the user does not set OMP_NUM_THREADS; unset: 1
 ENV_TRAINING = "TRAINMASTER_TRAINING"  # JSON of wire.training.TrainingPlan
-ENV_CODE = "TRAINMASTER_CODE"  # folder of the parts of the job's bundle of code; unset: there is none
+ENV_CODE = "TRAINMASTER_CODE"  # folder in which code is mounted, maybe empty; unset: neither code nor packages come
 ENV_CHECKPOINTS = "TRAINMASTER_CHECKPOINTS"  # folder of this job's checkpoints and metrics
 ENV_SCRATCH = "TRAINMASTER_SCRATCH"  # a folder for sockets, progress pages, error files
 ENV_WARM_SOCKET = "TRAINMASTER_WARM_SOCKET"  # a warm parent to share; unset: the agent starts its own
@@ -88,6 +88,7 @@ MAX_HEARTBEAT_BYTES = 256 << 10  # twice the largest that an agent composes
 
 # Exit codes with a meaning of their own, the first three after sysexits.h.
 EXIT_BAD_CONFIGURATION = 78  # of a rank: a restart will not help
+EXIT_UNAVAILABLE = 75  # of an agent: where code or packages come from does not answer
 EXIT_NO_WARM_PARENT = 70  # of an agent: the warm parent ends at its start, again and again
 EXIT_JOB_GONE = 69  # of an agent: the operator has answered for ten minutes that job or pod is deleted
 EXIT_TERMINATED = 143  # of an agent that got SIGTERM: 128 + 15, as in a shell

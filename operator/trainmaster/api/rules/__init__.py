@@ -9,6 +9,7 @@ from __future__ import annotations
 from trainmaster.api.rules import (
     accelerator,
     changes,
+    code,
     evaluation,
     fitting,
     frameworks,
@@ -31,6 +32,7 @@ RULES: tuple[Rule, ...] = (
     *strategy.RULES,
     *fitting.RULES,
     *training.RULES,
+    *code.RULES,
     *trackers.RULES,
     *evaluation.RULES,
     *pods.RULES,

@@ -9,7 +9,7 @@ from trainmaster.wire import strategies
 _SPEC = ("spec",)
 _FIXED_SIZE = strategies.where(lambda traits: traits.fixed_size)
 _ELASTIC_SHARES = strategies.where(lambda traits: traits.shares_batch and not traits.fixed_size)
-_SUBDOMAIN = "[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
+SUBDOMAIN = "[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
 _DAY = 86_400
 
 _ELASTICITY = (
@@ -102,7 +102,7 @@ _CHECKPOINTS = (
         "object-store-secret",
         ("spec.checkpoint.storage.objectStore",),
         "secretName",
-        _SUBDOMAIN,
+        SUBDOMAIN,
         message="secretName is not a name that Kubernetes allows",
         cure="Use lower-case letters, digits, dashes and dots",
     ),
@@ -136,7 +136,7 @@ _CHECKPOINTS = (
         "claim-name-form",
         ("spec.checkpoint.storage.persistentVolumeClaim",),
         "claimName",
-        _SUBDOMAIN,
+        SUBDOMAIN,
         message="claimName is not a name that Kubernetes allows",
         cure="Use lower-case letters, digits, dashes and dots",
     ),
@@ -184,7 +184,7 @@ _SCHEDULING = (
         "queue-form",
         ("spec.scheduling",),
         "queue",
-        _SUBDOMAIN,
+        SUBDOMAIN,
         message="queue is not a name that Kubernetes allows",
         cure="Use lower-case letters, digits, dashes and dots",
     ),

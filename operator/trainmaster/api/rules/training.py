@@ -34,14 +34,6 @@ RULES = (
         message="task does not name a class",
         cure="Write module:Class, for example trainmaster_trainer.tasks.digits:Digits",
     ),
-    shaped(
-        "sha256-form",
-        ("spec.training.code.bundle",),
-        "sha256",
-        "[0-9a-f]{64}",
-        message="sha256 is not 64 hexadecimal digits in lower case",
-        cure="Have trainmaster submit make the bundle, and change nothing in it",
-    ),
     Rule(
         name="command-first-word",
         where=_HERE,

@@ -1,0 +1,149 @@
+"""Hold the rules on spec.training.code and spec.training.packages: what is brought into a pod."""
+
+from __future__ import annotations
+
+import re
+
+from trainmaster.api.rules.lifecycle import SUBDOMAIN
+from trainmaster.api.rules.rule import Rule, shaped
+
+_CODE, _PACKAGES = "spec.training.code", "spec.training.packages"
+_HEX = "[0-9a-f]{64}"
+# Without user or password, which everybody who reads the job would see, and without anything that is no URL.
+_HOST = r"[A-Za-z0-9.-]+(:[0-9]+)?|\[[0-9a-fA-F:]+\](:[0-9]+)?"
+_PATH = "(/[!-~]*)?"
+_PACKAGE = r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?==[A-Za-z0-9][A-Za-z0-9.!+_-]*"
+_NAME_CURE = "Use lower-case letters, digits, dashes and dots"
+
+
+def _secret(name: str, where: str) -> Rule:
+    message = "secretName is not a name that Kubernetes allows"
+    return shaped(name, (where,), "secretName", SUBDOMAIN, message=message, cure=_NAME_CURE)
+
+
+RULES = (
+    Rule(
+        name="code-one",
+        where=(_CODE,),
+        cel="[has(self.bundle), has(self.url), has(self.git), has(self.image)].filter(one, one).size() == 1",
+        holds=lambda code: [code.bundle, code.url, code.git, code.image].count(None) == 3,  # noqa: PLR2004
+        message="code comes from one place",
+        cure="Set exactly one of bundle, url, git and image",
+    ),
+    shaped(
+        "sha256-form",
+        (f"{_CODE}.bundle",),
+        "sha256",
+        _HEX,
+        message="sha256 is not 64 hexadecimal digits in lower case",
+        cure="Have trainmaster submit make the bundle, and change nothing in it",
+    ),
+    shaped(
+        "code-url-sha256",
+        (f"{_CODE}.url",),
+        "sha256",
+        _HEX,
+        message="sha256 is not 64 hexadecimal digits in lower case",
+        cure="Write what sha256sum prints of the file",
+    ),
+    shaped(
+        "code-url-address",
+        (f"{_CODE}.url",),
+        "address",
+        f"s3://[A-Za-z0-9.-]+/[!-~]+|https?://({_HOST}){_PATH}|file:///[!-~]+",
+        message="address is not where an archive can lie, or it has a user or a password in it",
+        cure="Write s3://bucket/folder/file, https://host/file or file:///folder/file, and name a Secret in secretName",
+    ),
+    shaped(
+        "code-url-endpoint",
+        (f"{_CODE}.url",),
+        "endpoint",
+        f"https?://({_HOST}){_PATH}",
+        message="endpoint is not the URL of a server",
+        cure="Write it like http://minio.storage:9000",
+    ),
+    _secret("code-url-secret", f"{_CODE}.url"),
+    shaped(
+        "code-git-repository",
+        (f"{_CODE}.git",),
+        "repository",
+        f"https?://({_HOST})/[!-~]+",
+        message="repository is not an http or https URL, or it has a user or a password in it",
+        cure="Write https://host/path.git, and name a Secret with username and password in secretName",
+    ),
+    shaped(
+        "code-git-commit",
+        (f"{_CODE}.git",),
+        "commit",
+        "[0-9a-f]{40}",
+        message="commit is not the 40 hexadecimal digits of a commit",
+        cure="Write what git rev-parse HEAD prints",
+    ),
+    _secret("code-git-secret", f"{_CODE}.git"),
+    shaped(
+        "code-image-digest",
+        (f"{_CODE}.image",),
+        "reference",
+        f"[a-z0-9][A-Za-z0-9._:/-]*@sha256:{_HEX}",
+        message="reference is not an image with its digest",
+        cure="Write registry/name@sha256:..., as docker inspect or crane digest prints it",
+    ),
+    Rule(
+        name="packages-some",
+        where=(_PACKAGES,),
+        cel="has(self.names) || has(self.requirements)",
+        holds=lambda packages: packages.names is not None or packages.requirements is not None,
+        message="packages names none",
+        cure="Set names, requirements or both",
+    ),
+    Rule(
+        name="package-form",
+        where=(_PACKAGES,),
+        field="names",
+        cel=f"!has(self.names) || self.names.all(one, one.matches(r'^(?:{_PACKAGE})$'))",
+        holds=lambda packages: all(re.fullmatch(_PACKAGE, one) for one in packages.names or ()),
+        message="names has what is no package with its version",
+        cure="Write each like timm==1.0.19; options, markers and other addresses go into a file, named in requirements",
+    ),
+    Rule(
+        name="requirements-path",
+        where=(_PACKAGES,),
+        field="requirements",
+        cel="!has(self.requirements) || !(self.requirements.startsWith('-') || self.requirements.startsWith('/')"
+        " || self.requirements.contains('..') || self.requirements.contains(':'))",
+        holds=lambda packages: (
+            packages.requirements is None
+            or (
+                not (packages.requirements.startswith(("-", "/")) or ".." in packages.requirements)
+                and ":" not in packages.requirements
+            )
+        ),
+        message="requirements is not a file in the code",
+        cure="Write its path from the top of the code, for example requirements.txt",
+    ),
+    Rule(
+        name="wheels-one",
+        where=(f"{_PACKAGES}.wheels",),
+        cel="has(self.persistentVolumeClaim) != has(self.path)",
+        holds=lambda wheels: (wheels.persistent_volume_claim is None) != (wheels.path is None),
+        message="wheels lie in one place",
+        cure="Set exactly one of persistentVolumeClaim and path",
+    ),
+    Rule(
+        name="wheels-path-absolute",
+        where=(f"{_PACKAGES}.wheels",),
+        field="path",
+        cel="!has(self.path) || self.path.startsWith('/')",
+        holds=lambda wheels: wheels.path is None or wheels.path.startswith("/"),
+        message="path is not an absolute path",
+        cure="Begin it with /",
+    ),
+    shaped(
+        "wheels-claim-name",
+        (f"{_PACKAGES}.wheels.persistentVolumeClaim",),
+        "claimName",
+        SUBDOMAIN,
+        message="claimName is not a name that Kubernetes allows",
+        cure=_NAME_CURE,
+    ),
+)
