@@ -1,6 +1,7 @@
 """`trainmaster submit` and `code` on a real API server: nothing is left behind, wherever they are cut off."""
 
 import base64
+import hashlib
 import os
 import random
 import subprocess
@@ -17,6 +18,9 @@ from trainmaster.cli.main import main
 from trainmaster.cluster.access import Access, AccessError
 from trainmaster.cluster.submission import submit
 from trainmaster.wire import bundle, names
+
+from tests.git_server import GitServer, commit
+from tests.trainer import s3
 
 from .apiserver import ApiServer, Document
 from .conftest import grant
@@ -309,3 +313,65 @@ def test_a_cluster_whose_crd_does_not_know_of_code_refuses_the_job(place: Place,
     with pytest.raises(AccessError, match=r'unknown field "metadata\.newer"'):
         submit(Access(None, place.namespace), {**JOB, "metadata": metadata}, None)
     assert place.server.call("GET", place.jobs)["items"] == []
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """A real object store, and the folder that it serves."""
+    folder = tmp_path_factory.mktemp("s3")
+    with s3.server(folder) as port:
+        yield f"http://127.0.0.1:{port}", folder / s3.BUCKET
+
+
+def test_code_goes_into_a_bucket_and_comes_back(
+    place: Place, run: Run, store: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place.folder / "weights").write_bytes(random.Random(1).randbytes(9 << 20))  # noqa: S311
+    code, _, err = run("submit", str(place.folder / "job.yaml"))
+    assert code == 2
+    assert "9,437,184  weights" in err
+    assert "--code-url s3://bucket/folder" in err
+    for key, value in {**s3.KEYS, "AWS_ENDPOINT_URL": store[0]}.items():
+        monkeypatch.setenv(key, value)
+    words = ["submit", str(place.folder / "job.yaml"), "--code-url", f"s3://{s3.BUCKET}/code", "--code-secret", "keys"]
+    code, _, err = run(*words)
+    assert code == 0, err
+    about = place.job()["spec"]["training"]["code"]["url"]
+    (file,) = (store[1] / "code").iterdir()
+    assert about == {
+        "address": f"s3://{s3.BUCKET}/code/{about['sha256']}.tar.gz",
+        "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
+        "endpoint": store[0],
+        "secretName": "keys",
+        "dirty": False,
+    }
+    assert place.maps == []
+    assert run(*words)[0] == 3, "there is a job of that name"
+    assert file.exists(), "what was there before is not deleted"
+    (place.folder / "train.py").write_text("import other\n")
+    assert run(*words)[0] == 3
+    assert [*file.parent.iterdir()] == [file], "what was put for a refused job is"
+    assert run("code", "digits", "-o", str(place.folder.parent / "back"))[0] == 0
+    assert (place.folder.parent / "back" / "weights").stat().st_size == 9 << 20
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    code, _, err = run(*words)
+    assert (code, "cannot be reached" in err) == (3, True)
+
+
+def test_a_commit_comes_back_from_its_repository(place: Place, run: Run, tmp_path: Path) -> None:
+    with GitServer(tmp_path).serving() as server:
+        about = {"repository": f"{server.url}/job/.git", "commit": commit(place.folder)}
+        place.write(training={"command": ["python", "train.py"], "code": {"git": about}})
+        assert run("submit", str(place.folder / "job.yaml"))[0] == 0
+        assert place.maps == [], "no folder is sent beside it"
+        assert run("code", "digits", "-o", str(tmp_path / "back"))[0] == 0
+    assert (tmp_path / "back" / "pkg" / "model.py").exists()
+    assert run("code", "digits", "-o", str(tmp_path / "again"))[0] == 3
+
+
+def test_an_image_with_code_is_named(place: Place, run: Run, tmp_path: Path) -> None:
+    about = {"reference": f"registry/code@sha256:{'a' * 64}"}
+    place.write(training={"command": ["python", "train.py"], "code": {"image": about}})
+    assert run("submit", str(place.folder / "job.yaml"))[0] == 0
+    code, _, err = run("code", "digits", "-o", str(tmp_path / "back"))
+    assert (code, f"crane export {about['reference']} code.tar" in err) == (2, True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ def test_a_commit_with_packages_trains(command: Command, tmp_path: Path) -> None
     (code / "parts" / "train.py").write_text(SCRIPT)
     (code / "parts" / "requirements.txt").write_text("bright\n")
     with GitServer(tmp_path / "served").serving() as server:
-        training = {
+        training: dict[str, Any] = {
             "command": ["python", "train.py"],
             "workingDirectory": "parts",
             "code": {"git": {"repository": f"{server.url}/code/.git", "commit": commit(code)}},
@@ -36,7 +37,6 @@ def test_a_commit_with_packages_trains(command: Command, tmp_path: Path) -> None
         job = {**a_script("", tmp_path), "spec": {"strategy": {"type": "OneDevice"}, "training": training}}
         assert command.start(job, "--output", "text").end() == 0, command.stderr + command.text
     assert "bright 1.0 dim 2.1 in " in command.text
-    assert f"commit {training['code']['git']['commit'][:12]}" not in command.stderr
 
 
 @pytest.mark.parametrize(

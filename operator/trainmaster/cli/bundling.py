@@ -15,7 +15,7 @@ _NEVER = ("__pycache__", ".trainmaster")
 _LARGEST_NAMED = 5
 _OTHER_WAYS = (
     "leave out what is no code (.gitignore), keep data on a claim or in an object store, or build the code into an "
-    "image (spec.workers.image) and submit with --no-code"
+    "image (spec.workers.image) and submit with --no-code. Up to 128 MiB go into a bucket: --code-url s3://bucket/folder"
 )
 
 
@@ -30,8 +30,8 @@ class Bundle:
     dirty: bool = False
 
 
-def of_folder(folder: Path) -> Bundle:
-    """Return the bundle of a folder.
+def of_folder(folder: Path, most: int = bundle.MOST_BYTES) -> Bundle:
+    """Return the bundle of a folder, of at most so many bytes when packed.
 
     Raises:
         BundleError: it cannot be one. The text names files and cure.
@@ -49,8 +49,8 @@ def of_folder(folder: Path) -> Bundle:
         raise BundleError(_too_large(folder, sizes, f"{sum(sizes.values()):,} bytes", bundle.MOST_UNPACKED))
     archive = bundle.pack([_entry(folder, name, status) for name, status in found.items()])
     packed = bundle.compress(archive)
-    if len(packed) > bundle.MOST_BYTES:
-        raise BundleError(_too_large(folder, sizes, f"{len(packed):,} bytes when packed", bundle.MOST_BYTES))
+    if len(packed) > most:
+        raise BundleError(_too_large(folder, sizes, f"{len(packed):,} bytes when packed", most))
     commit, dirty = _commit(folder) if in_git else (None, False)
     return Bundle(packed, bundle.digest(archive), len(found), commit, dirty)
 

@@ -14,7 +14,9 @@ Add = Callable[[str, str, str], argparse.ArgumentParser]  # the function of main
 
 SUBMIT = """Send a job to a cluster, with the code that it needs: the folder of JOB.yaml (or --code) as git sees it,
 untracked files included, ignored ones not. It is packed to at most 8 MiB and lies in ConfigMaps that belong to the
-job and go with it; each pod verifies it before anything starts. Nothing is left behind if this is interrupted.
+job and go with it; each pod verifies it before anything starts. Nothing is left behind if this is interrupted. With
+--code-url it has at most 128 MiB and lies in an object store, by its hash, where it stays. The keys here are the
+variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, those of the pods a Secret with them.
 Example: trainmaster submit job.yaml --set training.steps=500 --follow"""
 CODE = "Bring back the code that a job on a cluster runs or has run. Example: trainmaster code digits -o /tmp/digits"
 LIST = """Show the runs in .trainmaster/ here and the jobs of the cluster that the kubeconfig names, with the columns of
@@ -50,6 +52,10 @@ def add_commands(add: Add) -> None:
 def _submit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", metavar="JOB.yaml", help="the job; - for standard input")
     parser.add_argument("--code", metavar="DIR", help="the folder of the code (default: that of JOB.yaml)")
+    parser.add_argument("--code-url", metavar="URL", help="put it into this folder of a bucket, s3://bucket/folder")
+    parser.add_argument(
+        "--code-secret", metavar="NAME", help="Secret with the store's keys (default: that of checkpoint.storage)"
+    )
     add_set(parser)
     parser.add_argument("--no-code", action="store_true", help="send none: the image has the code")
     parser.add_argument("--follow", action="store_true", help="show the job and the log of rank 0 until the end")

@@ -1,6 +1,8 @@
 """Run `trainmaster submit JOB.yaml`: send a job to a cluster, with the code that it needs and no image has."""
 
 import argparse
+import hashlib
+import os
 import signal
 from pathlib import Path
 from types import FrameType
@@ -17,7 +19,9 @@ from trainmaster.cli.tables import now, shown
 from trainmaster.cli.terminal import complain, tell
 from trainmaster.cluster.access import Access, AccessError
 from trainmaster.cluster.submission import Code, submit
-from trainmaster.wire.bundle import BundleError
+from trainmaster.wire.archives import MOST_PACKED
+from trainmaster.wire.bundle import MOST_BYTES, BundleError
+from trainmaster.wire.sources import UnavailableError
 
 _OF_OURS = "trainmaster_trainer."  # its tasks are in every trainer image
 
@@ -45,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     except BundleError as error:
         complain(*f"trainmaster submit: {error}".split("\n"))
         return EXIT_INVALID
-    except AccessError as error:
+    except (AccessError, UnavailableError) as error:
         complain(*f"trainmaster submit: {_explained(error, job)}".split("\n"))
         return EXIT_CLUSTER
     created = [f"trainingjob.trainmaster.dev/{made['metadata']['name']} created in namespace {access.namespace}"]
@@ -72,12 +76,30 @@ def packed_code(job: TrainingJob, options: argparse.Namespace) -> Code | None:
     if options.no_code or (options.code is None and not _needs_code(job)):
         return None
     folder = Path(options.code) if options.code else Path() if options.job == "-" else Path(options.job).parent
-    made = bundling.of_folder(folder)
+    made = bundling.of_folder(folder, MOST_PACKED if options.code_url else MOST_BYTES)
     about: Document = {"sha256": made.sha256}
+    if options.code_url:
+        about = _in_a_bucket(made.packed, job, options)
     if made.commit:
         about |= {"commit": made.commit, "dirty": made.dirty}
-    complain(f"code: {made.files} files of {folder.resolve()}, {len(made.packed):,} bytes, {made.sha256[:12]}")
+    complain(f"code: {made.files} files of {folder.resolve()}, {len(made.packed):,} bytes, {about['sha256'][:12]}")
     return Code(made.packed, about)
+
+
+def _in_a_bucket(packed: bytes, job: TrainingJob, options: argparse.Namespace) -> Document:
+    """Return what the spec says of an archive that is to lie in a bucket: of the job's own store, if not told."""
+    if not options.code_url.startswith("s3://"):
+        raise BundleError(f"--code-url {options.code_url}: write it like s3://bucket/folder")
+    storage = job.spec.checkpoint.storage
+    store = storage.object_store if storage else None
+    sha256 = hashlib.sha256(packed).hexdigest()
+    about = {
+        "address": f"{options.code_url.rstrip('/')}/{sha256}.tar.gz",
+        "sha256": sha256,
+        "endpoint": (store.endpoint if store else None) or os.environ.get("AWS_ENDPOINT_URL"),
+        "secretName": options.code_secret or (store.secret_name if store else None),
+    }
+    return {key: value for key, value in about.items() if value}
 
 
 def _needs_code(job: TrainingJob) -> bool:
@@ -99,8 +121,8 @@ def _submitted(access: Access, data: Document, code: Code | None) -> Document:
         signal.signal(signal.SIGTERM, before)
 
 
-def _explained(error: AccessError, job: TrainingJob) -> str:
-    if error.status == 409:  # noqa: PLR2004 as HTTP has it
+def _explained(error: AccessError | UnavailableError, job: TrainingJob) -> str:
+    if isinstance(error, AccessError) and error.status == 409:  # noqa: PLR2004 as HTTP has it
         return (
             f"there is a job {job.name} in this namespace already. Give yours another metadata.name, or delete that "
             f"one: kubectl delete tj {job.name}"

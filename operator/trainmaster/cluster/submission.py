@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainmaster.cluster.access import MERGE_PATCH, Access, AccessError, Document
-from trainmaster.wire import archives, bundle, git_fetch, names
+from trainmaster.wire import archives, aws, bundle, git_fetch, names
 from trainmaster.wire.sources import CodeGit, CodeUrl, Secrets
 
 _CONFLICT = 409
@@ -23,7 +23,7 @@ _GONE = 404
 
 @dataclass(frozen=True)
 class Code:
-    """Hold the packed code, and what the spec says of it."""
+    """Hold the packed code, and what the spec says of it: of a bundle, or of a URL where it has an address."""
 
     packed: bytes
     about: Document
@@ -37,6 +37,8 @@ def submit(access: Access, wanted: Document, code: Code | None) -> Document:
     """
     if code is None:
         return _post(access, wanted)
+    if "address" in code.about:
+        return _by_store(access, wanted, code)
     tag = random.token_hex(3)
     parts = bundle.split(code.packed)
     metadata = wanted["metadata"]
@@ -49,6 +51,25 @@ def submit(access: Access, wanted: Document, code: Code | None) -> Document:
         return _release(access, made, wanted["spec"])
     except BaseException as error:
         _withdraw(access, made, error)
+        raise
+
+
+def _by_store(access: Access, wanted: Document, code: Code) -> Document:
+    """Put the code into its bucket, then create the job in one call: no job waits for code that may never come.
+
+    The object is named by its hash. One that is there already is another job's as well, and is never deleted.
+    """
+    address, endpoint = code.about["address"], code.about.get("endpoint")
+    secrets = Secrets.taken_from(dict(os.environ))
+    is_new = not aws.exists(address, endpoint, secrets)
+    if is_new:
+        aws.request("PUT", address, endpoint, secrets, body=code.packed)
+    spec = {**wanted["spec"], "training": {**wanted["spec"]["training"], "code": {"url": code.about}}}
+    try:
+        return _post(access, {**wanted, "spec": spec})
+    except AccessError as error:
+        if is_new and error.status:  # refused; without an answer the job may be there
+            aws.request("DELETE", address, endpoint, secrets)
         raise
 
 

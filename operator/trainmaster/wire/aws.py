@@ -45,6 +45,15 @@ def request(
     return ask(where, most, headers, body if method == "PUT" else None, method)
 
 
+def exists(address: str, endpoint: Optional[str], secrets: Secrets) -> bool:
+    """Return whether there is such an object that these keys may see."""
+    try:
+        request("HEAD", address, endpoint, secrets)
+    except BundleError:
+        return False
+    return True
+
+
 def _where(address: str, endpoint: Optional[str], region: str) -> str:
     bucket, _, key = address.partition("://")[2].partition("/")
     if not bucket or not key:
