@@ -11,6 +11,7 @@ from trainmaster.wire.messages import ErrorReport, ExitReport
 from tests.builders import a_replica, deleting, ended, evicted
 from tests.core.failure_labels import (
     ASKED,
+    AWAY,
     CRASHED,
     DELETED,
     DEVICE,
@@ -111,6 +112,7 @@ REPLICAS: list[tuple[Replica, Label]] = [
     (ended(a_replica(), 0, "Completed"), ENDED),
     (ended(a_replica(), None, ""), ENDED),
     (ended(a_replica(), 78, "Error", "no TRAINMASTER_JOB"), WRONG),
+    (ended(a_replica(), 75, "Error", "spec.training.code: https://host/a cannot be reached"), AWAY),
     (refused("DeadlineExceeded", "Pod was active on the node longer than the specified deadline"), ENDED),
     (deleting(a_replica()), DELETED),
     (deleting(ended(a_replica(), 143)), DELETED),

@@ -39,26 +39,11 @@ def test_a_commit_with_packages_trains(command: Command, tmp_path: Path) -> None
     assert "bright 1.0 dim 2.1 in " in command.text
 
 
-@pytest.mark.parametrize(
-    ("training", "failure", "why"),
-    [
-        ({"packages": {"names": ["none-of-this-name==1"]}}, "Configuration", "there is no such package or version"),
-        (
-            {"code": {"url": {"address": "http://127.0.0.1:1/a.tar", "sha256": "a" * 64}}},
-            "ServiceUnavailable",
-            "http://127.0.0.1:1/a.tar cannot be reached",
-        ),
-    ],
-)
-def test_what_cannot_be_brought_ends_the_job_with_its_class(
-    command: Command, tmp_path: Path, training: dict[str, object], failure: str, why: str
-) -> None:
+def test_what_never_comes_ends_the_job(command: Command, tmp_path: Path) -> None:
     (tmp_path / "wheels").mkdir()
-    if "packages" in training:
-        training = {"packages": {**training["packages"], "wheels": {"path": str(tmp_path / "wheels")}}}  # type: ignore[dict-item]
-    job = a_job(workers=1, failurePolicy={"maxRestarts": 0})
-    job["spec"]["training"].update(training)
+    job = a_job(workers=1)
+    job["spec"]["training"]["packages"] = {"names": ["none-of-this==1"], "wheels": {"path": str(tmp_path / "wheels")}}
     assert command.start(job).end() == 1, command.stderr
     (line,) = command.status["restarts"]
-    assert line["class"] == failure
-    assert why in line["evidence"]
+    assert (line["class"], line["decision"]) == ("Configuration", "Stop")
+    assert "spec.training.packages: there is no such package or version: " in line["evidence"]
