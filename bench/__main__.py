@@ -34,6 +34,7 @@ NAMES = (
     "session",
     "step_time",
     "straggler",
+    "submit",
     "throughput",
     "transport",
 )

@@ -51,7 +51,7 @@ def source(folder: Path, name: str, version: str) -> Path:
 
 
 @contextlib.contextmanager
-def index(folder: Path, password: str = "") -> Iterator[int]:
+def index(folder: Path, password: str = "", host: str = "127.0.0.1") -> Iterator[int]:
     """Serve a folder of wheels as an index (PEP 503); the port."""
     wanted = base64.b64encode(f"me:{password}".encode()).decode()
 
@@ -77,7 +77,7 @@ def index(folder: Path, password: str = "") -> Iterator[int]:
             self.end_headers()
             self.wfile.write(data)
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer((host, 0), Handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     try:
