@@ -161,11 +161,11 @@ def cut(place: Place, tmp_path: Path) -> Iterator[Callable[..., CuttingProxy]]:
     (place.folder / "weights").write_bytes(random.Random(1).randbytes(1 << 20))  # noqa: S311  two parts
     made: list[CuttingProxy] = []
 
-    def cut(number: int, *, done: bool, lose: bool = False) -> CuttingProxy:
+    def cut(number: int, *more: str, done: bool, lose: bool = False) -> CuttingProxy:
         proxy = CuttingProxy(place.server, number, done=done, lose=lose)
         made.append(proxy)
         environment = {**os.environ, "KUBECONFIG": str(proxy.kubeconfig(tmp_path / f"proxy-{len(made)}"))}
-        words = ["submit", str(place.folder / "job.yaml"), "--namespace", place.namespace]
+        words = ["submit", str(place.folder / "job.yaml"), "--namespace", place.namespace, *more]
         process = subprocess.Popen([sys.executable, "-c", _WAIT, *words], env=environment, stdin=subprocess.PIPE)
         proxy.pid = process.pid
         assert process.stdin
@@ -356,6 +356,22 @@ def test_code_goes_into_a_bucket_and_comes_back(
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     code, _, err = run(*words)
     assert (code, "cannot be reached" in err) == (3, True)
+
+
+def test_killed_before_the_job_is_made_a_bucket_has_what_the_next_one_uses(
+    place: Place, run: Run, cut: Callable[..., CuttingProxy], store: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key, value in {**s3.KEYS, "AWS_ENDPOINT_URL": store[0]}.items():
+        monkeypatch.setenv(key, value)
+    to = ["--code-url", f"s3://{s3.BUCKET}/killed"]
+    assert cut(1, *to, done=False).ended == -9
+    assert (place.server.call("GET", place.jobs)["items"], place.maps) == ([], [])
+    (file,) = (store[1] / "killed").iterdir()
+    before = file.stat().st_mtime_ns
+    assert cut(1, *to, done=True, lose=True).ended == 3, "without an answer it may be there, so nothing is deleted"
+    assert file.stat().st_mtime_ns == before
+    assert place.job()["spec"]["training"]["code"]["url"]["sha256"] in file.name
+    assert run("submit", str(place.folder / "job.yaml"), *to)[0] == 3, "it is there"
 
 
 def test_a_commit_comes_back_from_its_repository(place: Place, run: Run, tmp_path: Path) -> None:

@@ -51,13 +51,8 @@ def add_commands(add: Add) -> None:
 
 def _submit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", metavar="JOB.yaml", help="the job; - for standard input")
-    parser.add_argument("--code", metavar="DIR", help="the folder of the code (default: that of JOB.yaml)")
-    parser.add_argument("--code-url", metavar="URL", help="put it into this folder of a bucket, s3://bucket/folder")
-    parser.add_argument(
-        "--code-secret", metavar="NAME", help="Secret with the store's keys (default: that of checkpoint.storage)"
-    )
+    add_code(parser)
     add_set(parser)
-    parser.add_argument("--no-code", action="store_true", help="send none: the image has the code")
     parser.add_argument("--follow", action="store_true", help="show the job and the log of rank 0 until the end")
     parser.add_argument("-o", "--output", choices=FORMATS, help="show the job that was made, in this format")
     add_where(parser)
@@ -127,6 +122,15 @@ def add_where(parser: argparse.ArgumentParser) -> None:
     """Add --namespace and --context."""
     parser.add_argument("-n", "--namespace", metavar="NAME", help="the namespace (default: that of the context)")
     parser.add_argument("--context", metavar="NAME", help="the context of the kubeconfig (default: the current one)")
+
+
+def add_code(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which code is sent, and by which way."""
+    parser.add_argument("--code", metavar="DIR", help="the folder of the code (default: that of JOB.yaml)")
+    parser.add_argument("--no-code", action="store_true", help="send none: the image has the code")
+    parser.add_argument("--code-url", metavar="URL", help="put it into this folder of a bucket, s3://bucket/folder")
+    secret = "Secret with the store's keys (default: that of checkpoint.storage)"
+    parser.add_argument("--code-secret", metavar="NAME", help=secret)
 
 
 def add_set(parser: argparse.ArgumentParser) -> None:

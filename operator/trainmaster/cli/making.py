@@ -3,7 +3,7 @@
 import argparse
 from importlib import import_module
 
-from trainmaster.cli.cluster import Add, add_set, add_where, whole
+from trainmaster.cli.cluster import Add, add_code, add_set, add_where, whole
 
 INIT = """Write a job.yaml and a train.py that work as they are, to be changed into your own. Nothing is asked, and
 nothing that is there is overwritten. Example: trainmaster init my-model && trainmaster run my-model/job.yaml"""
@@ -66,8 +66,7 @@ def _sweep(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--name", help="of the sweep; its jobs are NAME-01, ... (default: JOB-sweep)")
     parser.add_argument("--submit", action="store_true", help="on the cluster of the current context")
-    parser.add_argument("--code", metavar="DIR", help="the folder of the code (default: that of JOB.yaml)")
-    parser.add_argument("--no-code", action="store_true", help="send none: the image has the code")
+    add_code(parser)
     add_where(parser)
     parser.set_defaults(command=lambda options: import_module("trainmaster.cli.sweep").run(options))
 

@@ -175,7 +175,7 @@ def parameters_of(plan: TrainingPlan) -> Dict[str, str]:
         "globalBatchSize": plan.global_batch_size,
         "seed": plan.seed if plan.task else None,
         "precision": plan.precision,
-        "code": plan.code,
+        "code": plan.code or (plan.code_url.sha256 if plan.code_url else None),
         "commit": plan.commit,
         **{f"arguments.{name}": value for name, value in plan.arguments.items()},
     }
