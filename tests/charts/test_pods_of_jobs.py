@@ -21,6 +21,9 @@ SETTINGS = manifests.PodSettings("http://10.96.0.9:8080", "trainmaster/trainer:d
 SERVERS: Object = {"strategy": {"type": "ParameterServer"}, "parameterServers": {"replicas": 1}}
 CLAIM: Object = {"storage": {"persistentVolumeClaim": {"claimName": "data"}}}
 GPU: Object = {"workers": {"gpus": 1, "cpu": 4, "memory": "8Gi", "nodeSelector": {"a": "b"}}}
+CODE_IMAGE: Object = {"image": {"reference": f"registry/code@sha256:{'a' * 64}"}}
+CODE_GIT: Object = {"git": {"repository": "https://host/a.git", "commit": "a" * 40, "secretName": "git"}}
+WHEELS: Object = {"names": ["timm==1.0.19"], "wheels": {"persistentVolumeClaim": {"claimName": "wheels"}}}
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +43,16 @@ def _job(changes: Object, namespace: str) -> TrainingJob:
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, SERVERS, {"workers": {"image": "my/torch:1"}}, {"checkpoint": CLAIM}, GPU],
-    ids=["smallest", "parameter servers", "own image", "claim", "gpu"],
+    [
+        {},
+        SERVERS,
+        {"workers": {"image": "my/torch:1"}},
+        {"checkpoint": CLAIM},
+        GPU,
+        {"training": {**JOB["spec"]["training"], "code": CODE_IMAGE}},
+        {"training": {**JOB["spec"]["training"], "code": CODE_GIT, "packages": WHEELS}},
+    ],
+    ids=["smallest", "parameter servers", "own image", "claim", "gpu", "code of an image", "code of git and wheels"],
 )
 def test_what_the_operator_makes_is_admitted(operator: Client, changes: Object) -> None:
     job = _job(changes, "strict")
