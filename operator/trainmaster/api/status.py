@@ -178,11 +178,6 @@ class CodeStatus(StatusModel):
     source: ClippedText | None = None
     """Where it comes from: the URL, the repository or the image. Unset: ConfigMaps of the job."""
 
-    @property
-    def short(self) -> str:
-        """Return the first digits of what tells it from other code."""
-        return (self.sha256 or self.commit or "")[:12]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicaStatus(StatusModel):

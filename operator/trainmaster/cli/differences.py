@@ -86,6 +86,6 @@ def _costs(goodput: Goodput | None) -> dict[str, str]:
 def _identity(subject: Subject) -> dict[str, str]:
     """Return what was trained and what came out: the hashes of code and model."""
     status = subject.status
-    code = {"code": status.code.short} if status.code else {}
+    code = {"code": (status.code.sha256 or status.code.commit or "")[:12]} if status.code else {}
     model = {"model": status.checkpoint.sha256[:12]} if status.checkpoint else {}
     return code | model
