@@ -16,6 +16,7 @@ SECONDS = 25.0  # for one part of an object, or for a whole list
 MOST_LISTED = 200_000  # objects of a job: the shards of ten checkpoints of ten thousand ranks are half of it
 _PART = 4 << 20  # bytes
 _THREADS = 8
+_LATE = "it has not answered in full in the time that it has for that"
 
 
 class TooManyError(Exception):
@@ -107,8 +108,10 @@ class ObjectReader:
         bucket, listed, deadline = self._root.partition("/")[0], 0, time.monotonic() + SECONDS
         for number in itertools.count():
             left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(_LATE)
             where = {"Bucket": bucket, "Prefix": self._prefix, **options}
-            page = self._within(max(left, 0.01), "call_s3", "list_objects_v2", **where)
+            page = self._within(left, "call_s3", "list_objects_v2", **where)
             listed += len(page.get("Contents", [])) + len(page.get("CommonPrefixes", []))
             if listed > MOST_LISTED or number > MOST_LISTED:
                 raise TooManyError(f"there are more than {MOST_LISTED} objects, and those of a job are fewer")
@@ -127,7 +130,7 @@ class ObjectReader:
         try:
             return sync(self._files.loop, getattr(self._files, f"_{method}"), *arguments, timeout=seconds, **options)
         except FSTimeoutError:
-            raise TimeoutError("it has not answered in full in the time that it has for that") from None
+            raise TimeoutError(_LATE) from None
 
 
 def code_of(error: BaseException) -> str:
