@@ -4,6 +4,7 @@ import deepspeed
 import line
 import torch
 
+deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # gloo alone: else minutes of compiling come first
 deepspeed.init_distributed("gloo")
 model = line.model()
 settings = {
@@ -11,6 +12,7 @@ settings = {
     "zero_optimization": {"stage": 2},
     "zero_allow_untested_optimizer": True,
     "zero_force_ds_cpu_optimizer": False,
+    "gradient_clipping": 0.0,  # else to 1.0
 }
 optimizer = torch.optim.SGD(model.parameters(), line.RATE)
 engine, _, _, _ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.frameworks.jobs import CACHE, a_job, line_of_the_ledger, python, said, until
+from tests.frameworks.jobs import a_job, line_of_the_ledger, python, said, until
 from tests.local.command import Command
 
 
@@ -32,11 +32,10 @@ def test_a_group_of_torchs_own_goes_on_after_a_death(
 
 
 def test_deepspeed_divides_the_optimizer_among_processes(command: Command) -> None:
-    """By its launcher, in whose place the agents start the script. Its extension for CPUs is compiled once."""
-    kept = str(CACHE / "frameworks" / "deepspeed" / "extensions")
+    """By its launcher, in whose place the agents start the script."""
     launcher = python("deepspeed").replace("/python", "/deepspeed")
     script = [launcher, "--no_local_rank", "deepspeed_zero.py"]
-    job = a_job("Torch", script, DIE_IN_ATTEMPT="1", DS_ACCELERATOR="cpu", TORCH_EXTENSIONS_DIR=kept)
+    job = a_job("Torch", script, DIE_IN_ATTEMPT="1", DS_ACCELERATOR="cpu")
     assert command.start(job).end(500) == 0
     assert said(command, "RIGHT") == ["from=20 stage=2 processes=2"] * 2
     assert line_of_the_ledger(command)["exit"] == "SIGKILL"
