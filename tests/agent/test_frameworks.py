@@ -174,4 +174,4 @@ def test_rays_nodes_have_addresses_of_their_own_on_one_machine() -> None:
     (head,) = first.companions
     assert "--head" in head.command
     assert "key" not in " ".join([*head.command, *second.command]).replace("/key", "")
-    assert first.removes == second.removes != ()
+    assert first.temporary == second.temporary != ()

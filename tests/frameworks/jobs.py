@@ -100,7 +100,7 @@ def of_a_taken_port(framework: str, environment: str) -> str:
             text=True,
             timeout=100,
         )
-        for left in told.removes:
+        for left in told.temporary:
             shutil.rmtree(left, ignore_errors=True)
     assert ended.returncode
     return ended.stderr

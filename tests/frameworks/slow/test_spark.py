@@ -7,6 +7,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.frameworks.jobs import a_job, line_of_the_ledger, of_a_taken_port, python, running, said, until
 from tests.local.command import Command, wait_gone
 
@@ -25,7 +27,7 @@ def test_all_workers_take_part_also_after_a_death_and_nothing_is_left(command: C
     line = line_of_the_ledger(command)
     assert (line["exit"], line["replica"]) == ("SIGKILL", "worker-2 rank 2")
     assert command.status["message"].startswith("worker-0, which leads the others, finished.")
-    until(lambda: not command.processes())
+    until(lambda: not command.processes() and not [*Path("/tmp").glob("tm-spark-*")])  # noqa: S108 of Java's packages
 
 
 def test_a_master_that_dies_first_is_named_and_all_begin_anew(command: Command, folder: Path) -> None:
@@ -93,10 +95,15 @@ def test_one_worker_alone_is_spark_without_a_cluster(command: Command) -> None:
     assert said(command, "RIGHT") == ["local[1] 10"]
 
 
-def test_elephas_trains_on_all_workers(command: Command) -> None:
-    job = a_script("elephas_line.py", MODE="synchronous", TF_CPP_MIN_LOG_LEVEL="2")
+@pytest.mark.parametrize(
+    ("mode", "model"),
+    [("synchronous", "SparkModel"), ("asynchronous", "AsynchronousSparkModel")],
+)
+def test_elephas_trains_on_all_workers(command: Command, mode: str, model: str) -> None:
+    """Asynchronously all push to a server of Elephas' beside the driver."""
+    job = a_script("elephas_line.py", MODE=mode, TF_CPP_MIN_LOG_LEVEL="2")
     assert command.start(job).end(500) == 0
-    assert said(command, "RIGHT") == ["workers=['1', '2']"]
+    assert said(command, "RIGHT") == [f"{model} workers=['1', '2']"]
     until(lambda: not command.processes())
 
 

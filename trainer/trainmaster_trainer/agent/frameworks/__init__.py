@@ -36,8 +36,10 @@ def prepare(plan: TrainingPlan) -> Sequence[str]:
     for name, value in told.defaults.items():
         os.environ.setdefault(name, value)
     _write(Path(position.folder), told.files)
+    for folder in told.temporary:
+        Path(folder).mkdir(mode=0o700, exist_ok=True)  # on one machine another rank may have made it
     if told.launches:
-        companions.end_session(told.removes)
+        companions.end_session(told.temporary)
     for companion in told.companions:
         companions.start(companion, os.environ.get(names.ENV_ERROR_FILE))
     if told.awaits:

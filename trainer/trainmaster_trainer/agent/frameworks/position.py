@@ -87,7 +87,7 @@ class Instructions:
     command: Tuple[str, ...] = ()  # in place of the user's
     companions: Tuple[Companion, ...] = ()
     launches: bool = False  # the command starts processes in groups of their own, which are to end with it
-    removes: Tuple[str, ...] = ()  # folders outside of the attempt's, where the command launches
+    temporary: Tuple[str, ...] = ()  # folders outside of the attempt's, removed when it launches no more
     awaits: str = ""  # no script begins before this companion of the first rank accepts connections
 
 

@@ -43,10 +43,10 @@ def instruct(position: Position) -> Instructions:
     files = {_TOKEN: position.key}
     if not position.leads:
         command = _start(position, f"--address={head}")
-        return Instructions(variables, files=files, command=command, launches=True, awaits=HEAD, removes=(folder,))
+        return Instructions(variables, files=files, command=command, launches=True, awaits=HEAD, temporary=(folder,))
     start = _start(position, "--head", f"--port={first.port}", f"--temp-dir={folder}", *_NO_DASHBOARD)
     companions = (Companion(HEAD, start),)
-    return Instructions(variables, files=files, companions=companions, launches=True, awaits=HEAD, removes=(folder,))
+    return Instructions(variables, files=files, companions=companions, launches=True, awaits=HEAD, temporary=(folder,))
 
 
 def _start(position: Position, *options: str) -> Tuple[str, ...]:

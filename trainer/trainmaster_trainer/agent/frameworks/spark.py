@@ -5,6 +5,7 @@ All are given one file of settings, so that a PySpark script needs none: `SparkS
 
 from __future__ import annotations
 
+import hashlib
 from typing import Dict, Tuple
 
 from trainmaster_trainer.agent.companions import Companion
@@ -33,26 +34,43 @@ def instruct(position: Position) -> Instructions:
         "SPARK_LOCAL_IP": me.address,
         "SPARK_MASTER_URL": _settings(position)["spark.master"],
     }
-    defaults = {"PYSPARK_PYTHON": position.interpreter, "SPARK_LOCAL_DIRS": f"{folder}/local"}
+    defaults = {
+        "PYSPARK_PYTHON": position.interpreter,
+        "SPARK_LOCAL_DIRS": f"{folder}/local",
+        "SPARK_DAEMON_JAVA_OPTS": f"-Djava.io.tmpdir={_temporary(position)}",
+    }
     files = {_SETTINGS: "".join(f"{name} {value}\n" for name, value in _settings(position).items())}
     listening = ("--host", me.address, "--port", str(me.port), "--webui-port", "0")
-    if position.leads:
-        master = Companion(MASTER, _program(position, "master.Master", *listening))
-        companions = () if alone else (master,)
-        return Instructions(variables, defaults, files, (), companions, launches=True, awaits="" if alone else MASTER)
+    master = Companion(MASTER, _program(position, "master.Master", *listening))
     own = ("--cores", str(position.slots), "--work-dir", f"{folder}/work")
-    command = _program(position, "worker.Worker", *listening, *own, f"spark://{first.at}")
-    return Instructions(variables, defaults, files, command, launches=True, awaits=MASTER)
+    return Instructions(
+        variables,
+        defaults,
+        files,
+        command=() if position.leads else _program(position, "worker.Worker", *listening, *own, f"spark://{first.at}"),
+        companions=(master,) if position.leads and not alone else (),
+        launches=True,
+        temporary=(_temporary(position),),
+        awaits="" if alone else MASTER,
+    )
 
 
 def _program(position: Position, name: str, *arguments: str) -> Tuple[str, ...]:
     return (position.interpreter, "-c", _LAUNCH, f"{_PACKAGE}.{name}", *arguments)
 
 
+def _temporary(position: Position) -> str:
+    """Return a folder for libraries that Java's packages unpack and load: the attempt's may not be for programs."""
+    return f"/tmp/tm-spark-{hashlib.sha256(position.key.encode()).hexdigest()[:12]}"  # noqa: S108 it is made for us alone
+
+
 def _settings(position: Position) -> Dict[str, str]:
     """Return the settings of all three. Whoever does not know the key is turned away by master, workers and driver."""
     address, others = position.me.address, len(position.peers) - 1
+    temporary = f"-Djava.io.tmpdir={_temporary(position)}"
     settings = {
+        "spark.driver.defaultJavaOptions": temporary,
+        "spark.executor.defaultJavaOptions": temporary,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",  # a bar, which is no line of a log
         "spark.driver.host": address,
