@@ -57,7 +57,7 @@ def run(job_file: str, workdir: str | None, output: str, faults: list[str], chan
             Interrupts() as interrupts,
             ProcessOutputs() as process_outputs,
             Scratch() as scratch,
-            WarmParent(scratch) as warm,
+            WarmParent(scratch, job_file) as warm,
         ):
             return Run(path, workdir, output, faults, interrupts, process_outputs, scratch, warm, changes).run()
     except OSError as error:  # no more processes or files, or no room for the scratch folder

@@ -4,6 +4,7 @@ Standard library only: this runs before anything else is imported.
 """
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,11 @@ from typing import Self
 from trainmaster.local.scratch import Scratch
 from trainmaster.wire import names
 
+# What is quoted is JSON. A match in a comment costs a job of torch its warm start, and nothing else.
+_OTHER_FRAMEWORK = re.compile(r"""(?:^|[\s{,])["']?framework["']?\s*:\s*["']?(?!Torch\b)[A-Z]\w+""")
+
+_MOST_READ = 1 << 20
+
 
 class WarmParent:
     """Start the warm parent when created, and end it at the end of a `with`.
@@ -20,10 +26,10 @@ class WarmParent:
     If the environment names the socket of a warm parent that runs already, that one is used, and not ended.
     """
 
-    def __init__(self, scratch: Scratch) -> None:
+    def __init__(self, scratch: Scratch, job: str) -> None:
         given = os.environ.get(names.ENV_WARM_SOCKET)
         self.socket = Path(given) if given else scratch.path / "warm"
-        self._process = None if given else _start(self.socket, scratch.warm_log)
+        self._process = None if given else _start(self.socket, scratch.warm_log, _needs_no_torch(job))
 
     def __enter__(self) -> Self:
         return self
@@ -34,16 +40,28 @@ class WarmParent:
             self._process.wait()
 
 
-def _start(socket: Path, log: Path) -> "subprocess.Popen[bytes]":
+def _needs_no_torch(job: str) -> bool:
+    """Return whether the job's file names another framework, so that importing torch would only hold up its script."""
+    if not Path(job).is_file():
+        return False  # a pipe can be read once only
+    try:
+        with Path(job).open(encoding="utf-8", errors="replace") as file:
+            return _OTHER_FRAMEWORK.search(file.read(_MOST_READ)) is not None
+    except OSError:
+        return False  # who reads it for good says why
+
+
+def _start(socket: Path, log: Path, bare: bool) -> "subprocess.Popen[bytes]":
     """Start the warm parent. Its output goes to `log`, because it may not write to our stdout.
 
     Raises:
         OSError: there can be no new process; it names the program.
     """
+    program = [sys.executable, "-c", names.WARM_PROGRAM, names.WARM_MODULE, "--socket", str(socket)]
     try:
         with log.open("wb") as output:
             return subprocess.Popen(
-                [sys.executable, "-c", names.WARM_PROGRAM, names.WARM_MODULE, "--socket", str(socket)],
+                [*program, *(["--bare"] if bare else [])],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
