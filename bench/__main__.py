@@ -17,6 +17,8 @@ NAMES = (
     "evaluation",
     "first_step",
     "fleet",
+    "framework_restart",
+    "framework_start",
     "hostile",
     "input",
     "kill_every",

@@ -109,12 +109,18 @@ WITH_STATE: dict[str, Command] = {"saving": partial(torchrun_command, script=SAV
 def running(name: str, folder: Path, steps: int, width: int = 128, batch: int = 32) -> Iterator[Run]:
     """Start a contestant; end all of it afterwards."""
     folder.mkdir(parents=True)
-    command = {**LEVELS, **WITH_STATE}[name](folder, steps, width, batch)
+    with started({**LEVELS, **WITH_STATE}[name](folder, steps, width, batch), folder) as run:
+        yield run
+
+
+@contextmanager
+def started(command: list[str], folder: Path) -> Iterator[Run]:
+    """Start a command whose processes note their steps in this folder; end all of it afterwards."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", _MARK: str(folder)}
     with (folder / "output.txt").open("wb") as output:
-        started = time.time()
+        now = time.time()
         process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
-    run = Run(process, started, folder)
+    run = Run(process, now, folder)
     try:
         yield run
     finally:
