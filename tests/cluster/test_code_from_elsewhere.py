@@ -1,4 +1,4 @@
-"""A commit of a repository, packages of an index and an image volume, each in pods of a real cluster."""
+"""A commit of a repository and packages of an index, in pods of a real cluster."""
 
 from pathlib import Path
 
@@ -9,9 +9,7 @@ from tests.cluster.flavours import Flavour
 from tests.cluster.operator_jobs import Job
 from tests.git_server import GitServer, commit
 from tools.onebox import Cluster
-from tools.onebox.paths import AGENT_IMAGE, GATEWAY, NODE_NAMES, containerd_socket
-from tools.onebox.registry import manifest_digest
-from tools.onebox.shell import run
+from tools.onebox.paths import GATEWAY
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
@@ -86,18 +84,3 @@ def test_packages_that_are_not_there_end_the_job_by_name(job: Job, tmp_path: Pat
     (line,) = status["restarts"]
     assert line["class"] == "Configuration"
     assert "spec.training.packages: there is no such package or version" in line["evidence"]
-
-
-def test_an_image_is_mounted_as_code(job: Job) -> None:
-    """The agent's image, by a digest under which the nodes have it: its files are as good as others."""
-    reference = f"docker.io/trainmaster/agent@{manifest_digest(AGENT_IMAGE)}"
-    for node in NODE_NAMES:
-        tag = ("--namespace", "k8s.io", "images", "tag", "--force", AGENT_IMAGE, reference)
-        run("ctr", "--address", containerd_socket(node), *tag)
-    program = "import os; print('in', os.getcwd(), sorted(os.listdir('opt/trainmaster/lib')), flush=True)"
-    code = {"image": {"reference": reference, "pullPolicy": "Never"}}
-    job.submit(training={"command": ["python3", "-c", program], "code": code}, workers={"replicas": 1})
-    status = job.wait("Succeeded")
-    log = job.kubectl("logs", "mine-worker-0-0", "--container=trainer")
-    assert "in /run/trainmaster/bundle ['trainmaster', 'trainmaster_trainer']" in log
-    assert status["code"] == {"sha256": reference.rpartition(":")[2], "source": reference}
