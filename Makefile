@@ -109,7 +109,7 @@ FAST_TESTS := tests/core tests/advice tests/api tests/wire tests/house
 
 test: lint docs $(RELEASE)/.ready .venv-xla/.ready $(QUICK_FRAMEWORKS)  ## Every test, the real cluster included
 	@$(PY) -c 'from tools.onebox import binaries; binaries.ensure()'  # before the first test that needs one
-	@$(PY) -m pytest $(SIDE_BY_SIDE) $(TEST_FLAGS) --ignore=tests/frameworks/slow tests
+	@$(PY) -m pytest $(SIDE_BY_SIDE) $(TEST_FLAGS) --ignore=tests/frameworks/slow --ignore=tests/gpu tests
 SIDE_BY_SIDE := --numprocesses=4 --dist=loadscope --no-loadscope-reorder  # tests/conftest.py says who; empty: one after the other
 
 test-prometheus: .venv/.ready  ## Alerts and dashboards with a real Prometheus, which is built first (10 minutes)
@@ -117,6 +117,9 @@ test-prometheus: .venv/.ready  ## Alerts and dashboards with a real Prometheus, 
 
 test-frameworks: .venv/.ready setup-frameworks  ## The tests of other frameworks, the slow ones included
 	@$(PY) -m pytest tests/frameworks
+
+test-gpu: .venv/.ready  ## The tests that need a GPU, on a machine that has one
+	@$(PY) -m pytest tests/gpu
 
 simulate: .venv/.ready  ## Inject faults into the simulated world: make simulate N=10000 (lives; 0: no end) FIRST=10000000 (members that come and go) FIRST=20000000 (pairs of deaths)
 	@$(PY) -m tests.simulation --seeds $(or $(N),1000) --first $(or $(FIRST),0)
@@ -154,4 +157,4 @@ cluster-down: .venv/.ready  ## End it, and leave nothing behind
 bench: .venv/.ready  ## Measure beside the peers: make bench [NAME=restart]
 	@$(PY) -m bench $(NAME)
 
-.PHONY: quickstart lint check test test-prometheus test-frameworks soak mutants simulate generate images release cluster-up cluster-down bench
+.PHONY: quickstart lint check test test-prometheus test-frameworks test-gpu soak mutants simulate generate images release cluster-up cluster-down bench

@@ -19,6 +19,7 @@ NAMES = (
     "fleet",
     "framework_restart",
     "framework_start",
+    "gpu",
     "hostile",
     "input",
     "kill_every",

@@ -135,6 +135,12 @@ def choose_device(settings: Settings) -> torch.device:
     return torch.device("cuda", settings.local_rank)
 
 
+def set_timeout(patience: timedelta, peers: dist.ProcessGroup) -> None:
+    """Set how long calls of this process group wait for the others. torch before 2.15 has no public name for it."""
+    change: Any = getattr(dist, "set_timeout", None) or dist.distributed_c10d._set_pg_timeout  # noqa: SLF001
+    change(patience, peers)
+
+
 @contextmanager
 def join(settings: Settings) -> Iterator[Group]:
     """Open the default process group: gloo for CPU tensors, and NCCL beside it where there is a GPU."""

@@ -120,12 +120,15 @@ class Run:
     def _train(self, job: "TrainingJob", place: "Workdir", armed: "Armed") -> int:
         from trainmaster.cli.guarded import GuardedView
         from trainmaster.cli.logs import logging_to
+        from trainmaster.local.devices import devices_here, too_few
         from trainmaster.local.session import Session
 
         view = GuardedView(self._view(job, place.shown), self.process_outputs.stdout, self.interrupts)
         site = self._site(place, armed)
         with self.interrupts.raised():
             session = Session(job, place, site, view)
+            if warning := too_few(job, devices_here(os.environ)):
+                complain(warning)
             place.write_job(job)
         with logging_to(place.logs / "trainmaster.log", view), view:
             outcome = asyncio.run(self._until_end(session, view))

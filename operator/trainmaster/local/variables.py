@@ -9,7 +9,7 @@ from pathlib import Path
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.pods import EnvVar
 from trainmaster.core import actions, environment
-from trainmaster.local.devices import device_environment
+from trainmaster.local.devices import device_environment, devices_here
 from trainmaster.local.faults import Armed
 from trainmaster.local.processes import found_by_python_path, inherited_environment
 from trainmaster.wire import codec, names
@@ -70,7 +70,7 @@ def agent_variables(
         plan = dataclasses.replace(plan, packages=dataclasses.replace(plan.packages, wheels=None))
     return {
         **os.environ,
-        **device_environment(spec, wish.index, job.spec.spares),
+        **device_environment(devices_here(os.environ), spec, wish.index, job.spec.spares),
         **_users_variables(spec.env, [] if fetched else [site.folder, Path.cwd()], bool(plan.command)),
         names.ENV_CORES: str(_cores(job)),
         **environment.agent_environment(job, wish.role, wish.index, wish.incarnation),

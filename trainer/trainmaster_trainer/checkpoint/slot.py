@@ -33,6 +33,7 @@ from trainmaster.wire import codec
 
 from trainmaster_trainer.checkpoint.layout import open_regular
 from trainmaster_trainer.checkpoint.parts import Cut
+from trainmaster_trainer.checkpoint.pinned import copy_all, pin_for
 from trainmaster_trainer.checkpoint.slot_layout import ALIGNED, Place, SlotError, from_text, parse, to_text
 from trainmaster_trainer.checkpoint.state import MODEL, Shapes, dtype_name
 
@@ -104,6 +105,7 @@ class Slot:
         self._page = inherited or _map(path, data + length)
         with suppress(OSError):  # an older kernel
             self._page.madvise(_POPULATE_WRITE)
+        self._pinned = pin_for(tensors.values(), self._page, self)
         self._views = [_view(self._page, data, places[name]) for name in tensors]
 
     def fits(self, tensors: Mapping[str, Tensor], scalars: bytes) -> bool:
@@ -115,7 +117,7 @@ class Slot:
         self._page[_MARK] = bytes(8)
         if self._unwritten:
             self._move_in()
-        torch._foreach_copy_(self._views, list(tensors.values()))  # one call for all; torch's optimizers use it
+        copy_all(self._views, list(tensors.values()), pinned=self._pinned)
         self._page[self._scalars : self._scalars + len(scalars)] = scalars
         self._page[_HEAD.size - 12 : _HEAD.size] = struct.pack("<QI", len(scalars), zlib.crc32(scalars))
         self._page[_MARK] = (step + 1).to_bytes(8, "little")

@@ -13,12 +13,11 @@ import math
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from trainmaster_trainer.collectives import host_group, stage_group
 from trainmaster_trainer.data import Share
-from trainmaster_trainer.group import Group
+from trainmaster_trainer.group import Group, set_timeout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +55,7 @@ class Axes:
         }
         mesh = init_device_mesh(group.device.type, self.lengths, mesh_dim_names=self.names, backend_override=override)
         for name in self.names:
-            dist.set_timeout(group.patience, mesh[name].get_group())
+            set_timeout(group.patience, mesh[name].get_group())
         # A rank that finds a mistake next, and leaves with the store, must not disturb one that is still on its way.
         group.sum(torch.zeros(1))
         return mesh

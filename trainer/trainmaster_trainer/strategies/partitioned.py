@@ -33,7 +33,7 @@ from trainmaster_trainer.checkpoint.state import MODEL, ModelState, State, Whole
 from trainmaster_trainer.counted import Loss
 from trainmaster_trainer.data import WHOLE, Batch
 from trainmaster_trainer.errors import ConfigurationError
-from trainmaster_trainer.group import Group
+from trainmaster_trainer.group import Group, set_timeout
 from trainmaster_trainer.numerics import squares_here
 from trainmaster_trainer.rates import Rates
 from trainmaster_trainer.strategies.axes import Axes
@@ -206,7 +206,7 @@ class Partitioned(Strategy):
         if self.axes.data * self.axes.sharded == 1:
             return None
         peers = self.mesh["data", "sharded"]._flatten("samples").get_group()  # noqa: SLF001 (no public name yet)
-        dist.set_timeout(self.group.patience, peers)
+        set_timeout(self.group.patience, peers)
         return peers
 
 
