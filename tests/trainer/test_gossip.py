@@ -14,6 +14,7 @@ from trainmaster.cli.audit import audit
 from trainmaster_trainer.strategies.gossip.checkpoint_writer import means
 from trainmaster_trainer.strategies.gossip.mixing import Mixer
 from trainmaster_trainer.strategies.gossip.sample_counters import SampleCounters
+from trainmaster_trainer.strategies.gossip.writer_lock import WriterLock
 
 from tests.trainer.crew import NewCrew
 from tests.trainer.ranks import NewJob, Options
@@ -250,17 +251,50 @@ def test_with_an_object_store_one_that_comes_back_when_all_others_have_ended_end
     assert crew.wait(2) == 0, crew.output()
 
 
-@pytest.mark.parametrize(
-    ("workers", "changes", "message"),
-    [
-        (1, {}, "Gossip averages pairs of workers, and here is one"),
-        (2, {"strategy_options": {"speed": 9}}, "spec.strategy.gossip.speed: Gossip has no such option"),
-    ],
-)
-def test_what_cannot_work_ends_with_78(new_crew: NewCrew, workers: int, changes: Options, message: str) -> None:
-    crew = new_crew(workers, **changes).start()
-    assert [crew.wait(rank) for rank in range(workers)] == [78] * workers
-    assert message in crew.output_file(0).read_text()
+def test_what_cannot_work_ends_with_78(new_crew: NewCrew) -> None:
+    crew = new_crew(2, strategy_options={"speed": 9}).start()
+    assert [crew.wait(rank) for rank in range(2)] == [78] * 2
+    assert "spec.strategy.gossip.speed: Gossip has no such option" in crew.output_file(0).read_text()
+
+
+def test_one_that_is_the_only_one_for_the_moment_trains(new_crew: NewCrew) -> None:
+    """The other one died before it began: the roster has one worker, of a job that has two."""
+    crew = new_crew(2, **LINE)
+    crew.away.add(0)
+    crew.write_roster()
+    crew.start(1)
+    crew.reach(5, rank=1)
+    crew.again(0)
+    crew.finish()
+    assert len(crew.job.losses()) == 60
+
+
+def test_who_has_to_write_waits_until_nobody_else_does(new_crew: NewCrew) -> None:
+    """It trains meanwhile, and no line is missing afterwards."""
+    crew = new_crew(2, **LINE)
+    folder = crew.job.checkpoints()
+    folder.mkdir(parents=True, exist_ok=True)
+    other = WriterLock(folder)
+    assert other.take()
+    crew.start()
+    crew.reach(20)
+    assert not (folder / "metrics.jsonl").exists()
+    other.release()
+    crew.finish()
+    assert [line["step"] for line in crew.figures() if "loss" in line] == list(range(1, 61))
+
+
+def test_one_that_stood_in_lets_the_other_write_also_at_the_end(new_crew: NewCrew) -> None:
+    """Rank 1 has no more steps to take when rank 0 is back, and holds the lock no longer."""
+    crew = new_crew(2, **{**LINE, "checkpoint_every": 1000}).start()
+    crew.reach(10)
+    crew.kill(0)
+    crew.away.add(0)
+    crew.write_roster()
+    crew.reach(59, rank=1)
+    crew.again(0)
+    crew.finish()
+    assert [line["step"] for line in crew.figures() if "loss" in line] == list(range(1, 61))
 
 
 @pytest.mark.parametrize("percent", [None, 25])

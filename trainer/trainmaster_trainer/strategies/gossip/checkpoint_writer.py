@@ -32,6 +32,7 @@ from trainmaster_trainer.journal import Journal
 from trainmaster_trainer.strategies.gossip.mixing import AVERAGED
 from trainmaster_trainer.strategies.gossip.peer import Peer, whole_state
 from trainmaster_trainer.strategies.gossip.sample_counters import BEFORE, Entry
+from trainmaster_trainer.strategies.gossip.writer_lock import WriterLock
 from trainmaster_trainer.transport.frame import Message
 from trainmaster_trainer.transport.links import PeerLostError, PeerRefusedError
 
@@ -49,6 +50,7 @@ class CheckpointWriter:
         self._settings = peer.member.settings
         self._saver: Saver | None = None
         self._journal: Journal | None = None
+        self._lock = WriterLock(self._settings.checkpoints)
         self._saved = 0
         self._is_borrowed = False  # what it goes on from is another job's, and none of its own stands yet
         self._remote = open_remote(self._settings)
@@ -113,7 +115,7 @@ class CheckpointWriter:
     def begin(self) -> None:
         """Start the progress page and, if this worker writes, its journal. Save a borrowed checkpoint as its own."""
         self._peer.member.progress.start(self._step, self._durable_step)
-        self._see_to_office()
+        self.see_to_office()
         if self._is_borrowed and self._saver is not None:
             self._save(self._step)
             if self._saved >= self._plan.steps:  # there is no later one
@@ -129,11 +131,14 @@ class CheckpointWriter:
         saver.prepare()
         return saver
 
-    def _see_to_office(self) -> None:
-        """Start to write if this worker has to; stop if a worker of a lower rank is back: it writes the same steps."""
+    def see_to_office(self) -> None:
+        """Start to write if this worker has to; stop if a worker of a lower rank is back: it writes the same steps.
+
+        While the other one still writes, this one does not.
+        """
         if not self._writes:
             self._leave_office()
-        elif self._journal is None:
+        elif self._journal is None and self._lock.take():
             if self._saver is None:
                 self._saver = self._open_saver()
             self._journal = Journal(self._settings, self._peer.member.progress, self._step, self._durable_step)
@@ -146,10 +151,11 @@ class CheckpointWriter:
         if self._journal is not None:
             self._journal.close()
         self._saver = self._journal = None
+        self._lock.release()
 
     def tell(self) -> None:
         """Write the metrics of the steps done since the last call, and a checkpoint if one is due."""
-        self._see_to_office()
+        self.see_to_office()
         if self._journal is None or self._saver is None:
             self._tell_page()
             return
@@ -205,7 +211,7 @@ class CheckpointWriter:
         peer = self._peer
         peer.finished.add(peer.member.rank)
         self.tell()
-        if self._journal is None:  # a lower rank has come meanwhile
+        if self._journal is None:  # a lower rank has come meanwhile, or a higher one still writes
             return
         stood = self.final_stands()
         if not stood and not self._save_average():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
-from trainmaster_trainer.errors import ConfigurationError, NonFiniteLossError
+from trainmaster_trainer.errors import NonFiniteLossError
 from trainmaster_trainer.independent import Member
 from trainmaster_trainer.strategies.gossip.checkpoint_writer import CheckpointWriter
 from trainmaster_trainer.strategies.gossip.peer import Peer
@@ -20,11 +20,6 @@ LAST_WORDS_SECONDS = 60.0  # how long the checkpoint writer stays for those who 
 
 def train(member: Member) -> int:
     """Train with the other workers until enough samples are done, or until asked to stop. Return the exit code."""
-    if len(member.directory.workers) < 2:  # noqa: PLR2004 (it takes two)
-        raise ConfigurationError(
-            "spec.workers.replicas: Gossip averages pairs of workers, and here is one. Raise it to 2 at least, or set "
-            "spec.strategy.type to OneDevice."
-        )
     peer = Peer(member)
     checkpoint_writer = CheckpointWriter(peer)
     checkpoint_writer.resume()
@@ -62,6 +57,7 @@ def _end(peer: Peer, checkpoint_writer: CheckpointWriter) -> int:
         checkpoint_writer.close()  # it stood before any worker began: the others had nothing to do or to evaluate
     while not peer.closed:
         peer.member.check()
+        checkpoint_writer.see_to_office()  # one that is back waits until this one writes no more
         if peer.member.stop.is_set():
             return EXIT_STOPPED
         if _is_first(peer):
