@@ -33,6 +33,7 @@ class Campaign:
         self.folder = folder
         self.socket = folder / "warm"
         self._calm = calm
+        calm.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, names.ENV_PARENT_PID: str(os.getpid())}
         command = [sys.executable, "-P", "-m", "trainmaster_trainer.agent.warm", "--socket", str(self.socket)]
         self._warm = subprocess.Popen(command, env=environment)

@@ -125,8 +125,9 @@ def _asked(lived: Lived) -> dict[int, int]:
     """Return how often each rank has computed a loss, in all its processes."""
     asked: collections.Counter[int] = collections.Counter()
     for note in lived.command.folder.glob("ranks/*"):
-        rank, losses_asked = note.read_text().split(" ")
-        asked[int(rank)] += len(losses_asked)
+        rank, _, losses_asked = note.read_text().partition(" ")
+        if rank:  # else it was killed before it could write it
+            asked[int(rank)] += len(losses_asked)
     return dict(asked)
 
 
