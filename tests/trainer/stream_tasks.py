@@ -4,6 +4,7 @@ from typing import Any
 
 from small_tasks import Line  # type: ignore[import-not-found]
 from stream_kinds import KINDS, LENGTH, item  # type: ignore[import-not-found]
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
 from typing_extensions import override
 
 
@@ -17,3 +18,11 @@ class Streamed(Line):  # type: ignore[misc]
     @override
     def dataset(self) -> Any:
         return (item(number) for number in range(LENGTH)) if self.kind == "Once" else KINDS[self.kind]()
+
+
+class Split(Streamed):
+    """Whose two layers may be divided among ranks."""
+
+    @override
+    def tensor_plan(self, model: Any) -> dict[str, ParallelStyle]:
+        return {"0": ColwiseParallel(), "2": RowwiseParallel()}

@@ -8,6 +8,8 @@ import torch
 from trainmaster.cli.audit import audit
 from trainmaster_trainer.data import WHOLE, Batch, Batches, Share
 from trainmaster_trainer.data_workers import Ahead
+from trainmaster_trainer.errors import ConfigurationError
+from trainmaster_trainer.streams import Place
 
 from tests.trainer.crew import NewCrew
 from tests.trainer.ranks import NewJob, Options
@@ -104,8 +106,41 @@ def test_after_a_restart_with_other_ranks_it_goes_on_where_it_stood(
 def test_strategies_take_the_samples_of_a_stream(new_job: NewJob) -> None:
     plan: Options = {**STREAMED, "arguments": {"dropout": 0.0}}
     expected = new_job("one", **plan, strategy="OneDevice").run(1).losses()
-    for strategy in ("FullySharded", "Pipeline"):
-        assert new_job(strategy, **plan, strategy=strategy).run(2).losses() == pytest.approx(expected, rel=1e-4)
+    for strategy, options in (
+        ("FullySharded", {}),
+        ("Pipeline", {}),
+        ("LocalSGD", {"every": 1}),
+        ("Tensor", {}),
+        ("Mesh", {"data": 2}),
+    ):
+        split: Options = {"task": "stream_tasks:Split"} if strategy == "Tensor" else {}
+        job = new_job(strategy, **{**plan, **split}, strategy=strategy, strategy_options=options).run(2)
+        assert job.losses() == pytest.approx(expected, rel=1e-4), strategy
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"samples": 3, "state": {"__tensor__": ["load", [1], "AAAA"]}}',
+        '{"samples": 3, "state": {"__tensor__": ["float32", [2], "AAAA"]}}',
+        '{"samples": 3, "state": {"__tensor__": ["uint8", [-3], "AAAA"]}}',
+        '{"samples": 3, "state": {"__tensor__": ["uint8", [3], "?"]}}',
+        '{"samples": 3, "state": {"__tensor__": 5}}',
+        '{"samples": -3}',
+    ],
+)
+def test_a_place_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="does not say where the stream of samples stood"):
+        Place.unpacked(text)
+
+
+def test_a_place_may_hold_tensors() -> None:
+    """As those of torchdata's loaders do, for their random numbers."""
+    for tensor in (torch.get_rng_state(), torch.ones(2, 3), torch.empty(0), torch.tensor(5)):
+        back = Place.unpacked(Place(3, state={"deep": [tensor]}).packed())
+        (found,) = back.state["deep"]
+        assert torch.equal(found, tensor)
+        assert found.dtype == tensor.dtype
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,16 @@ from seed and epoch at the beginning of one.
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
+import math
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset
 from torch.utils.data._utils import worker
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 MOST_BYTES = 1 << 20  # of a dataset's state
+_MOST_SAMPLES = 1 << 53
+_TENSOR = "__tensor__"
 
 
 def is_stream(samples: Any) -> bool:
@@ -66,11 +71,11 @@ class Place:
             ConfigurationError: the dataset's state is no JSON, or too long.
         """
         try:
-            text = json.dumps(asdict(self))
+            text = json.dumps(asdict(self), default=_plain)
         except (TypeError, ValueError) as error:
             raise ConfigurationError(
                 "spec.training.task: state_dict() of its dataset() gives what a checkpoint cannot hold without "
-                f"pickle: {error}. Let it keep numbers, texts, lists, and dicts with texts as keys."
+                f"pickle: {error}. Let it keep numbers, texts, tensors, lists, and dicts with texts as keys."
             ) from None
         if len(text) > MOST_BYTES:
             raise ConfigurationError(
@@ -87,14 +92,46 @@ class Place:
             ConfigurationError: it gave no such thing.
         """
         try:
-            told = dict(json.loads(text))
+            told = dict(json.loads(text, object_hook=_rich))
             state = told.pop("state", None)
-            return cls(**{name: range(1 << 53)[value] for name, value in told.items()}, state=state)
-        except (TypeError, ValueError, IndexError) as error:
+            if not all(type(value) is int and 0 <= value < _MOST_SAMPLES for value in told.values()):
+                raise ValueError("a number of samples or epochs cannot be")
+            return cls(**told, state=state)
+        except (TypeError, ValueError, IndexError, RuntimeError) as error:
             raise ConfigurationError(
                 f"spec.checkpoint: the checkpoint does not say where the stream of samples stood: {error}. Begin "
                 "another job, or go on from an older checkpoint (spec.checkpoint.resumeFrom)."
             ) from None
+
+
+def _plain(value: object) -> dict[str, Any]:
+    """Return a tensor as JSON: torchdata's loaders keep the state of their random numbers in one.
+
+    Raises:
+        TypeError: it is no tensor.
+    """
+    if not isinstance(value, Tensor):
+        raise TypeError(f"a {type(value).__name__}")
+    bits = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return {_TENSOR: [str(value.dtype).removeprefix("torch."), [*value.shape], base64.b64encode(bits).decode()]}
+
+
+def _rich(value: dict[str, Any]) -> Any:
+    """Return the tensor that `_plain` has made JSON of.
+
+    Raises:
+        TypeError, ValueError: it has not.
+    """
+    if value.keys() != {_TENSOR}:
+        return value
+    name, shape, text = value[_TENSOR]
+    dtype = getattr(torch, str(name), None)
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"{name!r:.40} is no dtype")
+    bits = bytearray(base64.b64decode(text, validate=True))
+    if len(bits) != math.prod(map(range(MOST_BYTES).__getitem__, shape)) * dtype.itemsize:
+        raise ValueError("a tensor has not as many bytes as its shape says")
+    return torch.frombuffer(bits, dtype=dtype).reshape(shape) if bits else torch.empty(shape, dtype=dtype)
 
 
 class StreamMaker:
