@@ -105,7 +105,10 @@ def test_a_restart_goes_on_along_the_curve(new_job: NewJob, strategy: str) -> No
     assert job.manifest(8)["model_sha256"] == whole.manifest(8)["model_sha256"]
 
 
-def test_members_with_steps_of_their_own_refuse_a_scheduler(new_crew: NewCrew) -> None:
-    crew = new_crew(2, strategy="Gossip", **SCHEDULED).start()
-    assert crew.wait(0) == 78
+@pytest.mark.parametrize(("strategy", "servers"), [("Gossip", 0), ("ParameterServer", 1)])
+def test_members_with_steps_of_their_own_refuse_a_scheduler(new_crew: NewCrew, strategy: str, servers: int) -> None:
+    """A server's optimizer takes a step for each push, and a peer's one for each gradient of its own."""
+    crew = new_crew(2, servers, strategy=strategy, **SCHEDULED).start()
+    assert crew.wait(2 if servers else 0) == 78
+    assert f"{strategy} takes other steps than the training counts" in crew.output()
     assert "Write learning_rate_factor(self, fraction) in its place" in crew.output()
