@@ -120,6 +120,7 @@ _CHANGES: dict[str, dict[str, Any]] = {
         "spec.checkpoint": {"best": {"metric": "accuracy", "mode": "max"}},
     },
     "data workers by the cores": {"spec.training": {**_TASK, "prefetch": 1}},
+    "evaluations of gossip": {"spec.training": {**_TASK, "evaluateEverySteps": 5}, "spec.strategy.type": "Gossip"},
     "16 bits of members": {"spec.strategy.type": "Gossip", "spec.training.precision": "BF16"},
     "a norm": {**_SERVERS, "spec.training.maxGradientNorm": 0.5},
     "OneDevice": {"spec.strategy.type": "OneDevice", "spec.workers": {"gpus": 1}},

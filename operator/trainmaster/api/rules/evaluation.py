@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from trainmaster.api.rules.rule import Rule
 
 _TRAINING = ("spec.training",)
 _SPEC = ("spec",)
+
+
+def _not_gossip(field: str, asked: Callable[[Any], bool]) -> Rule:
+    return Rule(
+        name=f"{field.partition('.')[2]}-type",
+        where=_SPEC,
+        field=field,
+        cel=f"!has(self.{field}) || self.strategy.type != 'Gossip'",
+        holds=lambda spec: not asked(spec) or spec.strategy.type != "Gossip",
+        message="under Gossip each worker has a model of its own at a step of its own, which decides nothing for all",
+        cure=f"Remove {field}, or choose another strategy.type, such as AllReduce",
+    )
+
 
 RULES = (
     Rule(
@@ -24,15 +40,8 @@ RULES = (
         " stopEarly and checkpoint.best look at what it reports",
         cure="Remove evaluateEverySteps, or set stopEarly or checkpoint.best",
     ),
-    Rule(
-        name="evaluate-type",
-        where=_SPEC,
-        field="training.evaluateEverySteps",
-        cel="!has(self.training.evaluateEverySteps) || self.strategy.type != 'Gossip'",
-        holds=lambda spec: spec.training.evaluate_every_steps is None or spec.strategy.type != "Gossip",
-        message="under Gossip each worker has a model of its own at a step of its own, until the last one",
-        cure="Remove evaluateEverySteps: the model is evaluated after the last step",
-    ),
+    _not_gossip("training.stopEarly", lambda spec: spec.training.stop_early is not None),
+    _not_gossip("checkpoint.best", lambda spec: spec.checkpoint.best is not None),
     Rule(
         name="stop-early-evaluates",
         where=_TRAINING,

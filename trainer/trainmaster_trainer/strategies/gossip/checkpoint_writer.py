@@ -2,6 +2,8 @@
 
 It decides nothing. If it is lost, the next worker goes on from what it has heard and from what the folder has, until
 the lost one is back. Where each replica has a folder of its own, each worker writes checkpoints for itself.
+
+On the way it evaluates its own model, which is what its checkpoints hold, while the others train on.
 """
 
 from __future__ import annotations
@@ -9,12 +11,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
+from trainmaster_trainer.carried import EVALUATIONS
 from trainmaster_trainer.checkpoint import lineage
 from trainmaster_trainer.checkpoint.checkpointable import WholeState
 from trainmaster_trainer.checkpoint.fetch import on_the_way
@@ -28,6 +32,7 @@ from trainmaster_trainer.checkpoint.save import Saver
 from trainmaster_trainer.checkpoint.state import MODEL, Shapes, State
 from trainmaster_trainer.checkpoint.unusable import problem_of
 from trainmaster_trainer.errors import NonFiniteLossError
+from trainmaster_trainer.evaluations import Evaluations
 from trainmaster_trainer.journal import Journal
 from trainmaster_trainer.strategies.gossip.mixing import AVERAGED
 from trainmaster_trainer.strategies.gossip.peer import Peer, whole_state
@@ -51,6 +56,7 @@ class CheckpointWriter:
         self._saver: Saver | None = None
         self._journal: Journal | None = None
         self._lock = WriterLock(self._settings.checkpoints)
+        self._evaluations = Evaluations(peer.plan)
         self._saved = 0
         self._is_borrowed = False  # what it goes on from is another job's, and none of its own stands yet
         self._remote = open_remote(self._settings)
@@ -72,7 +78,9 @@ class CheckpointWriter:
         """Go on from the newest checkpoint, if there is one."""
         if self._writes:
             self._saver = self._open_saver()
-            resumed = resume(self._settings, self._peer.member.alone(), _Resumable(self._peer), self._peer.dataset)
+            resumed = resume(
+                self._settings, self._peer.member.alone(), _Resumable(self._peer, self._evaluations), self._peer.dataset
+            )
             self._saved, self._is_borrowed = resumed.step, resumed.is_borrowed
             self._saver.go_on_from(resumed.durable_step)
         else:
@@ -141,7 +149,13 @@ class CheckpointWriter:
         elif self._journal is None and self._lock.take():
             if self._saver is None:
                 self._saver = self._open_saver()
-            self._journal = Journal(self._settings, self._peer.member.progress, self._step, self._durable_step)
+            self._journal = Journal(
+                self._settings,
+                self._peer.member.progress,
+                self._step,
+                self._durable_step,
+                evaluated=self._evaluations.step,
+            )
 
     def _leave_office(self) -> None:
         if self._saver is not None:
@@ -173,9 +187,22 @@ class CheckpointWriter:
         self._peer.member.progress.measured(metrics)
         if untold:  # a page that is written anew is a sign of life
             self._journal.write()
+        self._evaluate(step)
         due = step // self._plan.checkpoint_every * self._plan.checkpoint_every
         if due > self._saved and step < self._plan.steps:
             self._save(due)
+
+    def _evaluate(self, step: int) -> None:
+        """Evaluate this worker's model if that is due: workers count steps together, and may pass one between looks."""
+        every = self._plan.evaluate_every
+        if self._journal is None or every is None or step >= self._plan.steps:
+            return
+        if step // every > self._evaluations.step // every:
+            progress = self._peer.member.progress
+            progress.enter("evaluate")  # which may take longer than a step
+            self._evaluations.take(step, self._peer.evaluate())
+            progress.enter("train")
+            self._journal.evaluated(self._evaluations)
 
     def _tell_page(self) -> None:
         progress = self._peer.member.progress
@@ -189,7 +216,10 @@ class CheckpointWriter:
             return
         self._saver.wait(needed=False)  # for the one before; no peer can be met while the lock is held
         with self._peer.mixer.lock:
-            self._saver.save(step, self._peer.state(), before_commit=self._journal.sync)
+            state = self._peer.state()
+            if self._evaluations.are_on:
+                state = replace(state, scalars={**state.scalars, EVALUATIONS: self._evaluations.plain()})
+            self._saver.save(step, state, before_commit=self._journal.sync)
         self._saved = step
 
     def save_and_leave(self) -> None:
@@ -318,8 +348,8 @@ def means(own: Mapping[str, Tensor], others: Mapping[str, Tensor], count: int) -
 class _Resumable(WholeState):
     """_Resumable is a peer in the form that `resume` needs."""
 
-    def __init__(self, peer: Peer) -> None:
-        self._peer = peer
+    def __init__(self, peer: Peer, evaluations: Evaluations) -> None:
+        self._peer, self._evaluations = peer, evaluations
 
     @override
     def state(self) -> State:
@@ -327,4 +357,10 @@ class _Resumable(WholeState):
 
     @override
     def restore(self, state: State) -> None:
+        self._peer.restore(state)
+        if self._evaluations.are_on and EVALUATIONS in state.scalars:
+            self._evaluations.restore(state.scalars[EVALUATIONS])
+
+    @override
+    def borrow(self, state: State) -> None:
         self._peer.restore(state)
