@@ -94,9 +94,7 @@ class Place:
         try:
             told = dict(json.loads(text, object_hook=_rich))
             state = told.pop("state", None)
-            if not all(type(value) is int and 0 <= value < _MOST_SAMPLES for value in told.values()):
-                raise ValueError("a number of samples or epochs cannot be")
-            return cls(**told, state=state)
+            return cls(**{name: _count(value) for name, value in told.items()}, state=state)
         except (TypeError, ValueError, IndexError, RuntimeError) as error:
             raise ConfigurationError(
                 f"spec.checkpoint: the checkpoint does not say where the stream of samples stood: {error}. Begin "
@@ -114,6 +112,17 @@ def _plain(value: object) -> dict[str, Any]:
         raise TypeError(f"a {type(value).__name__}")
     bits = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
     return {_TENSOR: [str(value.dtype).removeprefix("torch."), [*value.shape], base64.b64encode(bits).decode()]}
+
+
+def _count(value: object) -> int:
+    """Return a number of samples or epochs.
+
+    Raises:
+        ValueError: it cannot be one.
+    """
+    if type(value) is int and 0 <= value < _MOST_SAMPLES:
+        return value
+    raise ValueError(f"{value!r:.40} is no number of samples")
 
 
 def _rich(value: dict[str, Any]) -> Any:
