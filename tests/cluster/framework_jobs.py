@@ -111,6 +111,14 @@ def _spec(
     return {**spec, **({"parameterServers": {**role, "replicas": servers}} if servers else {})}
 
 
+def folder_of(job: Job) -> Path:
+    """Return where the job's checkpoints lie on this machine: on the claim, in a folder of its own."""
+    volume = job.kubectl("get", f"persistentvolumeclaim/{KEPT}", "--output=jsonpath={.spec.volumeName}")
+    path = job.cluster.kubectl("get", f"persistentvolume/{volume}", "--output=jsonpath={.spec.hostPath.path}")
+    (found,) = [one.parent for one in Path(path).glob(f"{job.name}-*/metrics.jsonl")]
+    return found
+
+
 def mount(spec: Document, path: str, **volume: Any) -> None:
     """Have the workers of a job find a volume at a path, which names it too."""
     name = path.strip("/").replace("/", "-")

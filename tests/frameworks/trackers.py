@@ -29,12 +29,13 @@ def kept(reader: str, place: object) -> Any:
 
 
 @contextlib.contextmanager
-def a_server_of_mlflow(folder: Path) -> Iterator[str]:
+def a_server_of_mlflow(folder: Path, host: str = "127.0.0.1") -> Iterator[str]:
     """Serve MLflow from sqlite; the URL, at which it answers."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    with socket.create_server((host, 0)) as taken:
         port = taken.getsockname()[1]
-    url = f"http://127.0.0.1:{port}"
+    url = f"http://{host}:{port}"
     words = ["server", "--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--port", str(port), "--workers", "1"]
+    words += ["--host", host, "--allowed-hosts", f"{host}:{port}"]
     log = (folder / "mlflow.log").open("wb")
     process = subprocess.Popen(
         [python("trackers"), "-m", "mlflow", *words], cwd=folder, stdout=log, stderr=log, start_new_session=True
@@ -55,7 +56,7 @@ def _answers(url: str) -> bool:
 
 
 @contextlib.contextmanager
-def a_collector(folder: Path) -> Iterator[str]:
+def a_collector(folder: Path, host: str = "127.0.0.1") -> Iterator[str]:
     """Keep each request's body as a file of the folder; the URL."""
     folder.mkdir()
 
@@ -69,10 +70,10 @@ def a_collector(folder: Path) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Keep)
+    server = ThreadingHTTPServer((host, 0), Keep)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield f"http://{host}:{server.server_port}"
     finally:
         server.shutdown()
         server.server_close()

@@ -48,25 +48,25 @@ def assert_event_files(found: Any) -> None:
     assert "| command | " in found["texts"]["parameters"][0]
 
 
-def assert_run_of_mlflow(runs: Any) -> None:
+def assert_run_of_mlflow(runs: Any, strategy: str = "OneDevice") -> None:
     (run,) = runs
     assert run["status"] == "FINISHED"
     assert {tuple(one) for one in run["metrics"]["loss"]} >= {*AFTER_THE_RESTART}
     assert {tuple(one) for one in run["metrics"]["loss"]} <= {*AFTER_THE_RESTART, *TWICE}
     assert run["metrics"]["attempt"][-1] == [21, 2]
     assert run["tags"]["trainmaster.restarts"] == "1"
-    assert run["parameters"]["strategy"] == "OneDevice"
+    assert run["parameters"]["strategy"] == strategy
 
 
-def assert_offline_files(found: Any) -> None:
+def assert_offline_files(found: Any, strategy: str = "OneDevice") -> None:
     assert len({*found["runs"]}) == 1
     newest = {point["step"]: point["loss"] for point in found["points"]}
     assert sorted(newest.items()) == AFTER_THE_RESTART
-    assert found["configuration"]["strategy"] == "OneDevice"
+    assert found["configuration"]["strategy"] == strategy
 
 
-def assert_what_was_sent(found: Any) -> None:
+def assert_what_was_sent(found: Any, job: str = "default/torch") -> None:
     losses = {value for _, value in found["metrics"]["trainmaster.training.loss"]}
     assert losses >= {value for _, value in AFTER_THE_RESTART}
-    assert found["resource"]["trainmaster.job"] == "default/torch"
+    assert found["resource"]["trainmaster.job"] == job
     assert {value for _, value in found["metrics"]["trainmaster.training.attempt"]} == {1, 2}
