@@ -64,3 +64,18 @@ def test_whoever_dies_the_evaluations_are_those_of_a_calm_run(new_crew: NewCrew,
     job = crew.finish()
     assert evaluations(job) == evaluations(calm)
     assert saved(job) == [3, 12]
+
+
+def test_the_worker_that_writes_evaluates_its_model_on_the_way(new_crew: NewCrew) -> None:
+    """Also after its death, and each step is evaluated once at most."""
+    plan: Options = {"evaluate_every": 10, "steps": 60, "checkpoint_every": 20, "arguments": {"seconds": 0.03}}
+    crew = new_crew(2, strategy="Gossip", **{**MEASURED, **plan}).start()
+    crew.reach(15)
+    crew.kill(0)
+    crew.again(0)
+    crew.finish()
+    evaluated = [line["step"] for line in crew.job.lines() if "evaluation" in line]
+    assert evaluated == sorted({*evaluated})
+    assert len(evaluated) >= 3, "workers count steps together, and may pass one between looks"
+    assert evaluated[-1] == 60
+    assert {"validation_loss", "error"} <= crew.job.lines()[-1]["evaluation"].keys()

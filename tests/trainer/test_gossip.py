@@ -132,21 +132,6 @@ def test_the_one_that_writes_may_die(new_crew: NewCrew) -> None:
     assert crew.job.manifest(60)["strategy"] == "Gossip"
 
 
-def test_the_worker_that_writes_evaluates_its_model_on_the_way(new_crew: NewCrew) -> None:
-    """Also after its death, and each step is evaluated once at most."""
-    plan = {**LINE, "task": "measured_tasks:Measured", "evaluate_every": 10, "steps": 60}
-    crew = new_crew(2, **plan).start()
-    crew.reach(15)
-    crew.kill(0)
-    crew.again(0)
-    crew.finish()
-    evaluated = [line["step"] for line in crew.job.lines() if "evaluation" in line]
-    assert evaluated == sorted({*evaluated})
-    assert len(evaluated) >= 3, "workers count steps together, and may pass one between looks"
-    assert evaluated[-1] == 60
-    assert {"validation_loss", "error"} <= crew.job.lines()[-1]["evaluation"].keys()
-
-
 def test_who_has_written_for_it_stops_when_it_is_back(new_crew: NewCrew) -> None:
     crew = new_crew(3, **{**LINE, "steps": 200}).start()
     crew.reach(10)
