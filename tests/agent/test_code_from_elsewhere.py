@@ -203,6 +203,7 @@ def test_an_archive_of_tar_is_taken_from_a_volume(tmp_path: Path) -> None:
         (b"<html>log in</html>", "no tar archive"),
         (b"", "no tar archive"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",  # the bytes have the time in them
 )
 def test_an_archive_that_holds_what_no_code_may_is_refused(packed: bytes, why: str) -> None:
     with pytest.raises(BundleError, match=why):
