@@ -100,7 +100,7 @@ def test_the_schema_and_the_pages_are_drawn_with_it(tree: Path) -> None:
     for module in ("trainmaster.api.generate", "docs.strategy_pages"):
         made = _python(tree, "-m", module)
         assert made.returncode == 0, made.stderr
-    (crd,) = (tree / "crds").glob("*.yaml")
+    (crd,) = (tree / "crds").glob("trainmaster*.yaml")
     assert "- EveryOther" in crd.read_text()
     assert "EveryOther: all as usual." in " ".join(crd.read_text().split())
     page = (tree / "docs/strategies.md").read_text()

@@ -30,6 +30,7 @@ from trainmaster_trainer.checkpoint.writers import divide
 from trainmaster_trainer.errors import ConfigurationError, PlaceTakenError, SupersededError
 from trainmaster_trainer.settings import Settings
 from trainmaster_trainer.strategies.gossip.checkpoint_writer import CheckpointWriter
+from trainmaster_trainer.strategies.gossip.writer_lock import WriterLock
 from trainmaster_trainer.strategies.one_device import OneDevice
 from trainmaster_trainer.tasks.digits import Digits
 from typing_extensions import override
@@ -383,6 +384,7 @@ def test_a_saver_that_is_left_keeps_no_memory(settings: Settings) -> None:
     """Gossip's checkpoint writer stops whenever a lower rank is back; every optimizer of the process knew it."""
     checkpoint_writer = object.__new__(CheckpointWriter)
     checkpoint_writer._saver, checkpoint_writer._journal = make_saver(settings), None
+    checkpoint_writer._lock = WriterLock(settings.checkpoints)
     checkpoint_writer._saver.save(10, state(), before_commit=lambda: None)
     copier = weakref.ref(checkpoint_writer._saver._copier)
     checkpoint_writer._leave_office()
