@@ -14,6 +14,7 @@ from tools.onebox.paths import (
     CONFIGURATION,
     GATEWAY,
     IMAGES,
+    LOGS,
     NAME,
     NETWORK,
     NODES,
@@ -25,7 +26,9 @@ from tools.onebox.paths import (
     node_number,
 )
 from tools.onebox.processes import Daemon
-from tools.onebox.shell import succeeds, write_if_changed
+from tools.onebox.shell import write_if_changed
+
+_SERVES_KUBELETS = b"Start streaming server"  # the last line of its start
 
 
 def start(node: str) -> None:
@@ -34,9 +37,12 @@ def start(node: str) -> None:
         store.clone(node)
     _write_configuration(node)
     containerd, kubelet = daemons(node)
-    processes.start(containerd)
-    socket = containerd_socket(node)
-    processes.wait(lambda: succeeds("ctr", "--address", socket, "version"), f"containerd of {node} answers", 20)
+    if not processes.alive(containerd.name):
+        log = LOGS / f"{containerd.name}.log"
+        before = log.stat().st_size if log.exists() else 0
+        processes.start(containerd)
+        # It answers before its part for kubelets does, and a kubelet that meets "server is not initialized yet" ends.
+        processes.wait(lambda: _SERVES_KUBELETS in log.read_bytes()[before:], f"containerd of {node} answers", 60)
     processes.start(kubelet)
 
 
