@@ -58,8 +58,9 @@ def _beginning(status: TrainingJobStatus, name: str) -> str:
     if status.start_time is None:
         return f"{name} has not been looked at yet."
     began = (status.goodput.since if status.goodput else None) or status.start_time
-    resumed = f", and was resumed at {_clock(status.start_time)}" if status.start_time > began else ""
-    return f"{name} began at {_clock(began)}{resumed}."
+    first, last = _clock(began), _clock(status.start_time)
+    resumed = f", and was resumed at {last}" if status.start_time > began and last != first else ""
+    return f"{name} began at {first}{resumed}."
 
 
 def _failure(line: RestartRecord) -> Iterator[str]:
