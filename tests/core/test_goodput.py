@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from trainmaster.api.states import Phase
 from trainmaster.api.status import Goodput
 from trainmaster.core import ledger
 from trainmaster.core.story import story
@@ -77,6 +78,21 @@ def test_each_step_is_lost_once_however_many_failures_there_were_before_it_went_
     for key in ("worker-0", "worker-1"):
         stage.obey(key, step=1, phase="load")
     assert [line.steps_lost for line in stage.status.restarts] == [100, 0]
+    saying_of_itself(stage, step=76, phase="train", resumed_step=75).wait(2)
+    assert [line.steps_lost for line in stage.status.restarts] == [25, 0]
+    assert goodput(stage).lost_work == 25
+
+
+def test_steps_are_lost_once_where_a_replica_is_lost_while_ranks_load() -> None:
+    """A rank is killed; its group is about to go on from memory when a pod is lost, and goes on from a checkpoint."""
+    stage = a_running_group(workers=2, step=0).wait(100).rank_dies("worker-1", a_death(step=100))
+    stage.obey("worker-0", step=1, phase="load").obey("worker-1", step=1, phase="load")
+    at_work = messages.RankProgress(1, 100, resumed_step=100, phase="train")
+    stage.say("worker-1", lambda beat: dataclasses.replace(beat, ranks=(at_work,)))
+    assert stage.status.phase == Phase.STARTING
+    stage.vanish("worker-0").settle().call_in().settle()
+    for key in ("worker-0", "worker-1"):
+        stage.obey(key, step=1, phase="load")
     saying_of_itself(stage, step=76, phase="train", resumed_step=75).wait(2)
     assert [line.steps_lost for line in stage.status.restarts] == [25, 0]
     assert goodput(stage).lost_work == 25

@@ -311,7 +311,9 @@ def _line(
     step = symptom.step if symptom else min(failure.step, facts.job.spec.training.steps or failure.step)
     newer = " or a newer one in memory" if remembered else ""
     script = told_late.of_a_script(facts)
-    gathers = symptom is None and facts.status.phase in GATHERING and 0 < step <= _fallen_from(facts)
+    # A rank's last word tells what its try has trained; of a replica that is lost while ranks load, nobody knows more.
+    loads = facts.status.phase == Phase.STARTING and " rank " not in failure.replica
+    gathers = symptom is None and (loads or facts.status.phase in GATHERING) and 0 < step <= _fallen_from(facts)
     where = "the script goes on from what it has saved" if script else f"from step {resumes_at}{newer}"
     decision, why = RestartDecision.RESTART, f"Restarting{';' if script else ''} {where}.{_remark(failure)}"
     older = _before(facts, failure)
