@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from trainmaster.api.rules.lifecycle import SUBDOMAIN
-from trainmaster.api.rules.rule import Rule, shaped
+from trainmaster.api.rules.rule import Rule, absolute, named, shaped
 
 _CODE, _PACKAGES = "spec.training.code", "spec.training.packages"
 _HEX = "[0-9a-f]{64}"
@@ -13,12 +12,6 @@ _HEX = "[0-9a-f]{64}"
 _HOST = r"[A-Za-z0-9.-]+(:[0-9]+)?|\[[0-9a-fA-F:]+\](:[0-9]+)?"
 _PATH = "(/[!-~]*)?"
 _PACKAGE = r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?==[A-Za-z0-9][A-Za-z0-9.!+_-]*"
-_NAME_CURE = "Use lower-case letters, digits, dashes and dots"
-
-
-def _secret(name: str, where: str) -> Rule:
-    message = "secretName is not a name that Kubernetes allows"
-    return shaped(name, (where,), "secretName", SUBDOMAIN, message=message, cure=_NAME_CURE)
 
 
 RULES = (
@@ -62,7 +55,7 @@ RULES = (
         message="endpoint is not the URL of a server",
         cure="Write it like http://minio.storage:9000",
     ),
-    _secret("code-url-secret", f"{_CODE}.url"),
+    named("code-url-secret", (f"{_CODE}.url",), "secretName"),
     shaped(
         "code-git-repository",
         (f"{_CODE}.git",),
@@ -79,7 +72,7 @@ RULES = (
         message="commit is not the 40 hexadecimal digits of a commit",
         cure="Write what git rev-parse HEAD prints",
     ),
-    _secret("code-git-secret", f"{_CODE}.git"),
+    named("code-git-secret", (f"{_CODE}.git",), "secretName"),
     shaped(
         "code-image-digest",
         (f"{_CODE}.image",),
@@ -129,21 +122,6 @@ RULES = (
         message="wheels lie in one place",
         cure="Set exactly one of persistentVolumeClaim and path",
     ),
-    Rule(
-        name="wheels-path-absolute",
-        where=(f"{_PACKAGES}.wheels",),
-        field="path",
-        cel="!has(self.path) || self.path.startsWith('/')",
-        holds=lambda wheels: wheels.path is None or wheels.path.startswith("/"),
-        message="path is not an absolute path",
-        cure="Begin it with /",
-    ),
-    shaped(
-        "wheels-claim-name",
-        (f"{_PACKAGES}.wheels.persistentVolumeClaim",),
-        "claimName",
-        SUBDOMAIN,
-        message="claimName is not a name that Kubernetes allows",
-        cure=_NAME_CURE,
-    ),
+    absolute("wheels-path-absolute", (f"{_PACKAGES}.wheels",)),
+    named("wheels-claim-name", (f"{_PACKAGES}.wheels.persistentVolumeClaim",), "claimName"),
 )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from trainmaster.api.rules.rule import Figure, Rule, shaped
+from trainmaster.api.rules.rule import Figure, Rule, absolute, named, shaped
 from trainmaster.api.rules.strategy import CEL_MOST_RANKS, most_ranks
 from trainmaster.wire import strategies
 
 _SPEC = ("spec",)
 _FIXED_SIZE = strategies.where(lambda traits: traits.fixed_size)
 _ELASTIC_SHARES = strategies.where(lambda traits: traits.shares_batch and not traits.fixed_size)
-SUBDOMAIN = "[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
 _DAY = 86_400
 
 _ELASTICITY = (
@@ -98,23 +97,8 @@ _CHECKPOINTS = (
         message="endpoint is not the URL of a server",
         cure="Write it like http://minio.storage:9000",
     ),
-    shaped(
-        "object-store-secret",
-        ("spec.checkpoint.storage.objectStore",),
-        "secretName",
-        SUBDOMAIN,
-        message="secretName is not a name that Kubernetes allows",
-        cure="Use lower-case letters, digits, dashes and dots",
-    ),
-    Rule(
-        name="storage-path-absolute",
-        where=("spec.checkpoint.storage",),
-        field="path",
-        cel="!has(self.path) || self.path.startsWith('/')",
-        holds=lambda storage: storage.path is None or storage.path.startswith("/"),
-        message="path is not an absolute path",
-        cure="Begin it with /",
-    ),
+    named("object-store-secret", ("spec.checkpoint.storage.objectStore",), "secretName"),
+    absolute("storage-path-absolute", ("spec.checkpoint.storage",)),
     Rule(
         name="resume-one",
         where=("spec.checkpoint.resumeFrom",),
@@ -132,14 +116,7 @@ _CHECKPOINTS = (
         message="path is neither an absolute path nor a URL",
         cure="Begin it with /, or write a URL as s3://bucket/folder/digits-1f6f0c2a",
     ),
-    shaped(
-        "claim-name-form",
-        ("spec.checkpoint.storage.persistentVolumeClaim",),
-        "claimName",
-        SUBDOMAIN,
-        message="claimName is not a name that Kubernetes allows",
-        cure="Use lower-case letters, digits, dashes and dots",
-    ),
+    named("claim-name-form", ("spec.checkpoint.storage.persistentVolumeClaim",), "claimName"),
 )
 
 _FAILURES = (
@@ -180,14 +157,7 @@ _SCHEDULING = (
         message="queue needs somebody who queues, and gang is None",
         cure="Remove queue",
     ),
-    shaped(
-        "queue-form",
-        ("spec.scheduling",),
-        "queue",
-        SUBDOMAIN,
-        message="queue is not a name that Kubernetes allows",
-        cure="Use lower-case letters, digits, dashes and dots",
-    ),
+    named("queue-form", ("spec.scheduling",), "queue"),
 )
 
 

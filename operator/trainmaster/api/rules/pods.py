@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from trainmaster.api.rules.rule import Rule, shaped
+from trainmaster.api.rules.rule import SUBDOMAIN, Rule, named, shaped
 from trainmaster.wire.names import GROUP, MAIN_CONTAINER, RESERVED_LABELS, USERS_OWN
 
 ROLES = ("spec.workers", "spec.parameterServers")
-_SUBDOMAIN = "[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
 _CPU = "[0-9]+([.][0-9]{1,3})?|[0-9]+m"
 _MEMORY = "[0-9]+([.][0-9]+)?([kMGTP]|[KMGTP]i)|[0-9]{7,}"
 TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -63,7 +62,7 @@ _AMOUNTS = (
         "gpu-resource-form",
         ROLES,
         "gpuResource",
-        f"{_SUBDOMAIN}/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?",
+        f"{SUBDOMAIN}/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?",
         message="gpuResource is not the name of a device resource",
         cure="Write vendor/device, for example nvidia.com/gpu or amd.com/gpu",
     ),
@@ -75,17 +74,7 @@ _AMOUNTS = (
         message="image has a blank in it",
         cure="Write registry/name:tag",
     ),
-    *(
-        shaped(
-            f"{name}-form",
-            ROLES,
-            name,
-            _SUBDOMAIN,
-            message=f"{name} is not a name that Kubernetes allows",
-            cure="Use lower-case letters, digits, dashes and dots",
-        )
-        for name in ("priorityClassName", "serviceAccountName")
-    ),
+    *(named(f"{name}-form", ROLES, name) for name in ("priorityClassName", "serviceAccountName")),
 )
 
 _ENVIRONMENT = (

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 Location = tuple[str | int, ...]
 
 _FIGURE = re.compile(r"{(\w+)}")
+SUBDOMAIN = "[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
 _READ = re.compile(r"\bself((?:\.\w+)+)(\(?)")
 
 
@@ -150,3 +151,24 @@ def shaped(name: str, where: tuple[str, ...], field: str, pattern: str, *, messa
 
     cel = f"!has(self.{field}) || self.{field}.matches(r'^(?:{pattern})$')"
     return Rule(name, where, cel, holds, message, cure, field=field)
+
+
+def named(name: str, where: tuple[str, ...], field: str) -> Rule:
+    """Return a rule that a text is the name of an object of Kubernetes."""
+    message = f"{field} is not a name that Kubernetes allows"
+    return shaped(
+        name, where, field, SUBDOMAIN, message=message, cure="Use lower-case letters, digits, dashes and dots"
+    )
+
+
+def absolute(name: str, where: tuple[str, ...]) -> Rule:
+    """Return a rule that the member path is an absolute path."""
+    return Rule(
+        name=name,
+        where=where,
+        field="path",
+        cel="!has(self.path) || self.path.startsWith('/')",
+        holds=lambda model: model.path is None or model.path.startswith("/"),
+        message="path is not an absolute path",
+        cure="Begin it with /",
+    )
