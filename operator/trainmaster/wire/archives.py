@@ -5,13 +5,11 @@ Its folders and owners mean nothing, and modes only whether a file can be execut
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
 import os
 import stat
 import tarfile
-import zlib
 from pathlib import Path
 from typing import List, Optional
 from urllib.parse import unquote, urlsplit
@@ -23,6 +21,7 @@ from trainmaster.wire.printable import printable
 from trainmaster.wire.sources import CodeUrl, Secrets
 
 MOST_PACKED = MOST_UNPACKED
+_GZIP = b"\x1f\x8b"  # how what it has packed begins
 
 
 def fetch(source: CodeUrl, secrets: Secrets) -> List[Entry]:
@@ -63,7 +62,7 @@ def entries(packed: bytes) -> List[Entry]:
     Raises:
         BundleError: it is no archive, or holds what no code may.
     """
-    archive = _unpacked(packed)
+    archive = bundle.decompress(packed) if packed[:2] == _GZIP else packed
     try:
         with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as opened:
             found = [entry for member in opened if (entry := _entry(opened, member)) is not None]
@@ -75,19 +74,6 @@ def entries(packed: bytes) -> List[Entry]:
         raise BundleError("the archive has no files")
     bundle.check(found)
     return found
-
-
-def _unpacked(packed: bytes) -> bytes:
-    if packed[:2] != b"\x1f\x8b":
-        return packed
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(packed)) as file:
-            archive = file.read(MOST_UNPACKED + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise BundleError(f"it is damaged: {error}") from None
-    if len(archive) > MOST_UNPACKED:
-        raise BundleError(f"unpacked it has more than {MOST_UNPACKED >> 20} MiB")
-    return archive
 
 
 def _entry(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Optional[Entry]:

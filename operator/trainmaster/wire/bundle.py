@@ -133,7 +133,7 @@ def read(packed: bytes, sha256: str) -> List[Entry]:
     Raises:
         BundleError: it has another one, or it holds what no bundle may.
     """
-    archive = _decompress(packed)
+    archive = decompress(packed)
     found = digest(archive)
     if found != sha256:
         raise BundleError(f"its SHA-256 is {found}, and not {printable(sha256)}: it is not what was sent")
@@ -146,14 +146,19 @@ def read(packed: bytes, sha256: str) -> List[Entry]:
     return entries
 
 
-def _decompress(packed: bytes) -> bytes:
+def decompress(packed: bytes) -> bytes:
+    """Return what gzip has packed.
+
+    Raises:
+        BundleError: it is damaged, or more than code may be.
+    """
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(packed)) as file:
             archive = file.read(MOST_UNPACKED + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise BundleError(f"it is damaged: {error}") from None
     if len(archive) > MOST_UNPACKED:
-        raise BundleError(f"it has more than {MOST_UNPACKED >> 20} MiB")
+        raise BundleError(f"unpacked it has more than {MOST_UNPACKED >> 20} MiB")
     return archive
 
 
