@@ -6,7 +6,6 @@ Both platforms use them when they create a replica; each adds what only it knows
 import re
 from typing import Any
 
-from trainmaster.api import code as api
 from trainmaster.api.code import Code
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.replicas import TPU
@@ -71,21 +70,16 @@ def _brought(training: Training) -> dict[str, Any]:
     code, asked = training.code or Code(), training.packages
     url, git = code.url, code.git
     told = next((one for one in (code.bundle, url, git) if one), None)
+    wheels = asked.wheels if asked else None
+    folder = (wheels.path or WHEELS_FOLDER) if wheels else None  # else an index is asked
     return {
         "code": code.bundle.sha256 if code.bundle else None,
         "code_url": CodeUrl(url.address, url.sha256, url.endpoint) if url else None,
         "code_git": CodeGit(git.repository, git.commit) if git else None,
         "code_image": code.image is not None,
         "commit": told.commit if told else None,
-        "packages": Packages(asked.names or (), asked.requirements, wheels_folder(asked)) if asked else None,
+        "packages": Packages(asked.names or (), asked.requirements, folder) if asked else None,
     }
-
-
-def wheels_folder(packages: api.Packages) -> str | None:
-    """Return the folder with wheels in a pod; None where an index is asked."""
-    if packages.wheels is None:
-        return None
-    return packages.wheels.path or WHEELS_FOLDER
 
 
 def _slots(job: TrainingJob) -> int | None:

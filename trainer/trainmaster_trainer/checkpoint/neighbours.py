@@ -50,9 +50,10 @@ class Neighbours:
     def exchange(self, state: State) -> Tensor:
         """Give this rank's own part to the next replica. Return that of the one before."""
         text, parts = _taken_apart({name: state.tensors[name] for name in sorted(state.own or ())})
-        self._room = room_for(len(text) + sum(one.numel() for one in parts), self._room)
+        whole = len(text) + sum(one.numel() for one in parts)
+        self._room = room_for(whole, self._room)
         mine = torch.zeros(self._room, dtype=torch.uint8)
-        torch.cat([torch.frombuffer(bytearray(text), dtype=torch.uint8), *parts], out=mine[: len(text) + _size(parts)])
+        torch.cat([torch.frombuffer(bytearray(text), dtype=torch.uint8), *parts], out=mine[:whole])
         after = (self._group.rank + self._group.local_world_size) % self._group.world_size
         length, processes = torch.tensor([self._room]), self._group.processes
         sent: list[Any] = [dist.isend(length, after, processes), dist.isend(mine, after, processes)]
@@ -111,7 +112,3 @@ def _put_together(shared: Mapping[str, Tensor], blob: Tensor, rank: int) -> dict
         else:
             raise ValueError(f"{name!r:.80} is none of its tensors")
     return found
-
-
-def _size(parts: list[Tensor]) -> int:
-    return sum(one.numel() for one in parts)
