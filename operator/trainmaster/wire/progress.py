@@ -21,7 +21,7 @@ import mmap
 import os
 import struct
 import zlib
-from typing import Dict, NamedTuple, Optional, Tuple
+from typing import NamedTuple, Optional, Tuple
 
 from trainmaster.wire import codec
 from trainmaster.wire.messages import CheckpointRecord, Figures
@@ -68,13 +68,6 @@ class ProgressPage(NamedTuple):
     snapshot_share: float = 0.0  # likewise, in which it took snapshots
     attempt: int = 0  # the attempt that the page belongs to, as its maker wrote it; `write` leaves it as it is
     start: int = 0  # of the replica's starts within the attempt, where members start alone; likewise
-
-    @property
-    def seconds(self) -> Dict[str, float]:
-        """Return where the seconds of a step go: data, exchange, snapshots, and the rest, which is computing."""
-        shares = {"data": self.data_share, "exchange": self.exchange_share, "snapshots": self.snapshot_share}
-        spent = {name: share * self.step_seconds for name, share in shares.items()}
-        return {"computing": max(0.0, self.step_seconds - sum(spent.values())), **spent}
 
     def overdue_seconds(self, now: float) -> Optional[float]:
         """Return how many seconds longer the running step takes than usual; None where none runs or none ever ended."""
