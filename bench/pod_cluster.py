@@ -149,18 +149,25 @@ class Place:
 
 
 @contextlib.contextmanager
-def place() -> Iterator[Place]:
-    """A namespace on the cluster that is up, or on one for this measurement alone."""
+def a_cluster(namespace: str) -> Iterator[Cluster]:
+    """The cluster that is up, or one for this measurement alone. The namespace, which the caller makes, is deleted."""
     cluster = Cluster()
     was_up = cluster.is_up()
     cluster.up()
     try:
-        yield _made(cluster)
+        yield cluster
     finally:
         if was_up:
-            cluster.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
+            cluster.kubectl("delete", "namespace", namespace, "--wait=false")
         else:
             cluster.down()
+
+
+@contextlib.contextmanager
+def place() -> Iterator[Place]:
+    """A namespace on the cluster, with what the measurement needs."""
+    with a_cluster(NAMESPACE) as cluster:
+        yield _made(cluster)
 
 
 def _made(cluster: Cluster) -> Place:

@@ -11,7 +11,6 @@ Seconds count from the start of the command to the time when the last rank has e
 machine's clock, which the pods share. Aim: submit takes at most 1 s more than image.
 """
 
-import contextlib
 import json
 import os
 import re
@@ -19,13 +18,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from bench import results
+from bench.pod_cluster import a_cluster
 from tools.onebox import Cluster, images, node
 from tools.onebox.paths import NODE_NAMES, TRAINER_IMAGE
 
@@ -56,7 +55,9 @@ IMPORTS = f"import importlib\nfor number in range({MODULES}):\n    importlib.imp
 def main() -> str:
     """Measure; gives the last line."""
     seconds: dict[str, list[float]] = {name: [] for name in CONTESTANTS}
-    with tempfile.TemporaryDirectory() as scratch, _cluster() as cluster:
+    with tempfile.TemporaryDirectory() as scratch, a_cluster(NAMESPACE) as cluster:
+        cluster.kubectl("create", "namespace", NAMESPACE)
+        cluster.kubectl("wait", "serviceaccount/default", f"--namespace={NAMESPACE}", "--for=create", _WAIT)
         folder = Path(scratch) / "code"
         _write_code(folder)
         _build_image(folder)
@@ -70,23 +71,6 @@ def main() -> str:
     figures = {"seconds": seconds, "more": more, "median_more": results.median(more), "worst": max(more)}
     results.save("submit", figures)
     return f"submit: {results.median(more):+.2f} s against the same code in an image ({max(more):+.2f} at worst)"
-
-
-@contextlib.contextmanager
-def _cluster() -> Iterator[Cluster]:
-    """The cluster that is up, or one for this measurement alone, with a namespace in it."""
-    cluster = Cluster()
-    was_up = cluster.is_up()
-    cluster.up()
-    try:
-        cluster.kubectl("create", "namespace", NAMESPACE)
-        cluster.kubectl("wait", "serviceaccount/default", f"--namespace={NAMESPACE}", "--for=create", _WAIT)
-        yield cluster
-    finally:
-        if was_up:
-            cluster.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
-        else:
-            cluster.down()
 
 
 def _write_code(folder: Path) -> None:
