@@ -9,13 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.conftest import cluster
 from tests.cluster.flavours import Flavour
 from tests.cluster.framework_jobs import a_spec, environments, mount, said, wait_until_pods_have_ended
 from tests.cluster.operator_jobs import Document, Job
 from tools.onebox import Cluster
-
-__all__ = ["cluster"]
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
-from tests.cluster.conftest import cluster
-from tests.cluster.flavours import Flavour
-from tests.cluster.framework_jobs import environments, said, start_in
+from tests.cluster.framework_jobs import said, start_in
 from tests.cluster.operator_jobs import Job
 from tools.onebox import Cluster
 
-__all__ = ["cluster"]
-
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
-
-
-@pytest.fixture(scope="module")
-def job(cluster: Flavour) -> Iterator[Callable[[str], Job]]:
-    """A job of this name in a namespace that has the scripts."""
-    with environments(cluster) as named:
-        yield named
 
 
 @pytest.mark.parametrize(

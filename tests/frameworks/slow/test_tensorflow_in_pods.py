@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
-from tests.cluster.conftest import cluster
-from tests.cluster.flavours import Flavour
-from tests.cluster.framework_jobs import environments, said, start, wait_until_pods_have_ended
+from tests.cluster.framework_jobs import said, start, wait_until_pods_have_ended
 from tests.cluster.operator_jobs import Job
-
-__all__ = ["cluster"]
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 # In the pod: a rank's process carries this name.
@@ -23,13 +19,6 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
         os.kill(int(pid), signal.SIGKILL)
         print("killed", pid)
 """
-
-
-@pytest.fixture(scope="module")
-def job(cluster: Flavour) -> Iterator[Callable[[str], Job]]:
-    """A job of this name in a namespace that has the environments."""
-    with environments(cluster) as named:
-        yield named
 
 
 def test_workers_go_on_from_tensorflows_own_checkpoint_on_the_claim(job: Callable[[str], Job]) -> None:

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.conftest import cluster
-from tests.cluster.flavours import Flavour
-from tests.cluster.framework_jobs import a_spec, environments, folder_of
+from tests.cluster.framework_jobs import a_spec, folder_of
 from tests.cluster.operator_jobs import Document, Job
 from tests.frameworks.slow import test_trackers_of_libraries as libraries
 from tests.frameworks.trackers import a_collector, a_server_of_mlflow, kept
 from tools.onebox.paths import GATEWAY
 
-__all__ = ["cluster"]
-
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
-
-
-@pytest.fixture(scope="module")
-def job(cluster: Flavour) -> Iterator[Callable[[str], Job]]:
-    """A job of this name in a namespace that has the environments."""
-    with environments(cluster) as named:
-        yield named
 
 
 def told(job: Job, trackers: Document) -> Job:
