@@ -54,6 +54,15 @@ def test_a_script_that_plainly_imports_another_one_gets_a_hint(
     assert bool(hint) == bool(said)
 
 
+def test_the_hint_says_whether_a_run_would_refuse_the_script(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import xgboost\n")
+    refused = "set it to XGBoost; as it is, the job would fail at its start"
+    assert hint_of(a_script("Torch").build(), tmp_path).endswith(refused)
+    assert refused not in hint_of(a_script("Torch").with_workers(1, gpus=1).build(), tmp_path)
+    (tmp_path / "train.py").write_text("import xgboost, transformers\n")
+    assert refused not in hint_of(a_script("Torch").build(), tmp_path)
+
+
 def test_a_script_that_serves_where_nobody_leads_gets_a_hint(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import tensorflow as tf\ntf.distribute.Server(cluster).join()\n")
     under_all_reduce = a_script("TensorFlow")

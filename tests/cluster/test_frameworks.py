@@ -44,3 +44,9 @@ def test_a_script_that_fails_in_a_pod_says_why_in_the_status(job: Callable[[str]
     status = start(job("absent"), "JAX", "boost", "/scripts/jax_sgd.py").wait("Failed")
     assert "No module named 'jax'" in status["message"]
     assert status.get("restartCount", 0) == 0
+
+
+def test_a_script_of_another_framework_fails_in_a_pod_and_names_the_field(job: Callable[[str], Job]) -> None:
+    status = start(job("other"), "LightGBM", "boost", "/scripts/trees_alone.py").wait("Failed")
+    assert "training.framework: /scripts/trees_alone.py imports XGBoost and not LightGBM" in status["message"]
+    assert status.get("restartCount", 0) == 0

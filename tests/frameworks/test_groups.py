@@ -8,6 +8,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
 from trainmaster.api.generate import ROOT
 
 from tests.frameworks.jobs import a_job, line_of_the_ledger, python, running, said, until
@@ -50,6 +51,24 @@ def test_a_framework_that_is_not_there_ends_the_job_with_its_own_words(command: 
     assert (status["phase"], status.get("restartCount", 0)) == ("Failed", 0)
     assert "No module named 'jax'" in status["message"]
     assert line_of_the_ledger(command)["class"] == "Configuration"
+
+
+@pytest.mark.parametrize("framework", ["Torch", "LightGBM"])
+def test_a_script_of_another_framework_ends_the_job_though_it_is_there(command: Command, framework: str) -> None:
+    """Each process would train alone, and end with 0: a job that has succeeded with two models."""
+    assert command.start(a_job(framework, [python("boost"), "trees_alone.py"])).end() == 1
+    status = command.status
+    assert (status["phase"], status.get("restartCount", 0)) == ("Failed", 0)
+    told = f"training.framework: trees_alone.py imports XGBoost and not {framework}, so its 2 processes would not train"
+    assert told in status["message"]
+    assert "set it to XGBoost" in status["message"]
+    assert line_of_the_ledger(command)["class"] == "Configuration"
+    assert said(command, "ALONE") == []
+
+
+def test_one_worker_may_train_by_what_it_likes(command: Command) -> None:
+    assert command.start(a_job("LightGBM", [python("boost"), "trees_alone.py"], 1)).end() == 0
+    assert said(command, "ALONE") == ["2"]
 
 
 def test_xgboost_goes_on_from_its_own_file_with_the_trees_of_one_process(command: Command) -> None:

@@ -1,4 +1,4 @@
-"""Look into a job's script for what shows that it does not fit the job. It is a hint, and no more."""
+"""Look into a job's script for what shows that it does not fit the job, and say so before it runs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 from trainmaster.api.job import TrainingJob
 from trainmaster.wire.files import read_bounded
 from trainmaster.wire.frameworks import FRAMEWORKS, is_led
+from trainmaster.wire.script_imports import named_by, of_script, other_frameworks
 
 _MOST_BYTES = 1 << 20
-_IMPORT = re.compile(r"^\s*(?:import|from)\s+(\w+)", re.MULTILINE)
 _SERVES = re.compile(r"\bdistribute\.Server\(")
 
 
@@ -23,8 +23,9 @@ def hint_of(job: TrainingJob, folder: Path) -> str:
     script = next((word for word in training.command or () if word.endswith(".py")), None)
     if script is None:
         return ""
+    path = folder / (training.working_directory or "") / script
     try:
-        text = read_bounded(folder / (training.working_directory or "") / script, _MOST_BYTES).decode(errors="replace")
+        text = read_bounded(path, _MOST_BYTES).decode(errors="replace")
     except OSError:
         return ""
     strategy = job.spec.strategy.type
@@ -33,14 +34,16 @@ def hint_of(job: TrainingJob, folder: Path) -> str:
             f"{script} starts a tf.distribute.Server, which serves for ever, and under {strategy} no process is the "
             "chief whose end is the job's: use strategy ParameterServer, or set activeDeadlineSeconds"
         )
-    return _other_framework(script, set(_IMPORT.findall(text)), training.framework)
+    return _other_framework(job, script, path)
 
 
-def _other_framework(script: str, imported: set[str], framework: str) -> str:
-    if imported.intersection(FRAMEWORKS[framework].imports):
-        return ""
-    found = [name for name, traits in FRAMEWORKS.items() if imported.intersection(traits.imports)]
+def _other_framework(job: TrainingJob, script: str, path: Path) -> str:
+    framework = job.spec.training.framework
+    imported = of_script([path], [str(path.parent)]).possible
+    found = () if imported.intersection(FRAMEWORKS[framework].imports) else named_by(imported)
     if not found:
         return ""
-    names = " and ".join(found)
-    return f"{script} imports {names} and not {framework}: set it to {found[0]} if that is what it trains by"
+    told = f"{script} imports {' and '.join(found)} and not {framework}: set it to {found[0]}"
+    if job.spec.world_size > 1 and other_frameworks([path], [str(path.parent)], framework):
+        return f"{told}; as it is, the job would fail at its start"
+    return f"{told} if that is what it trains by"

@@ -25,7 +25,7 @@ class Traits:
     """The module of the agent's `frameworks/` that makes its variables, files and companions. None: the variables of
     torchrun are enough. With an adapter, the roster of a group has a port for each rank."""
     imports: Tuple[str, ...] = ()
-    """The packages whose import in a script shows that it is written for this framework (a hint of `check`)."""
+    """The packages whose import in a script shows that it is written for this framework (`wire/script_imports.py`)."""
     led_under: Tuple[str, ...] = ()
     """The strategies under which the first worker's end is the end of the job: the other replicas serve it."""
     one_process: bool = False
@@ -39,8 +39,15 @@ class Traits:
 _GROUPS = ("OneDevice", "Mirrored", "AllReduce")
 
 FRAMEWORKS: Dict[str, Traits] = {
-    TORCH: Traits(tuple(STRATEGIES), imports=("torch",)),
-    "JAX": Traits((*_GROUPS, "FullySharded", "Pipeline", "Tensor"), adapter="jax", imports=("jax",)),
+    TORCH: Traits(
+        tuple(STRATEGIES),
+        imports=("torch", "torchvision", "torchaudio", "lightning", "pytorch_lightning", "accelerate", "deepspeed"),
+    ),
+    "JAX": Traits(
+        (*_GROUPS, "FullySharded", "Pipeline", "Tensor"),
+        adapter="jax",
+        imports=("jax", "jaxlib", "flax", "optax", "haiku", "equinox", "orbax"),
+    ),
     "XGBoost": Traits(_GROUPS, adapter="xgboost", imports=("xgboost",)),
     "Horovod": Traits(_GROUPS, adapter="horovod", imports=("horovod",)),
     "LightGBM": Traits(_GROUPS, adapter="lightgbm", imports=("lightgbm",)),

@@ -30,6 +30,7 @@ from trainmaster_trainer.agent import (
     command,
     dismantling,
     errors,
+    foreign_script,
     frameworks,
     imports,
     lifeline,
@@ -243,6 +244,7 @@ def _run_plan(plan: TrainingPlan) -> Any:
         return importlib.import_module("trainmaster_trainer.rank").main()
     if not plan.command:
         raise BadConfigurationError("training has neither a task nor a command")
+    foreign_script.refuse(plan.command, plan.framework, int(os.environ["WORLD_SIZE"]))
     _make_checkpoint_folder()
     words = frameworks.prepare(plan)
     invocation = command.parse(words, sys.executable)
