@@ -3,16 +3,17 @@
 from pathlib import Path
 
 from trainmaster.api.states import TERMINAL, Phase
-from trainmaster.core import budgets, classes, phases
-from trainmaster.core.rules import obstacles
+from trainmaster.core.failures import budgets, classes
+from trainmaster.core.situation import obstacles
+from trainmaster.core.states import phases
 
 PAGE = Path(__file__).parent / "states.md"
 FAILURES = Path(__file__).parent / "failures.md"
 
 _HEAD = """# The phases of a job
 
-Drawn from `operator/trainmaster/core/phases.py` by `make generate`; not edited by hand. Succeeded and Failed are for
-ever: nothing that happens to the pods afterwards changes them.
+Drawn from `operator/trainmaster/core/states/phases.py` by `make generate`; not edited by hand. Succeeded and Failed are
+for ever: nothing that happens to the pods afterwards changes them.
 
 """
 
@@ -42,7 +43,7 @@ def states_page() -> str:
 
 _FAILURES_HEAD = f"""# What a failure means
 
-Drawn from `operator/trainmaster/core/classes.py` by `make generate`; not edited by hand. `failure_errors.py`,
+Drawn from `operator/trainmaster/core/failures/classes.py` by `make generate`; not edited by hand. `failure_errors.py`,
 `failure_services.py` and `failure_ends.py` in `tests/core` hold hundreds of real messages and ends, with their classes.
 
 "Progress" is {budgets.REFILL_INTERVALS} checkpoint intervals (`spec.checkpoint.everySteps`) past a failure: it then

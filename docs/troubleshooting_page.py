@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainmaster.core import classes
-from trainmaster.core.rules import obstacles
+from trainmaster.core.failures import classes
+from trainmaster.core.situation import obstacles
 
 PAGE = Path(__file__).parent / "troubleshooting.md"
 
@@ -42,7 +42,8 @@ SYMPTOMS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 _HEAD = """# Troubleshooting by symptom
 
-Written by `make generate` from the failure table (`operator/trainmaster/core/classes.py`) and the obstacles of a start.
+Written by `make generate` from the failure table (`operator/trainmaster/core/failures/classes.py`) and the obstacles of
+a start.
 
 Look here first, in this order:
 

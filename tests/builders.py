@@ -14,7 +14,7 @@ from typing import Any
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core.observed import Ending, Obstacle, Replica, ReplicaPhase
+from trainmaster.core.states.observed import Ending, Obstacle, Replica, ReplicaPhase
 from trainmaster.wire import messages, names
 from trainmaster.wire.messages import ErrorReport, ExitReport, Heartbeat, RankProgress, Rendezvous, Roster
 from trainmaster.wire.states import AgentState

@@ -16,8 +16,8 @@ from http import HTTPStatus
 
 from aiohttp import hdrs, web
 
-from trainmaster.core.credible import believed, doubt
-from trainmaster.core.observed import Replica, silent_after
+from trainmaster.core.situation.credible import believed, doubt
+from trainmaster.core.states.observed import Replica, silent_after
 from trainmaster.listening.connection import connection_of
 from trainmaster.loop import UnavailableError
 from trainmaster.queueing import Key

@@ -14,9 +14,9 @@ from typing import Protocol
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core.actions import Action, GiveOrders
 from trainmaster.core.decide import Decision, decide
-from trainmaster.core.observed import Observed
+from trainmaster.core.states.actions import Action, GiveOrders
+from trainmaster.core.states.observed import Observed
 from trainmaster.queueing import WORKED_ON, Key, Pauses, WorkQueue
 
 log = logging.getLogger("trainmaster.loop")

@@ -11,8 +11,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from trainmaster.core import classes
-from trainmaster.core.signatures import class_of
+from trainmaster.core.failures import classes
+from trainmaster.core.failures.signatures import class_of
 from trainmaster_trainer.agent import companions, evidence
 
 from tests.agent.machine import wait_gone

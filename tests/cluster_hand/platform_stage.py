@@ -10,7 +10,7 @@ from trainmaster.cluster.cache import Cache
 from trainmaster.cluster.container import PodSettings
 from trainmaster.cluster.platform import Caches, ClusterPlatform, ServiceRecord
 from trainmaster.cluster.reporting import Reporter
-from trainmaster.core.observed import Observed, Obstacle
+from trainmaster.core.states.observed import Observed, Obstacle
 from trainmaster.intake import Intake, Speaker
 from trainmaster.queueing import Key
 from trainmaster.wire import names

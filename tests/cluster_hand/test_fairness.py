@@ -10,8 +10,8 @@ from trainmaster import loop
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.cluster.throttle import Throttle
-from trainmaster.core.actions import Action, CreateReplica
-from trainmaster.core.observed import Observed, Replica
+from trainmaster.core.states.actions import Action, CreateReplica
+from trainmaster.core.states.observed import Observed, Replica
 from trainmaster.queueing import Key, RoundRobin, WorkQueue
 
 from tests.builders import a_job, a_replica

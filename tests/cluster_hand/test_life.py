@@ -5,7 +5,7 @@ import signal
 import time
 from typing import Any
 
-from trainmaster.core.report import REFRESH_SECONDS
+from trainmaster.core.report.status import REFRESH_SECONDS
 from trainmaster.wire import names
 from trainmaster.wire.messages import CheckpointRecord, ErrorReport, ExitReport
 from trainmaster.wire.states import AgentState

@@ -6,8 +6,8 @@ import pytest
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.cluster import pods
 from trainmaster.cluster.waiting import seconds
-from trainmaster.core import failures
-from trainmaster.core.observed import Ending, Obstacle, Replica
+from trainmaster.core.failures import failures
+from trainmaster.core.states.observed import Ending, Obstacle, Replica
 from trainmaster.queueing import Key
 from trainmaster.wire import names
 

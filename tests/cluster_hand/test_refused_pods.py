@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 from trainmaster.cluster import refusals
-from trainmaster.core.actions import Action, CreateReplica, CreateService, DeleteReplica, GiveOrders
 from trainmaster.core.decide import decide
-from trainmaster.core.observed import Obstacle
+from trainmaster.core.states.actions import Action, CreateReplica, CreateService, DeleteReplica, GiveOrders
+from trainmaster.core.states.observed import Obstacle
 from trainmaster.loop import UnavailableError
 from trainmaster.wire import names
 from trainmaster.wire.messages import Orders

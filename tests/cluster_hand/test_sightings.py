@@ -8,7 +8,7 @@ import pytest
 from trainmaster.cluster.platform import ClusterPlatform
 from trainmaster.cluster.waiting import seconds
 from trainmaster.core.decide import Decision, decide
-from trainmaster.core.observed import Obstacle
+from trainmaster.core.states.observed import Obstacle
 
 from tests.builders import a_job
 

@@ -9,7 +9,7 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from trainmaster.cluster.waiting import seconds
 from trainmaster.core.decide import Decision, decide
-from trainmaster.core.observed import Observed, Obstacle
+from trainmaster.core.states.observed import Observed, Obstacle
 from trainmaster.wire import codec, names
 
 from tests.builders import a_heartbeat, a_job

@@ -201,7 +201,7 @@ def test_killed_at_any_call_nothing_is_left_that_does_not_go_by_itself(
         if (number, done) == (calls, True):
             assert names.SUBMISSION not in left[0]["metadata"].get("annotations", {}), "it was submitted"
             continue
-        for job in left:  # the operator takes it away in a while, see tests/core/test_submissions.py
+        for job in left:  # the operator takes it away in a while, see tests/core/rules/test_submissions.py
             assert job["spec"]["suspend"] is True
             assert job["spec"]["ttlSecondsAfterFinished"] == 0
             assert names.SUBMISSION in job["metadata"]["annotations"]

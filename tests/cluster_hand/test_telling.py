@@ -10,9 +10,9 @@ from trainmaster.cluster import reporting
 from trainmaster.cluster.client import AnswerError, BrokenError, RefusalError
 from trainmaster.cluster.refusals import Refusals, obstacle_of
 from trainmaster.cluster.reporting import LONGEST_NOTE, Reporter
-from trainmaster.core.actions import PostEvent
-from trainmaster.core.observed import Obstacle
-from trainmaster.core.rules import obstacles
+from trainmaster.core.situation import obstacles
+from trainmaster.core.states.actions import PostEvent
+from trainmaster.core.states.observed import Obstacle
 
 from tests.builders import a_job
 

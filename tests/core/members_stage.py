@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from trainmaster.core.observed import Replica
+from trainmaster.core.states.observed import Replica
 from trainmaster.wire import names
 from trainmaster.wire.messages import Heartbeat, Member, Orders, RankProgress, Rendezvous, Roster
 from trainmaster.wire.states import AgentState, Verb

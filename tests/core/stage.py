@@ -12,9 +12,10 @@ from datetime import datetime, timedelta
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.policies import Storage
 from trainmaster.api.status import Condition, TrainingJobStatus
-from trainmaster.core import actions, revision
 from trainmaster.core.decide import Decision, decide
-from trainmaster.core.observed import Observed, Obstacle, Replica, ReplicaPhase
+from trainmaster.core.situation import revision
+from trainmaster.core.states import actions
+from trainmaster.core.states.observed import Observed, Obstacle, Replica, ReplicaPhase
 from trainmaster.wire import names
 from trainmaster.wire.messages import ExitReport, Heartbeat, Orders
 from trainmaster.wire.states import AgentState, Verb

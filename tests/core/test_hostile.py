@@ -10,7 +10,7 @@ from trainmaster.api.job import TrainingJob
 from trainmaster.api.model import fields_of
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core.decide import decide
-from trainmaster.core.observed import Ending, Observed, Obstacle, Replica, ReplicaPhase
+from trainmaster.core.states.observed import Ending, Observed, Obstacle, Replica, ReplicaPhase
 from trainmaster.wire.messages import CheckpointRecord, ErrorReport, ExitReport, RankProgress
 from trainmaster.wire.states import AgentState
 

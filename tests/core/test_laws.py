@@ -8,8 +8,9 @@ import itertools
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from trainmaster.core import classes, phases
-from trainmaster.core.actions import CreateReplica, DeleteJob, DeleteReplica, GiveOrders
+from trainmaster.core.failures import classes
+from trainmaster.core.states import phases
+from trainmaster.core.states.actions import CreateReplica, DeleteJob, DeleteReplica, GiveOrders
 from trainmaster.wire import names
 from trainmaster.wire.messages import CheckpointRecord, ExitReport
 from trainmaster.wire.states import AgentState, Verb

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 from trainmaster.api.states import Phase
-from trainmaster.core.actions import CreateReplica, CreateService
+from trainmaster.core.states.actions import CreateReplica, CreateService
 from trainmaster.wire.states import AgentState, Verb
 
 from tests.builders import NOON, a_job, pending

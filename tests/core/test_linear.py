@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from trainmaster.api.job import TrainingJob
-from trainmaster.core import roster
-from trainmaster.core.actions import GiveOrders
 from trainmaster.core.decide import decide
-from trainmaster.core.facts import Facts
-from trainmaster.core.observed import Observed, Obstacle, Replica
+from trainmaster.core.regime import roster
+from trainmaster.core.situation.facts import Facts
+from trainmaster.core.states.actions import GiveOrders
+from trainmaster.core.states.observed import Observed, Obstacle, Replica
 from trainmaster.intake import Intake, Speaker
 from trainmaster.wire.messages import Orders
 

@@ -10,8 +10,8 @@ from trainmaster import loop
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.states import Phase
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core.actions import Action
-from trainmaster.core.observed import Observed
+from trainmaster.core.states.actions import Action
+from trainmaster.core.states.observed import Observed
 from trainmaster.queueing import Key, WorkQueue
 
 from tests.builders import a_job

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from trainmaster.api.states import Phase
-from trainmaster.core.actions import DeleteJob, DeleteReplica
 from trainmaster.core.decide import decide
-from trainmaster.core.observed import Observed, Obstacle, Replica
+from trainmaster.core.states.actions import DeleteJob, DeleteReplica
+from trainmaster.core.states.observed import Observed, Obstacle, Replica
 
 from tests.builders import NOON, a_job, a_replica, ended, evicted, pending
 from tests.core.stage import Stage, a_running_group, a_stage

@@ -15,7 +15,7 @@ from trainmaster.api.document import load
 from trainmaster.api.generate import ROOT
 from trainmaster.api.job import TrainingJob
 from trainmaster.cli import main
-from trainmaster.core import classes
+from trainmaster.core.failures import classes
 
 from docs import commands_page, troubleshooting_page, values_page
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from trainmaster.api.pods import EnvVar
-from trainmaster.core.actions import CreateReplica
+from trainmaster.core.states.actions import CreateReplica
 from trainmaster.local.variables import Site, agent_variables, plain_variables
 
 from tests.builders import a_job

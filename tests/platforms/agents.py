@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
 
-from trainmaster.core.observed import Replica
+from trainmaster.core.states.observed import Replica
 from trainmaster.wire.messages import CheckpointRecord, Heartbeat, Orders, RankProgress, Rendezvous, Roster
 from trainmaster.wire.states import AgentState
 from trainmaster_trainer.agent import supervise

@@ -13,9 +13,16 @@ from typing import Protocol
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.states import Phase
-from trainmaster.core import revision
-from trainmaster.core.actions import CreateReplica, CreateService, DeleteJob, DeleteReplica, GiveOrders, PostEvent
-from trainmaster.core.observed import Observed, Replica, ReplicaPhase
+from trainmaster.core.situation import revision
+from trainmaster.core.states.actions import (
+    CreateReplica,
+    CreateService,
+    DeleteJob,
+    DeleteReplica,
+    GiveOrders,
+    PostEvent,
+)
+from trainmaster.core.states.observed import Observed, Replica, ReplicaPhase
 from trainmaster.loop import ConflictError, Platform, UnavailableError
 from trainmaster.queueing import Key
 from trainmaster.wire import names

@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from trainmaster.core.observed import Replica
+from trainmaster.core.states.observed import Replica
 from trainmaster.wire import names
 from trainmaster.wire.messages import ErrorReport, RankProgress, Roster
 from trainmaster_trainer.agent.supervise import RankEnded, member_of

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from trainmaster.core.observed import Ending, Obstacle, Replica, ReplicaPhase
+from trainmaster.core.states.observed import Ending, Obstacle, Replica, ReplicaPhase
 
 from tests.platforms.agents import SimulatedAgent
 from tests.platforms.server import ApiServer, Change, NotFoundError, Pod

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core.observed import Obstacle, Replica, ReplicaPhase
+from trainmaster.core.states.observed import Obstacle, Replica, ReplicaPhase
 from trainmaster.queueing import Key
 
 

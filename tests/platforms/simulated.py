@@ -15,8 +15,9 @@ from random import Random
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import actions, revision
-from trainmaster.core.observed import Observed, Obstacle, Replica, ReplicaPhase
+from trainmaster.core.situation import revision
+from trainmaster.core.states import actions
+from trainmaster.core.states.observed import Observed, Obstacle, Replica, ReplicaPhase
 from trainmaster.intake import Intake
 from trainmaster.loop import ConflictError, UnavailableError
 from trainmaster.queueing import Key

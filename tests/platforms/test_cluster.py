@@ -14,7 +14,7 @@ from trainmaster.cluster.container import PodSettings
 from trainmaster.cluster.hand import Address, Hand, Options
 from trainmaster.cluster.operator import Operator
 from trainmaster.cluster.platform import ClusterPlatform
-from trainmaster.core.observed import Replica
+from trainmaster.core.states.observed import Replica
 from trainmaster.listening.listener import Listener
 from trainmaster.queueing import Key
 from trainmaster.wire import names

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from trainmaster.core.actions import PostEvent
-from trainmaster.core.observed import Replica
+from trainmaster.core.states.actions import PostEvent
+from trainmaster.core.states.observed import Replica
 from trainmaster.local.platform import Listeners, LocalPlatform
 from trainmaster.local.variables import Site
 from trainmaster.local.workdir import Workdir

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from trainmaster.core.observed import Obstacle, Replica
+from trainmaster.core.states.observed import Obstacle, Replica
 from trainmaster.intake import Intake, Speaker
 from trainmaster.loop import UnavailableError
 from trainmaster.queueing import Key

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from trainmaster.core.observed import Replica
+from trainmaster.core.states.observed import Replica
 from trainmaster.wire.messages import ErrorReport, RankProgress, Roster
 from trainmaster_trainer.agent.supervise import RankEnded, member_of
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from trainmaster.api.job import TrainingJob
-from trainmaster.core import budgets, classes
+from trainmaster.core.failures import budgets, classes
 from trainmaster.queueing import Key
 
 from tests.builders import JobBuilder, a_job

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 
-from trainmaster.core.observed import Obstacle
+from trainmaster.core.states.observed import Obstacle
 from trainmaster.wire.messages import ErrorReport
 from trainmaster_trainer.agent.supervise import RankEnded
 

@@ -17,24 +17,28 @@ from trainmaster import intake
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.states import Phase, RestartDecision
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import budgets, classes, decide, ledger, phases, places, roster
+from trainmaster.core import decide
 from trainmaster.core.decide import Decision
-from trainmaster.core.facts import Facts, Slot
-from trainmaster.core.observed import Replica, ReplicaPhase
+from trainmaster.core.failures import budgets, classes, ledger
+from trainmaster.core.regime import roster
 from trainmaster.core.rules import (
     causes,
     deadline,
     elasticity,
     finished,
+    giving_up,
     losses,
-    obstacles,
     orders,
     replicas,
     resizing,
     restarts,
     suspension,
 )
-from trainmaster.core.verdict import NOTHING, Verdict
+from trainmaster.core.situation import places
+from trainmaster.core.situation.facts import Facts, Slot
+from trainmaster.core.states import phases
+from trainmaster.core.states.observed import Replica, ReplicaPhase
+from trainmaster.core.states.verdict import NOTHING, Verdict
 from trainmaster.loop import Reconciler
 from trainmaster.queueing import Key, WorkQueue
 from trainmaster.wire import names
@@ -197,7 +201,7 @@ def surplus_replicas_are_left_behind(patch: pytest.MonkeyPatch) -> None:
 
 
 def an_image_that_never_comes_is_waited_for(patch: pytest.MonkeyPatch) -> None:
-    without(patch, obstacles.give_up)
+    without(patch, giving_up.give_up)
 
 
 def a_failed_replica_blocks_the_restart_kueue_10847(patch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmaster.core import classes
+from trainmaster.core.failures import classes
 
 from tests.platforms import clock
 from tests.platforms.clock import EPOCH, StuckError

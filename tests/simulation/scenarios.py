@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from trainmaster.core.observed import Obstacle, Replica
+from trainmaster.core.states.observed import Obstacle, Replica
 from trainmaster.wire.messages import ErrorReport
 from trainmaster_trainer.agent.supervise import RankEnded
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from trainmaster.core.observed import Obstacle
+from trainmaster.core.states.observed import Obstacle
 
 from tests.builders import a_job
 from tests.simulation.scenarios import Scenario, kill_rank, living, the_agent, the_pod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from trainmaster.core.observed import Obstacle
+from trainmaster.core.states.observed import Obstacle
 
 from tests.builders import a_job
 from tests.simulation.oracle import live, problems, tell

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from trainmaster.api.status import RestartRecord, TrainingJobStatus
-from trainmaster.core import figures, ledger, membership
-from trainmaster.core.facts import Facts, Slot
+from trainmaster.core import figures
+from trainmaster.core.failures import ledger
+from trainmaster.core.regime import membership
 from trainmaster.core.rules import members
+from trainmaster.core.situation.facts import Facts, Slot
 from trainmaster.wire.messages import Rendezvous
 
 from tests.simulation.members import LONELY, Lonely, starts

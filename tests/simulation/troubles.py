@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from trainmaster.core.observed import Obstacle, Replica
+from trainmaster.core.states.observed import Obstacle, Replica
 from trainmaster.queueing import Key
 from trainmaster_trainer.agent.supervise import RankEnded
 

@@ -12,8 +12,9 @@ from datetime import datetime
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.states import Phase
 from trainmaster.api.status import RestartRecord, TrainingJobStatus
-from trainmaster.core import budgets, classes, phases
-from trainmaster.core.observed import Replica
+from trainmaster.core.failures import budgets, classes
+from trainmaster.core.states import phases
+from trainmaster.core.states.observed import Replica
 from trainmaster.queueing import Key
 from trainmaster.wire import names
 from trainmaster.wire.messages import Orders, Roster

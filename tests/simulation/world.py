@@ -17,7 +17,7 @@ from random import Random
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core.observed import Replica
+from trainmaster.core.states.observed import Replica
 from trainmaster.loop import LONGEST_PAUSE_SECONDS, UnavailableError
 from trainmaster.queueing import Key
 from trainmaster.wire import names

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster.api.job import TrainingJob
-from trainmaster.core.facts import Facts
-from trainmaster.core.observed import Observed, Replica
-from trainmaster.core.roster import roster
+from trainmaster.core.regime.roster import roster
+from trainmaster.core.situation.facts import Facts
+from trainmaster.core.states.observed import Observed, Replica
 from trainmaster.wire import codec, names
 from trainmaster.wire.messages import CheckpointRecord, Rendezvous
 from trainmaster.wire.progress import ProgressFile, ProgressPage

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from trainmaster.core import classes, signatures
+from trainmaster.core.failures import classes, signatures
 from trainmaster.wire import names
 from trainmaster_trainer.agent.evidence import read_error
 from trainmaster_trainer.data import Batches, Share

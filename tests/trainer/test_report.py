@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from trainmaster.core import waits
+from trainmaster.core.report import waits
 from trainmaster.wire import codec, names
 from trainmaster.wire.messages import RankProgress
 from trainmaster.wire.progress import ProgressFile

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Phase(StrEnum):
-    """A phase says where a job is in its life. `core/phases.py` has the legal steps between them."""
+    """A phase says where a job is in its life. `core/states/phases.py` has the legal steps between them."""
 
     PENDING = "Pending"
     SUSPENDED = "Suspended"

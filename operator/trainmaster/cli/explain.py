@@ -17,7 +17,7 @@ from trainmaster.api.status import TrainingJobStatus
 from trainmaster.cli.check import EXIT_BAD, EXIT_GOOD
 from trainmaster.cli.explain_job import explain_job
 from trainmaster.cli.terminal import complain, tell
-from trainmaster.core.story import story
+from trainmaster.core.report.story import story
 from trainmaster.wire import bounded_json
 from trainmaster.wire.files import open_to_read
 

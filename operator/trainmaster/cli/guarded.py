@@ -15,7 +15,7 @@ from trainmaster.cli.interrupts import Interrupts
 from trainmaster.cli.process_output import ProcessOutput
 from trainmaster.cli.terminal import complain
 from trainmaster.cli.views import View
-from trainmaster.core.actions import PostEvent
+from trainmaster.core.states.actions import PostEvent
 from trainmaster.local.session import Outcome
 
 _GONE = (errno.EPIPE, errno.ECONNRESET, errno.EIO, errno.EBADF)

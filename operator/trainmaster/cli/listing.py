@@ -12,7 +12,7 @@ from trainmaster.cli.targets import find_local, local_runs
 from trainmaster.cli.terminal import complain, tell
 from trainmaster.cluster.access import Access, AccessError
 from trainmaster.cluster.following import pods_of
-from trainmaster.core.story import story
+from trainmaster.core.report.story import story
 from trainmaster.wire import names
 
 Document = dict[str, Any]

@@ -16,8 +16,8 @@ from trainmaster.api.status import Progress, TrainingJobStatus
 from trainmaster.cli import texts
 from trainmaster.cli.lines import FirstWorkerLines
 from trainmaster.cli.views import STOPPING
-from trainmaster.core.actions import PostEvent
 from trainmaster.core.figures import duration
+from trainmaster.core.states.actions import PostEvent
 from trainmaster.local.session import Outcome
 from trainmaster.wire.printable import printable, printable_in_colour
 

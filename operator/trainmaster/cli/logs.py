@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from io import TextIOWrapper
 from pathlib import Path
 
-from trainmaster.core.actions import PostEvent
+from trainmaster.core.states.actions import PostEvent
 from trainmaster.local.session import Audience
 from trainmaster.wire.files import open_to_write
 from trainmaster.wire.printable import OneLineFormatter

@@ -10,8 +10,8 @@ from trainmaster.cli import differences, report_charts
 from trainmaster.cli.differences import Row
 from trainmaster.cli.markup import Markup, element, several
 from trainmaster.cli.subjects import Subject
-from trainmaster.core import classes
-from trainmaster.core.story import story
+from trainmaster.core.failures import classes
+from trainmaster.core.report.story import story
 
 BEGINNING = "<!doctype html><!-- made by trainmaster report -->"
 _MOST_FIGURES = 16

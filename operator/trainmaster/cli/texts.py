@@ -7,8 +7,8 @@ from typing import Any
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.states import RestartDecision
 from trainmaster.api.status import Progress, RestartRecord, TrainingJobStatus
-from trainmaster.core.actions import PostEvent
 from trainmaster.core.figures import duration
+from trainmaster.core.states.actions import PostEvent
 from trainmaster.local.session import Outcome
 from trainmaster.local.workdir import LOGS
 from trainmaster.wire.frameworks import TORCH

@@ -17,7 +17,7 @@ from trainmaster.api.status import Progress, TrainingJobStatus
 from trainmaster.cli import texts
 from trainmaster.cli.lines import FirstWorkerLines
 from trainmaster.cli.terminal import complain, tell
-from trainmaster.core.actions import PostEvent
+from trainmaster.core.states.actions import PostEvent
 from trainmaster.local.session import Audience, Outcome
 from trainmaster.wire.printable import printable_without_colour
 

@@ -14,7 +14,7 @@ from trainmaster.api.policies import Storage
 from trainmaster.api.replicas import ReplicaSpec
 from trainmaster.cluster import bringing
 from trainmaster.core.environment import agent_environment
-from trainmaster.core.grace import FOR_LAST_WORDS, grace_seconds
+from trainmaster.core.situation.grace import FOR_LAST_WORDS, grace_seconds
 from trainmaster.wire import names
 
 Document = dict[str, Any]

@@ -19,8 +19,8 @@ from trainmaster.api.job import TrainingJob
 from trainmaster.api.states import TERMINAL, Phase
 from trainmaster.api.status import Condition, TrainingJobStatus
 from trainmaster.cluster import nesting
-from trainmaster.core.actions import PostEvent
-from trainmaster.core.conditions import INVALID_SPEC
+from trainmaster.core.report.conditions import INVALID_SPEC
+from trainmaster.core.states.actions import PostEvent
 from trainmaster.queueing import Key
 
 Document = dict[str, Any]

@@ -13,9 +13,9 @@ from trainmaster.cluster import container
 from trainmaster.cluster.affinity import keeping_away
 from trainmaster.cluster.container import Place, PodSettings
 from trainmaster.cluster.shelter import sheltered
-from trainmaster.core import revision
-from trainmaster.core.grace import grace_seconds
-from trainmaster.core.rules.avoidance import in_force
+from trainmaster.core.failures.avoided import in_force
+from trainmaster.core.situation import revision
+from trainmaster.core.situation.grace import grace_seconds
 from trainmaster.wire import names
 
 __all__ = ["Document", "PodSettings", "TemplateError", "labels", "metadata", "pod", "service"]

@@ -24,9 +24,10 @@ from trainmaster.cluster.pods import PodRecord, owner_uid
 from trainmaster.cluster.refusals import DELETION_REFUSED, INVALID, STATUS, Refusals, obstacle_of
 from trainmaster.cluster.reporting import Reporter
 from trainmaster.cluster.sightings import Sightings
-from trainmaster.core import actions, revision
-from trainmaster.core.observed import Observed, Obstacle, Replica
-from trainmaster.core.rules.obstacles import AGENT_SILENT, NAME_TAKEN, NAMESPACE_DEFAULTS, POLICY_TAKEN
+from trainmaster.core.situation import revision
+from trainmaster.core.situation.obstacles import AGENT_SILENT, NAME_TAKEN, NAMESPACE_DEFAULTS, POLICY_TAKEN
+from trainmaster.core.states import actions
+from trainmaster.core.states.observed import Observed, Obstacle, Replica
 from trainmaster.intake import Intake
 from trainmaster.loop import ConflictError, UnavailableError
 from trainmaster.queueing import Key

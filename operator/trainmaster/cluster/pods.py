@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainmaster.cluster.waiting import condition, obstacle_of, seconds
-from trainmaster.core.observed import Ending, Replica, ReplicaPhase
+from trainmaster.core.states.observed import Ending, Replica, ReplicaPhase
 from trainmaster.queueing import Key
 from trainmaster.wire import names
 

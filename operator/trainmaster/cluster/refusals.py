@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from trainmaster.cluster.client import AnswerError
-from trainmaster.core.observed import Obstacle
-from trainmaster.core.rules.obstacles import AMOUNTS_MISSING, BROKEN
+from trainmaster.core.situation.obstacles import AMOUNTS_MISSING, BROKEN
+from trainmaster.core.states.observed import Obstacle
 
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0

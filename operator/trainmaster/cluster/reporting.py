@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.cluster.client import Client, Document, RefusalError
-from trainmaster.core.actions import PostEvent
+from trainmaster.core.states.actions import PostEvent
 from trainmaster.loop import UnavailableError
 from trainmaster.wire import names
 

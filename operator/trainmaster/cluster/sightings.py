@@ -9,7 +9,7 @@ import dataclasses
 import time
 from collections.abc import Iterable
 
-from trainmaster.core.observed import Obstacle, Replica
+from trainmaster.core.states.observed import Obstacle, Replica
 
 
 class Sightings:

@@ -2,7 +2,7 @@
 
 What the kubelet writes into events only (a volume that cannot be mounted, an image that is being pulled) the operator
 cannot know, as it may not read events: it says where a user finds it. The core ignores for a short time what every pod
-goes through (core/rules/obstacles.py).
+goes through (core/situation/obstacles.py).
 """
 
 import re
@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from trainmaster.core.observed import Obstacle, ReplicaPhase
-from trainmaster.core.rules.obstacles import (
+from trainmaster.core.situation.obstacles import (
     BEING_CREATED,
     CLAIM_OF_ONE_POD,
     INITIALIZING,
@@ -19,6 +18,7 @@ from trainmaster.core.rules.obstacles import (
     NOT_SCHEDULED,
     NOT_TAKEN_UP,
 )
+from trainmaster.core.states.observed import Obstacle, ReplicaPhase
 
 Document = dict[str, Any]
 

@@ -9,10 +9,8 @@ from datetime import datetime, timedelta
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import events, report
-from trainmaster.core.actions import Action, PostEvent
-from trainmaster.core.facts import Facts
-from trainmaster.core.observed import Observed
+from trainmaster.core.report import events
+from trainmaster.core.report import status as report
 from trainmaster.core.rules import (
     acceptance,
     avoidance,
@@ -22,9 +20,9 @@ from trainmaster.core.rules import (
     elasticity,
     elsewhere,
     finished,
+    giving_up,
     losses,
     members,
-    obstacles,
     orders,
     replicas,
     resizing,
@@ -34,6 +32,9 @@ from trainmaster.core.rules import (
     standby,
     suspension,
 )
+from trainmaster.core.situation.facts import Facts
+from trainmaster.core.states.actions import Action, PostEvent
+from trainmaster.core.states.observed import Observed
 
 # The first rule that changes the memory ends the turn; a final one too. Actions of the others add up.
 RULES = (
@@ -55,7 +56,7 @@ RULES = (
     elasticity.fit,  # after losses: a worker that is lost has its minute to come back
     replicas.take_other_names,
     elsewhere.leave_node,  # before the job is given up: only the node may be the cause
-    obstacles.give_up,
+    giving_up.give_up,
     replicas.create_and_delete,
     orders.give,
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trainmaster.api.states import Phase, RestartDecision
 from trainmaster.api.status import RestartRecord, TrainingJobStatus
-from trainmaster.core import classes
+from trainmaster.core.failures import classes
 from trainmaster.wire import names
 from trainmaster.wire.files import open_to_read
 from trainmaster.wire.messages import Heartbeat

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from trainmaster.core.observed import Ending
+from trainmaster.core.states.observed import Ending
 from trainmaster.local.causes import AGENT_PREFIX, end_of
 from trainmaster.wire import names
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import RestartRecord, TrainingJobStatus
-from trainmaster.core.actions import PostEvent
+from trainmaster.core.states.actions import PostEvent
 from trainmaster.wire import faults, names
 from trainmaster.wire.faults import Fault
 

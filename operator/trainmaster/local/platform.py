@@ -16,9 +16,9 @@ from typing import Any
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.problem import reason
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import actions, observed, revision
-from trainmaster.core.observed import ReplicaPhase
-from trainmaster.core.rules import obstacles
+from trainmaster.core.situation import obstacles, revision
+from trainmaster.core.states import actions, observed
+from trainmaster.core.states.observed import ReplicaPhase
 from trainmaster.intake import Intake, RefusedError, Speaker
 from trainmaster.local import processes
 from trainmaster.local.endings import ending

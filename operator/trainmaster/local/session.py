@@ -17,11 +17,13 @@ from trainmaster import loop
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.states import Phase
 from trainmaster.api.status import CheckpointStatus, Progress, TrainingJobStatus
-from trainmaster.core import figures, ledger, report
-from trainmaster.core.actions import PostEvent
-from trainmaster.core.facts import Facts
-from trainmaster.core.observed import Observed
-from trainmaster.core.starting import waits_for
+from trainmaster.core import figures
+from trainmaster.core.failures import ledger
+from trainmaster.core.report import status as report
+from trainmaster.core.report.starting import waits_for
+from trainmaster.core.situation.facts import Facts
+from trainmaster.core.states.actions import PostEvent
+from trainmaster.core.states.observed import Observed
 from trainmaster.listening.listener import Listener
 from trainmaster.local import faults
 from trainmaster.local.causes import Cause, cause_of

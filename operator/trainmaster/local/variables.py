@@ -8,7 +8,8 @@ from pathlib import Path
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.pods import EnvVar
-from trainmaster.core import actions, environment
+from trainmaster.core import environment
+from trainmaster.core.states import actions
 from trainmaster.local.devices import device_environment, devices_here
 from trainmaster.local.faults import Armed
 from trainmaster.local.processes import found_by_python_path, inherited_environment

@@ -17,7 +17,7 @@ LABEL_JOB = f"{GROUP}/job"
 LABEL_ROLE = f"{GROUP}/role"
 LABEL_INDEX = f"{GROUP}/index"
 LABEL_INCARNATION = f"{GROUP}/incarnation"
-ANNOTATION_REVISION = f"{GROUP}/revision"  # of the spec that a pod was made of (core/revision.py)
+ANNOTATION_REVISION = f"{GROUP}/revision"  # of the spec that a pod was made of (core/situation/revision.py)
 SUBMISSION = f"{GROUP}/submission"  # annotation of a job whose code is still to come (cluster/submission.py)
 # Labels by which services and policies select our pods, the operator's too: they must be on no other pod.
 RESERVED_LABELS = (f"{GROUP}/", "app.kubernetes.io/")

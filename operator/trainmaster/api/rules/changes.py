@@ -1,6 +1,6 @@
 """Hold the rules on what may be edited when: some fields only while the job is suspended, and none once it has ended.
 
-All other fields may be edited at any time: core/revision.py says which of them the pods are made of.
+All other fields may be edited at any time: core/situation/revision.py says which of them the pods are made of.
 """
 
 from __future__ import annotations

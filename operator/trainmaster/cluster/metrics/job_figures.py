@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 from trainmaster.api.job import TrainingJob
 from trainmaster.api.status import RestartRecord
-from trainmaster.core import classes, figures, stragglers
+from trainmaster.core import figures
+from trainmaster.core.failures import classes
+from trainmaster.core.report import stragglers
 
 Values = Iterable[tuple[tuple[str, ...], float | None]]
 

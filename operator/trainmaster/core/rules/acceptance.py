@@ -10,9 +10,10 @@ from datetime import datetime
 
 from trainmaster.api.policies import Storage
 from trainmaster.api.rules.template import mounts_checkpoints
-from trainmaster.core import ending, figures
-from trainmaster.core.facts import Facts
-from trainmaster.core.verdict import NOTHING, Verdict
+from trainmaster.core import figures
+from trainmaster.core.situation.facts import Facts
+from trainmaster.core.states import ending
+from trainmaster.core.states.verdict import NOTHING, Verdict
 from trainmaster.wire import names
 
 # A job that asks for a queue must not jump it; other fields that are not supported yet are named in a condition.

@@ -4,32 +4,34 @@ This is written before any pod is made for it, with reason and expiry (`.status.
 as node affinity (cluster/affinity.py). Disruptions never count, nor do failures while the rest of the job's nodes fail
 as much. A member that starts again alone is moved alone; replicas that train stay where they are. If the cluster has no
 room elsewhere the job does not wait for it: the node is used all the same. A node is also avoided on which a replica
-cannot even start (rules/elsewhere.py), or from which nothing is heard any more (unreachable.py).
+cannot even start (rules/elsewhere.py), or from which nothing is heard any more (situation/unreachable.py).
 """
 
 import dataclasses
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from datetime import datetime
 
 from trainmaster.api.states import Phase
-from trainmaster.api.status import AvoidedNode, RestartRecord, TrainingJobStatus
-from trainmaster.core import classes, clocks, figures, ledger, membership, phases, spares, unreachable
-from trainmaster.core.facts import Facts, Slot
-from trainmaster.core.observed import ReplicaPhase
-from trainmaster.core.verdict import NOTHING, Verdict
+from trainmaster.api.status import RestartRecord, TrainingJobStatus
+from trainmaster.core import figures
+from trainmaster.core.failures import avoided, classes, ledger
+from trainmaster.core.regime import membership
+from trainmaster.core.situation import clocks
+from trainmaster.core.situation.facts import Facts, Slot
+from trainmaster.core.states import phases
+from trainmaster.core.states.observed import ReplicaPhase
+from trainmaster.core.states.verdict import NOTHING, Verdict
 
 FAILURES = 3  # on one node ...
 WINDOW_SECONDS = 3600  # ... within this time
-AVOIDED_SECONDS = 3600
-CUT_OFF_SECONDS = 600  # a dead node has left the cluster by then
 PATIENCE_SECONDS = 60  # how long pods may stay unschedulable because of it
 
 
 def keep_away(facts: Facts) -> Verdict:
     """Drop what has expired, lift what leaves no room, avoid a node that is due; else look again when one may be."""
     nodes = facts.status.avoided_nodes
-    latest = figures.later(facts.now, AVOIDED_SECONDS)  # a clock that was set back makes no time longer
+    latest = figures.later(facts.now, avoided.AVOIDED_SECONDS)  # a clock that was set back makes no time longer
     kept = tuple(
         node if node.until <= latest else dataclasses.replace(node, until=latest)
         for node in nodes
@@ -38,18 +40,13 @@ def keep_away(facts: Facts) -> Verdict:
     if kept != nodes:
         return Verdict(status=dataclasses.replace(facts.status, avoided_nodes=kept))
     stuck = [slot for slot in (*facts.wanted, *facts.spares) if _finds_no_place(facts, slot)]
-    if in_force(facts.status) and stuck:
+    if avoided.in_force(facts.status) and stuck:
         late = figures.later(_since(stuck[0], facts), PATIENCE_SECONDS)
         return Verdict(status=_lifted(facts, stuck)) if facts.now >= late else Verdict(wake_at=late)
     found = _noticed(facts)
     if found:
         return Verdict(status=found)
     return Verdict(wake_at=min(node.until for node in nodes)) if nodes else NOTHING
-
-
-def in_force(status: TrainingJobStatus) -> tuple[AvoidedNode, ...]:
-    """Return the nodes that new pods keep away from."""
-    return tuple(node for node in status.avoided_nodes if not node.lifted)
 
 
 def _noticed(facts: Facts) -> TrainingJobStatus | None:
@@ -61,9 +58,9 @@ def _noticed(facts: Facts) -> TrainingJobStatus | None:
     if not free:
         return None
     if membership.alone(facts):
-        stayed = _on(free, {node.node for node in in_force(facts.status)})
+        stayed = _on(free, {node.node for node in avoided.in_force(facts.status)})
         if stayed:
-            return _moved(facts, stayed, f"{_named(stayed)} leaves a node that is avoided.")
+            return avoided.moved(facts, stayed, f"{_named(stayed)} leaves a node that is avoided.")
     due = (line for line in reversed(_open(facts)) if _is_due(facts, line))
     return next((_avoided(facts, line, leaving) for line in due if (leaving := _on(free, {line.node}))), None)
 
@@ -94,52 +91,14 @@ def _is_due(facts: Facts, line: RestartRecord) -> bool:
     node, here = line.node or "", _blamed(facts)
     if not node or here[node] < FAILURES or node in {known.node for known in facts.status.avoided_nodes}:
         return False
-    return sum(count for other, count in here.items() if other != node) < here[node] and _has_another(facts, node)
+    others = sum(count for other, count in here.items() if other != node)
+    return others < here[node] and avoided.has_another(facts, node)
 
 
 def _avoided(facts: Facts, line: RestartRecord, leaving: list[Slot]) -> TrainingJobStatus:
     node = line.node or ""
     reason = f"{_blamed(facts)[node]} failures of this job within {figures.duration(WINDOW_SECONDS)}, the last one: "
-    return avoiding(facts, node, reason + figures.sentence(line.evidence or ""), leaving)
-
-
-def avoiding(facts: Facts, node: str, reason: str, leaving: list[Slot], said: str = "") -> TrainingJobStatus:
-    """Return the status with the node avoided, and other replicas for those that leave it."""
-    entry = AvoidedNode(node=node, reason=reason, until=figures.later(facts.now, AVOIDED_SECONDS))
-    known = (*facts.status.avoided_nodes, entry)
-    sentence = f"{said}Node {node} is avoided for {figures.duration(AVOIDED_SECONDS)}."
-    return dataclasses.replace(_moved(facts, leaving, sentence), avoided_nodes=known)
-
-
-def with_cut_off(facts: Facts, lost: Sequence[Slot]) -> tuple[AvoidedNode, ...]:
-    """Return the avoided nodes with those of silent replicas on which the cluster sees nothing wrong yet.
-
-    Else the cluster would place their successors there.
-    """
-    silent = [slot.replica for slot in lost if slot.replica and slot.replica.disruption == unreachable.AGENT_CUT_OFF]
-    known = {node.node for node in facts.status.avoided_nodes}
-    told = {one.node: one.disruption_message for one in silent if one.node and one.node not in known}
-    until = figures.later(facts.now, CUT_OFF_SECONDS)
-    found = [
-        AvoidedNode(node=node, reason=figures.sentence(why), until=until)
-        for node, why in told.items()
-        if _has_another(facts, node)
-    ]
-    return (*facts.status.avoided_nodes, *found)
-
-
-def _moved(facts: Facts, leaving: list[Slot], sentence: str) -> TrainingJobStatus:
-    """Return the status with other replicas for these. A member joins again when its next replica is there."""
-    nodes = {slot.replica.node for slot in leaving if slot.replica}
-    beside = {slot.key for slot in facts.spares}
-    exchange = spares.step_in(facts, [slot for slot in leaving if slot.key not in beside], barred=nodes)
-    gone = {slot.key for slot in leaving}
-    return dataclasses.replace(
-        exchange.written(facts.status),
-        incarnations=facts.replacing(leaving),
-        starts={key: start for key, start in facts.status.starts.items() if key not in gone},
-        message=f"{facts.status.message or ''} {sentence} {exchange.sentence}".strip(),
-    )
+    return avoided.avoiding(facts, node, reason + figures.sentence(line.evidence or ""), leaving)
 
 
 def _named(slots: list[Slot]) -> str:
@@ -155,13 +114,6 @@ def _blamed(facts: Facts) -> Counter[str]:
 def _counts(facts: Facts, line: RestartRecord) -> bool:
     age = (facts.now - line.time).total_seconds()
     return bool(line.node) and 0 <= age < WINDOW_SECONDS and classes.of(line.failure_class).blames_node
-
-
-def _has_another(facts: Facts, node: str) -> bool:
-    """Return whether the job uses another node that is not avoided: else there is nothing to compare, or to move to."""
-    known = {avoided.node for avoided in facts.status.avoided_nodes}
-    used = {slot.replica.node for slot in facts.slots if slot.replica and slot.replica.node}
-    return bool(used - known - {node})
 
 
 def _finds_no_place(facts: Facts, slot: Slot) -> bool:

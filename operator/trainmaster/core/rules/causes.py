@@ -6,10 +6,11 @@ there has not reported: it may follow from an eviction, or from a node that the 
 """
 
 from trainmaster.api.status import RestartRecord
-from trainmaster.core import classes, failures, figures, ledger, uneven
-from trainmaster.core.facts import Facts, Slot
-from trainmaster.core.failures import Failure
-from trainmaster.core.verdict import NOTHING, Verdict
+from trainmaster.core import figures
+from trainmaster.core.failures import classes, failures, ledger, uneven
+from trainmaster.core.failures.failures import Failure
+from trainmaster.core.situation.facts import Facts, Slot
+from trainmaster.core.states.verdict import NOTHING, Verdict
 
 
 def name_the_cause(facts: Facts) -> Verdict:

@@ -5,9 +5,11 @@ members come and go, those present do all the work of a task: a worker that has 
 the first worker leads (`frameworks.is_led`), its end alone counts: the others serve until they are told to end.
 """
 
-from trainmaster.core import ending, measures, membership, parting
-from trainmaster.core.facts import Facts, Slot
-from trainmaster.core.verdict import NOTHING, Verdict
+from trainmaster.core.regime import membership
+from trainmaster.core.situation import measures, parting
+from trainmaster.core.situation.facts import Facts, Slot
+from trainmaster.core.states import ending
+from trainmaster.core.states.verdict import NOTHING, Verdict
 from trainmaster.wire import names
 from trainmaster.wire.states import AgentState
 

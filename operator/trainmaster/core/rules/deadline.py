@@ -1,8 +1,11 @@
 """Apply `spec.activeDeadlineSeconds`: the time that the whole job may take, waiting included."""
 
-from trainmaster.core import conditions, ending, figures, ledger, phases
-from trainmaster.core.facts import Facts
-from trainmaster.core.verdict import NOTHING, Verdict
+from trainmaster.core import figures
+from trainmaster.core.failures import ledger
+from trainmaster.core.situation import obstacles
+from trainmaster.core.situation.facts import Facts
+from trainmaster.core.states import ending, phases
+from trainmaster.core.states.verdict import NOTHING, Verdict
 
 
 def expire(facts: Facts) -> Verdict:
@@ -24,4 +27,4 @@ def _why(facts: Facts) -> str:
         return "Raise it, or train fewer steps." if facts.job.spec.training.steps else "Raise it."
     failure = status.restarts[-1] if ledger.is_open(status) else None
     after = f" after {failure.replica}: {figures.sentence(failure.evidence or '')}" if failure else "."
-    return f"Attempt {status.attempt} had not begun{after} {conditions.waiting_for(facts)}".rstrip()
+    return f"Attempt {status.attempt} had not begun{after} {obstacles.waiting_for(facts)}".rstrip()

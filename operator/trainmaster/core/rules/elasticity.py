@@ -10,9 +10,11 @@ import dataclasses
 
 from trainmaster.api.states import Phase
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import figures, membership, phases
-from trainmaster.core.facts import Facts
-from trainmaster.core.verdict import NOTHING, Verdict
+from trainmaster.core import figures
+from trainmaster.core.regime import membership
+from trainmaster.core.situation.facts import Facts
+from trainmaster.core.states import phases
+from trainmaster.core.states.verdict import NOTHING, Verdict
 from trainmaster.wire import names
 
 # How long a group waits for a worker before it goes on without it.

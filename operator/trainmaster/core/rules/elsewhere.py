@@ -1,7 +1,7 @@
 """Move a replica that cannot start on its node, though the job's others start on theirs, to another node in time.
 
 A runtime, a network or a way to the registry that is broken on one node must not end a job that trains well elsewhere:
-the node is avoided as one that fails is (rules/avoidance.py), long before the job is given up (rules/obstacles.py).
+the node is avoided as one that fails is (rules/avoidance.py), long before the job is given up (rules/giving_up.py).
 Where nothing starts anywhere the node is not the cause, and no replica is moved.
 """
 
@@ -10,10 +10,11 @@ from datetime import datetime
 
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.core import figures
-from trainmaster.core.facts import Facts, Slot
-from trainmaster.core.observed import Obstacle, ReplicaPhase
-from trainmaster.core.rules import avoidance, obstacles
-from trainmaster.core.verdict import NOTHING, Verdict
+from trainmaster.core.failures import avoided
+from trainmaster.core.situation import obstacles
+from trainmaster.core.situation.facts import Facts, Slot
+from trainmaster.core.states.observed import Obstacle, ReplicaPhase
+from trainmaster.core.states.verdict import NOTHING, Verdict
 
 # Reasons that the node may cause: its images, its runtime, its network. A hopeless one is not waited for.
 REASONS = frozenset(
@@ -94,4 +95,4 @@ def _left(facts: Facts, late: _Stuck, stuck: list[_Stuck]) -> TrainingJobStatus:
     leaving = [one.slot for one in stuck if one.node == late.node]
     named = ", ".join(slot.key for slot in leaving)
     reason = f"{named} could not start there: {figures.sentence(late.obstacle.message)}"
-    return avoidance.avoiding(facts, late.node, reason, leaving, f"{named} could not start on its node. ")
+    return avoided.avoiding(facts, late.node, reason, leaving, f"{named} could not start on its node. ")

@@ -9,11 +9,14 @@ import dataclasses
 
 from trainmaster.api.states import Phase
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import classes, failures, figures, ledger, membership, phases, spares, unreachable
-from trainmaster.core.facts import Facts, Slot
-from trainmaster.core.failures import Failure
-from trainmaster.core.rules import avoidance
-from trainmaster.core.verdict import Verdict
+from trainmaster.core import figures
+from trainmaster.core.failures import avoided, classes, failures, ledger
+from trainmaster.core.failures.failures import Failure
+from trainmaster.core.regime import membership
+from trainmaster.core.situation import spares, unreachable
+from trainmaster.core.situation.facts import Facts, Slot
+from trainmaster.core.states import phases
+from trainmaster.core.states.verdict import Verdict
 
 
 def replace_lost(facts: Facts) -> Verdict:
@@ -29,7 +32,7 @@ def replace_lost(facts: Facts) -> Verdict:
     replaced = dataclasses.replace(
         exchange.written(facts.status),
         incarnations=facts.replacing(lost),
-        avoided_nodes=avoidance.with_cut_off(facts, lost),
+        avoided_nodes=avoided.with_cut_off(facts, lost),
     )
     if _harmless(facts, failure):
         message = f"{figures.sentence(failure.evidence)} {exchange.sentence or 'Replacing it.'}"

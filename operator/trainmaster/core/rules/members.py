@@ -7,9 +7,11 @@ written before any agent is told of it, with its line in the ledger where it is 
 import dataclasses
 
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import classes, failures, figures, ledger, membership
-from trainmaster.core.facts import Facts, Slot
-from trainmaster.core.verdict import NOTHING, Verdict
+from trainmaster.core import figures
+from trainmaster.core.failures import classes, failures, ledger
+from trainmaster.core.regime import membership
+from trainmaster.core.situation.facts import Facts, Slot
+from trainmaster.core.states.verdict import NOTHING, Verdict
 from trainmaster.wire.states import AgentState
 
 

@@ -1,13 +1,15 @@
 """Give every agent its orders: train this attempt with this roster, or wait for the others; a spare always waits."""
 
 from collections.abc import Sequence
-from datetime import datetime
 
-from trainmaster.core import budgets, figures, grace, ledger, membership, phases
-from trainmaster.core.actions import GiveOrders
-from trainmaster.core.facts import Facts, Slot
-from trainmaster.core.roster import roster
-from trainmaster.core.verdict import NOTHING, Verdict
+from trainmaster.core import figures
+from trainmaster.core.failures import ledger
+from trainmaster.core.regime import beginning, membership
+from trainmaster.core.regime.roster import roster
+from trainmaster.core.situation import grace
+from trainmaster.core.situation.facts import Facts, Slot
+from trainmaster.core.states.actions import GiveOrders
+from trainmaster.core.states.verdict import NOTHING, Verdict
 from trainmaster.wire import names
 from trainmaster.wire.messages import Orders
 from trainmaster.wire.states import Verb
@@ -26,7 +28,7 @@ def give(facts: Facts) -> Verdict:
         return _each_alone(facts, orders)
     given = [(uid, orders) for uid in uids]
     given += [(uid, _stand_by(facts)) for uid in beside]
-    return Verdict(actions=(GiveOrders(tuple(given)),), wake_at=held_until(facts))
+    return Verdict(actions=(GiveOrders(tuple(given)),), wake_at=beginning.held_until(facts))
 
 
 def _living(slots: Sequence[Slot]) -> list[str]:
@@ -56,26 +58,12 @@ def _each_alone(facts: Facts, orders: Orders) -> Verdict:
     return Verdict(actions=(GiveOrders(given),), wake_at=min((end for end in ends if end), default=None))
 
 
-def may_run(facts: Facts) -> bool:
-    """Return whether the order to run is given now. The phase Starting is written first."""
-    return roster(facts) is not None and not ledger.undecided(facts.status) and held_until(facts) is None
-
-
-def held_until(facts: Facts) -> datetime | None:
-    """Return until when the next attempt is put off after a failure that needs time to pass; None: it may begin."""
-    if facts.status.phase not in phases.GATHERING:
-        return None
-    until = budgets.restart_at(facts.job, facts.status.restarts)
-    came_true = until is not None and facts.status.restarts[-1].time <= facts.now < until
-    return until if came_true else None
-
-
 def _orders(facts: Facts) -> Orders:
     attempt, members = facts.status.attempt, roster(facts)
     hang = facts.job.spec.failure_policy.fixed_hang_seconds
     if ledger.undecided(facts.status):
         return Orders(Verb.WAIT, attempt, f"Attempt {attempt}: waiting to hear why the last one ended.")
-    until = held_until(facts)
+    until = beginning.held_until(facts)
     if until:
         seconds = figures.duration((until - facts.status.restarts[-1].time).total_seconds())
         return Orders(

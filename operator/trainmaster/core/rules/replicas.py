@@ -8,12 +8,12 @@ their logs. A replica whose name is taken gets the next name.
 import dataclasses
 from datetime import datetime
 
-from trainmaster.core import clocks, figures
-from trainmaster.core.actions import Action, CreateReplica, CreateService, DeleteReplica
-from trainmaster.core.facts import Facts, Slot
-from trainmaster.core.observed import Replica
-from trainmaster.core.rules import obstacles
-from trainmaster.core.verdict import NOTHING, Verdict
+from trainmaster.core import figures
+from trainmaster.core.situation import clocks, obstacles
+from trainmaster.core.situation.facts import Facts, Slot
+from trainmaster.core.states.actions import Action, CreateReplica, CreateService, DeleteReplica
+from trainmaster.core.states.observed import Replica
+from trainmaster.core.states.verdict import NOTHING, Verdict
 
 KEPT = 3  # so many ended replicas of a slot are kept
 WINDOW_SECONDS = 120

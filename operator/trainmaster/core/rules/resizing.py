@@ -7,9 +7,11 @@ the attempt.
 import dataclasses
 
 from trainmaster.api.states import Phase
-from trainmaster.core import ledger, membership, phases
-from trainmaster.core.facts import Facts
-from trainmaster.core.verdict import NOTHING, Verdict
+from trainmaster.core.failures import ledger
+from trainmaster.core.regime import membership
+from trainmaster.core.situation.facts import Facts
+from trainmaster.core.states import phases
+from trainmaster.core.states.verdict import NOTHING, Verdict
 from trainmaster.wire import names
 
 

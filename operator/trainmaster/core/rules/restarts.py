@@ -4,11 +4,12 @@ The whole group trains again from the newest checkpoint, in the same pods. Each 
 carries the attempt, and the attempt rises with it. It also rises when all ranks live, but only wait for one another.
 """
 
-from trainmaster.core import classes, failures, ledger, membership, uneven
-from trainmaster.core.facts import Facts, Slot
-from trainmaster.core.failures import Failure
-from trainmaster.core.roster import roster
-from trainmaster.core.verdict import NOTHING, Verdict
+from trainmaster.core.failures import classes, failures, ledger, uneven
+from trainmaster.core.failures.failures import Failure
+from trainmaster.core.regime import membership
+from trainmaster.core.regime.roster import roster
+from trainmaster.core.situation.facts import Facts, Slot
+from trainmaster.core.states.verdict import NOTHING, Verdict
 from trainmaster.wire import messages
 from trainmaster.wire.states import AgentState
 

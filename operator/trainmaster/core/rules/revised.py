@@ -9,9 +9,13 @@ from datetime import datetime
 
 from trainmaster.api.states import Phase
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import edits, figures, ledger, membership, phases
-from trainmaster.core.facts import Facts, Slot
-from trainmaster.core.verdict import NOTHING, Verdict
+from trainmaster.core import figures
+from trainmaster.core.failures import ledger
+from trainmaster.core.regime import membership
+from trainmaster.core.situation import edits
+from trainmaster.core.situation.facts import Facts, Slot
+from trainmaster.core.states import phases
+from trainmaster.core.states.verdict import NOTHING, Verdict
 from trainmaster.wire.states import AgentState
 
 # Agents report at once that their ranks have ended; one that is lost meanwhile is noticed after this time.

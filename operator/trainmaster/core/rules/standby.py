@@ -8,10 +8,13 @@ import dataclasses
 
 from trainmaster.api.states import Phase
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import failures, figures, ledger, phases, spares
-from trainmaster.core.facts import Facts, Slot
-from trainmaster.core.observed import ReplicaPhase
-from trainmaster.core.verdict import NOTHING, Verdict
+from trainmaster.core import figures
+from trainmaster.core.failures import failures, ledger
+from trainmaster.core.situation import spares
+from trainmaster.core.situation.facts import Facts, Slot
+from trainmaster.core.states import phases
+from trainmaster.core.states.observed import ReplicaPhase
+from trainmaster.core.states.verdict import NOTHING, Verdict
 from trainmaster.wire import names
 
 # How long a group that gathers waits for a worker before a spare takes its place. It does not wait for one that

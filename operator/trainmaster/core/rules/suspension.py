@@ -4,10 +4,11 @@ import dataclasses
 
 from trainmaster.api.states import Phase
 from trainmaster.api.status import TrainingJobStatus
-from trainmaster.core import ledger, phases
-from trainmaster.core.actions import DeleteReplica
-from trainmaster.core.facts import Facts
-from trainmaster.core.verdict import NOTHING, Verdict
+from trainmaster.core.failures import ledger
+from trainmaster.core.situation.facts import Facts
+from trainmaster.core.states import phases
+from trainmaster.core.states.actions import DeleteReplica
+from trainmaster.core.states.verdict import NOTHING, Verdict
 
 
 def suspend(facts: Facts) -> Verdict:

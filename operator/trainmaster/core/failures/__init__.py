@@ -1,0 +1,1 @@
+"""Judge failures: their classes, budgets and the restart ledger."""

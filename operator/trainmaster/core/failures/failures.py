@@ -1,0 +1,294 @@
+"""Turn what an agent or a platform reports into a named failure: its class, its evidence, its fingerprint.
+
+What follows from a class stands in `classes`; what an exception says in `signatures`; how a container ended, here.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainmaster.api.status import RestartRecord
+from trainmaster.core import figures
+from trainmaster.core.failures import classes, fingerprint, last_lines, signatures, tracebacks
+from trainmaster.core.situation.facts import Slot
+from trainmaster.core.states.observed import Ending, Replica
+from trainmaster.wire import names
+from trainmaster.wire.messages import ExitReport
+
+_MOST_EVIDENCE = 1000
+_MOST_STACKS = 1500
+
+# Which code asked for the last byte, and where a rank stood still, is chance.
+_ALWAYS_THE_SAME = frozenset({classes.OUT_OF_MEMORY, classes.DEVICE_OUT_OF_MEMORY, classes.HANG, classes.STALLED})
+
+# Signals, and the exit codes that a shell or a container makes of them (128 + number, as in bash).
+_ASKED_TO_END = frozenset({"SIGTERM", "SIGINT", "SIGHUP"})
+_CRASHES = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS", "SIGTRAP"})
+_CODES = {
+    names.EXIT_BAD_CONFIGURATION: classes.CONFIGURATION,
+    names.EXIT_TERMINATED: classes.TERMINATED,
+    126: classes.CONFIGURATION,
+    127: classes.CONFIGURATION,
+    130: classes.TERMINATED,
+    132: classes.CRASH,
+    134: classes.CRASH,
+    135: classes.CRASH,
+    136: classes.CRASH,
+    137: classes.SIGNAL,
+    139: classes.CRASH,
+}
+
+_SHELL = {126: "a command cannot be executed (its mode, or its format)", 127: "a command was not found"}
+
+# Reasons of a pod or a container (kubelet, containerd, docker) -> class. The platform already recognizes failures of
+# nodes for which the cluster moves pods (`Replica.disruption`).
+_REASONS = {
+    "OOMKilled": classes.OUT_OF_MEMORY,
+    "NodeLost": classes.DISRUPTION,
+    "NodeShutdown": classes.DISRUPTION,
+    "Shutdown": classes.DISRUPTION,
+    "Terminated": classes.DISRUPTION,
+    "Preempting": classes.DISRUPTION,
+    "Evicted": classes.DISRUPTION,
+    "StartError": classes.INFRASTRUCTURE,
+    "ContainerCannotRun": classes.INFRASTRUCTURE,
+    "ContainerStatusUnknown": classes.INFRASTRUCTURE,
+    "CreateContainerError": classes.INFRASTRUCTURE,
+    "RunContainerError": classes.INFRASTRUCTURE,
+    "CreatePodSandboxError": classes.INFRASTRUCTURE,
+    "UnexpectedAdmissionError": classes.INFRASTRUCTURE,
+    "TopologyAffinityError": classes.INFRASTRUCTURE,
+    "NodeAffinity": classes.INFRASTRUCTURE,
+    "NodeName": classes.INFRASTRUCTURE,
+    "PodSandboxChanged": classes.INFRASTRUCTURE,
+}
+_KILLED = {137: "SIGKILL", 143: "SIGTERM", 130: "SIGINT", 139: "SIGSEGV", 134: "SIGABRT"}
+_OWN_STORAGE = re.compile(r"exceed(s|ed) (the (total )?limit|its local ephemeral storage limit)")
+_CANNOT_START = re.compile(
+    r"executable file (\S+ )?not found|exec: .*(no such file|permission denied)|exec format error"
+    r"|argument list too long|chdir to cwd|unable to find (user|group)"
+)
+_MOST_OWN_ERROR = 127  # larger codes of a shell or a runtime mean that a signal ended the program
+_UNHEALTHY_DEVICE = re.compile(r"unhealthy devices|no healthy devices|nvidia-container-cli|failed to initialize NVML")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A failure is one thing that went wrong, described so that a person understands it."""
+
+    failure_class: str
+    replica: str
+    node: str
+    exit: str
+    evidence: str
+    step: int
+    fingerprint: str = ""
+    stacks: str = ""
+    seconds_to_detect: float = 0.0  # without a step, as the agent reports that noticed it
+    resume_before: int | None = None  # as the rank says: go on from a checkpoint before this step
+
+
+def of_agent(slot: Slot, attempt: int) -> Failure:
+    """Return the failure of an agent whose ranks of `attempt` died."""
+    report = slot.heartbeat.exit if slot.heartbeat else None
+    if report and report.attempt == attempt:
+        return of_rank(slot, report)
+    node = slot.replica.node if slot.replica else ""
+    return Failure(classes.PROCESS_EXIT, slot.key, node, "unknown", f"{slot.key} says that a rank died, but not how", 0)
+
+
+def of_rank(slot: Slot, report: ExitReport) -> Failure:
+    """Return the failure that an agent reports of one of its ranks."""
+    report = tracebacks.with_error(report)
+    kind, told = class_of(report), report.error.resume_before if report.error else None
+    return Failure(
+        failure_class=kind,
+        replica=f"{slot.key} rank {figures.count(report.rank)}",
+        node=slot.replica.node if slot.replica else "",
+        exit=figures.legible(_exit_text(report)),
+        evidence=figures.legible(_evidence(report)),
+        step=figures.count(report.step),
+        fingerprint=_fingerprint(kind, report),
+        stacks=figures.legible(clipped(report.stacks)),
+        seconds_to_detect=figures.seconds(report.overdue_seconds or 0.0),
+        resume_before=figures.count(told) if told is not None else None,
+    )
+
+
+def of_replica(replica: Replica, step: int) -> Failure:
+    """Return the failure of a whole replica: deleted, evicted, or its agent ended."""
+    kind = class_of_replica(replica)
+    ending = replica.ending
+    code = f"exit code {ending.exit_code}" if ending and ending.exit_code is not None else "no exit code"
+    if kind == classes.REPLICA_DELETED:
+        code = "deleted"
+    evidence = figures.legible(_replica_evidence(replica, kind, code)[:_MOST_EVIDENCE])
+    return Failure(
+        failure_class=kind,
+        replica=names.replica_key(replica.role, replica.index),
+        node=replica.node,
+        exit=code,
+        evidence=evidence,
+        step=step,
+        fingerprint=kind if kind in _ALWAYS_THE_SAME else f"{kind}|{code}|{_what_repeats(replica, kind)}",
+    )
+
+
+def _what_repeats(replica: Replica, kind: str) -> str:
+    """Return the text for the fingerprint: of a log only the last line, as the lines before it vary."""
+    said = replica.ending.message if kind == classes.AGENT_FAILED and replica.ending else _said(replica)
+    return fingerprint.of_text(last_lines.last_line(said) if kind == classes.AGENT_FAILED else said)
+
+
+def of_lost(lost: Sequence[Slot], step: int) -> Failure:
+    """Return one failure for all replicas lost at once: the first that the job itself caused, else the first."""
+    found = [of_replica(slot.replica, step) if slot.replica else vanished(slot, step) for slot in lost]
+    return min(found, key=lambda failure: failure.failure_class in classes.FREE)
+
+
+def vanished(slot: Slot, step: int) -> Failure:
+    """Return the failure of a replica that no longer exists."""
+    evidence = f"{slot.key} (incarnation {slot.incarnation}) is gone"
+    return Failure(classes.REPLICA_DELETED, slot.key, "", "deleted", evidence, step)
+
+
+def class_of(report: ExitReport) -> str:
+    """Return the class of a rank's end. What the agent knows for certain goes before the text of the error."""
+    if report.exit_code == names.EXIT_BAD_CONFIGURATION:
+        return classes.CONFIGURATION
+    if report.hung:
+        return classes.STALLED if report.waiting else classes.HANG
+    told = signatures.class_of(report.error) if report.error else ""
+    if report.out_of_memory and told != classes.DEVICE_OUT_OF_MEMORY:
+        return classes.OUT_OF_MEMORY
+    return told or _class_of_signal(report.signal) or _CODES.get(report.exit_code or 0, classes.PROCESS_EXIT)
+
+
+def class_of_replica(replica: Replica) -> str:
+    """Return the class of a replica's end: by what caused it, then by how it ended."""
+    ending = replica.ending or Ending()
+    if _OWN_STORAGE.search(f"{ending.message} {replica.disruption_message}"):
+        return classes.OUT_OF_STORAGE  # an eviction too, but caused by the job itself
+    if replica.disruption:
+        return classes.DISRUPTION
+    if replica.deleting and ending.reason != "OOMKilled":
+        return classes.REPLICA_DELETED
+    return _class_of_ending(ending)
+
+
+def _class_of_ending(ending: Ending) -> str:
+    if ending.exit_code == names.EXIT_BAD_CONFIGURATION:
+        return classes.CONFIGURATION
+    if ending.exit_code == names.EXIT_UNAVAILABLE and not ending.container:
+        return classes.SERVICE_UNAVAILABLE
+    kind = _REASONS.get(ending.reason, classes.REPLICA_ENDED)
+    if kind == classes.INFRASTRUCTURE and _CANNOT_START.search(ending.message):
+        return classes.CONFIGURATION
+    if kind == classes.INFRASTRUCTURE and _UNHEALTHY_DEVICE.search(ending.message):
+        return classes.DEVICE_FAULT
+    if kind == classes.REPLICA_ENDED and 0 < (ending.exit_code or 0) <= _MOST_OWN_ERROR:
+        return classes.AGENT_FAILED
+    return kind
+
+
+def clipped(stacks: str) -> str:
+    """Return stacks short enough for a status: the first, of the rank that hung; the rest is in the agent's log."""
+    text = stacks[: 2 * _MOST_STACKS].strip()
+    if len(text) <= _MOST_STACKS:
+        return text
+    return f"{text[:_MOST_STACKS].rsplit(chr(10), 1)[0]}\n... (the rest is in the agent's log)"
+
+
+def _class_of_signal(signal: str | None) -> str:
+    if not signal:
+        return ""
+    if signal in _ASKED_TO_END:
+        return classes.TERMINATED
+    return classes.CRASH if signal in _CRASHES else classes.SIGNAL
+
+
+def _exit_text(report: ExitReport) -> str:
+    if report.hung:
+        return "hung"
+    if report.signal:
+        return report.signal[:40] + (" (out of memory)" if report.out_of_memory else "")
+    return "unknown" if report.exit_code is None else f"exit code {figures.bounded(report.exit_code)}"
+
+
+def _evidence(report: ExitReport) -> str:
+    rank = figures.count(report.rank)
+    if report.error is None:
+        said = last_lines.told(report.said)
+        ended = f"rank {rank} ended with {_exit_text(report)}{_of_shell(report)}"
+        return _hung(report) if report.hung else f"{ended}: {said}"[:_MOST_EVIDENCE] if said else ended
+    where = f" ({report.error.frame})" if report.error.frame else ""
+    first_line = fingerprint.first_line(report.error.message)
+    if report.exit_code == names.EXIT_BAD_CONFIGURATION:  # it names field and cure; our own frame does not help
+        return first_line[:_MOST_EVIDENCE].rstrip(".")
+    return f"{report.error.type}: {first_line}{where}"[:_MOST_EVIDENCE]
+
+
+def _of_shell(report: ExitReport) -> str:
+    """Return what a shell means by its exit code; empty where it means nothing special."""
+    what = _SHELL.get(report.exit_code or 0)
+    return f": {what}; correct spec.training.command, or add it to the image" if what else ""
+
+
+def _hung(report: ExitReport) -> str:
+    waiting = ", waiting for its peers" if report.waiting else ""
+    return (
+        f"rank {figures.count(report.rank)} ended no step for too long after step {figures.count(report.step)}{waiting}"
+    )
+
+
+def _fingerprint(kind: str, report: ExitReport) -> str:
+    if kind in _ALWAYS_THE_SAME:
+        return kind
+    if report.error is None:
+        return figures.legible(f"{kind}|{_exit_text(report)}")
+    return fingerprint.of_error(kind, report.error)
+
+
+def _how_it_ended(ending: Ending, code: str) -> str:
+    """Return how it ended, with the lines of its log that may tell why, but not those that say that all goes well."""
+    signal = _KILLED.get(ending.exit_code or 0)
+    how = f"its agent was ended by {signal} ({code})" if signal else " ".join(filter(None, (ending.reason, code)))
+    how = f"{how}; {ending.suspect}" if ending.suspect else how
+    said = last_lines.told(ending.message)
+    return f"{how}; its log ends with: {said}" if said else how
+
+
+def _said(replica: Replica) -> str:
+    ending = replica.ending
+    return " ".join(part for part in (ending.reason, ending.message) if part) if ending else ""
+
+
+def _replica_evidence(replica: Replica, kind: str, code: str) -> str:
+    said = _said(replica)
+    if replica.disruption:
+        return f"{replica.disruption}: {replica.disruption_message or said or replica.name}"
+    if kind == classes.OUT_OF_MEMORY:
+        return f"{replica.name} was killed for memory"
+    if kind == classes.REPLICA_DELETED:
+        return f"{replica.name} is being deleted"
+    ending = replica.ending or Ending()
+    if kind == classes.CONFIGURATION:
+        return last_lines.why_it_cannot_start(last_lines.told(ending.message)) or "the agent refused its configuration"
+    if kind == classes.AGENT_FAILED:
+        who = f"the init container {ending.container} of {replica.name}" if ending.container else replica.name
+        return f"{who} ended with {code}: {last_lines.told(ending.message) or 'it said nothing'}"
+    return f"{replica.name} ended: {_how_it_ended(ending, code)}"
+
+
+def of_line(line: RestartRecord) -> Failure:
+    """Return the failure that a line of the ledger is about."""
+    return Failure(
+        failure_class=line.failure_class,
+        replica=line.replica or "",
+        node=line.node or "",
+        exit=line.exit or "",
+        evidence=line.evidence or "",
+        step=line.step,
+        stacks=line.stacks or "",
+        fingerprint=line.fingerprint or "",
+    )

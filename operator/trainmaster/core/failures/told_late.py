@@ -1,0 +1,66 @@
+"""What a failure cost a group of a script's ranks, in steps and time: known when the script tells its next step.
+
+A script runs as soon as its processes do, and says neither that it loads nor from where it goes on. Its first step
+after a restart tells both. Until then the line of the failure is open, if the script has told steps before; a script
+that never tells any is back when its processes are. What is not told stays blank.
+"""
+
+import dataclasses
+from collections.abc import Collection
+
+from trainmaster.api.status import RestartRecord, TrainingJobStatus
+from trainmaster.core.situation.facts import Facts
+
+Lines = tuple[RestartRecord, ...]
+
+
+def awaited(facts: Facts, status: TrainingJobStatus) -> bool:
+    """Return whether a script has failed and its next step, which it will tell, has not been told yet."""
+    lines = status.restarts
+    if not of_a_script(facts) or not lines or lines[-1].seconds_lost is not None:
+        return False
+    return bool(_owed(lines)) and all(rank.phase == "load" for rank in facts.ranks)
+
+
+def of_a_script(facts: Facts) -> bool:
+    """Return whether the ranks run a script and start together."""
+    return bool(facts.job.spec.training.command) and not facts.job.spec.independent
+
+
+def corrected(lines: Lines, resumed_step: int | None) -> Lines:
+    """Return the lines with the steps that were lost since the script told any, if it says where it went on."""
+    return shared(lines, _owed(lines), resumed_step)
+
+
+def shared(lines: Lines, places: Collection[int], resumed_step: int | None) -> Lines:
+    """Return the lines, those at these places with the steps that were really lost since the last try that went on.
+
+    What is lost while a group gathers has lost no step by itself (`ledger` writes 0): nothing was trained since the
+    failure before it, which has reached the same step.
+    """
+    if resumed_step is None:
+        return lines
+    found, furthest = list(lines), 0
+    for place in sorted(places):
+        line = lines[place]
+        lost = 0 if line.steps_lost == 0 and line.step <= furthest else max(0, line.step - resumed_step)
+        if line.steps_lost != lost:
+            found[place] = went_on(line, lost, resumed_step)
+        furthest = max(furthest, line.step)
+    return tuple(found)
+
+
+def _owed(lines: Lines) -> set[int]:
+    """Return the places of the newest lines of which the steps lost are not known; in the others no step was told."""
+    owed = set()
+    for place in range(len(lines) - 1, -1, -1):
+        if lines[place].steps_lost is not None:
+            break
+        if lines[place].step > 0:
+            owed.add(place)
+    return owed
+
+
+def went_on(line: RestartRecord, lost: int, resumed_step: int) -> RestartRecord:
+    """Return the line of a failure that has lost so many steps, and after which training went on from this step."""
+    return dataclasses.replace(line, steps_lost=lost, why=f"{line.why} It went on from step {resumed_step}.")

@@ -1,0 +1,145 @@
+"""Decide which members take part, where members come and go one by one (ParameterServer, Gossip).
+
+An attempt begins as a group: all replicas are there, and a loss means a new attempt, until every agent has reported
+that it began. From then on (phase Running) each member lives alone. The members are written in `status.starts` before
+any agent is told.
+"""
+
+import dataclasses
+from collections.abc import Collection
+from datetime import datetime
+
+from trainmaster.api.states import Phase
+from trainmaster.api.status import Founders, TrainingJobStatus
+from trainmaster.core import figures
+from trainmaster.core.failures import budgets
+from trainmaster.core.situation import clocks
+from trainmaster.core.situation.facts import Facts, Slot, began
+from trainmaster.core.states import phases
+from trainmaster.wire import names
+from trainmaster.wire.messages import Rendezvous
+from trainmaster.wire.states import AgentState
+
+# A member whose agent does not report to a new operator is left out of the roster after this.
+SILENCE_SECONDS = 30
+
+
+def alone(facts: Facts) -> bool:
+    """Return whether a loss concerns the lost member only."""
+    return facts.job.spec.independent and facts.status.phase == Phase.RUNNING
+
+
+def members(facts: Facts) -> tuple[Slot, ...]:
+    """Return the slots that were told to take part in this attempt."""
+    return tuple(slot for slot in facts.slots if slot.key in facts.status.starts)
+
+
+def would_mix(facts: Facts) -> bool:
+    """Return whether a member that waits to join was made of another spec than members that train."""
+    if not alone(facts) or not any(slot.stale for slot in members(facts)):
+        return False
+    return any(slot.ready and not slot.stale and slot.key not in facts.status.starts for slot in facts.slots)
+
+
+def start_of(facts: Facts, slot: Slot) -> int:
+    """Return the number of this member's start within the attempt."""
+    return facts.status.starts.get(slot.key, 0)
+
+
+def is_at(facts: Facts, slot: Slot, *states: AgentState) -> bool:
+    """Return whether its agent reports one of `states` of the present attempt and start."""
+    beat = slot.heartbeat
+    if beat is None or beat.state not in states or beat.attempt != facts.status.attempt:
+        return False
+    return (beat.start or 0) == start_of(facts, slot)
+
+
+def trains(facts: Facts, slot: Slot) -> bool:
+    """Return whether its ranks run, or have ended well."""
+    return is_at(facts, slot, AgentState.RUNNING, AgentState.FINISHED)
+
+
+def can_go_on(facts: Facts, without: Collection[str]) -> bool:
+    """Return whether a member that has the model is left: a server, or without servers any member.
+
+    A member whose agent has not reported to this operator yet counts as training.
+    """
+    left = [slot for slot in members(facts) if slot.key not in without and slot.replica and slot.replica.alive]
+    knowing = [slot for slot in left if slot.heartbeat is None or trains(facts, slot)]
+    return any(slot.role == names.PARAMETER_SERVER or not facts.job.spec.servers for slot in knowing)
+
+
+def meeting(facts: Facts) -> Rendezvous | None:
+    """Return port and key of the attempt from a member that began it, as the first worker may be newer; or None."""
+    beats = (slot.heartbeat for slot in members(facts))
+    found = (beat.rendezvous for beat in beats if beat and beat.rendezvous and began(beat, facts.status.attempt))
+    place = next(found, None)
+    return dataclasses.replace(place, ports=()) if place else None
+
+
+def silent_until(facts: Facts) -> datetime | None:
+    """Return until when to wait for members that have not reported to this operator, before they are left out."""
+    waiting = any(slot.heartbeat is None and slot.replica and slot.replica.alive for slot in members(facts))
+    began = clocks.past(figures.moment(facts.observed.began), facts.now)
+    end = figures.later(began, SILENCE_SECONDS) if began else None
+    return end if waiting and end and facts.now < end else None
+
+
+def held(facts: Facts) -> dict[str, datetime]:
+    """Return the members whose next start is put off after a failure that needs time to pass, and until when."""
+    found: dict[str, datetime] = {}
+    lines = facts.status.restarts
+    for number, line in enumerate(lines, start=1):
+        until = budgets.restart_at(facts.job, lines[:number]) if line.members and line.time <= facts.now else None
+        if until and facts.now < until:
+            found.update(dict.fromkeys(line.members or (), until))
+    return found
+
+
+def is_back(facts: Facts, slot: Slot) -> bool:
+    """Return whether its ranks run and are past loading, or have ended well. A script does not report that it loads."""
+    if facts.job.spec.training.command or is_at(facts, slot, AgentState.FINISHED):
+        return trains(facts, slot)
+    return trains(facts, slot) and slot.past_loading
+
+
+def all_began(facts: Facts) -> bool:
+    """Return whether every agent runs the attempt or has finished: from now on each member lives alone."""
+    return bool(facts.slots) and all(trains(facts, slot) for slot in facts.slots)
+
+
+def somebody_trains(facts: Facts) -> bool:
+    """Return whether a worker trains: it has been given work, which takes all servers."""
+    return any(is_back(facts, slot) for slot in facts.slots if slot.role == names.WORKER)
+
+
+def written(facts: Facts, status: TrainingJobStatus) -> TrainingJobStatus:
+    """Return the status with what is written of the members when its phase begins."""
+    if status.phase in phases.GATHERING or status.phase == Phase.SUSPENDED:
+        return dataclasses.replace(status, starts={}, founders=None)
+    if status.phase != Phase.STARTING or status.starts or not facts.job.spec.independent:
+        return status
+    founders = Founders(workers=facts.job.spec.workers.replicas, parameter_servers=facts.job.spec.servers)
+    # No member has begun yet, unless the status was lost meanwhile.
+    begun = {slot.key: slot.heartbeat.start or 0 for slot in facts.slots if slot.heartbeat and _has_begun(facts, slot)}
+    starts = {slot.key: begun.get(slot.key, 0) for slot in facts.slots}
+    return dataclasses.replace(status, starts=starts, founders=founders)
+
+
+def _has_begun(facts: Facts, slot: Slot) -> bool:
+    return slot.heartbeat is not None and began(slot.heartbeat, facts.status.attempt)
+
+
+def first_ranks(facts: Facts) -> dict[str, int]:
+    """Return each slot's first rank: founding workers, founding servers, then workers added while training."""
+    each = facts.job.spec.workers.ranks
+    founders = facts.status.founders
+    workers = founders.workers if founders else facts.job.spec.workers.replicas
+    servers = founders.parameter_servers if founders else facts.job.spec.servers
+    found = {}
+    for slot in facts.slots:
+        if slot.role == names.PARAMETER_SERVER:
+            found[slot.key] = workers * each + slot.index
+        else:
+            found[slot.key] = slot.index * each + (servers if slot.index >= workers else 0)
+    return found

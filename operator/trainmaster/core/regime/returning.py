@@ -1,0 +1,58 @@
+"""Compute what the failure of a member cost that starts again alone, and when its line in the ledger is over.
+
+A line is over when the members that it names train again, whatever becomes of others meanwhile. After a failure of all,
+and where no member is named any more, it is over when all workers train. A worker costs the others no step. A server
+may: where it is lost together with its copy, all are set back to a checkpoint, and the servers report from which step
+they went on.
+"""
+
+from trainmaster.api.status import RestartRecord, TrainingJobStatus
+from trainmaster.core.failures import ledger, told_late
+from trainmaster.core.failures.ledger import Lines
+from trainmaster.core.regime import membership
+from trainmaster.core.situation.facts import Facts, Slot
+from trainmaster.wire import names
+
+
+def closed(facts: Facts, lines: Lines) -> Lines:
+    """Return the lines, with the cost in those that are over now."""
+    return tuple(
+        _closed(facts, line) if line.seconds_lost is None and _is_over(facts, line) else line for line in lines
+    )
+
+
+def newly_closed(before: Lines, after: Lines) -> Lines:
+    """Return the lines of members that are over in `after` and were not in `before`, where nothing else has changed."""
+    opened = {place for place, line in enumerate(before) if line.seconds_lost is None}
+    over = (line for place, line in enumerate(after) if place in opened and line.seconds_lost is not None)
+    return tuple(line for line in over if line.members is not None)
+
+
+def stands_still(status: TrainingJobStatus) -> bool:
+    """Return whether no step can end: a server is away, and each step needs all of them."""
+    missed = (key for line in status.restarts if line.seconds_lost is None for key in line.members or ())
+    return any(key.startswith(names.PARAMETER_SERVER) for key in missed)
+
+
+def _is_over(facts: Facts, line: RestartRecord) -> bool:
+    awaited = _named(facts, line) or [slot for slot in facts.slots if slot.role == names.WORKER]
+    return all(membership.is_back(facts, slot) for slot in awaited)
+
+
+def _named(facts: Facts, line: RestartRecord) -> list[Slot]:
+    """Return the members that the line names, without those that are not wanted any more."""
+    return [slot for slot in facts.slots if slot.key in (line.members or ())]
+
+
+def _closed(facts: Facts, line: RestartRecord) -> RestartRecord:
+    (told,) = told_late.shared((line,), (0,), _resumed_step(facts, line))
+    return ledger.closed(told, facts.now)
+
+
+def _resumed_step(facts: Facts, line: RestartRecord) -> int | None:
+    """Return from which step training went on after this failure; None where no step was lost, or none is reported."""
+    if line.members is None:
+        return facts.resumed_step if line.attempt < facts.status.attempt else None
+    servers = [slot.heartbeat for slot in _named(facts, line) if slot.role == names.PARAMETER_SERVER]
+    told = [rank.resumed_step for beat in servers if beat for rank in beat.ranks]
+    return min((step for step in told if step is not None), default=None)

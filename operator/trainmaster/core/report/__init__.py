@@ -1,0 +1,1 @@
+"""Report to users: the status, its conditions, events, goodput and the story of a job."""

@@ -1,0 +1,120 @@
+"""State the conditions of a job: what holds now, each with its reason and a sentence, as Kubernetes does."""
+
+from typing import Literal
+
+from trainmaster.api.states import TERMINAL, Phase
+from trainmaster.api.status import Condition, TrainingJobStatus
+from trainmaster.core.regime import membership
+from trainmaster.core.report import saving, stragglers, tracking, waits
+from trainmaster.core.situation import edits, measures, obstacles, parting, sidecars
+from trainmaster.core.situation.facts import Facts
+from trainmaster.core.states import phases
+
+REPLICAS_READY = phases.REPLICAS_READY
+SPARES_READY = "SparesReady"
+TRAINING = "Training"
+SUSPENDED = "Suspended"
+SUCCEEDED = "Succeeded"
+FAILED = "Failed"
+FINISHED = "Finished"  # at either end, for those who wait for one
+NOT_YET_SUPPORTED = "NotYetSupported"
+LOADING = "Loading"
+INVALID_SPEC = "InvalidSpec"  # of a spec that cannot be parsed, which no rule sees (cluster/jobs.py)
+
+WAITING = "WaitingForReplicas"
+
+_EXACT = (tracking.TRACKERS_REACHED,)  # its message names all that is wrong, and changes seldom
+_NAMED = 4  # at most so many missing spares are named
+
+
+def of(facts: Facts, status: TrainingJobStatus, phase: Phase) -> tuple[Condition, ...]:
+    """Return all conditions; those whose status did not change keep their time."""
+    stated = [_replicas_ready(facts, phase), _training(facts, status, phase)]
+    if facts.spares and phase not in TERMINAL:
+        stated.append(_spares_ready(facts))
+    if phase == Phase.SUSPENDED or _had(facts, SUSPENDED):
+        reason = "SpecSuspend" if phase == Phase.SUSPENDED else "Resumed"
+        stated.append((SUSPENDED, phase == Phase.SUSPENDED, reason, "spec.suspend"))
+    told = (
+        stragglers.statement(facts, phase),
+        waits.statement(facts, phase),
+        saving.statement(facts),
+        edits.statement(facts, phase),
+        parting.statement(facts, status),
+        sidecars.statement(facts, phase),
+        measures.statement(facts),
+        tracking.statement(facts),
+    )
+    stated += [said for said in told if said]
+    if phase in TERMINAL:
+        ended = status.reason or phase, status.message or ""
+        stated += [(phase, True, *ended), (FINISHED, True, *ended)]
+    later = facts.job.spec.not_yet_supported()
+    if later:
+        refused = status.reason == NOT_YET_SUPPORTED  # else the field was added after the job had begun
+        reason = NOT_YET_SUPPORTED if refused else "FieldsIgnored"
+        stated.append((NOT_YET_SUPPORTED, True, reason, " ".join(f"{f}: {why}." for f, why in later)))
+    return tuple(_condition(facts, *statement) for statement in stated)
+
+
+def quiet(status: TrainingJobStatus) -> bool:
+    """Return whether the conditions say only that replicas are waited for, as at every beginning."""
+    always = (SPARES_READY, parting.CHECKPOINT_STORAGE)
+    told = {condition.type: condition.reason for condition in status.conditions if condition.type not in always}
+    return told == {REPLICAS_READY: WAITING, TRAINING: Phase.PENDING}
+
+
+def _replicas_ready(facts: Facts, phase: Phase) -> tuple[str, bool, str, str]:
+    if phase in TERMINAL:
+        return REPLICAS_READY, False, "JobEnded", "The replicas went home."
+    if all(slot.key in facts.written_done for slot in facts.missing):
+        return REPLICAS_READY, True, "AllReplicasReady", f"All {len(facts.slots)} replicas report."
+    found = obstacles.obstacles(facts)
+    reason = found[0][0].reason if found else WAITING
+    return REPLICAS_READY, False, reason, obstacles.waiting_for(facts)
+
+
+def _spares_ready(facts: Facts) -> tuple[str, bool, str, str]:
+    """Return the condition of the spares. It only informs: nothing waits for spares."""
+    missing = [slot for slot in facts.spares if not slot.ready]
+    if not missing:
+        return SPARES_READY, True, "AllSparesReady", "All spares stand by."
+    obstacle = next((one for slot in missing if (one := obstacles.lasting(facts, slot))), None)
+    told = f" {obstacle.message.rstrip('.')}." if obstacle else ""
+    message = f"{', '.join(slot.key for slot in missing[:_NAMED])} cannot stand in yet; training does not wait.{told}"
+    return SPARES_READY, False, obstacle.reason if obstacle else "WaitingForSpares", message
+
+
+def trains(status: TrainingJobStatus) -> bool:
+    """Return whether steps are made, by the written status: members that begin one by one load in phase Running."""
+    stated = next((condition.status for condition in status.conditions if condition.type == TRAINING), "True")
+    return status.phase == Phase.RUNNING and stated == "True"
+
+
+def _training(facts: Facts, status: TrainingJobStatus, phase: Phase) -> tuple[str, bool, str, str]:
+    if phase != Phase.RUNNING:
+        return TRAINING, False, phase, f"The job is {phase}."
+    if facts.job.spec.independent and not trains(facts.status) and not membership.somebody_trains(facts):
+        return TRAINING, False, LOADING, f"Attempt {status.attempt} has begun; no worker trains yet."
+    return TRAINING, True, phase, f"Attempt {status.attempt} trains."
+
+
+def _had(facts: Facts, kind: str) -> bool:
+    return any(condition.type == kind for condition in facts.status.conditions)
+
+
+def _condition(facts: Facts, kind: str, holds: bool, reason: str, message: str) -> Condition:
+    value: Literal["True", "False"] = "True" if holds else "False"
+    before = next((c for c in facts.status.conditions if c.type == kind), None)
+    unchanged = before is not None and (before.status, before.reason) == (value, reason)
+    if unchanged and kind not in _EXACT and before is not None and before.observed_generation == facts.job.generation:
+        return before  # a message that counts replicas must not cost a write each time
+    since = before.last_transition_time if before and before.status == value else facts.now
+    return Condition(
+        type=kind,
+        status=value,
+        reason=reason,
+        message=message,
+        last_transition_time=since,
+        observed_generation=facts.job.generation,
+    )

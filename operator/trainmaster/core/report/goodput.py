@@ -1,0 +1,125 @@
+"""Account for a job's time: the six accounts in `.status.goodput` add up to the wall time.
+
+Level-triggered: whenever a status is written, the time since the last one is booked on the account of the phase that
+was written then. So nothing is counted twice or left out, however often operators die in between, and a job costs no
+write for it. Clocks that jump back book nothing. The accounts begin with the job and go on over suspensions, although
+`start_time` begins anew with each (the deadline counts from it).
+
+Lost work: when training goes on from an earlier step than it had reached, in a new attempt or after servers were lost
+with their copies, the time of the steps in between moves there from the account of training, at the speed of the try
+that had trained them. While a server is away no worker trains: that is recovering. The time in which a group stood
+still before it was noticed (a hang, a lost node) also moves to recovering.
+"""
+
+import dataclasses
+from datetime import datetime
+from typing import Any
+
+from trainmaster.api.states import Phase
+from trainmaster.api.status import Goodput, TrainingJobStatus
+from trainmaster.core import figures
+from trainmaster.core.failures import ledger, told_late
+from trainmaster.core.regime import returning
+from trainmaster.core.report import conditions
+from trainmaster.core.situation.facts import Facts
+
+WAITING, STARTING, TRAINING, RECOVERING = "waiting", "starting", "training", "recovering"
+
+# The account of a phase. Starting is part of a recovery where a failure made it necessary.
+_ACCOUNTS = {
+    Phase.PENDING: WAITING,
+    Phase.SUSPENDED: WAITING,
+    Phase.STARTING: STARTING,
+    Phase.RESIZING: STARTING,
+    Phase.RESTARTING: RECOVERING,
+    Phase.RUNNING: TRAINING,
+}
+
+
+def of(facts: Facts, status: TrainingJobStatus) -> Goodput:
+    """Return the accounts as they stand when `status` is written now."""
+    booked = _stood_still(facts, status, _booked(facts, _before(facts)))
+    is_over = status.phase == Phase.SUCCEEDED and not facts.status.finished and facts.resumed_step is not None
+    if not (_trains(facts, status) or is_over):
+        return booked
+    if not _trains(facts, facts.status):
+        went_on = _went_on(facts, booked, ledger.reached(facts), ledger.resumed_at(facts))
+        return dataclasses.replace(went_on, try_saving=0.0)  # its ranks are new
+    over = returning.newly_closed(facts.status.restarts, status.restarts)
+    set_back = max(over, key=lambda line: line.steps_lost or 0, default=None)
+    if set_back is None or not set_back.steps_lost:
+        return booked
+    return _went_on(facts, booked, set_back.step, set_back.step - set_back.steps_lost)
+
+
+def _trains(facts: Facts, status: TrainingJobStatus) -> bool:
+    """Return whether steps are made, by the written status: a script that has failed tells its next step later."""
+    late = told_late.of_a_script(facts) and ledger.is_open(status)
+    return conditions.trains(status) and not late
+
+
+def _before(facts: Facts) -> Goodput:
+    began = facts.status.start_time or facts.now
+    return facts.status.goodput or Goodput(since=began, time=began)
+
+
+def _booked(facts: Facts, before: Goodput) -> Goodput:
+    """Return the accounts with the time since the last write added."""
+    seconds = _between(before.time or facts.now, facts.now)
+    account = _ACCOUNTS.get(facts.status.phase)
+    if account is None:
+        return before
+    if account == TRAINING and not _trains(facts, facts.status):
+        account = STARTING
+    if account == STARTING and ledger.is_open(facts.status):
+        account = RECOVERING
+    if account == TRAINING and returning.stands_still(facts.status):
+        account = RECOVERING
+    if account == TRAINING:
+        return _trained(facts, before, seconds)
+    return _add(before, facts.now, **{account: seconds})
+
+
+def _stood_still(facts: Facts, status: TrainingJobStatus, booked: Goodput) -> Goodput:
+    """Move what a failure cost before it was seen from training to recovering."""
+    failed = facts.status.phase == Phase.RUNNING != status.phase and status.restarts != facts.status.restarts
+    if not failed or not status.restarts:
+        return booked
+    seconds = min(status.restarts[-1].seconds_to_detect or 0.0, booked.try_training)
+    return _add(booked, facts.now, training=-seconds, try_training=-seconds, recovering=seconds)
+
+
+def _trained(facts: Facts, before: Goodput, seconds: float) -> Goodput:
+    """Add this time to the accounts, split into training and saving, as ranks report their saves."""
+    saving = round(min(max(facts.save_seconds - before.try_saving, 0.0), seconds), 3)
+    training = seconds - saving
+    return _add(before, facts.now, training=training, saving=saving, try_training=training, try_saving=saving)
+
+
+def _went_on(facts: Facts, booked: Goodput, reached: int, resumed: int) -> Goodput:
+    """Return the accounts at the beginning of a try. What the last one trained beyond its first step was lost."""
+    lost = _seconds_lost(booked, reached, resumed)
+    moved = _add(booked, facts.now, training=-lost, lost_work=lost)
+    return dataclasses.replace(moved, try_from=resumed, try_training=0.0)
+
+
+def _seconds_lost(booked: Goodput, reached: int, resumed: int) -> float:
+    """Return the seconds that steps `resumed + 1` to `reached` took."""
+    if reached <= resumed:
+        return 0.0
+    begun = booked.try_from
+    seconds = booked.try_training * min(1.0, (reached - resumed) / (reached - begun)) if reached > begun else 0.0
+    if resumed < begun:  # the checkpoint that the try had begun from was not usable any more
+        seconds += (booked.training - booked.try_training) * (begun - resumed) / begun
+    return round(min(max(seconds, 0.0), booked.training), 3)
+
+
+def _between(then: datetime, now: datetime) -> float:
+    return max(0.0, (now - then).total_seconds())
+
+
+def _add(before: Goodput, now: datetime, **seconds: float) -> Goodput:
+    sums: dict[str, Any] = {
+        name: round(figures.seconds(getattr(before, name) + more), 3) for name, more in seconds.items()
+    }
+    return dataclasses.replace(before, **sums, time=now)

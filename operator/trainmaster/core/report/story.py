@@ -1,0 +1,143 @@
+"""Tell the story of a job in plain sentences: what died, where, the evidence, what it cost, what was decided and why.
+
+It is made of `.status` alone, so it is the same on a laptop, from a cluster, and a year later.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from trainmaster.api.states import TERMINAL, RestartDecision
+from trainmaster.api.status import Goodput, RestartRecord, StepTime, TrainingJobStatus
+from trainmaster.core import figures
+from trainmaster.core.failures import classes
+
+_DECISIONS = {
+    RestartDecision.RESTART: "It was started again",
+    RestartDecision.STOP: "The job was stopped",
+    RestartDecision.WAIT: "Nobody may start yet",
+}
+_WORTH_TELLING = {
+    ("Straggling", "True"),
+    ("Waiting", "True"),
+    ("CheckpointSaving", "False"),
+    ("TrackersReached", "False"),
+    ("CheckpointStorage", "True"),  # the job does not say itself where it keeps its model
+}
+_ACCOUNTS = (
+    ("training", "training"),
+    ("lost_work", "steps that had to be trained again"),
+    ("saving", "saving"),
+    ("recovering", "recovering"),
+    ("starting", "starting"),
+    ("waiting", "waiting"),
+)
+
+
+def story(status: TrainingJobStatus, name: str = "") -> tuple[str, ...]:
+    """Return one sentence or more per line, oldest first; indented lines belong to the one above."""
+    return tuple(_lines(status, name or "The job"))
+
+
+def _lines(status: TrainingJobStatus, name: str) -> Iterator[str]:
+    yield _beginning(status, name)
+    for line in status.restarts:
+        yield from _failure(line)
+    forgotten = status.restart_count - sum(1 for line in status.restarts if line.decision == RestartDecision.RESTART)
+    if forgotten > 0:
+        yield f"{_number(forgotten, 'restart')} more, of which the ledger has no line any more."
+    for node in status.avoided_nodes:
+        yield f"Node {node.node} is avoided until {_clock(node.until)}: {node.reason}"
+    yield from (figures.sentence(c.message) for c in status.conditions if (c.type, c.status) in _WORTH_TELLING)
+    yield _now(status, name)
+    for time in (status.progress.step_times if status.progress else None) or ():
+        yield _step_time(time)
+    if status.goodput and status.goodput.total > 0:
+        yield _accounts(status.goodput)
+
+
+def _beginning(status: TrainingJobStatus, name: str) -> str:
+    if status.start_time is None:
+        return f"{name} has not been looked at yet."
+    began = (status.goodput.since if status.goodput else None) or status.start_time
+    first, last = _clock(began), _clock(status.start_time)
+    resumed = f", and was resumed at {last}" if status.start_time > began and last != first else ""
+    return f"{name} began at {first}{resumed}."
+
+
+def _failure(line: RestartRecord) -> Iterator[str]:
+    where = f" on {line.node}" if line.node else ""
+    how = f" ({line.exit})" if line.exit and line.exit not in ("none", "unknown") else ""
+    who = f"{line.replica or 'somebody'}{where}{how}"
+    yield f"{_clock(line.time)}: attempt {line.attempt} ended at step {line.step}: {who}."
+    yield f"    Evidence: {line.evidence or 'none'}"
+    kind = classes.BY_NAME.get(line.failure_class)
+    if kind:
+        yield f"    Class {kind.name}: {figures.sentence(kind.means)} {_budget(kind)}"
+    yield f"    Cost: {_cost(line)}"
+    yield f"    {_DECISIONS[line.decision] if line.decision else 'Nothing was decided'}: {line.why}"
+    if line.stacks:
+        yield "    Where it stood:"
+        yield from (f"        {text}" for text in line.stacks.splitlines())
+
+
+def _budget(kind: classes.FailureClass) -> str:
+    if kind.costs:
+        return "It counts against spec.failurePolicy.maxRestarts."
+    if kind.limit:
+        return f"It has a budget of its own: {_number(kind.limit, 'restart')} without progress."
+    return "Restarts do not help against it." if kind.limit == 0 else "It costs no budget."
+
+
+def _cost(line: RestartRecord) -> str:
+    steps = "steps trained again were not told"
+    if line.steps_lost is not None:
+        ended = line.decision == RestartDecision.STOP
+        steps = _number(line.steps_lost, "step") + (" since the last checkpoint" if ended else " trained again")
+    if line.seconds_lost is None:
+        return f"{steps}; training has not gone on."
+    unseen = f" ({line.seconds_to_detect:.3g} s of them before it was seen)" if line.seconds_to_detect else ""
+    return f"{steps}; {line.seconds_lost:.3g} s until the next step{unseen}."
+
+
+def _now(status: TrainingJobStatus, name: str) -> str:
+    progress = f" at step {status.progress.summary}" if status.progress else ""
+    said = f": {figures.sentence(status.message)}" if status.message else "."
+    if status.phase in TERMINAL:
+        when = f" at {_clock(status.completion_time)}" if status.completion_time else ""
+        why = f" ({status.reason})" if status.reason else ""
+        return f"{name} {status.phase.lower()}{when}{progress}{why}{said}"
+    return f"{name} is {status.phase.lower()} now, in attempt {status.attempt}{progress}{said}"
+
+
+def _step_time(time: StepTime) -> str:
+    parts = (
+        (time.computing, "computing"),
+        (time.data, "waiting for samples"),
+        (time.exchange, "waiting for other ranks"),
+        (time.snapshots, "taking snapshots"),
+    )
+    whole = sum(seconds or 0.0 for seconds, _ in parts)
+    told = ", ".join(f"{seconds:.3g} s {words}" for seconds, words in parts if seconds)
+    return (
+        f"    A step of rank {time.rank} takes {whole:.3g} s: {told}."
+        if told
+        else f"    Rank {time.rank}: no time told."
+    )
+
+
+def _accounts(spent: Goodput) -> str:
+    parts = [(getattr(spent, account), words) for account, words in _ACCOUNTS]
+    told = [f"{words} {_seconds(value)} ({100 * value / spent.total:.0f}%)" for value, words in parts if value > 0]
+    return f"Of {_seconds(spent.total)}: {', '.join(told)}."
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.1f} s" if value < 60 else figures.duration(value)  # noqa: PLR2004  a minute
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _clock(time: datetime | None) -> str:
+    return f"{time:%Y-%m-%d %H:%M:%S}Z" if time else "an unknown time"

@@ -1,0 +1,31 @@
+"""State the condition `TrackersReached`: whether the trackers of the job are told its figures.
+
+Training does not wait for them, and what they have not been told is in metrics.jsonl. A job whose trackers have never
+been away has no such condition.
+"""
+
+from trainmaster.core import figures
+from trainmaster.core.situation.facts import Facts
+
+TRACKERS_REACHED, UNREACHABLE = "TrackersReached", "TrackerUnreachable"
+_LONGEST = 700  # characters of what one of them says
+
+Statement = tuple[str, bool, str, str]
+
+
+def statement(facts: Facts) -> Statement | None:
+    """Return the condition's type, whether it holds, reason and message; None: nothing was ever wrong."""
+    beats = [beat for beat in facts.heartbeats() if beat.attempt == facts.status.attempt]
+    problems = {title: problem for beat in beats for title, problem in beat.trackers.items()}
+    if problems:
+        told = " ".join(
+            figures.sentence(f"{figures.legible(title)}: {figures.legible(problem)[:_LONGEST]}")
+            for title, problem in sorted(problems.items())
+        )
+        return TRACKERS_REACHED, False, UNREACHABLE, f"{told} Training goes on; metrics.jsonl keeps what is to be told."
+    before = next((one for one in facts.status.conditions if one.type == TRACKERS_REACHED), None)
+    if before is None:
+        return None
+    if before.status == "True" or beats:
+        return TRACKERS_REACHED, True, "Reached", "The trackers have all lines again."
+    return TRACKERS_REACHED, False, before.reason, before.message

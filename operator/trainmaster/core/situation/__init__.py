@@ -1,0 +1,1 @@
+"""Find out what is so: the facts of one look at a job, without any decision."""

@@ -1,0 +1,307 @@
+"""Gather the facts that rules look at, once per decision.
+
+A slot is a place in the group that the spec asks for; at most one living replica fills it, that of the incarnation in
+`.status`.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property, wraps
+from typing import Any, TypeVar, cast
+
+from trainmaster.api.job import TrainingJob
+from trainmaster.api.states import Phase
+from trainmaster.api.status import CheckpointStatus, TrainingJobStatus
+from trainmaster.core import figures
+from trainmaster.core.situation import clocks, places, revision, unreachable
+from trainmaster.core.states import phases
+from trainmaster.core.states.observed import Observed, Replica, ReplicaPhase
+from trainmaster.wire import messages, names
+from trainmaster.wire.states import AgentState
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Slot:
+    """A slot is one member of the wanted group, with the replica that fills it now (of the right incarnation; or None).
+
+    `Facts` makes each slot once, so two slots are equal only where they are the same object. To compare all members
+    would cost as much as the group is large, for each search among the slots; a search goes by `key`.
+    """
+
+    role: str
+    index: int
+    incarnation: int
+    ranks: int
+    replica: Replica | None
+    may_train: bool = False  # by the status: then silence means nothing, as ranks train without the operator
+    stale: bool = False  # its replica was made of an older spec; a new attempt is not begun with it
+
+    @cached_property
+    def key(self) -> str:
+        """Return its name, which is the same for all incarnations."""
+        return names.replica_key(self.role, self.index)
+
+    @property
+    def heartbeat(self) -> messages.Heartbeat | None:
+        """Return its agent's last heartbeat; None where the replica does not run or has sent none."""
+        return self.replica.reporting if self.replica else None
+
+    @property
+    def ready(self) -> bool:
+        """Return whether its agent takes orders, and its peers can reach it."""
+        beat, replica = self.heartbeat, self.replica
+        if beat is None or replica is None or beat.state == AgentState.LEAVING or not replica.address:
+            return False
+        return self.may_train or not (replica.silent or self.stale)
+
+    @property
+    def past_loading(self) -> bool:
+        """Return whether all its ranks have reported that they train. A running agent alone does not show it."""
+        ranks = self.heartbeat.ranks if self.heartbeat else ()
+        return len(ranks) >= self.ranks and all(rank.phase != "load" for rank in ranks)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Hold everything a rule may look at."""
+
+    job: TrainingJob
+    observed: Observed
+    now: datetime
+    computed: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # see `once`
+
+    @cached_property
+    def status(self) -> TrainingJobStatus:
+        """Return the job's status, its only memory. A new job's is derived, so that it need not be written first."""
+        written = self.job.status
+        if written.attempt or written.finished:
+            return clocks.until(written, self.now)
+        return dataclasses.replace(
+            written, phase=Phase.PENDING, attempt=1, start_time=self.created, message="Accepted."
+        )
+
+    @cached_property
+    def created(self) -> datetime:
+        """Return when the job was created, by the API server's clock, but at most the present time."""
+        return min(figures.rfc3339(self.job.metadata.creation_timestamp) or self.now, self.now)
+
+    @cached_property
+    def wanted(self) -> tuple[Slot, ...]:
+        """Return the group that the spec asks for, in rank order: workers by place, then parameter servers."""
+        workers = [self._slot(names.WORKER, index) for index in self.seats]
+        servers = [self._slot(names.PARAMETER_SERVER, index) for index in range(self.job.spec.servers)]
+        return (*workers, *servers)
+
+    @cached_property
+    def seats(self) -> tuple[int, ...]:
+        """Return the index of the worker at each place of the group."""
+        substitutes = {} if self.job.spec.independent else self.status.substitutes
+        return places.seated(self.job.spec.workers.replicas, substitutes)
+
+    @cached_property
+    def spares(self) -> tuple[Slot, ...]:
+        """Return the workers beside the group that stand by, outside of the roster."""
+        beside = places.standing_by(self.seats, self.job.spec.spares)
+        return tuple(self._slot(names.WORKER, index, spare=True) for index in beside)
+
+    @cached_property
+    def slots(self) -> tuple[Slot, ...]:
+        """Return the group of the present attempt: `wanted` without absent slots, or all if no worker would be left."""
+        alone = self.job.spec.independent and self.status.phase == Phase.RUNNING  # each member that comes takes part
+        absent = self.absent if self.job.spec.elasticity and not alone else frozenset()
+        present = tuple(slot for slot in self.wanted if slot.key not in absent)
+        return present if any(slot.role == names.WORKER for slot in present) else self.wanted
+
+    @cached_property
+    def left_out(self) -> tuple[Slot, ...]:
+        """Return those of `wanted` that the group of the present attempt does without."""
+        return tuple(slot for slot in self.wanted if slot.key not in self.taking_part)
+
+    @cached_property
+    def taking_part(self) -> frozenset[str]:
+        """Return the keys of `slots`."""
+        return frozenset(slot.key for slot in self.slots)
+
+    @cached_property
+    def absent(self) -> frozenset[str]:
+        """Return the keys in `status.absent`."""
+        return frozenset(self.status.absent)
+
+    @cached_property
+    def written_done(self) -> frozenset[str]:
+        """Return the keys in `status.done`."""
+        return frozenset(self.status.done)
+
+    @cached_property
+    def revisions(self) -> dict[str, str]:
+        """Return what replicas of each role are made of now."""
+        return {role: revision.of(self.job, role) for role in self.job.spec.roles}
+
+    def replacing(self, slots: Iterable[Slot]) -> dict[str, int]:
+        """Return `status.incarnations` as it is when each of these slots gets another replica."""
+        return {**self.status.incarnations, **{slot.key: slot.incarnation + 1 for slot in slots}}
+
+    @cached_property
+    def complete(self) -> bool:
+        """Return whether every slot's agent is up and reports to this operator."""
+        return not self.missing
+
+    @cached_property
+    def missing(self) -> tuple[Slot, ...]:
+        """Return the slots that the group still waits for."""
+        return tuple(slot for slot in self.slots if not slot.ready)
+
+    @cached_property
+    def step(self) -> int:
+        """Return the last step that all reporting ranks have ended; the written step while none reports."""
+        speaking = self.at_attempt(AgentState.RUNNING) + self.at_attempt(AgentState.FINISHED)
+        words = [slot.heartbeat.ranks for slot in speaking if slot.heartbeat and slot.role == names.WORKER]
+        ranks = [rank for said in words for rank in said if rank.phase != "load"]
+        if ranks:
+            return figures.count(min(rank.step for rank in ranks))
+        return self.status.progress.step if self.status.progress else 0
+
+    @cached_property
+    def resumed_step(self) -> int | None:
+        """Return from which step the ranks of the present attempt went on; None before they report it."""
+        told = [rank.resumed_step for rank in self.ranks if rank.resumed_step is not None]
+        return figures.count(min(told)) if told else None
+
+    @cached_property
+    def save_seconds(self) -> float:
+        """Return how many seconds the ranks of the present attempt have stood still to save; the slowest counts."""
+        return max((figures.seconds(rank.save_seconds or 0.0) for rank in self.ranks), default=0.0)
+
+    @cached_property
+    def overdue_seconds(self) -> float:
+        """Return for how many seconds a step has been overdue on all ranks, as agents that are not silent report."""
+        speaking = [slot.heartbeat for slot in self.slots if slot.replica and not slot.replica.silent]
+        return unreachable.overdue_seconds([beat for beat in speaking if beat], self.status.attempt)
+
+    @cached_property
+    def ranks(self) -> tuple[messages.RankProgress, ...]:
+        """Return all reported progress of ranks of the present attempt, dead ones included."""
+        beats = (beat for beat in self.heartbeats() if began(beat, self.status.attempt))
+        return tuple(rank for beat in beats for rank in beat.ranks)
+
+    @cached_property
+    def checkpoint(self) -> CheckpointStatus | None:
+        """Return the newest complete checkpoint that was reported and is still there; None where there is none."""
+        written = self.status.checkpoint if self._is_still_there else None
+        told = [beat.checkpoint for beat in self._last_words if beat.checkpoint and self._may_be(beat.checkpoint)]
+        newest = max(told, key=lambda record: record.step, default=None)
+        if newest is None or (written and written.step >= newest.step):
+            return written
+        return CheckpointStatus(
+            step=figures.count(newest.step),
+            time=figures.moment(newest.time),
+            sha256=figures.legible(newest.sha256),
+            seconds=figures.seconds(newest.seconds) if newest.seconds is not None else None,
+        )
+
+    @property
+    def _last_words(self) -> tuple[messages.Heartbeat, ...]:
+        """Return the heartbeats that tell of checkpoints: those of lost replicas too, where storage outlives them."""
+        if self.observed.private_checkpoints:
+            return self.heartbeats()
+        return tuple(slot.replica.heartbeat for slot in self.slots if slot.replica and slot.replica.heartbeat)
+
+    @property
+    def _is_still_there(self) -> bool:
+        """Return whether the checkpoint in the status may still be there: on storage, or in the folder of a replica.
+
+        The status does not say which replica has it. So it is kept while a replica runs that has not reported to this
+        operator.
+        """
+        written = self.status.checkpoint
+        if written is None or not self.observed.private_checkpoints or self.status.finished:
+            return True
+        running = [
+            slot
+            for slot in self.slots
+            if slot.replica and slot.replica.alive and slot.replica.phase == ReplicaPhase.RUNNING
+        ]
+        records = [slot.heartbeat.checkpoint if slot.heartbeat else None for slot in running]
+        unheard = any(slot.heartbeat is None for slot in running)
+        return unheard or any(record and record.step >= written.step for record in records)
+
+    def _may_be(self, record: messages.CheckpointRecord) -> bool:
+        """Return whether the step is possible: a checkpoint beyond the last step is no checkpoint of this job."""
+        return 0 <= record.step <= (self.job.spec.training.steps or record.step)
+
+    @cached_property
+    def incomplete_since(self) -> datetime:
+        """Return since when the group has been incomplete, by the status. While suspended, it is not incomplete."""
+        ready = next((c for c in self.status.conditions if c.type == phases.REPLICAS_READY), None)
+        if not ready or ready.status != "False":
+            return self.now
+        return max(ready.last_transition_time, self.status.start_time or ready.last_transition_time)
+
+    @cached_property
+    def done(self) -> frozenset[str]:
+        """Return the workers whose ranks have all ended well in this attempt, by the status or by heartbeats.
+
+        The last heartbeat counts, even if the replica was lost since.
+        """
+        told = (slot for slot in self.slots if slot.role == names.WORKER and slot.replica)
+        ended = {slot.key for slot in told if slot.replica and self._is_through(slot.replica.heartbeat)}
+        return self.written_done | ended
+
+    def _is_through(self, beat: messages.Heartbeat | None) -> bool:
+        return beat is not None and (beat.state, beat.attempt) == (AgentState.FINISHED, self.status.attempt)
+
+    def heartbeats(self) -> tuple[messages.Heartbeat, ...]:
+        """Return the heartbeats of all slots that have one."""
+        return tuple(slot.heartbeat for slot in self.slots if slot.heartbeat is not None)
+
+    def at_attempt(self, state: AgentState) -> tuple[Slot, ...]:
+        """Return the slots whose agent reports `state` of the present attempt."""
+        return tuple(
+            slot
+            for slot in self.slots
+            if slot.heartbeat and slot.heartbeat.state == state and slot.heartbeat.attempt == self.status.attempt
+        )
+
+    def _slot(self, role: str, index: int, spare: bool = False) -> Slot:
+        key = names.replica_key(role, index)
+        incarnation = self.status.incarnations.get(key, 0)
+        is_in = not spare and (key not in self.absent or key in self.status.starts)
+        may_train = is_in and self.status.phase not in phases.GATHERING
+        ranks = self.job.spec.ranks_each if role == names.WORKER else 1
+        replica = self._replicas.get((role, index, incarnation))
+        stale = replica is not None and replica.revision not in ("", self.revisions[role])
+        return Slot(role, index, incarnation, ranks, replica, may_train, stale)
+
+    @cached_property
+    def ended(self) -> dict[str, list[Replica]]:
+        """Return the replicas of each slot that have ended and are not being deleted, oldest first."""
+        found: dict[str, list[Replica]] = {}
+        for replica in sorted(self.observed.replicas, key=lambda replica: replica.incarnation):
+            if not replica.alive and not replica.deleting:
+                found.setdefault(names.replica_key(replica.role, replica.index), []).append(replica)
+        return found
+
+    @cached_property
+    def _replicas(self) -> dict[tuple[str, int, int], Replica]:
+        return {(r.role, r.index, r.incarnation): r for r in unreachable.marked(self.job, self.observed, self.now)}
+
+
+def once(function: Callable[[Facts], T]) -> Callable[[Facts], T]:
+    """Return `function`, computed at most once for each `Facts`: several rules ask for the same roster."""
+
+    @wraps(function)
+    def kept(facts: Facts) -> T:
+        if function not in facts.computed:
+            facts.computed[function] = function(facts)
+        return cast("T", facts.computed[function])
+
+    return kept
+
+
+def began(heartbeat: messages.Heartbeat, attempt: int) -> bool:
+    """Return whether this agent started ranks of `attempt`. One that waits names the attempt that it waits for."""
+    return heartbeat.attempt == attempt and heartbeat.state != AgentState.WAITING

@@ -1,0 +1,75 @@
+"""Take over what a task measures beside its loss: metrics of a step, figures of the newest evaluation."""
+
+import math
+from collections.abc import Iterable, Mapping
+
+from trainmaster.api.status import EvaluationStatus, Progress, TrainingJobStatus
+from trainmaster.core import figures
+from trainmaster.core.situation.facts import Facts
+from trainmaster.wire.messages import Figures, RankProgress
+
+EARLY_STOPPED = "EarlyStopped"
+FIGURES_FINITE, NOT_FINITE = "FiguresFinite", "FigureNotFinite"
+
+Statement = tuple[str, bool, str, str]
+
+
+def metrics(ranks: Iterable[RankProgress], before: Progress) -> dict[str, float] | None:
+    """Return the newest metrics; those before where no rank says any."""
+    told = [one.metrics for one in _told(ranks) if one.metrics]
+    return _finite(told[0]) if told else before.metrics
+
+
+def evaluation(ranks: Iterable[RankProgress], before: Progress) -> EvaluationStatus | None:
+    """Return the newest evaluation that a rank tells; that before where none tells any."""
+    told = [one.evaluation for one in _told(ranks) if one.evaluation]
+    if not told:
+        return before.evaluation
+    newest = max(told, key=lambda one: one.step)
+    return EvaluationStatus(
+        step=figures.count(newest.step),
+        figures=_finite(newest.figures),
+        best_step=None if newest.best_step is None else figures.count(newest.best_step),
+        stopped=figures.legible(newest.stopped) or None,
+    )
+
+
+def stopped(facts: Facts, status: TrainingJobStatus) -> str:
+    """Return why training has ended before its last step, in a sentence; empty where it has not."""
+    if facts.job.spec.training.stop_early is None:
+        return ""
+    newest = evaluation(facts.ranks, status.progress or Progress())
+    return (newest.stopped or "") if newest else ""
+
+
+def statement(facts: Facts) -> Statement | None:
+    """Return the condition on figures that `stopEarly` or `checkpoint.best` looks at; None where all were finite."""
+    told = [one.evaluation for one in _told(facts.ranks) if one.evaluation]
+    before = next((one for one in facts.status.conditions if one.type == FIGURES_FINITE), None)
+    if not told:
+        return (FIGURES_FINITE, before.status == "True", before.reason, before.message) if before else None
+    newest = max(told, key=lambda one: one.step)
+    spec = facts.job.spec
+    aims = {aim.metric for aim in (spec.training.stop_early, spec.checkpoint.best) if aim}
+    odd = sorted(figures.legible(name) for name in aims if newest.figures.get(name, 0.0) is None)
+    if odd:
+        return (
+            FIGURES_FINITE,
+            False,
+            NOT_FINITE,
+            (
+                f"{', '.join(odd)} of the evaluation after step {figures.count(newest.step)} is no finite number, so "
+                "that step is not the best one, and counts towards stopEarly.patience. Look at what metrics() or "
+                "evaluate() of the task divides by."
+            ),
+        )
+    return (FIGURES_FINITE, True, "Finite", "The figures of the newest evaluation are finite.") if before else None
+
+
+def _told(ranks: Iterable[RankProgress]) -> list[Figures]:
+    return [rank.figures for rank in ranks if rank.figures]
+
+
+def _finite(told: Mapping[str, float | None]) -> dict[str, float]:
+    known = {figures.legible(name): value for name, value in told.items() if value is not None}
+    return {name: value for name, value in known.items() if math.isfinite(value)}

@@ -1,0 +1,113 @@
+"""What a restart costs a script is known when it tells its next step; what it never tells is left blank."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from trainmaster.api.states import Phase
+from trainmaster.api.status import Goodput, RestartRecord
+from trainmaster.core.report.story import story
+from trainmaster.wire import messages
+
+from tests.builders import a_death
+from tests.core.stage import Stage, a_running_group, a_stage
+
+SCRIPT = {"command": ["python", "train.py"]}
+
+
+def a_script() -> Stage:
+    return again(a_stage(workers=2, training=SCRIPT).settle().call_in())
+
+
+def again(stage: Stage) -> Stage:
+    """The ranks run and have told no step yet."""
+    return telling(stage.obey(step=0, phase="load"))
+
+
+def told(stage: Stage, step: int, **more: object) -> Stage:
+    """All ranks tell this step."""
+    return telling(stage, step=step, resumed_step=0, **more)
+
+
+def telling(stage: Stage, **members: object) -> Stage:
+    for key in ("worker-0", "worker-1"):
+        stage.say(key, lambda beat: dataclasses.replace(beat, ranks=_ranks(beat, members)))
+    return stage
+
+
+def _ranks(beat: messages.Heartbeat, members: dict[str, object]) -> tuple[messages.RankProgress, ...]:
+    told = messages.RankProgress(beat.index, 0, step_seconds=0.5, loss=1.0)
+    return (dataclasses.replace(told, **members),) if members else ()  # type: ignore[arg-type]
+
+
+def line(stage: Stage) -> RestartRecord:
+    return stage.status.restarts[-1]
+
+
+def spent(stage: Stage) -> Goodput:
+    assert stage.status.goodput
+    return stage.status.goodput
+
+
+def test_the_first_step_after_a_restart_tells_what_was_lost_in_steps_and_time() -> None:
+    stage = told(a_script(), 120).wait(120)
+    stage.rank_dies("worker-1", a_death(step=120)).wait(2)
+    again(stage).wait(8)
+    assert stage.status.phase == Phase.RUNNING, "its processes are there"
+    assert (line(stage).steps_lost, line(stage).seconds_lost) == (None, None)
+    assert "goes on from what it has saved" in line(stage).why
+    telling(stage, step=101, resumed_step=100)
+    assert (line(stage).steps_lost, line(stage).seconds_lost) == (20, 10)
+    assert line(stage).why.endswith("It went on from step 100.")
+    assert (spent(stage).training, spent(stage).lost_work, spent(stage).recovering) == (100, 20, 10)
+    stage.wait(50).finish()
+    assert (spent(stage).training, spent(stage).lost_work, spent(stage).recovering) == (150, 20, 10)
+
+
+def test_a_failure_before_the_script_tells_a_step_is_part_of_the_same_cost() -> None:
+    stage = told(a_script(), 120).wait(60)
+    stage.rank_dies("worker-1", a_death(step=120)).wait(2)
+    again(stage).rank_dies("worker-1", a_death(attempt=2, step=0)).wait(60)
+    telling(again(stage).wait(5), step=101, resumed_step=100)
+    assert [one.steps_lost for one in stage.status.restarts] == [20, None], "the second had trained nothing"
+    assert all(one.seconds_lost is not None for one in stage.status.restarts)
+
+
+def test_where_it_went_on_may_stay_unknown() -> None:
+    """Optimizer steps are counted from the restart, and the optimizer keeps no count of its own."""
+    stage = told(a_script(), 120).wait(60)
+    stage.rank_dies("worker-1", a_death(step=120)).wait(2)
+    telling(again(stage).wait(3), step=1, resumed_step=None, total_steps=200)
+    assert (line(stage).steps_lost, line(stage).seconds_lost) == (None, 5)
+    assert spent(stage).lost_work == 0
+    progress = stage.wait(20).status.progress
+    assert progress
+    assert (progress.step, progress.total_steps, progress.eta) == (1, 200, None), "no guess of what is left"
+    assert "steps trained again were not told" in "\n".join(story(stage.status))
+
+
+def test_a_script_that_never_told_a_step_is_back_when_its_processes_are() -> None:
+    stage = a_script().wait(60)
+    stage.rank_dies("worker-1", a_death(step=0)).wait(2)
+    again(stage)
+    assert (line(stage).steps_lost, line(stage).seconds_lost) == (None, 2)
+
+
+def test_one_that_ends_well_without_another_step_leaves_no_line_open() -> None:
+    stage = told(a_script(), 120).wait(60)
+    stage.rank_dies("worker-1", a_death(step=120)).wait(2)
+    again(stage).wait(3).finish()
+    assert stage.status.phase == Phase.SUCCEEDED
+    assert (line(stage).steps_lost, line(stage).seconds_lost) == (None, 5)
+
+
+def test_the_spec_s_number_of_steps_goes_before_the_script_s() -> None:
+    stage = a_script().wait(10)
+    telling(stage, step=50, total_steps=400, resumed_step=0).wait(10)
+    assert stage.status.progress
+    assert stage.status.progress.summary == "50/400"
+    assert stage.status.progress.eta == "2m55s"
+    stage = a_running_group(workers=2, training={**SCRIPT, "steps": 100}).wait(10)
+    telling(stage, step=50, total_steps=400, resumed_step=0).wait(10)
+    assert stage.status.progress
+    assert stage.status.progress.summary == "50/100"
