@@ -50,7 +50,7 @@ $(FRAMEWORKS)/horovod/.ready: $(UV) requirements/frameworks/horovod.lock require
 	@echo "Setting up $(@D) from requirements/frameworks/horovod.lock, and building Horovod (5 minutes) ..."
 	@test -x $(@D)/bin/python || $(UV) venv --quiet --python python3 $(@D)
 	@$(UV) pip sync --quiet --python $(@D)/bin/python --require-hashes requirements/frameworks/horovod.lock
-	@requirements/frameworks/build_horovod.sh $(UV) $(@D)
+	@requirements/frameworks/build_horovod.sh $(@D) $(UV) pip install --python $(@D)/bin/python
 	@touch $@
 
 QUICK_FRAMEWORKS := $(addprefix $(FRAMEWORKS)/,$(addsuffix /.ready,jax boost mpi trackers))

@@ -74,7 +74,12 @@ def start(job: Job, framework: str, environment: str, *command: str, servers: in
 
 def start_in(image: str, job: Job, framework: str, *command: str) -> Job:
     """Submit a job of two workers whose image has the framework."""
-    return job.submit(**_spec(image, framework, command))
+    return job.submit(**a_spec_in(image, framework, *command))
+
+
+def a_spec_in(image: str, framework: str, *command: str) -> Document:
+    """A job of two workers whose image has the framework."""
+    return _spec(image, framework, command)
 
 
 def a_spec(framework: str, environment: str, *command: str, servers: int = 0, **variables: str) -> Document:

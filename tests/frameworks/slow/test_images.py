@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.cluster.framework_jobs import said, start_in
+from tests.cluster.framework_jobs import a_spec_in, said, start_in
 from tests.cluster.operator_jobs import Job
+from tests.frameworks.slow.test_sagemaker_in_pods import ROWS, with_rows
 from tools.onebox import Cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
@@ -31,3 +32,13 @@ def test_a_job_trains_in_the_image_of_its_family(
     told = said(one)
     assert len(told) == 2
     assert all(line.startswith(right) for line in told)
+
+
+def test_sagemakers_toolkit_trains_in_the_image_of_its_family(job: Callable[[str], Job]) -> None:
+    """It has /opt/ml of its own, which nothing is mounted over."""
+    job("rows").create(ROWS)
+    spec = a_spec_in(Cluster().load_framework("sagemaker"), "SageMaker")
+    arguments = {"sagemaker_program": "sagemaker_sum.py", "epochs": 2, "lr": 0.1}
+    one = job("toolkit").submit(**with_rows(spec, ["train"], arguments))
+    one.wait("Succeeded", 400)
+    assert sorted(said(one)) == [f"hosts=2 rank={rank} total=30 before=0" for rank in range(2)]

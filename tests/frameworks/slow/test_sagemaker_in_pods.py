@@ -26,10 +26,15 @@ def job(cluster: Flavour) -> Iterator[Callable[[str], Job]]:
 
 def in_opt_ml(command: list[str], arguments: Document, **variables: str) -> Document:
     """A job whose containers may write to /opt/ml, and have one channel."""
-    variables["SM_CHANNEL_TRAIN"] = "/channels/rows"
     spec = a_spec("SageMaker", "sagemaker", servers=0, **variables)
-    spec["training"] |= {"command": command, "arguments": arguments, "workingDirectory": "/scripts"}
     mount(spec, "/opt/ml", emptyDir={})
+    return with_rows(spec, command, arguments)
+
+
+def with_rows(spec: Document, command: list[str], arguments: Document) -> Document:
+    """The job with one channel."""
+    spec["training"] |= {"command": command, "arguments": arguments, "workingDirectory": "/scripts"}
+    spec["workers"]["env"].append({"name": "SM_CHANNEL_TRAIN", "value": "/channels/rows"})
     mount(spec, "/channels/rows", configMap={"name": "rows"})
     return spec
 
@@ -79,7 +84,7 @@ def test_a_program_that_knows_the_folders_only(job: Callable[[str], Job], fails:
 
 def test_a_container_that_may_not_write_there_says_so(job: Callable[[str], Job]) -> None:
     spec = in_opt_ml(["sh", "/scripts/container.sh"], {"epochs": 3})
-    spec["workers"]["volumes"].pop(-2)
+    spec["workers"]["volumes"].pop(-2)  # of /opt/ml
     spec["workers"]["volumeMounts"].pop(-2)
     status = job("closed").submit(**spec).wait("Failed", 300)
     assert "SageMaker's folder /opt/ml cannot be made (Permission denied" in status["message"]
