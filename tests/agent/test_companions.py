@@ -52,9 +52,11 @@ def test_a_companion_that_fails_ends_its_rank_and_its_last_line_is_the_evidence(
 
 
 def test_a_companion_whose_port_is_taken_is_weather(tmp_path: Path) -> None:
-    """The next attempt has other ports."""
+    """The next attempt has other ports. XGBoost's tracker prints the frames of its native code after the reason."""
+    frames = "Stack trace:\\n  [bt] (0) /lib/libxgboost.so(+0x1) [0x2]\\n  [bt] (1) /lib/libffi.so(+0x3) [0x4]\\n\\n"
     with socket.create_server(("127.0.0.1", 0)) as taken:
         program = f"import socket; socket.create_server(('127.0.0.1', {taken.getsockname()[1]}))"
+        program = f"import sys, atexit; atexit.register(sys.stderr.write, '{frames}'); {program}"
         message, kind, _ = failed(tmp_path, sys.executable, "-c", program)
     assert "Address already in use" in message
     assert kind == classes.INFRASTRUCTURE

@@ -74,6 +74,11 @@ def test_tensorflows_first_worker_is_the_chief_of_servers() -> None:
     assert tasks == [{"type": name, "index": 0} for name in ("chief", "worker", "ps")]
 
 
+def test_a_variable_that_stops_tensorflows_servers_is_refused() -> None:
+    with pytest.raises(BadConfigurationError, match=r"workers\.env: TF_NUM_INTEROP_THREADS=1 .*: remove it"):
+        told("TensorFlow", 0, TWO, {"TF_NUM_INTEROP_THREADS": "1"}, strategy="ParameterServer")
+
+
 def test_only_the_first_worker_runs_mpirun_and_the_others_serve_it() -> None:
     first, second = told("MPI", 0, TWO, slots=4), told("MPI", 1, TWO, slots=4)
     assert first.command == ()

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from trainmaster.api.generate import ROOT
+from trainmaster_trainer.agent import companions
 
-from tests.frameworks.jobs import a_job, line_of_the_ledger, python, running, said, until
+from tests.frameworks.jobs import a_job, line_of_the_ledger, of_a_taken_port, python, running, said, until
 from tests.local.command import Command, wait_gone
 
 
@@ -100,6 +101,10 @@ def test_a_tracker_that_cannot_start_ends_the_job_with_the_reason(command: Comma
     assert command.start(job).end() == 1
     assert "No module named 'xgboost'" in command.status["message"]
     assert command.status.get("restartCount", 0) == 0
+
+
+def test_a_trackers_port_that_is_taken_is_said() -> None:
+    assert companions.last_told(of_a_taken_port("XGBoost", "boost").splitlines()).endswith("Address already in use")
 
 
 def test_a_program_that_serves_for_ever_ends_by_the_jobs_deadline(command: Command) -> None:

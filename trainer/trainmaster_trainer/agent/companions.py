@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import signal
 import socket
@@ -26,6 +27,7 @@ from trainmaster_trainer.agent import errors, process
 _PATIENCE_SECONDS = 300.0  # for a companion of another replica, whose end would be heard of from there
 _PAUSE_SECONDS = 0.05
 _MOST_SAID = 4000
+_FRAME = re.compile(r"\t|\s*\[bt\] |Stack trace:")
 
 
 @dataclass(frozen=True)
@@ -143,15 +145,16 @@ def _run(companion: Companion, owner: int) -> str:
             said = (said + data)[-_MOST_SAID:]
     code = running.wait()
     how = _way(code)
-    last = _last(said.decode(errors="replace").splitlines())
-    return f"{companion.title} ended {how} before the training was over{last}" if code else ""
+    last = last_told(said.decode(errors="replace").splitlines())
+    told = f": {last}" if last else ""
+    return f"{companion.title} ended {how} before the training was over{told}" if code else ""
 
 
-def _last(lines: List[str]) -> str:
-    """Return the last line that tells something: not the frames that Java prints below an error."""
+def last_told(lines: List[str]) -> str:
+    """Return the last line that tells something: not the frames that Java and XGBoost print below an error."""
     told = [line for line in lines if line.strip()]
-    errors_first = [line for line in told if not line.startswith("\t")] or told
-    return f": {errors_first[-1].strip()}" if errors_first else ""
+    errors_first = [line for line in told if not _FRAME.match(line)] or told
+    return errors_first[-1].strip() if errors_first else ""
 
 
 def _way(code: int) -> str:
