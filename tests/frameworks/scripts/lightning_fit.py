@@ -1,5 +1,9 @@
-"""A Trainer of Lightning, which saves every five steps. Its first process kills itself after step 12."""
+"""A Trainer of Lightning, which saves every five steps. Its last process kills itself after step 12.
 
+With several processes each has its share of a batch, and the weights are those of one that has all of it.
+"""
+
+import copy
 import os
 import signal
 from pathlib import Path
@@ -27,22 +31,36 @@ class Line(LightningModule):
 
 class Die(Callback):
     def on_train_batch_end(self, trainer, *_):
-        if trainer.global_step == 12 and os.environ["TRAINMASTER_ATTEMPT"] == "1":
+        last = trainer.global_rank == trainer.world_size - 1
+        if last and trainer.global_step == 12 and os.environ["TRAINMASTER_ATTEMPT"] == "1":
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+size = int(os.environ["WORLD_SIZE"])
 folder = Path(os.environ["TRAINMASTER_CHECKPOINTS"]) / "lightning"
 inputs = torch.randn(80, 4, generator=torch.Generator().manual_seed(0))
 loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(inputs), batch_size=4)
 trainer = Trainer(
     max_steps=20,
     accelerator="cpu",
-    devices=1,
+    strategy="ddp" if size > 1 else "auto",
+    devices=int(os.environ["LOCAL_WORLD_SIZE"]),
+    num_nodes=int(os.environ["GROUP_WORLD_SIZE"]),
     logger=False,
     log_every_n_steps=1,
     enable_progress_bar=False,
     callbacks=[Report(), ModelCheckpoint(folder, every_n_train_steps=5, save_top_k=-1), Die()],
 )
 begins = newest(folder)
-trainer.fit(Line(), loader, ckpt_path=begins)
-print("RIGHT", trainer.global_step, "from", Path(begins).name if begins else None)
+torch.manual_seed(1)
+model = Line()
+alone = copy.deepcopy(model.line)
+trainer.fit(model, loader, ckpt_path=begins)
+optimizer = torch.optim.SGD(alone.parameters(), lr=0.05)
+for rows in (inputs.split(4 * size) * 20)[:20]:
+    optimizer.zero_grad()
+    (alone(rows).squeeze(-1) - rows.sum(dim=1)).square().mean().backward()
+    optimizer.step()
+away = (alone.weight - model.line.weight).abs().max().item()
+right = "RIGHT" if away < 1e-5 else f"WRONG by {away}"
+print(right, trainer.global_step, "from", Path(begins).name if begins else None)

@@ -26,14 +26,25 @@ def lines(command: Command) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("script", "begins"), [("hf_trainer.py", "checkpoint-10"), ("lightning_fit.py", "epoch=0-step=10.ckpt")]
+    ("script", "workers", "begins"),
+    [
+        ("hf_trainer.py", 1, "checkpoint-10"),
+        ("hf_trainer.py", 2, "checkpoint-10"),
+        ("lightning_fit.py", 1, "epoch=0-step=10.ckpt"),
+        ("lightning_fit.py", 2, "epoch=0-step=10.ckpt"),
+    ],
 )
-def test_a_trainer_of_a_library_has_steps_and_goes_on_from_its_own(command: Command, script: str, begins: str) -> None:
-    """Of its checkpoints the newest whole one is taken."""
-    assert command.start(a_script(python("adapters"), script)).end() == 0
-    assert said(command, "RIGHT") == [f"20 from {begins}"]
+def test_a_trainer_of_a_library_has_steps_and_goes_on_from_its_own(
+    command: Command, script: str, workers: int, begins: str
+) -> None:
+    """Of its checkpoints the newest whole one is taken, and the weights are those of one process."""
+    assert command.start(a_script(python("adapters"), script, workers=workers)).end() == 0
+    assert said(command, "RIGHT") == [f"20 from {begins}"] * workers
     line = line_of_the_ledger(command)
-    assert (line["exit"], line["step"], line["stepsLost"]) == ("SIGKILL", 12, 2)
+    assert line["exit"] == "SIGKILL"
+    assert line["replica"] == f"worker-{workers - 1} rank {workers - 1}"
+    if workers == 1:  # else the other one may have gone on for a moment
+        assert (line["step"], line["stepsLost"]) == (12, 2)
     assert command.status["progress"]["summary"] == "20/20"
     told = lines(command)
     assert [one["step"] for one in told] == [*range(1, 21)]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
-from tests.frameworks.jobs import a_job, line_of_the_ledger, of_a_taken_port, python, until
-from tests.local.command import Command
+from tests.frameworks.jobs import a_job, line_of_the_ledger, of_a_taken_port, python, running, said, until
+from tests.local.command import Command, wait_gone
 
 
 def a_script(name: str, **env: str) -> dict[str, Any]:
@@ -26,6 +28,31 @@ def test_horovod_trains_as_one_process_does_also_after_a_death(command: Command)
     line = line_of_the_ledger(command)
     assert (line["exit"], line["replica"]) == ("SIGKILL", "worker-0 rank 1")
     until(lambda: not command.processes())
+
+
+HELD = """
+import horovod.torch as hvd
+from pathlib import Path
+hvd.init()
+Path(f"met-{hvd.rank()}").touch()
+while not Path("gate").exists():
+    pass
+print("RIGHT", hvd.size(), flush=True)
+"""
+
+
+def test_a_rendezvous_that_dies_is_named_and_the_group_begins_again(command: Command, folder: Path) -> None:
+    (folder / "held.py").write_text(HELD)
+    command.start(a_job("Horovod", [python("horovod"), "held.py"]))
+    until(lambda: len([*folder.glob("met-*")]) == 2, 300)
+    (rendezvous,) = running(command, "RendezvousServer")
+    os.kill(rendezvous, signal.SIGKILL)
+    assert wait_gone(rendezvous)
+    command.until_event("Restarting")
+    (folder / "gate").touch()
+    assert command.end() == 0
+    assert said(command, "RIGHT")[-2:] == ["2"] * 2  # a rank of the first attempt may see the gate before its end
+    assert "Horovod's rendezvous ended by SIGKILL" in line_of_the_ledger(command)["evidence"]
 
 
 def test_a_script_that_fails_has_its_own_error_as_evidence(command: Command, folder: Path) -> None:
