@@ -334,6 +334,23 @@ def test_an_agent_whose_owner_has_gone_ends(agent: MakeAgent, intake: Intake, wi
     assert wait_gone(said["pid"], 0)
 
 
+def test_an_agent_that_waits_for_a_rank_to_save_does_so_no_longer_without_its_owner(
+    agent: MakeAgent, intake: Intake, witness: Witness
+) -> None:
+    owner = os.posix_spawn("/bin/sleep", ["sleep", "1000"], os.environ)
+    variables = {names.ENV_PARENT_PID: str(owner), names.ENV_GRACE: "1000"}
+    one = agent("python", "SCRIPTS/sleeper.py", "stubborn", **variables)
+    intake.wait_state(AgentState.WAITING, 0, W0)
+    intake.run(1, [(W0, 1)])
+    (said,) = witness.wait(what="begin")
+    os.kill(one.pid, signal.SIGTERM)
+    intake.wait_state(AgentState.LEAVING, 1, W0)
+    os.kill(owner, signal.SIGKILL)
+    os.waitpid(owner, 0)
+    assert one.wait() == names.EXIT_TERMINATED
+    assert wait_gone(said["pid"], 0)
+
+
 def test_training_goes_on_while_the_operator_is_away(agent: MakeAgent, intake: Intake, witness: Witness) -> None:
     one = agent("python", "SCRIPTS/ddp.py", "60", "0.02")
     intake.wait_state(AgentState.WAITING, 0, W0)

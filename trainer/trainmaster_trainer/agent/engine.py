@@ -8,7 +8,7 @@ from __future__ import annotations
 import collections
 import os
 import signal
-from typing import Any, Callable, Deque, Dict
+from typing import Any, Callable, Deque, Dict, Optional
 
 from trainmaster.wire import names
 from trainmaster.wire.messages import ExitReport, Orders
@@ -161,12 +161,15 @@ class Engine:
         if self._settings.parent_pid is None:
             return
         try:
-            self._reactor.watch(os.pidfd_open(self._settings.parent_pid), self._owner_gone)
+            owner = os.pidfd_open(self._settings.parent_pid)
+            self._reactor.watch(owner, lambda: self._owner_gone(owner))
             process.wake_with_parent()
         except ProcessLookupError:
             self._reactor.call(self._owner_gone)
 
-    def _owner_gone(self) -> None:
+    def _owner_gone(self, descriptor: Optional[int] = None) -> None:
+        if descriptor is not None:
+            self._reactor.unwatch(descriptor)  # it stays readable, and this process may still have to wait
         self._reason = "the process that started this agent has gone"
         self._handle(supervise.Terminate(0.0))
 

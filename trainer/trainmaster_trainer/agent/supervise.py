@@ -333,9 +333,10 @@ def _all_ended(agent: Agent) -> Step:
 
 
 def _terminate(agent: Agent, event: Terminate) -> Step:
-    if agent.leaving is not None:
-        return agent, ()
-    return _leave(agent, event.exit_code, event.grace_seconds, for_good=event.grace_seconds > 0)
+    if agent.leaving is None:
+        return _leave(agent, event.exit_code, event.grace_seconds, for_good=event.grace_seconds > 0)
+    # Told to end once more. Nobody waits any longer for what a rank may still save where there is no grace any more.
+    return agent, (StopRanks(0.0),) if agent.live and event.grace_seconds == 0 else ()
 
 
 def _leave(agent: Agent, exit_code: int, grace_seconds: float, for_good: bool = False) -> Step:
