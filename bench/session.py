@@ -57,7 +57,7 @@ def _kills() -> dict[str, Any]:
     lost: dict[str, list[int]] = {name: [] for name in WITH_STATE}
     with tempfile.TemporaryDirectory() as scratch:
         for name, number in itertools.product(WITH_STATE, range(KILLS)):
-            with running(name, Path(scratch) / f"{name}-{number}", 1_000_000) as run:
+            with running(name, Path(scratch) / f"{name}-{number}", 1_000_000, WIDTH, BATCH) as run:
                 took, steps = _killed(run)
             print(f"kill {number + 1}: {name} back after {took} s, {steps} steps lost", flush=True)
             seconds[name].append(took)

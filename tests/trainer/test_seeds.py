@@ -44,3 +44,26 @@ def test_generators_are_put_back_as_they_were() -> None:
     drawn()
     before.put_back()
     assert drawn() == expected
+
+
+def test_what_is_told_of_numpys_generator_is_what_numpy_says() -> None:
+    """After whatever may change it: nothing, one of a pair of normal numbers, one word, a seed, another generator."""
+    random_state = np.random.get_state()  # noqa: NPY002 (as people do)
+    changes = [
+        lambda: None,
+        np.random.normal,
+        np.random.normal,
+        lambda: None,
+        np.random.random,
+        lambda: np.random.random(700),  # noqa: NPY002
+        lambda: np.random.seed(3),  # noqa: NPY002
+        np.random.normal,
+        lambda: np.random.set_state(random_state),  # noqa: NPY002
+        lambda: np.random.set_bit_generator(np.random.MT19937(5)),
+        np.random.random,
+    ]
+    for change in changes * 2:
+        change()
+        told, said = Generators.now().numpy, tuple(np.random.get_state())  # noqa: NPY002
+        assert (told[0], *told[2:]) == (said[0], *said[2:])
+        assert np.array_equal(told[1], said[1])

@@ -19,7 +19,7 @@ from trainmaster_trainer.checkpoint.load import read
 from trainmaster_trainer.checkpoint.neighbours import joined
 from trainmaster_trainer.checkpoint.of_scripts import check_readable
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
-from trainmaster_trainer.checkpoint.slot import SlotError
+from trainmaster_trainer.checkpoint.slot import SlotError, look
 from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.errors import ConfigurationError
 
@@ -86,6 +86,14 @@ def test_a_lost_replica_goes_on_from_its_neighbours_memory(new_job: NewJob) -> N
         numbers = [torch.tensor(each.pop("numbers")) for each in (one, other)]
         torch.testing.assert_close(*numbers, rtol=0.01, atol=0.001)  # some are sums of BF16
         assert {**one, "done": 5} == other
+
+
+def test_a_script_of_very_short_steps_is_kept_as_seldom_as_costs_3_percent(new_job: NewJob) -> None:
+    """A snapshot takes no thirtieth of a step that does nothing."""
+    job = dataclasses.replace(a_script(new_job, checkpoint_every=1000), memory=True)
+    calls(job, 1, 1, "keeping_scripts:quick", until=400)
+    first, second = sorted(look(path).step for path in (job.folder / "memory-0").iterdir())
+    assert second - first > 1
 
 
 def test_a_part_of_a_neighbour_that_is_none_is_refused() -> None:

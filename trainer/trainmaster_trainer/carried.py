@@ -56,7 +56,7 @@ class Carried:
         more: dict[str, Any] = {EVALUATIONS: self._evaluations.plain()} if self._evaluations.are_on else {}
         if self._batches is not None and self._batches.place is not None:
             more[STREAM] = self._batches.place
-        return dataclasses.replace(state, scalars={**state.scalars, **more})
+        return dataclasses.replace(state, scalars={**state.scalars, **more}) if more else state
 
     def restore(self, state: State) -> None:
         """Go on from a checkpoint of this job."""

@@ -55,6 +55,7 @@ class Losses:
         self._group = group
         self._names = names  # None: the task has no metrics
         self._every = 1
+        self._nothing = torch.zeros((), device=group.device)
         self._clear()
 
     @property
@@ -102,9 +103,8 @@ class Losses:
         ended: float | None,
         metrics: Mapping[str, Tensor],
     ) -> None:
-        zero = torch.zeros((), device=self._group.device)
         self._steps.append(step)
-        self._local.append(zero if loss is None else loss.float())
+        self._local.append(self._nothing if loss is None else loss.float())
         self._sizes.append(0 if loss is None else size)
         self._seconds.append(seconds)
         self._ended.append(time.time() if ended is None else ended)
@@ -180,6 +180,5 @@ class Losses:
 
     def _columns(self) -> list[Tensor]:
         """Return each metric of the steps that are kept, as float64 on the CPU; 0 on a rank that sees no loss."""
-        nothing = torch.zeros((), device=self._group.device)
-        rows = [[one.get(name, nothing) for one in self._metrics] for name in self._known]
+        rows = [[one.get(name, self._nothing) for one in self._metrics] for name in self._known]
         return [torch.stack(row).double().cpu() for row in rows]

@@ -28,6 +28,7 @@ from trainmaster_trainer.errors import ConfigurationError
 Path = tuple[Any, ...]
 Place = Callable[[Tensor, Path, bool], Tensor]  # a saved tensor, where it stands, whether it was a DTensor
 _PLAIN_TENSORS = (Tensor, nn.Parameter)
+_PLAIN = (type(None), bool, str)  # types of values that are in a tree as they are
 _DEEPEST = 60
 _LONGEST_NAME = 700
 _LARGEST_INT = 1 << 62
@@ -53,16 +54,15 @@ class Writer:
         Raises:
             ConfigurationError: a checkpoint cannot hold it.
         """
+        kind = type(value)
+        if kind in _PLAIN or (kind is float and math.isfinite(value)):  # most are, beside tensors
+            return value
         if len(path) > _DEEPEST:
             raise self._refused(path, "is nested too deep, or holds itself")
-        if isinstance(value, Tensor):  # most are
+        if isinstance(value, Tensor):
             return self._tensor(value, path)
-        if value is None or isinstance(value, (bool, str)):
-            return value
-        if isinstance(value, int):
-            return int(value) if abs(value) < _LARGEST_INT else {"int": str(int(value))}
-        if isinstance(value, float):
-            return float(value) if math.isfinite(value) else {"float": str(float(value))}
+        if isinstance(value, (int, float, str)):
+            return _scalar(value)
         if isinstance(value, (np.ndarray, np.generic)):
             return self._array(value, path)
         return self._container(value, path)
@@ -133,6 +133,15 @@ class Writer:
     def _refused(self, path: Path, why: str) -> ConfigurationError:
         where = "".join(f"[{key!r:.60}]" for key in path)
         return ConfigurationError(f"session.state: {self._what}.state_dict(){where} {why}. {_CURE}, or leave it out.")
+
+
+def _scalar(value: float | str) -> Any:
+    """Return a number or a text as a tree, also one of a subclass."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int):
+        return int(value) if abs(value) < _LARGEST_INT else {"int": str(int(value))}
+    return float(value) if math.isfinite(value) else {"float": str(float(value))}
 
 
 @lru_cache(1 << 17)  # a snapshot is taken after each step, and has the same names

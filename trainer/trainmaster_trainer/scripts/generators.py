@@ -20,19 +20,20 @@ class OwnGenerators:
     def __init__(self) -> None:
         self._words: tuple[int, ...] = ()
         self._array = np.empty(0, dtype=np.uint32)  # of the same: making one takes longer than a look whether it is new
+        self._last: Generators | None = None
+        self._told: dict[str, Any] = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the present states."""
+        """Return the present states: the same object again where nothing was drawn."""
         now = Generators.now()
-        version, words, gauss = now.python
-        if words != self._words:
-            self._words, self._array = words, np.array(words, dtype=np.uint32)
-        return {
-            "torch": now.torch,
-            "cuda": now.cuda,
-            "numpy": now.numpy,
-            "python": [version, self._array, gauss],
-        }
+        if self._last is None or not now.is_same(self._last):
+            version, words, gauss = now.python
+            if words != self._words:
+                self._words, self._array = words, np.array(words, dtype=np.uint32)
+            python = [version, self._array, gauss]
+            self._told = {"torch": now.torch, "cuda": now.cuda, "numpy": now.numpy, "python": python}
+            self._last = now
+        return self._told
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Draw from here on what was drawn after the state was taken."""

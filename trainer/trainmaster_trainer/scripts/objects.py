@@ -50,6 +50,7 @@ class Objects:
         tensors = {full: one for name in self._split for full, one in self._captured(name)[0].tensors.items()}
         self.snapshots = self._kind(tensors) if snapshots else Snapshots.NONE
         self._room = 0  # of the trees that are this rank's own
+        self._drawn: dict[str, tuple[Any, trees.Writer, Any]] = {}  # the generators as they were captured last
         self._allowed = allowed_in({name: local(tensor) for name, tensor in tensors.items()}, self._buffers(tensors))
 
     def _kind(self, tensors: Mapping[str, Tensor]) -> Snapshots:
@@ -163,7 +164,12 @@ class Objects:
         writer = trees.Writer(
             name, prefix or (self._prefix(name) if is_split else f"{SHARED}/{name}"), as_bytes=not is_split
         )
-        return writer, writer.tree(self._things[name].state_dict())
+        state = self._things[name].state_dict()
+        if name != _GENERATORS:
+            return writer, writer.tree(state)
+        if prefix not in self._drawn or self._drawn[prefix][0] is not state:  # else nothing was drawn since
+            self._drawn[prefix] = state, writer, writer.tree(state)
+        return self._drawn[prefix][1:]
 
     def _prefix(self, name: str) -> str:
         """Return what the names of an object's tensors begin with: all modules are the model if none is called so."""

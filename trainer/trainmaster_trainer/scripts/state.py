@@ -95,7 +95,7 @@ class _Keeper:
         self._saver.prepare()
         resumed = resume(settings, group, self._kept)
         self._saver.go_on_from(resumed.durable_step)
-        self._memory = Memory(settings, group, self._kept)
+        self._memory = Memory(settings, group, self._kept, free=0.0)
         self._memory.start(resumed.step)
         self._losses = Losses(group)
         self._faults = Faults(os.environ, settings)
