@@ -46,6 +46,12 @@ LIMITS: dict[str, tuple[Quiet, str, Policy, float]] = {
     "... for one that is stopped too": (quiet(), STOPPED, Policy(60.0), 39.0),
     "saving": (quiet(phase="save"), OUTSIDE, AUTO, GENEROUS_SECONDS),
     "evaluating": (quiet(phase="evaluate"), WAITING, AUTO, GENEROUS_SECONDS),
+    "... once more": (quiet(phase="evaluate"), OUTSIDE, Policy(evaluated=3.0), 0.8 * hangs.EVALUATION_SECONDS),
+    "... five times as long as before": (quiet(phase="evaluate"), WAITING, Policy(evaluated=1000.0), 5000.0),
+    "... as long as one may": (quiet(phase="evaluate"), OUTSIDE, Policy(60.0, evaluated=3.0), 48.0),
+    "... but for the first time": (quiet(phase="evaluate"), OUTSIDE, Policy(60.0), GENEROUS_SECONDS),
+    "... what is compiled late": (quiet(phase="evaluate"), COMPILING, Policy(evaluated=3.0), GENEROUS_SECONDS),
+    "... alone": (quiet(phase="evaluate"), OUTSIDE, Policy(independent=True, evaluated=3.0), GENEROUS_SECONDS),
     "loading": (quiet(phase="load"), OUTSIDE, AUTO, GENEROUS_SECONDS),
     "stopped while saving": (quiet(phase="save"), STOPPED, AUTO, 1.95),
     "slow storage in a step": (quiet(), SAVING, AUTO, GENEROUS_SECONDS),
@@ -147,6 +153,27 @@ def test_what_is_slow_for_an_hour_is_named_and_not_who_waits_for_it() -> None:
     found = hangs.judge(heard, activities, AUTO, GENEROUS_SECONDS)
     assert found is not None
     assert found.rank == 0
+
+
+def test_what_evaluations_take_is_learned_and_holds_for_as_many_ranks() -> None:
+    evaluating = hangs.seen(quiet(), 0, page(phase="evaluate"), False, 10.0)
+    assert hangs.evaluated(None, page(phase="evaluate"), 10.0) == 0
+    assert hangs.evaluated(evaluating, page(phase="evaluate"), 30.0) == 0
+    assert hangs.evaluated(evaluating, page(step=51), 45.0) == 35.0
+    learned = Policy(world_size=4, evaluated=35.0)
+    assert Policy(world_size=4).after(learned) == learned
+    assert Policy(world_size=2).after(learned).evaluated == 0, "each of them has twice as many samples"
+
+
+def test_who_waits_for_a_peers_evaluation_is_no_victim_of_its_own() -> None:
+    policy = Policy(evaluated=3.0)
+    ranks = [quiet(phase="evaluate"), replace(quiet(phase="evaluate"), rank=1)]
+    for seconds, named in ((479.0, None), (481.0, 1)):
+        heard = [hangs.heard(one, what, seconds, policy) for one, what in zip(ranks, (WAITING, OUTSIDE), strict=True)]
+        found = hangs.judge(heard, {0: WAITING, 1: OUTSIDE}, policy, seconds)
+        assert (found and found.rank) == named
+    assert found is not None
+    assert "rank 1 does not come to the end of its evaluation: nothing from it for 481.0 s" in hangs.sentence(found)
 
 
 def test_with_a_suspicious_rank_all_are_asked_that_it_may_wait_for() -> None:

@@ -106,6 +106,18 @@ def test_a_fixed_limit_is_kept(command: Command) -> None:
     assert seconds < QUIET_SECONDS
 
 
+def test_an_endless_evaluation_is_known_by_those_before(command: Command) -> None:
+    """The first one takes longer than `hangSeconds` says, and is no hang; one that never ends is named for itself."""
+    job = a_stuck_job("Evaluated", way="loop", at=3, rank=0, first=1.2)
+    job["spec"]["training"] |= {"steps": 50, "evaluateEverySteps": 10}
+    job["spec"]["failurePolicy"] = {"hangSeconds": 1}
+    assert command.start(job).end() == 0
+    (line,) = command.status["restarts"]
+    assert line["replica"].endswith("rank 0")
+    assert "rank 0 does not come to the end of its evaluation" in line["evidence"]
+    assert (line["step"], line["class"]) == (30, "Hang")
+
+
 def test_agents_that_were_stopped_themselves_accuse_nobody(command: Command) -> None:
     """A laptop that sleeps, a container that is paused: all processes of the run stop, and go on later."""
     command.start(a_stuck_job())

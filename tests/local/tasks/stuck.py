@@ -57,3 +57,19 @@ class SlowToSave(Stuck):
         if self.mine:
             model.register_state_dict_post_hook(lambda *_: time.sleep(self.save_seconds))  # type: ignore[no-untyped-call]
         return model
+
+
+class Evaluated(Stuck):
+    """It is its evaluation, and no step, that gets stuck: that number `at`. The first one takes `first` seconds."""
+
+    def __init__(self, at: int, first: float, **more: Any) -> None:
+        super().__init__(**more)
+        self.late, self.first, self.evaluations = at, first, 0
+
+    @override
+    def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
+        self.evaluations += 1
+        time.sleep(self.first if self.evaluations == 1 else 0.1)
+        if self.mine and self.evaluations == self.late:
+            getattr(self, self.way)()
+        return {"number": float(self.evaluations)}

@@ -105,7 +105,8 @@ class Engine:
         self._ranks.start(action.attempt, action.roster)
         others = [member for member in action.roster.members if member.ranks]
         script = bool(self._settings.plan.command)
-        policy = Policy(self._hang_seconds, action.roster.independent, shared=len(others) > 1, script=script)
+        roster, shared = action.roster, len(others) > 1
+        policy = Policy(self._hang_seconds, roster.independent, shared, script, roster.world_size)
         self._hang_watch.expect(action.attempt, policy)
         awaited = 1 if self._settings.plan.command else self._settings.ranks  # of a script often one rank alone tells
         self._first_steps.expect(awaited, action.attempt, self._agent.start or 0)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import Callable, Dict, Optional
+from typing import Callable, Dict, Mapping, Optional
 
 from trainmaster.wire.messages import ErrorReport, ExitReport
+from trainmaster.wire.progress import ProgressPage
 
 from trainmaster_trainer.agent import errors, hangs, stacks, supervise
 from trainmaster_trainer.agent.hangs import Policy, Quiet, Verdict
@@ -64,7 +65,7 @@ class HangWatch:
     def expect(self, attempt: int, policy: Policy) -> None:
         """Watch the ranks of a new attempt, which were started, from now on."""
         self.forget()
-        self._begin(attempt, policy)
+        self._begin(attempt, policy.after(self._policy))
         self._again()
 
     def allow(self, fixed_seconds: Optional[float]) -> None:
@@ -94,6 +95,7 @@ class HangWatch:
         now, pids = time.monotonic(), self._ranks.pids()
         away, self._last = now - self._last > _AWAY_SECONDS, now
         pages = self._ranks.files.read_all_pages()
+        self._learn(pages, now)
         looks = {
             rank: hangs.seen(self._quiet.get(rank), rank, page, stacks.is_stopped(pids[rank]), now)
             for rank, page in pages.items()
@@ -111,6 +113,12 @@ class HangWatch:
         self._suspect(verdict, pids)
         self._look_closer(pids, now)
         self._again()
+
+    def _learn(self, pages: Mapping[int, ProgressPage], now: float) -> None:
+        """Remember how long evaluations take."""
+        ended = max((hangs.evaluated(self._quiet.get(rank), page, now) for rank, page in pages.items()), default=0.0)
+        if ended > self._policy.evaluated:
+            self._policy = replace(self._policy, evaluated=ended)
 
     def _look_closer(self, pids: Dict[int, int], now: float) -> None:
         for quiet in hangs.suspects(self._quiet.values(), self._policy, now):

@@ -8,7 +8,8 @@ A rank is quiet while its progress page does not change. How long it may be quie
   slow that they have declared (a save), so until a step has ended after such a phase, patience is that of the phase
   (where peers are other agents' as well, these say nothing meanwhile, and that will do); and while a rank of the same
   agent is at something slow, or has not told yet what it is at, no wait is too long
-- saving, compiling, loading, evaluating: generous. A script does not say so: in its own code it may be at any of it
+- saving, compiling, loading: generous. A script does not say so: in its own code it may be at any of it
+- evaluating: as generous the first time, then several times as long as any evaluation before
 
 What a rank was at before counts for it: the time in which it waited, saved or compiled is not time in its own code.
 
@@ -31,6 +32,8 @@ MEDIAN_STEPS = 5.0  # for a rank that is stopped
 JITTER_STEPS = 15.0  # a step may take ten times as long as the others, times the smallest share below
 LONGEST_STEPS = 2.0  # and twice as long as any of late
 GENEROUS_SECONDS = 3600.0
+EVALUATION_SECONDS = 600.0  # at least, for an evaluation that is not the first: the next may be a larger one
+LONGEST_EVALUATIONS = 5.0  # and so many times as long as any so far
 SCRIPT_SECONDS = 1800.0  # for a script in its own code: it may evaluate or save
 SCRIPT_WAIT_SECONDS = 60.0  # for one whose ranks all wait, whenever they are looked at: an evaluation waits, too
 YOUNG_STEPS = 5  # of a try: what is lazy, imported or compiled at the first use comes now
@@ -45,6 +48,7 @@ _NO_FAULT = (*_SLOW, stacks.WAITING)
 _NEVER = float("-inf")
 _RANKING = {STOPPED: 0, stacks.OUTSIDE: 1, stacks.UNKNOWN: 2, stacks.WAITING: 3}
 _IN_A_STEP = "train"
+_EVALUATING = "evaluate"
 
 
 @dataclass(frozen=True)
@@ -52,13 +56,21 @@ class Policy:
     """Policy is what the job wants. `fixed`: its `hangSeconds`. `independent`: members come and go; peers may be away.
 
     `shared`: ranks of other agents are in the group as well. `script`: a program of the user's, which does not say when
-    it evaluates or saves.
+    it evaluates or saves. `world_size`: how many ranks there are. `evaluated`: seconds of the longest evaluation that
+    has ended; 0: none has.
     """
 
     fixed: Optional[float] = None
     independent: bool = False
     shared: bool = False
     script: bool = False
+    world_size: int = 0
+    evaluated: float = 0.0
+
+    def after(self, other: Policy) -> Policy:
+        """Return this policy, with what was learned under another one for the same ranks."""
+        is_same = replace(other, evaluated=self.evaluated) == self
+        return replace(self, evaluated=other.evaluated) if is_same else self
 
     @property
     def patient(self) -> bool:
@@ -112,6 +124,12 @@ def seen(before: Optional[Quiet], rank: int, page: ProgressPage, stopped: bool, 
     return replace(before, page=page, since=now, stopped=since, steps=before.steps + ended, after_pause=pause)
 
 
+def evaluated(before: Optional[Quiet], page: ProgressPage, now: float) -> float:
+    """Return how long the evaluation took that has ended when a rank has this page; 0 where none has."""
+    has_ended = before is not None and before.page.phase == _EVALUATING and page.phase != _EVALUATING
+    return now - before.since if before is not None and has_ended else 0.0
+
+
 def anew(quiet: Quiet, now: float) -> Quiet:
     """Return the rank as quiet, or stopped, from now on only: the watcher itself was away."""
     return replace(quiet, since=now, stopped=None if quiet.stopped is None else now)
@@ -131,6 +149,9 @@ def limit(quiet: Quiet, activity: str, policy: Policy) -> float:
     median = page.step_seconds if math.isfinite(page.step_seconds) else 0.0
     if activity == STOPPED:
         return _SHARES[STOPPED] * (policy.fixed or max(SHORTEST_SECONDS, MEDIAN_STEPS * median))
+    if activity in _SHARES and page.phase == _EVALUATING and policy.evaluated and not policy.independent:
+        least = policy.fixed or EVALUATION_SECONDS
+        return _SHARES[activity] * max(least, LONGEST_EVALUATIONS * policy.evaluated)
     if activity not in _SHARES or page.phase != _IN_A_STEP:
         return max(GENEROUS_SECONDS, policy.fixed or 0.0)
     if activity == stacks.WAITING and (policy.independent or (quiet.after_pause and not policy.shared)):
@@ -215,6 +236,8 @@ def sentence(verdict: Verdict) -> str:
     """Return a sentence for the log and the restart ledger."""
     what = WORDS.get(verdict.activity, f"is {verdict.activity} without end")
     page = verdict.page
+    if page.phase == _EVALUATING:
+        what = what.replace("its step", "its evaluation")
     return (
         f"rank {verdict.rank} {what}: nothing from it for {verdict.seconds:.1f} s in phase {page.phase} "
         f"after step {page.step}"
