@@ -77,6 +77,14 @@ def test_local_sgd_that_meets_at_every_step_is_sgd(new_job: NewJob, variables: d
         assert job.run(world).losses() == pytest.approx(expected, rel=1e-5), world
 
 
+def test_local_sgd_of_one_rank_is_plain_training_to_the_last_bit(new_job: NewJob) -> None:
+    plan: Options = {"task": "small_tasks:LineWithAdam", "arguments": {"dropout": 0.2}, "steps": 8}
+    alone = new_job("alone", strategy="AllReduce", **plan).run(1)
+    job = new_job("local", strategy="LocalSGD", strategy_options={"every": 3, "outer": "Average"}, **plan).run(1)
+    assert job.losses() == alone.losses()
+    assert job.manifest(8)["model_sha256"] == alone.manifest(8)["model_sha256"]
+
+
 @pytest.mark.parametrize("every", [2, 4])
 def test_local_sgd_moves_one_hth_of_the_bytes(new_job: NewJob, every: int) -> None:
     each_step = new_job("each").call(2, "steps:traffic", strategy="AllReduce", options={}, steps=8)

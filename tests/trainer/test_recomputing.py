@@ -79,10 +79,10 @@ def test_recomputed_activations_give_the_same_losses_with_an_average_beside(new_
 
 def killed(job: Job, ranks: int = 2) -> Job:
     """It was killed after its third step, and has gone on."""
-    running = job.start(ranks)
+    running = job.start(ranks, ranks_per_pod=ranks)
     running.reach(3)
     running.kill()
-    return job.run(ranks, attempt=2)
+    return job.run(ranks, attempt=2, ranks_per_pod=ranks)
 
 
 def averages(job: Job) -> dict[str, torch.Tensor]:
@@ -113,11 +113,22 @@ def test_a_checkpoint_without_an_average_is_told_so(new_job: NewJob, capfd: pyte
     assert "Set spec.training.ema for the next run" in capfd.readouterr().err
 
 
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What torch has compiled: the strategies have the same model and batches."""
+    return tmp_path_factory.mktemp("compiled")
+
+
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on CPUs")
-def test_a_compiled_model_trains_and_resumes_to_the_same_bits(new_job: NewJob, tmp_path: Path) -> None:
-    variables = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "compiled")}
-    plan: Options = {**DRAWING, "compile": True, "variables": variables}
-    whole = new_job("whole", **plan).run(1)
-    job = killed(new_job("parts", **plan), ranks=1)
+@pytest.mark.parametrize(("strategy", "ranks"), [("OneDevice", 1), ("LocalSGD", 2), ("Mirrored", 2)])
+def test_a_compiled_model_trains_and_resumes_to_the_same_bits(
+    new_job: NewJob, compiled: Path, strategy: str, ranks: int
+) -> None:
+    """Two ranks of LocalSGD go on between two meetings, each with its own model."""
+    variables = {"TORCHINDUCTOR_CACHE_DIR": str(compiled)}
+    plan: Options = {**DRAWING, "compile": True, "variables": variables, "strategy": strategy}
+    whole = new_job("whole", **plan).run(ranks, ranks_per_pod=ranks)
+    job = killed(new_job("parts", **plan), ranks)
     assert job.losses() == whole.losses()
-    assert any((tmp_path / "compiled").rglob("*.so")), "something was compiled"
+    assert job.manifest(6)["model_sha256"] == whole.manifest(6)["model_sha256"]
+    assert any(compiled.rglob("*.so")), "something was compiled"

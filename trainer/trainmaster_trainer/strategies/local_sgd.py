@@ -10,7 +10,8 @@ Nesterov   SGD with rate 0.7 and Nesterov momentum 0.9 (Douillard et al., DiLoCo
 Running means and the like are averaged whatever the outer optimizer is: momentum could carry a variance below zero.
 
 A meeting moves the bytes of one all-reduce of the model, so a step moves 1/H of AllReduce's. The numbers are not those
-of OneDevice, except for H = 1 with plain SGD inside. The inner optimizers' moments stay with their ranks.
+of OneDevice, except for H = 1 with plain SGD inside; of one rank with Average they are, to the last bit. The inner
+optimizers' moments stay with their ranks.
 
 BF16 and INT8 compress the ways; PowerSGD and TopK, which need many small steps to send what they left out, are refused.
 
@@ -69,8 +70,9 @@ class LocalSGD(WholeModel):
         self._point = {name: nn.Parameter(tensor.detach().clone()) for name, tensor in here.items()}
         learned = [point for name, point in self._point.items() if isinstance(here[name], nn.Parameter)]
         others = [point for name, point in self._point.items() if not isinstance(here[name], nn.Parameter)]
-        outer = OUTER[options.get("outer", "Average")]
-        self._outer = torch.optim.SGD([{"params": learned, **outer}, {"params": others, **OUTER["Average"]}])
+        outer = options.get("outer", "Average")
+        self._is_alone = group.world_size == 1 and outer == "Average"
+        self._outer = torch.optim.SGD([{"params": learned, **OUTER[outer]}, {"params": others, **OUTER["Average"]}])
         self.sync_every = self._every if group.world_size > 1 else 1
         self._apart = False  # have steps been taken since the last meeting?
         self._samples = 0  # of the last global batch
@@ -96,13 +98,16 @@ class LocalSGD(WholeModel):
     def _meet(self) -> None:
         """Take an outer step whose gradient is the mean way that all ranks have come."""
         here = self._here()
+        self._apart = False
+        if self._is_alone:  # the mean of one model is that model; there and back, its last bits would be rounded
+            _put(here, dict(self._point))
+            return
         ways = [_way(point, here[name]) * self._weight for name, point in self._point.items()]
         for way, point in zip(self._sum(ways), self._point.values(), strict=True):
             point.grad = way
         self._outer.step()
         for name, point in self._point.items():
             here[name].copy_(point)
-        self._apart = False
 
     def _here(self) -> dict[str, Tensor]:
         """Return what is averaged, as it is now: parameters and running means, which a forward pass may replace."""
