@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 from trainmaster.wire.progress import ProgressPage
-from trainmaster_trainer.agent.said import Said, Search, overlaid
+from trainmaster_trainer.agent.reactor import Reactor
+from trainmaster_trainer.agent.said import Reader, Said, Search, count, figure, overlaid
 
 TQDM = "\r 29%|##        | 29/100 [00:01<00:04, 17.3it/s, loss=0.52]\r 30%|###       | 30/100 [00:02<00:04]\n"
 BAR = {"step": r"(\d+)/\d+ \[", "total": r"\d+/(\d+) \[", "loss": r"loss=([^\s,\]]+)"}
@@ -49,6 +50,55 @@ def test_what_another_python_cannot_read_is_said_and_left_out() -> None:
 
 def test_a_group_that_took_no_part_finds_nothing() -> None:
     assert search(loss="a|loss=([0-9]+)")[0].newest("loss=5\na") == {"loss": "5"}
+
+
+LOSSES = {
+    "0.25": 0.25,
+    "1e-3": 0.001,
+    "-1.5E+2": -150.0,
+    "0,523": 0.523,
+    "12,5": 12.5,
+    "1,5e-3": 0.0015,
+    "1,234.5": 1234.5,
+    "1,234,567": 1234567.0,
+    "nan": math.nan,
+    "inf": math.nan,
+    "-Infinity": math.nan,
+    "1,234": None,
+    "1,2,3": None,
+    "1.234,5": None,
+    "0x10": None,
+    "half": None,
+    "": None,
+}
+
+
+@pytest.mark.parametrize("text", LOSSES)
+def test_a_loss_is_the_number_that_was_printed_or_is_left_blank(text: str) -> None:
+    """A comma may be the decimal one, or stand before each three digits; where it may be either, nothing is guessed."""
+    found, expected = figure(text), LOSSES[text]
+    assert found == expected or (found is not None and expected is not None and math.isnan(found + expected))
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("7", 7), ("1,234", 1234), ("1e3", 1000), ("0,5", None), ("1,23", None), ("nan", None)]
+)
+def test_a_count_may_have_commas_before_each_three_digits(text: str, number: float | None) -> None:
+    assert count(text) == number
+
+
+def test_a_loss_that_becomes_nan_is_not_shown_as_the_last_number() -> None:
+    said: list[tuple[int, Said]] = []
+    printed = ["step 1 loss 0.5\n", "step 2 loss nan\n", "step 3 loss 1,234\n"]
+    expressions = {"loss": "loss ([^ ]+)", "step": "step ([0-9]+)"}
+    reader = Reader(Search(expressions, print), Reactor(), lambda *_: printed.pop(0), lambda *one: said.append(one))
+    reader.expect(range(1))
+    for _ in range(3):
+        reader.look(0)
+    assert [one.step for _, one in said] == [1, 2, 3]
+    (_, first), *others = said
+    assert first.loss == 0.5
+    assert all(math.isnan(one.loss) for _, one in others)
 
 
 COUNTED = ProgressPage(step=8, updated=5.0, phase="train", attempt=1, resumed_step=0)

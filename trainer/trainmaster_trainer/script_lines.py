@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -32,18 +33,26 @@ class ScriptLines:
         self._attempt = attempt
         self._descriptor: int | None = None
         self._usable = True
+        self._lock = threading.RLock()  # threads of a script report side by side
+        self._writes = False
         self._last: dict[str, Any] = {}
         self._end = self._last_begins = 0
 
     def add(self, step: int, loss: float | None, metrics: Mapping[str, float], say: Say) -> None:
         """Write the line of a step, or more of it where it is the newest; an earlier one is left alone."""
-        try:
-            if self._usable and self._descriptor is None:
-                self._open(step, say)
-            if self._descriptor is not None and step >= self._last.get("step", 0):
-                self._write(self._descriptor, self._line(step, loss, metrics))
-        except OSError as error:  # a full disk costs lines, no training
-            say("lines", f"lines of {METRICS} are lost: {error}")
+        with self._lock:
+            if self._writes:
+                return  # a handler of a signal reports in the midst of a line
+            self._writes = True
+            try:
+                if self._usable and self._descriptor is None:
+                    self._open(step, say)
+                if self._descriptor is not None and step >= self._last.get("step", 0):
+                    self._write(self._descriptor, self._line(step, loss, metrics))
+            except OSError as error:  # a full disk costs lines, no training
+                say("lines", f"lines of {METRICS} are lost: {error}")
+            finally:
+                self._writes = False
 
     @property
     def step(self) -> int:

@@ -29,6 +29,8 @@ _MOST_LINE = 1000  # characters of a line that are looked at
 _MOST_LINES = 200  # the newest of each look
 _SEARCH_SECONDS = 0.1  # of the processor, for one look at one rank's lines
 _MOST_STEPS = 1 << 53
+_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?")
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
 _ENDS = re.compile(r"[\r\n]+")  # a progress bar ends its lines with a carriage return
 
 
@@ -178,9 +180,9 @@ class Reader:
 
     def _with(self, before: Said, pace: Pace, found: Mapping[str, str]) -> Said:
         now = time.monotonic()
-        loss, step, total = (_number(found.get(name, "")) for name in ("loss", "step", "total"))
+        step, total = (count(found.get(name, "")) for name in ("step", "total"))
         said = replace(before, when=now)
-        if loss is not None:
+        if "loss" in found and (loss := figure(found["loss"])) is not None:
             said = replace(said, loss=loss)
         if total is not None and 0 < total <= _MOST_STEPS:
             said = replace(said, total=int(total))
@@ -191,9 +193,27 @@ class Reader:
         return replace(said, step=int(step), first=first, seconds=pace.seconds, steps_per_second=pace.steps_per_second)
 
 
+def figure(text: str) -> Optional[float]:
+    """Return a loss as it was printed, NaN for one that is not finite; None where its number cannot be told.
+
+    A comma may be the decimal one: 1,234 is either of two numbers.
+    """
+    if _DECIMAL_COMMA.fullmatch(text) and not _GROUPED.fullmatch(text):
+        text = text.replace(",", ".")
+    elif _GROUPED.fullmatch(text) and ("." in text or text.count(",") > 1):
+        text = text.replace(",", "")
+    value = _number(text)
+    return math.nan if value is not None and not math.isfinite(value) else value
+
+
+def count(text: str) -> Optional[float]:
+    """Return a number of steps as it was printed, perhaps with a comma before each three digits; None if it is none."""
+    value = _number(text.replace(",", "") if _GROUPED.fullmatch(text) else text)
+    return value if value is not None and math.isfinite(value) else None
+
+
 def _number(text: str) -> Optional[float]:
     try:
-        value = float(text.replace(",", ""))
+        return float(text)
     except ValueError:
         return None
-    return value if math.isfinite(value) else None
