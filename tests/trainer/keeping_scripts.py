@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import lr_scheduler
 from trainmaster.wire import names
 from trainmaster_trainer import script_progress, session
+from trainmaster_trainer.agent import optimizer_steps
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 
@@ -177,6 +178,19 @@ def quick(group: Group, until: int) -> None:
     state = session.state(model=_model())
     for step in range(state.restore() + 1, until + 1):
         state.step(step)
+
+
+def forgetful(group: Group) -> None:
+    """Train, and never call step()."""
+    optimizer_steps.count()
+    model = _model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    state = session.state(model=model, optimizer=optimizer)
+    state.restore()
+    for _ in range(3):
+        model(torch.ones(3)).sum().backward()
+        optimizer.step()
+    getattr(state, "_keeper")._finish(os.getpid())  # noqa: B009 as at the end of a process, which these do not reach
 
 
 def scored(group: Group, scores: dict[str, float], until: int) -> Any:

@@ -1,5 +1,6 @@
 """Metrics of steps, evaluations on the way, the best checkpoint and the early stop, by real ranks."""
 
+import math
 import os
 import random
 import re
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from trainmaster.wire.training import Aim
+from trainmaster_trainer.evaluations import Judge
 from trainmaster_trainer.losses import Losses
 from trainmaster_trainer.metric_names import MetricNames
 
@@ -170,6 +172,26 @@ def test_a_figure_that_nobody_reports_ends_the_job_at_the_first_evaluation(new_j
     assert 0 not in stop.wait()
     assert "spec.training.stopEarly.metric: the evaluation has no figure 'eror'" in stop.output()
     assert "Did you mean 'error'?" in stop.output()
+
+
+@pytest.mark.parametrize(
+    ("values", "best", "waited"),
+    [
+        ([0.5, 0.5, 0.5], 1, 2),
+        ([math.nan, math.nan], None, 2),
+        ([math.nan, 0.5, math.nan, 0.6], 4, 0),
+        ([0.5, math.inf], 1, 1),
+        ([-math.inf, -1e308, 1e308], 3, 0),
+        ([0.0, -0.0], 1, 1),
+    ],
+)
+def test_the_best_is_the_first_of_equals_and_never_one_that_is_no_number(
+    values: list[float], best: int | None, waited: int
+) -> None:
+    judge = Judge(Aim("score", "max", 9))
+    for step, value in enumerate(values, 1):
+        judge.look("spec.checkpoint.best", step, {"score": value})
+    assert (judge.steps[-1] if judge.steps else None, judge.waited) == (best, waited)
 
 
 def test_a_task_that_has_nothing_to_evaluate_is_refused_before_the_first_step(new_job: NewJob) -> None:

@@ -158,6 +158,13 @@ def test_a_step_on_rank_0_alone_is_told_when_the_other_ends(new_job: NewJob) -> 
     assert said.startswith("session.state: rank 0 waits in step(), and rank 1 has ended without calling it.")
 
 
+def test_a_script_that_never_calls_step_is_told_at_its_end(new_job: NewJob) -> None:
+    """It has lost nothing yet, but would lose all of it by a restart."""
+    running = a_script(new_job).calling("keeping_scripts:forgetful").start(1)
+    assert running.wait() == [0], running.output()
+    assert "step() was not called after restore(), so none of 3 optimizer steps is kept" in running.output()
+
+
 HOSTILE = {
     "a tensor that is not there": {"tensor": "nowhere"},
     "no text for a name": {"tensor": ["a"]},

@@ -118,6 +118,11 @@ class ScriptProgress:
         return self._total
 
     @property
+    def optimizer_steps(self) -> int:
+        """Return how many optimizer steps were counted; of a script whose state is kept, since it was restored."""
+        return self._counted
+
+    @property
     def has_steps(self) -> bool:
         """Return whether there is a step to speak of."""
         return self.reports or self._counted > 0

@@ -236,6 +236,12 @@ class _Keeper:
     def _finish(self, process: int) -> None:
         """Wait for the save that is under way, at the end of the script."""
         if os.getpid() == process:
+            if self.last == self.begun_at and self._progress.optimizer_steps:
+                _say(
+                    "",
+                    f"step() was not called after restore(), so none of {self._progress.optimizer_steps} optimizer "
+                    "steps is kept. Call it on every rank after each step.",
+                )
             with suppress(SupersededError, PlaceTakenError):  # a later attempt goes on
                 self._saver.wait(needed=False)
             self._progress.kept(self.last, self._saver.committed_step)
