@@ -193,6 +193,14 @@ def forgetful(group: Group) -> None:
     getattr(state, "_keeper")._finish(os.getpid())  # noqa: B009 as at the end of a process, which these do not reach
 
 
+def uneven(group: Group) -> None:
+    """Have fewer batches on rank 1."""
+    state = session.state(model=_model())
+    for step in range(state.restore() + 1, 2 if group.rank else 1000):
+        state.step(step)
+    getattr(state, "_keeper")._finish(os.getpid())  # noqa: B009 as at the end of a process
+
+
 def scored(group: Group, scores: dict[str, float], until: int) -> Any:
     """Report a score after every second step, and keep the state. Return with which code it is ended before the end."""
     model = importlib.import_module("small_tasks").Line().model()

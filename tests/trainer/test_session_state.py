@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import shutil
 import struct
 from pathlib import Path
@@ -163,6 +164,15 @@ def test_a_script_that_never_calls_step_is_told_at_its_end(new_job: NewJob) -> N
     running = a_script(new_job).calling("keeping_scripts:forgetful").start(1)
     assert running.wait() == [0], running.output()
     assert "step() was not called after restore(), so none of 3 optimizer steps is kept" in running.output()
+
+
+def test_a_rank_that_has_fewer_batches_is_named_by_the_other(new_job: NewJob) -> None:
+    """Gloo names an address."""
+    running = a_script(new_job, checkpoint_every=1000).calling("keeping_scripts:uneven").start(2)
+    codes = running.wait()
+    assert codes[0] != 0
+    assert codes[1] == 0
+    assert re.search(r"rank 0 calls step\(\d+\), and rank 1 has ended\. Take as many steps", running.output())
 
 
 HOSTILE = {

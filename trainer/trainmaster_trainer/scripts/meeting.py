@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -90,6 +91,22 @@ def await_all(what: str, store: Store, rank: int, ranks: int, seconds: float) ->
                 f"trainmaster: session.state: rank {rank} waits in {what} for rank {', '.join(map(str, missing))}. "
                 "Every rank must call it."
             )
+
+
+@contextmanager
+def telling_who_has_left(n: int, store: Store, rank: int, ranks: int) -> Iterator[None]:
+    """Say who has ended, where this rank cannot go on without it: it may have had fewer batches."""
+    try:
+        yield
+    except RuntimeError:  # of gloo, whose words name an address
+        with suppress(dist.DistError):
+            gone = [other for other in range(ranks) if store.check([f"{_LEFT}/{other}"])]
+            if gone:
+                errors.say(
+                    f"trainmaster: session.state: rank {rank} calls step({n}), and rank {gone[0]} has ended. Take as "
+                    "many steps on every rank, also where one has fewer batches."
+                )
+        raise
 
 
 def leave(store: Store, rank: int) -> None:

@@ -40,7 +40,7 @@ from trainmaster_trainer.script_lines import ScriptLines
 from trainmaster_trainer.script_progress import ScriptProgress
 from trainmaster_trainer.scripts.comparing import Copies, check_alike
 from trainmaster_trainer.scripts.measures import Measures
-from trainmaster_trainer.scripts.meeting import STEP_SECONDS, await_all, leave, meet
+from trainmaster_trainer.scripts.meeting import STEP_SECONDS, await_all, leave, meet, telling_who_has_left
 from trainmaster_trainer.scripts.objects import Objects
 from trainmaster_trainer.session import State
 from trainmaster_trainer.settings import Settings
@@ -156,8 +156,9 @@ class _Keeper:
 
     def _agree(self, n: int) -> bool:
         """Agree with the other ranks on what there is to do. Return whether any of them was asked to stop."""
-        self._compare(n)
-        agreement = self._losses.flush(self._stop_asked, self._memory.seconds, self._saver.is_refused)
+        with telling_who_has_left(n, self._group.store, self._group.rank, self._group.world_size):
+            self._compare(n)
+            agreement = self._losses.flush(self._stop_asked, self._memory.seconds, self._saver.is_refused)
         if agreement.losses:
             self._memory.adapt(median(one.seconds for one in agreement.losses), agreement.snapshot_seconds)
         if agreement.refused:
