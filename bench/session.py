@@ -36,12 +36,18 @@ def main() -> str:
     }
     figures = {level: results.median(each) for level, each in ratios.items()}
     cost = run_script("session_cost.py")
+    for name, every in (("snapshot_after_each", 1), ("without_snapshots", 0)):
+        cost[name] = run_script("session_cost.py", every)["kept"]
     kills = _kills()
     measured = {"microseconds": cost, "milliseconds": millis, "ratios": ratios, "ratio": figures, "kills": kills}
     results.save("session", measured)
     said = ", ".join(f"{level} {ratio:.3f}x torchrun" for level, ratio in figures.items())
     back = f"back {kills['times_sooner']:.0f} times sooner, {max(kills['steps_lost']['keeping'])} steps lost"
-    return f"session: {said}; {cost['counted']} and {cost['reported']} microseconds of the processor a step; {back}"
+    return f"session: {said}; {_costs(cost)} microseconds of the processor a step; {back}"
+
+
+def _costs(cost: dict[str, float]) -> str:
+    return ", ".join(str(cost[name]) for name in ("counted", "reported", "without_snapshots", "snapshot_after_each"))
 
 
 def _one(name: str, folder: Path) -> float:

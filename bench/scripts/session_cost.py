@@ -1,4 +1,6 @@
-"""What a counted step and a reported one cost in time of the processor. Argument: the answer's file.
+"""What a counted step, a reported one, and one whose state is kept cost in time of the processor.
+
+Arguments: the answer's file; then, for the last, after how many steps a snapshot is taken (0: never).
 
 An optimizer of a tiny model steps alone, then with its steps counted, then with each step reported as well. The least
 of several rounds counts: whatever else the machine does only adds to it.
@@ -25,18 +27,9 @@ ROUNDS = 9
 
 def main(folder: Path) -> dict[str, float]:
     """Measure; microseconds of a step, and what is added to it."""
-    weights = torch.nn.Linear(8, 8)
-    optimizer = torch.optim.SGD(weights.parameters(), lr=0.01)
-    weights(torch.ones(8)).sum().backward()
+    optimizer = _optimizer(torch.nn.Linear(8, 8))
     alone = _least(optimizer.step)
-    ProgressFile(str(folder / "page"), create=True, attempt=1)
-    os.environ |= {
-        names.ENV_PROGRESS_FILE: str(folder / "page"),
-        names.ENV_ATTEMPT: "1",
-        names.ENV_CHECKPOINTS: str(folder),
-        names.ENV_TRAINING: codec.encode(TrainingPlan("AllReduce", command=("a",), global_batch_size=8)).decode(),
-        "RANK": "0",
-    }
+    _be_a_rank(folder, memory_every=0)
     optimizer_steps.count()
     counted = _least(optimizer.step)
     steps = iter(range(1, STEPS * (ROUNDS + 1)))
@@ -47,6 +40,41 @@ def main(folder: Path) -> dict[str, float]:
 
     reported = _least(step_and_report)
     return {"step": alone, "counted": round(counted - alone, 2), "reported": round(reported - alone, 2)}
+
+
+def kept(folder: Path, memory_every: int) -> dict[str, float]:
+    """Measure `state.step(n)` of two layers and SGD; microseconds."""
+    _be_a_rank(folder, memory_every)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
+    state = session.state(model=model, optimizer=_optimizer(model))
+    steps = iter(range(state.restore() + 1, STEPS * (ROUNDS + 1)))
+    return {"kept": _least(lambda: state.step(next(steps)))}
+
+
+def _optimizer(model: torch.nn.Module) -> torch.optim.Optimizer:
+    first = next(model.parameters())
+    model(torch.ones(first.shape[1])).sum().backward()
+    return torch.optim.SGD(model.parameters(), lr=0.01)
+
+
+def _be_a_rank(folder: Path, memory_every: int) -> None:
+    ProgressFile(str(folder / "page"), create=True, attempt=1)
+    (folder / "memory").mkdir()
+    plan = TrainingPlan(
+        "AllReduce", command=("a",), global_batch_size=8, checkpoint_every=10**9, memory_every=memory_every
+    )
+    os.environ |= {
+        names.ENV_PROGRESS_FILE: str(folder / "page"),
+        names.ENV_ATTEMPT: "1",
+        names.ENV_CHECKPOINTS: str(folder),
+        names.ENV_MEMORY: str(folder / "memory"),
+        names.ENV_JOB_UID: "bench",
+        names.ENV_TRAINING: codec.encode(plan).decode(),
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+    }
 
 
 def _least(do: Callable[[], object]) -> float:
@@ -60,5 +88,7 @@ def _least(do: Callable[[], object]) -> float:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as scratch:
-        Path(sys.argv[1]).write_text(json.dumps(main(Path(scratch))))
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as scratch:  # as an agent's memory folder
+        answer, *every = sys.argv[1:]
+        found = kept(Path(scratch), int(every[0])) if every else main(Path(scratch))
+        Path(answer).write_text(json.dumps(found))
