@@ -108,9 +108,9 @@ def test_a_fixed_limit_is_kept(command: Command) -> None:
 
 def test_an_endless_evaluation_is_known_by_those_before(command: Command) -> None:
     """The first one takes longer than `hangSeconds` says, and is no hang; one that never ends is named for itself."""
-    job = a_stuck_job("Evaluated", way="loop", at=3, rank=0, first=1.2)
+    job = a_stuck_job("Evaluated", way="loop", at=3, rank=0, first=1.8)
     job["spec"]["training"] |= {"steps": 50, "evaluateEverySteps": 10}
-    job["spec"]["failurePolicy"] = {"hangSeconds": 1}
+    job["spec"]["failurePolicy"] = {"hangSeconds": 2}
     assert command.start(job).end() == 0
     (line,) = command.status["restarts"]
     assert line["replica"].endswith("rank 0")

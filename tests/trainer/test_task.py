@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from trainmaster_trainer import task as task_module
-from trainmaster_trainer.answers import figures_of, loss_of, make_model
+from trainmaster_trainer.answers import figures_of, loss_of, make_model, metrics_of
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.rates import Rates
 from trainmaster_trainer.task import load_task
@@ -110,6 +110,10 @@ def test_a_loss_of_one_number_has_no_dimension(loss: Tensor) -> None:
         (None, "evaluate() of Given gave NoneType. Return a dict of numbers by name"),
         (0.5, "evaluate() of Given gave float. Return a dict"),
         ({"accuracy": 0.5, "name": "x"}, "not all of them numbers (could not convert string to float: 'x')"),
+        ({"wave": 1 + 2j}, "not all of them numbers"),
+        ({"wave": np.complex64(1 + 2j)}, "not all of them numbers (complex numbers have no order)"),
+        ({"wave": torch.tensor(1 + 2j)}, "not all of them numbers (complex numbers have no order)"),
+        ({"many": torch.ones(2)}, "not all of them numbers"),
     ],
 )
 def test_figures_that_are_no_numbers_are_refused(figures: Any, message: str) -> None:
@@ -164,7 +168,28 @@ def test_figures_may_be_tensors() -> None:
     assert figures_of(answering(figures={"accuracy": torch.tensor(0.5)}), nn.ReLU()) == {"accuracy": 0.5}
 
 
-def answering(loss: Any = None, figures: Any = None) -> Digits:
+@pytest.mark.parametrize("value", [1 + 2j, np.complex64(1 + 2j), torch.tensor([1 + 2j]), None, {}, np.ones(2)])
+def test_a_metric_that_is_no_number_is_refused(value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"metrics\(\) of Given gave .* as 'odd'. Give one number"):
+        metrics_of(answering(metrics={"odd": value}), None, None, torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    "value", [1, True, 0.5, np.float16(0.5), np.int64(3), torch.tensor([2]), torch.ones(1, 1).bfloat16()]
+)
+def test_a_metric_of_whatever_kind_is_a_number_on_the_device_of_the_loss(value: Any) -> None:
+    """Also a tensor of another device: steps that come after a restart are put beside those before it."""
+    found = metrics_of(answering(metrics={"val/top 5": value}), None, None, torch.device("meta"))["val/top 5"]
+    assert (found.shape, found.dtype, found.device.type) == ((), torch.float32, "meta")
+
+
+def test_more_metrics_than_can_be_shown_are_refused() -> None:
+    many = {str(number): 1.0 for number in range(10_000)}
+    with pytest.raises(ConfigurationError, match=r"gave 10000 metrics. Return 32 at most"):
+        metrics_of(answering(metrics=many), None, None, torch.device("cpu"))
+
+
+def answering(loss: Any = None, figures: Any = None, metrics: Any = None) -> Digits:
     """A task with these answers."""
 
     class Given(Digits):
@@ -174,7 +199,7 @@ def answering(loss: Any = None, figures: Any = None) -> Digits:
 
         @override
         def metrics(self, outputs: Any, targets: Any) -> dict[str, Any]:
-            return {}
+            return metrics or {}
 
         @override
         def evaluate(self, model: nn.Module) -> Any:

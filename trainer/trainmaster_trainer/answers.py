@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
@@ -184,14 +185,25 @@ def metrics_of(task: Task, outputs: Any, targets: Any, device: torch.device) -> 
 
 
 def _as_number(where: str, name: str, value: object, device: torch.device) -> Tensor:
-    """Return a metric as float32; a tensor stays on its device, so that no step waits for it."""
+    """Return a metric as float32; a tensor stays on the device of the loss, so that no step waits for it."""
     if isinstance(value, Tensor) and value.numel() == 1 and not value.is_complex():
-        return value.detach().reshape(()).float()
+        return value.detach().reshape(()).to(device, torch.float32)
     if not isinstance(value, (Tensor, str, bytes)):
         with suppress(TypeError, ValueError, OverflowError):
-            return torch.tensor(float(value), dtype=torch.float32, device=device)  # type: ignore[arg-type]
+            return torch.tensor(_real(value), dtype=torch.float32, device=device)
     given = f"a tensor of shape {list(value.shape)}" if isinstance(value, Tensor) else f"{value!r:.100}"
     raise ConfigurationError(f"{where} {given} as {name!r}. Give one number, such as a mean over the samples.")
+
+
+def _real(value: Any) -> float:
+    """Return a number; a complex one is none.
+
+    Raises:
+        TypeError, ValueError: it is not one.
+    """
+    if isinstance(value, np.complexfloating) or (isinstance(value, Tensor) and value.is_complex()):
+        raise TypeError("complex numbers have no order")  # NumPy would leave the imaginary part out
+    return float(value)
 
 
 def figures_of(task: Task, model: nn.Module) -> dict[str, float]:
@@ -208,7 +220,7 @@ def figures_of(task: Task, model: nn.Module) -> dict[str, float]:
             f"spec.training.task: evaluate() of {name} gave {type(figures).__name__}. Return a dict of numbers by name."
         )
     try:
-        return {str(key): float(value) for key, value in figures.items()}
+        return {str(key): _real(value) for key, value in figures.items()}
     except (TypeError, ValueError) as error:
         raise ConfigurationError(
             f"spec.training.task: evaluate() of {name} gave {figures!r:.200}, not all of them numbers ({error}). Give "
