@@ -14,7 +14,7 @@ from typing import Any
 
 from trainmaster.wire import codec
 from trainmaster.wire.messages import Heartbeat, Member, Orders, Rendezvous, Roster
-from trainmaster.wire.states import Verb
+from trainmaster.wire.states import AgentState, Verb
 
 Key = tuple[str, int]
 
@@ -146,10 +146,13 @@ class Intake:
             assert self.changed.wait_for(condition, seconds), f"waited in vain for {what}: {self.newest}"
 
     def wait_state(self, state: str, attempt: int, *keys: Key) -> list[Heartbeat]:
-        """Wait until all of `keys` say that they are there."""
+        """Wait until all of `keys` say that they are there; a group whose member has failed does not finish."""
 
         def there() -> bool:
             found = [self.newest.get(key) for key in keys]
+            for one in found if state == AgentState.FINISHED else ():
+                failed = one and one.start is None and (one.state, one.attempt) == (AgentState.FAILED, attempt)
+                assert not failed, f"it has failed: {one}"
             return all(one is not None and (one.state, one.attempt) == (state, attempt) for one in found)
 
         self.wait(there, f"{state} of attempt {attempt}")

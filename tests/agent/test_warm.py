@@ -309,6 +309,15 @@ def test_where_the_agent_cannot_serve_the_store_rank_0_does(
     intake.wait_state(AgentState.FINISHED, 1, W0)
 
 
+@pytest.mark.slow
+def test_a_thread_that_outlives_the_program_does_not_end_it_badly(agent: MakeAgent, intake: Intake) -> None:
+    """Also where the rank has a Python of its own, whose end would abort the process: `terminate called ...`."""
+    agent("python", "-X", "utf8", "SCRIPTS/outlived.py")
+    intake.wait_state(AgentState.WAITING, 0, W0)
+    intake.run(1, [(W0, 1)])
+    intake.wait_state(AgentState.FINISHED, 1, W0)
+
+
 def test_a_parent_that_dies_of_its_imports_is_followed_by_a_bare_one(
     agent: MakeAgent, intake: Intake, witness: Witness, tmp_path: Path
 ) -> None:

@@ -1,9 +1,10 @@
-"""Do at the end of a forked rank what Python does to a program's modules at its end, and nothing more.
+"""Do at the end of a rank what Python does to a program's modules at its end, and nothing more.
 
 A file, an archive or a temporary file that a script leaves open in a variable of a module is
 completed by that object's finalizer, and finalizers run when Python takes the modules apart (`finalize_modules` in
 CPython's pylifecycle.c). What the warm parent had imported is left alone: it holds nothing of the user's, and taking
-torch apart takes 0.5 s, in which a dead rank's sockets would stay open.
+torch apart takes 0.5 s, in which a dead rank's sockets would stay open. In an interpreter of the rank's own, torch and
+what it imports are left alone likewise.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import types
 import weakref
 from typing import Any, Dict, List, Set, Tuple
 
-_OURS = "trainmaster"  # our own modules are needed up to the last line
+_LEFT_ALONE = ("trainmaster", "trainmaster_trainer", "torch", "numpy")  # ours are needed up to the last line
 _LAST = ("last_type", "last_value", "last_traceback", "last_exc", "ps1", "ps2")
 _BEFORE: Set[str] = set()  # the modules that were there before the user's program began
 
@@ -65,7 +66,7 @@ def _remove_modules() -> List[weakref.ReferenceType[types.ModuleType]]:
 
 
 def _is_the_programs(name: str) -> bool:
-    return name not in _BEFORE and name.partition(".")[0].partition("_")[0] != _OURS
+    return name not in _BEFORE and name.partition(".")[0] not in _LEFT_ALONE
 
 
 def _clear(variables: Dict[str, Any]) -> None:

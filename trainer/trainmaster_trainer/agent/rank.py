@@ -96,7 +96,7 @@ def spawn(message: Dict[str, Any], descriptors: List[int]) -> int:
 
 
 def main() -> NoReturn:
-    """Run a rank in an interpreter of its own, which also ends as Python ends by itself."""
+    """Run a rank in an interpreter of its own."""
     parent, *options = sys.argv[2:]
     if parent:
         process.die_with_parent(int(parent))
@@ -187,7 +187,12 @@ def _open_streams(unbuffered: bool) -> None:
 
 
 def run() -> int:
-    """Run what the plan says; return the process's exit code. A task's rank ends right here."""
+    """Run what the plan says, and end right here; return the process's exit code where another framework has run.
+
+    Python's own end stops each thread that asks for the interpreter, also in a function of torch's that must not be
+    left so: the process would be aborted though its work is done. Other frameworks want that end: see
+    `_choose_interpreter`.
+    """
     plan = codec.decode(TrainingPlan, os.environ[names.ENV_TRAINING])
     _choose_interpreter(plan)
     dismantling.begin()
@@ -199,6 +204,8 @@ def run() -> int:
     exit_code = _run_to_the_end(plan)
     if plan.task:  # whose threads do not matter any more, as those of a script may
         process.leave(exit_code, _THREADS_SECONDS)
+    if plan.framework is None:
+        process.leave(exit_code)
     return exit_code
 
 
