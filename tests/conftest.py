@@ -1,12 +1,13 @@
 """What holds for all tests: no judgement by the clock, a Ctrl-C that can be tested, and who runs beside whom.
 
 `make test` shares the tests among four processes (pytest-xdist): the cluster's tests mostly wait for pods, which leaves
-the machine to the others. Tests that share what is expensive to start (a cluster, an API server, a warm parent) stay in
-one process and in their own order. The trainer's share only a process to fork from: each of their files is taken by
-whichever process is free.
+the machine to the others. Tests that share what is expensive to start (a cluster, an API server, the environment of a
+framework) stay in one process and in their own order. The others share at most a process to fork from: each of their
+files is taken by whichever process is free.
 """
 
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,15 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+# Under PYTHONDONTWRITEBYTECODE, which containers often set, each process of pytest would take 10 s to rewrite the
+# assertions of all files, and each of the processes that tests start would compile our packages anew.
+sys.dont_write_bytecode = False
+
 HERE = Path(__file__).parent
-TURNS = ("cluster", "local", "cluster_hand", "trainer", "frameworks", "agent", "xla", "simulation", "quick")
+TURNS = ("cluster", "local", "cluster_hand", "xla", "frameworks", "simulation", "trainer", "agent", "quick")
 """Groups in the order in which a free process takes them: the longest first, and what waits beside what computes."""
+STAY_TOGETHER = ("cluster", "local", "cluster_hand", "frameworks")
+"""Groups that one process runs as a whole: what they share takes long to start, or there is one of it."""
 SHARES = {"platforms": "cluster_hand", "charts": "cluster_hand", "examples": "frameworks"}
 """Folders whose tests belong to the group of another one, as they share what that has started."""
 
@@ -50,7 +57,7 @@ class ByGroup(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
         """Return the group of a test: all in it follow one another in one process."""
         path = Path(nodeid.split("::", maxsplit=1)[0])
         turn = _turn(path.relative_to(HERE.name))
-        return str(path) if turn == "trainer" else turn
+        return turn if turn in STAY_TOGETHER else str(path)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
