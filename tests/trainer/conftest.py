@@ -5,9 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.trainer.crew import Crew, NewCrew
 from tests.trainer.ranks import Forker, Job, NewJob, make_job
+
+# As in ranks: threads that wait for one another on two busy cores cost more than they gain.
+torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

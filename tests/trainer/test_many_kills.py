@@ -15,20 +15,22 @@ from trainmaster.cli.audit import audit
 
 from tests.trainer.ranks import Job, NewJob, Running
 
-STEPS = 320
-LAST = 300  # the step by which the last kill comes
-PLAN = {"steps": STEPS, "global_batch_size": 7, "arguments": {"dropout": 0.2}}
+AFTER = 20  # steps that are left when the last kill comes
+PLAN = {"global_batch_size": 7, "arguments": {"dropout": 0.2}}
 TIERS = {"checkpoint_every": 4, "checkpoint_keep": 2, "memory_every": 1}
 OF_EACH = {"start": 5, "training": 5, "save": 5}
 
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
-    ("kills", "of_each"), [(10, {"start": 1, "training": 1}), pytest.param(100, OF_EACH, marks=pytest.mark.soak)]
+    ("kills", "steps", "of_each"),
+    [(10, 80, {"start": 1, "training": 1}), pytest.param(100, 320, OF_EACH, marks=pytest.mark.soak)],
 )
-def test_killed_at_any_moment_it_ends_in_the_same_bits(new_job: NewJob, kills: int, of_each: dict[str, int]) -> None:
-    undisturbed = new_job("undisturbed", **PLAN).run(2)
-    job = replace(new_job("killed", **PLAN, **TIERS), memory=True)
+def test_killed_at_any_moment_it_ends_in_the_same_bits(
+    new_job: NewJob, kills: int, steps: int, of_each: dict[str, int]
+) -> None:
+    undisturbed = new_job("undisturbed", **PLAN, steps=steps, checkpoint_every=steps).run(2)
+    job = replace(new_job("killed", **PLAN, **TIERS, steps=steps), memory=True)
     chance = random.Random(100)  # noqa: S311 (no secret)
     met: Counter[str] = Counter()
     starting = 0.1  # seconds, of the last start that got so far
@@ -38,14 +40,14 @@ def test_killed_at_any_moment_it_ends_in_the_same_bits(new_job: NewJob, kills: i
         if chance.random() < 0.5:
             time.sleep(chance.uniform(0, starting))
         else:
-            running.reach(max(1, attempt * LAST // kills))
+            running.reach(max(1, attempt * (steps - AFTER) // kills))
             starting = time.monotonic() - began
             time.sleep(chance.uniform(0, 0.01))
         met[kill(job, running, attempt, chance)] += 1
     job.run(2, attempt=kills + 1)
     assert all(met[phase] >= least for phase, least in of_each.items()), f"the kills must have met all phases: {met}"
     assert job.losses() == undisturbed.losses()
-    assert job.manifest(STEPS)["model_sha256"] == undisturbed.manifest(STEPS)["model_sha256"]
+    assert job.manifest(steps)["model_sha256"] == undisturbed.manifest(steps)["model_sha256"]
     assert audit(str(job.folder)) == 0
 
 
