@@ -18,7 +18,7 @@ from trainmaster.wire.progress import ProgressFile
 from trainmaster.wire.training import TrainingPlan
 from trainmaster_trainer.checkpoint import copier as copier_module
 from trainmaster_trainer.checkpoint import lineage, save
-from trainmaster_trainer.checkpoint.copier import Copier, TornCopyError, nothing_settled
+from trainmaster_trainer.checkpoint.copier import Copier, TornCopyError
 from trainmaster_trainer.checkpoint.image import Image
 from trainmaster_trainer.checkpoint.layout import saved_steps
 from trainmaster_trainer.checkpoint.lineage import Lineage
@@ -138,14 +138,14 @@ def test_a_weight_that_changes_while_it_is_copied_is_no_checkpoint() -> None:
 
 def test_there_is_room_for_one_image_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     copier = Copier()
-    old = weakref.ref(copier.begin({"w": torch.ones(3)}, nothing_settled)["w"])
+    old = weakref.ref(copier.begin({"w": torch.ones(3)}, lambda _: False)["w"])
 
     def made(tensors: dict[str, torch.Tensor]) -> Image:
         assert old() is None
         return Image(tensors)
 
     monkeypatch.setattr(copier_module, "Image", made)
-    copier.begin({"w": torch.ones(4)}, nothing_settled)
+    copier.begin({"w": torch.ones(4)}, lambda _: False)
     copier.close()
 
 

@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from trainmaster.wire.manifest import MAX_MANIFEST
 
-from trainmaster_trainer.checkpoint import elsewhere, layout, lineage
+from trainmaster_trainer.checkpoint import layout, lineage
 from trainmaster_trainer.checkpoint.averages import EMA
 from trainmaster_trainer.checkpoint.fetch import on_the_way
 from trainmaster_trainer.checkpoint.load import Loaded, look_at, read
@@ -73,7 +73,7 @@ def main() -> int:
 @contextmanager
 def _opened(source: str, endpoint: str | None) -> Iterator[tuple[list[int], Read]]:
     """Give the steps that there are, newest first, and a function that reads one of them."""
-    if elsewhere.is_url(source):
+    if "://" in source:
         with tempfile.TemporaryDirectory(prefix="trainmaster-export-") as scratch:
             yield _in_store(Remote(source, endpoint, FIELD), Path(scratch))
         return

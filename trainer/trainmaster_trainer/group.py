@@ -56,31 +56,35 @@ class Group:
 
     def gather(self, value: Any) -> list[Any]:
         """Return the JSON values of all ranks, in the order of ranks, on every rank."""
-        data = _to_bytes(value)
+        data = json.dumps(value).encode()
         if self.world_size == 1:
             return [json.loads(data)]
-        texts = self._gather_pages(data, _PAGE)
-        longest = max(map(_length, texts))
-        if longest > _PAGE:
-            texts = self._gather_pages(data, longest)
-        return [_from_page(text) for text in texts]
-
-    def _gather_pages(self, data: bytes, room: int) -> list[Tensor]:
-        pages = [torch.empty(_LENGTH + room, dtype=torch.uint8) for _ in range(self.world_size)]
-        dist.all_gather(pages, _to_page(data, room), group=self.processes)
-        return pages
+        room = _PAGE
+        while True:
+            pages = [torch.empty(_LENGTH + room, dtype=torch.uint8) for _ in range(self.world_size)]
+            dist.all_gather(pages, _to_page(data, room), group=self.processes)
+            texts = [page.numpy().tobytes() for page in pages]
+            lengths = [int.from_bytes(text[:_LENGTH], "little") for text in texts]
+            if max(lengths) <= room:
+                return [
+                    json.loads(text[_LENGTH : _LENGTH + length]) for text, length in zip(texts, lengths, strict=True)
+                ]
+            room = max(lengths)
 
     def broadcast(self, value: Any, source: int = 0) -> Any:
         """Return the JSON value of rank `source` on every rank. The other ranks' own values are ignored."""
-        data = _to_bytes(value)
+        data = json.dumps(value).encode()
         if self.world_size == 1:
             return json.loads(data)
-        page = _to_page(data, _PAGE)
-        dist.broadcast(page, source, group=self.processes)
-        if (length := _length(page)) > _PAGE:
-            page = _to_page(data, length)
+        room = _PAGE
+        while True:
+            page = _to_page(data, room)
             dist.broadcast(page, source, group=self.processes)
-        return _from_page(page)
+            text = page.numpy().tobytes()
+            length = int.from_bytes(text[:_LENGTH], "little")
+            if length <= room:
+                return json.loads(text[_LENGTH : _LENGTH + length])
+            room = length
 
     def broadcast_tensor(self, tensor: Tensor, source: int) -> None:
         """Replace a contiguous CPU tensor by that of rank `source`, in place."""
@@ -103,22 +107,10 @@ class Group:
         return result
 
 
-def _to_bytes(value: Any) -> bytes:
-    return json.dumps(value).encode()
-
-
 def _to_page(data: bytes, room: int) -> Tensor:
     """Return the length, and as much of the text as there is room for."""
     page = len(data).to_bytes(_LENGTH, "little") + data[:room].ljust(room, b"\0")
     return torch.frombuffer(bytearray(page), dtype=torch.uint8)
-
-
-def _length(page: Tensor) -> int:
-    return int.from_bytes(page[:_LENGTH].numpy().tobytes(), "little")
-
-
-def _from_page(page: Tensor) -> Any:
-    return json.loads(page[_LENGTH : _LENGTH + _length(page)].numpy().tobytes())
 
 
 def choose_device(settings: Settings) -> torch.device:

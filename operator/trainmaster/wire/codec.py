@@ -12,11 +12,12 @@ import json
 import types
 import typing
 from enum import Enum
-from typing import Any, Dict, Mapping, Optional, Tuple, Type, TypeVar, Union
+from typing import Any, Dict, Mapping, Optional, Type, TypeVar, Union
 
 from trainmaster.wire.bounded_json import finite, refuse_constant
 
 T = TypeVar("T")
+_fields_of = functools.cache(dataclasses.fields)
 
 
 class WireError(ValueError):
@@ -37,14 +38,9 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): to_plain(item) for key, item in value.items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        members = ((field, getattr(value, field.name)) for field in _fields(type(value)))
+        members = ((field, getattr(value, field.name)) for field in _fields_of(type(value)))
         return {field.name: to_plain(member) for field, member in members if not _goes_without_saying(field, member)}
     return value
-
-
-@functools.cache
-def _fields(kind: type) -> Tuple[dataclasses.Field[Any], ...]:
-    return dataclasses.fields(kind)
 
 
 def _goes_without_saying(field: dataclasses.Field[Any], member: Any) -> bool:
@@ -109,38 +105,24 @@ def _hints(kind: type) -> Dict[str, Any]:
 
 def _convert(kind: Any, plain: Any, where: str) -> Any:
     origin = typing.get_origin(kind)
-    if kind is Any:
+    if kind is Any or (origin in _UNIONS and plain is None):
         return plain
     if origin in _UNIONS:
-        return _convert_optional(kind, plain, where)
+        (inner,) = [arm for arm in typing.get_args(kind) if arm is not type(None)]
+        return _convert(inner, plain, where)
     if origin is tuple:
-        return _convert_tuple(kind, plain, where)
+        if not isinstance(plain, list):
+            raise WireError(f"{where}: expected a list")
+        inner = typing.get_args(kind)[0]
+        return tuple(_convert(inner, item, f"{where}[{index}]") for index, item in enumerate(plain))
     if origin is dict:
-        return _convert_dict(kind, plain, where)
+        if not isinstance(plain, dict):
+            raise WireError(f"{where}: expected an object")
+        inner = typing.get_args(kind)[1]
+        return {str(key): _convert(inner, item, f"{where}.{key}") for key, item in plain.items()}
     if dataclasses.is_dataclass(kind):
         return _convert_dataclass(kind, plain, where)
     return _convert_scalar(kind, plain, where)
-
-
-def _convert_optional(kind: Any, plain: Any, where: str) -> Any:
-    if plain is None:
-        return None
-    (inner,) = [arm for arm in typing.get_args(kind) if arm is not type(None)]
-    return _convert(inner, plain, where)
-
-
-def _convert_tuple(kind: Any, plain: Any, where: str) -> Any:
-    if not isinstance(plain, list):
-        raise WireError(f"{where}: expected a list")
-    inner = typing.get_args(kind)[0]
-    return tuple(_convert(inner, item, f"{where}[{index}]") for index, item in enumerate(plain))
-
-
-def _convert_dict(kind: Any, plain: Any, where: str) -> Any:
-    if not isinstance(plain, dict):
-        raise WireError(f"{where}: expected an object")
-    inner = typing.get_args(kind)[1]
-    return {str(key): _convert(inner, item, f"{where}.{key}") for key, item in plain.items()}
 
 
 def _convert_dataclass(kind: Any, plain: Any, where: str) -> Any:
@@ -155,27 +137,18 @@ def _convert_dataclass(kind: Any, plain: Any, where: str) -> Any:
     return kind(**values)
 
 
-def _convert_enum(kind: Type[Enum], plain: Any, where: str) -> Any:
+def _convert_scalar(kind: Any, plain: Any, where: str) -> Any:
     try:
-        return kind(plain)
+        if issubclass(kind, Enum):
+            return kind(plain)
+        if kind is float and isinstance(plain, int) and not isinstance(plain, bool):
+            return float(plain)
+    except OverflowError:
+        raise WireError(f"{where}: the number is too large") from None
     except ValueError:
         known = ", ".join(str(member.value) for member in kind)
         raise WireError(f"{where}: {plain!r:.40} is none of {known}") from None
-
-
-def _convert_scalar(kind: Any, plain: Any, where: str) -> Any:
-    if kind is float and isinstance(plain, int) and not isinstance(plain, bool):
-        return _to_float(plain, where)
     # bool is an int in Python, but not in a message.
-    if issubclass(kind, Enum):
-        return _convert_enum(kind, plain, where)
     if not isinstance(plain, kind) or (isinstance(plain, bool) and kind is not bool):
         raise WireError(f"{where}: expected {kind.__name__}, got {type(plain).__name__}")
     return plain
-
-
-def _to_float(number: int, where: str) -> float:
-    try:
-        return float(number)
-    except OverflowError:
-        raise WireError(f"{where}: the number is too large") from None

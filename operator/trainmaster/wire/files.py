@@ -128,23 +128,21 @@ def _empty(name: str, top: int) -> List[str]:
     try:
         with os.scandir(folder) as found:
             entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found]
-        return [there for entry in entries for there in _delete_or_move(*entry, folder, top)]
+        moved = []
+        for entry, is_folder in entries:
+            with contextlib.suppress(OSError):
+                if not is_folder:
+                    os.unlink(entry, dir_fd=folder)
+                    continue
+                try:
+                    os.rmdir(entry, dir_fd=folder)
+                except OSError:
+                    there = uuid.uuid4().hex
+                    os.rename(entry, there, src_dir_fd=folder, dst_dir_fd=top)
+                    moved.append(there)
+        return moved
     finally:
         os.close(folder)
-
-
-def _delete_or_move(name: str, is_folder: bool, folder: int, top: int) -> List[str]:
-    with contextlib.suppress(OSError):
-        if not is_folder:
-            os.unlink(name, dir_fd=folder)
-            return []
-        try:
-            os.rmdir(name, dir_fd=folder)
-        except OSError:
-            there = uuid.uuid4().hex
-            os.rename(name, there, src_dir_fd=folder, dst_dir_fd=top)
-            return [there]
-    return []
 
 
 def make_folder(path: Path) -> None:

@@ -221,7 +221,7 @@ def _shard(plain: Dict[str, Any]) -> ShardRecord:
         type(file) is str and bool(_SHARD_FILE.fullmatch(file)), f"the shard {file!r:.80}, which is no name of a shard"
     )
     _require(_is_within(length, _MOST_BYTES), f"{file} with a length of {length!r:.40}")
-    _require(_is_hash(digest), f"{file} with a SHA-256 of {digest!r:.80}")
+    _require(type(digest) is str and bool(_HASH.fullmatch(digest)), f"{file} with a SHA-256 of {digest!r:.80}")
     return ShardRecord(file, length, digest, {name: _tensor(name, one) for name, one in plain["tensors"].items()})
 
 
@@ -229,10 +229,8 @@ def _tensor(name: str, plain: Dict[str, Any]) -> TensorRecord:
     dtype, digest = plain["dtype"], plain["sha256"]
     # A tensor without dimensions has neither: empty members are left out.
     shape, offset = tuple(plain.get("shape", ())), tuple(plain.get("offset", ()))
-    _require(
-        len(name) <= _MOST_NAME and _is_hash(digest),
-        f"{name!r:.80} with a record of {plain!r:.80}",
-    )
+    is_hash = type(digest) is str and bool(_HASH.fullmatch(digest))
+    _require(len(name) <= _MOST_NAME and is_hash, f"{name!r:.80} with a record of {plain!r:.80}")
     _require(
         type(dtype) is str and dtype in DTYPES, f"{name!r:.80} with {dtype!r:.40}, which is no dtype of a checkpoint"
     )
@@ -248,10 +246,6 @@ def _tensor(name: str, plain: Dict[str, Any]) -> TensorRecord:
 
 def _is_within(number: object, most: int) -> bool:
     return type(number) is int and 0 <= number <= most
-
-
-def _is_hash(digest: object) -> bool:
-    return type(digest) is str and bool(_HASH.fullmatch(digest))
 
 
 def _require(holds: bool, otherwise: str) -> None:
@@ -272,17 +266,13 @@ def _verify(manifest: Manifest, step: int) -> None:
     _require(min(*numbers, manifest.attempt) >= 0, f"a number that cannot be: {numbers} of attempt {manifest.attempt}")
     _require(max(len(manifest.strategy), len(manifest.job)) <= _MOST_NAME, "a strategy or a job of a long name")
     for name, pieces in manifest.pieces().items():
-        _verify_pieces(name, pieces)
+        which = f"{MANIFEST}: the pieces of {name!r:.80}"
+        if len({len(piece.shape) for piece in pieces}) > 1:
+            raise CorruptCheckpointError(f"{which} have different numbers of dimensions")
+        if len({piece.dtype for piece in pieces}) > 1:
+            raise CorruptCheckpointError(f"{which} have different dtypes")
+        boxes = [(piece.offset, piece.shape) for piece in pieces]
+        if not tiling.make_one(boxes):
+            raise CorruptCheckpointError(f"{which} do not make one tensor of shape {list(tiling.whole_of(boxes))}")
     # Else a checkpoint that has lost a tensor would look like one of another model, and no older one would be tried.
     _require(manifest.model_sha256 == model_sha256(manifest.shards), "a SHA-256 of the model that its tensors lack")
-
-
-def _verify_pieces(name: str, pieces: List[TensorRecord]) -> None:
-    if len({len(piece.shape) for piece in pieces}) > 1:
-        raise CorruptCheckpointError(f"{MANIFEST}: the pieces of {name!r:.80} have different numbers of dimensions")
-    if len({piece.dtype for piece in pieces}) > 1:
-        raise CorruptCheckpointError(f"{MANIFEST}: the pieces of {name!r:.80} have different dtypes")
-    boxes = [(piece.offset, piece.shape) for piece in pieces]
-    if not tiling.make_one(boxes):
-        shape = list(tiling.whole_of(boxes))
-        raise CorruptCheckpointError(f"{MANIFEST}: the pieces of {name!r:.80} do not make one tensor of shape {shape}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Dict, List, Sequence, Tuple
+from typing import Dict, Sequence, Tuple
 
 Box = Tuple[Tuple[int, ...], Tuple[int, ...]]  # where it begins in each dimension, and how far it goes
 MOST_CUT = 4  # dimensions: no mesh splits a tensor in more
@@ -31,15 +31,9 @@ def make_one(boxes: Sequence[Box]) -> bool:
     if len(cut) > MOST_CUT:
         return False
     corners: Dict[Tuple[int, ...], int] = {}
-    for offset, shape in boxes:
-        if 0 not in shape:
-            _add(corners, [(offset[axis], offset[axis] + shape[axis]) for axis in cut], 1)
-    if 0 not in whole:
-        _add(corners, [(0, whole[axis]) for axis in cut], -1)
+    for (offset, shape), sign in [*((box, 1) for box in boxes), (((0,) * len(whole), whole), -1)]:
+        ends = [(offset[axis], offset[axis] + shape[axis]) for axis in cut]
+        for choice in itertools.product((0, 1), repeat=len(cut)) if 0 not in shape else ():
+            corner = tuple(end[upper] for end, upper in zip(ends, choice))
+            corners[corner] = corners.get(corner, 0) + (-sign if sum(choice) % 2 else sign)
     return not any(corners.values())
-
-
-def _add(corners: Dict[Tuple[int, ...], int], ends: List[Tuple[int, int]], sign: int) -> None:
-    for choice in itertools.product((0, 1), repeat=len(ends)):
-        corner = tuple(end[upper] for end, upper in zip(ends, choice))
-        corners[corner] = corners.get(corner, 0) + (-sign if sum(choice) % 2 else sign)

@@ -16,9 +16,9 @@ import fcntl
 import itertools
 import mmap
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 
 import numpy as np
@@ -37,12 +37,8 @@ Arrival = Callable[[str], None]  # returns when the bytes of the part of this na
 Parts = Mapping[str, memoryview]  # in the order of the file
 
 
-def there_already(_name: str) -> None:
-    """Do nothing, for parts that are complete."""
-
-
 def write_parts(
-    descriptor: int, parts: Parts, length: int, arrival: Arrival = there_already, image: memoryview | None = None
+    descriptor: int, parts: Parts, length: int, arrival: Arrival = lambda _: None, image: memoryview | None = None
 ) -> None:
     """Write `parts`, `length` bytes together, from the start of a new file; each part as soon as it has arrived.
 
@@ -64,7 +60,8 @@ def write_parts(
 
 
 def _write_every_other_block(descriptor: int, file: _File, length: int, first: int) -> None:
-    with file.pages() as page:
+    # Page-aligned memory, as the disk needs it: the image, or a fresh buffer.
+    with memoryview(aligned_memory(BLOCK)) if file.image is None else nullcontext(file.image) as page:
         for position in range(first * BLOCK, length, _THREADS * BLOCK):
             _write_block(descriptor, file.block(page, position, min(BLOCK, length - position)), position)
 
@@ -73,23 +70,13 @@ class _File:
     """Hold the bytes of all parts in a row."""
 
     def __init__(self, parts: Parts, arrival: Arrival, image: memoryview | None) -> None:
-        self._parts, self._arrival, self._image = parts, arrival, image
+        self._parts, self._arrival, self.image = parts, arrival, image
         self._names = list(parts)
         self._ends = list(itertools.accumulate(map(len, parts.values())))
 
-    @contextmanager
-    def pages(self) -> Iterator[memoryview]:
-        """Yield page-aligned memory, as the disk needs it: the image, or a fresh buffer."""
-        if self._image is not None:
-            yield self._image
-            return
-        buffer = aligned_memory(BLOCK)
-        with memoryview(buffer) as page:
-            yield page
-
     def block(self, page: memoryview, position: int, size: int) -> memoryview:
         """Return the bytes from `position` on, when they are there. NumPy releases the interpreter's lock meanwhile."""
-        block = page[:size] if self._image is None else self._image[position : position + size]
+        block = page[:size] if self.image is None else self.image[position : position + size]
         for number in range(bisect.bisect_right(self._ends, position), len(self._ends)):
             name, end = self._names[number], self._ends[number]
             part = self._parts[name]
@@ -99,7 +86,7 @@ class _File:
             first, last = max(begin, position), min(end, position + size)
             if first < last:
                 self._arrival(name)
-                if self._image is None:
+                if self.image is None:
                     source = np.frombuffer(part, np.uint8, last - first, first - begin)
                     np.copyto(np.frombuffer(block, np.uint8)[first - position : last - position], source)
         return block
@@ -122,7 +109,7 @@ def _write_block(descriptor: int, block: memoryview, position: int) -> None:
             if error.errno != errno.EINVAL:  # a disk with stranger rules
                 raise
     if written < len(block):  # the end of the file, or of the room on the disk
-        _go_through_cache(descriptor)
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~os.O_DIRECT)
     while written < len(block):
         written += os.pwrite(descriptor, block[written:], position + written)
 
@@ -141,20 +128,12 @@ def _reserve(descriptor: int, length: int) -> None:
 
 def _go_past_cache(descriptor: int) -> bool:
     """Set O_DIRECT. Return whether this file system can do that, and gains by it."""
-    if _kind(descriptor) == _TMPFS:
+    told = ctypes.create_string_buffer(_MOST_STATFS)
+    ctypes.CDLL(None).fstatfs(descriptor, told)
+    if ctypes.c_long.from_buffer(told).value == _TMPFS:
         return False
     try:
         fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_DIRECT)
     except OSError:
         return False
     return True
-
-
-def _kind(descriptor: int) -> int:
-    told = ctypes.create_string_buffer(_MOST_STATFS)
-    ctypes.CDLL(None).fstatfs(descriptor, told)
-    return ctypes.c_long.from_buffer(told).value
-
-
-def _go_through_cache(descriptor: int) -> None:
-    fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~os.O_DIRECT)

@@ -30,6 +30,7 @@ class Copier:
 
     def __init__(self) -> None:
         self._image: Image | None = None  # where the copies are
+        self.image: memoryview | None = None  # its memory; None if there was no copy yet
         self._later: dict[str, tuple[Tensor, Tensor, int]] = {}  # where from, where to, version
         self._progress = threading.Condition()  # of those, one after the other
         self._careful = False
@@ -38,10 +39,11 @@ class Copier:
 
     def begin(self, tensors: Mapping[str, Tensor], settled: Settled) -> dict[str, Tensor]:
         """Copy in the order of a file, and return the copy; settled tensors are copied by `finish`."""
-        self._wait(self._has_all)
+        self._wait(lambda: not self._later)
         if self._image is None or not self._image.is_like(tensors):
-            self._image = None  # two of them would not fit where one does
+            self._image = self.image = None  # two of them would not fit where one does
             self._image = Image(tensors)
+            self.image = self._image.view
         buffers = self._image.tensors
         for name, buffer in buffers.items():
             tensor = tensors[name]
@@ -50,11 +52,6 @@ class Copier:
             else:
                 buffer.copy_(tensor)
         return buffers
-
-    @property
-    def image(self) -> memoryview | None:
-        """Return the memory of the copy, None if there was no copy yet."""
-        return self._image.view if self._image else None
 
     def finish(self) -> None:
         """Copy what is left, in the order of a file. It runs in a thread of its own.
@@ -89,9 +86,6 @@ class Copier:
             with self._progress:
                 self._progress.wait_for(enough)
 
-    def _has_all(self) -> bool:
-        return not self._later
-
     def close(self) -> None:
         """Remove the hook from the optimizers."""
         self._hook.remove()
@@ -99,10 +93,5 @@ class Copier:
     def _before_optimizer(self, *_: Any) -> None:
         if self._later:
             began = time.perf_counter()
-            self._wait(self._has_all)
+            self._wait(lambda: not self._later)
             self.waited += time.perf_counter() - began
-
-
-def nothing_settled(_: str) -> bool:
-    """Return False: the strategy changes weights in other ways than an optimizer's step."""
-    return False

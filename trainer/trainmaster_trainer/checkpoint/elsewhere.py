@@ -19,6 +19,7 @@ from trainmaster_trainer.settings import Settings
 FIELD = "spec.checkpoint.resumeFrom"
 _LOCAL = "checkpoints"
 _UID = "-[0-9a-f]{8}"
+_DATE = r"(-\d{8}-\d{6}(-\d+)?)?"
 
 
 def source_of(settings: Settings) -> str:
@@ -37,11 +38,6 @@ def source_of(settings: Settings) -> str:
     if not found:
         raise _nothing(job, str(own.parent.parent if own.name == _LOCAL else own.parent))
     return str(max(found, key=lambda one: max(path.stat().st_mtime for path in one.glob("step-*/manifest.json"))))
-
-
-def is_url(source: str) -> bool:
-    """Return whether the source is in an object store."""
-    return "://" in source
 
 
 def _in_store(own: str, endpoint: str | None, job: str) -> str:
@@ -68,11 +64,7 @@ def _nothing(job: str, place: str) -> ConfigurationError:
 
 def _beside(own: Path, job: str) -> list[Path]:
     """Return the folders of runs of `job`, without those of a job whose name only begins like it."""
-    if own.name == _LOCAL:
-        folders = [folder / _LOCAL for folder in _named(own.parent.parent, job, r"(-\d{8}-\d{6}(-\d+)?)?")]
-        return [folder for folder in folders if folder.is_dir()]
-    return _named(own.parent, job, _UID)
-
-
-def _named(place: Path, job: str, suffix: str) -> list[Path]:
-    return [folder for folder in place.iterdir() if re.fullmatch(re.escape(job) + suffix, folder.name)]
+    is_local = own.name == _LOCAL
+    place, suffix = (own.parent.parent, _DATE) if is_local else (own.parent, _UID)
+    runs = [folder for folder in place.iterdir() if re.fullmatch(re.escape(job) + suffix, folder.name)]
+    return [folder / _LOCAL for folder in runs if (folder / _LOCAL).is_dir()] if is_local else runs

@@ -27,7 +27,11 @@ class Image:
         self.tensors: dict[str, Tensor] = {}
         position = len(header)
         for name, tensor in like.items():
-            self.tensors[name] = _tensor_at(memory, position, tensor)
+            if tensor.numel():
+                flat = torch.frombuffer(memory, dtype=tensor.dtype, count=tensor.numel(), offset=position)
+                self.tensors[name] = flat.view(tensor.shape)
+            else:  # `frombuffer` refuses to give nothing
+                self.tensors[name] = torch.empty(tensor.shape, dtype=tensor.dtype)
             position += tensor.nbytes
 
     def is_like(self, tensors: Mapping[str, Tensor]) -> bool:
@@ -36,10 +40,3 @@ class Image:
             (mine.dtype, mine.shape) == (tensors[name].dtype, tensors[name].shape)
             for name, mine in self.tensors.items()
         )
-
-
-def _tensor_at(memory: object, position: int, like: Tensor) -> Tensor:
-    if not like.numel():
-        return torch.empty(like.shape, dtype=like.dtype)
-    flat = torch.frombuffer(memory, dtype=like.dtype, count=like.numel(), offset=position)
-    return flat.view(like.shape)

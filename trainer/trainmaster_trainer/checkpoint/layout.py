@@ -160,7 +160,17 @@ class Fence:
             PlaceTakenError: another job.
             OSError: that cannot be told now. Nothing may be written then, as somebody may have begun.
         """
-        job, attempt = self._newest()
+        try:
+            text = self._remote.get(FENCE, _MOST_FENCE) if self._remote else read_bounded(self._path, _MOST_FENCE)
+        except FileNotFoundError:
+            text = None
+        job, attempt = self._job_uid, self._attempt  # where nobody has written down who has begun
+        try:
+            if text is not None:
+                written = json.loads(text)
+                job, attempt = str(written["job"]), int(written["attempt"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise OSError(f"{self._path.name} is damaged, so nobody can tell which attempt has begun last") from None
         if job != self._job_uid:
             self.over = PlaceTakenError(
                 f"spec.checkpoint.storage: another job ({job or 'without uid'}) has begun where this one keeps its "
@@ -179,17 +189,3 @@ class Fence:
             raise OSError(
                 f"nothing is published while it cannot be told whether a later attempt has begun: {error}"
             ) from None
-
-    def _newest(self) -> tuple[str, int]:
-        """Return whose the folder is, and which attempt of it has begun last; oneself where that cannot be told."""
-        try:
-            text = self._remote.get(FENCE, _MOST_FENCE) if self._remote else read_bounded(self._path, _MOST_FENCE)
-        except FileNotFoundError:
-            text = None
-        if text is None:
-            return self._job_uid, self._attempt
-        try:
-            written = json.loads(text)
-            return str(written["job"]), int(written["attempt"])
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise OSError(f"{self._path.name} is damaged, so nobody can tell which attempt has begun last") from None

@@ -53,65 +53,52 @@ class Loaded:
         return State(self.tensors, self.manifest.scalars)
 
 
-def everything(_: Origin) -> bool:
-    """Return True, for folders of which it is not known which branches were given up."""
-    return True
-
-
-def newest(folder: Path, expected: Shapes, below: int | None = None, trusted: Trusted = everything) -> Loaded | None:
+def newest(folder: Path, expected: Shapes, below: int | None = None, trusted: Trusted | None = None) -> Loaded | None:
     """Return the newest good and trusted checkpoint in a folder (older than step `below`), or None.
 
     Raises:
-        ConfigurationError: it is good, but another model's.
+        ConfigurationError: it is good, but another model's; or too many are bad.
         OSError: a newer one cannot be read now. It may be good.
     """
     patience = _Patience(folder)
-    for step in saved_steps(folder):
-        if below is not None and step >= below:
-            continue
+    wanted = [step for step in saved_steps(folder) if below is None or step < below]
+    for number, step in enumerate(wanted):
         try:
             return read(folder, step, expected, trusted)
         except CorruptCheckpointError as bad:
             patience.pass_over(step, str(bad))
+            if number < MOST_BAD:
+                log.warning("Checkpoint of step %d is bad, trying the one before: %s.", step, bad)
     return None
 
 
+@dataclass
 class _Patience:
     """Limit how many bad checkpoints are passed over: another job's folder may have a hundred thousand, each large."""
 
-    def __init__(self, folder: Path, most: int = MOST_BAD) -> None:
-        self._folder, self._most = folder, most
-        self._told, self._tried, self._bytes = 0, 0, 0
+    folder: Path
+    most: int = MOST_BAD
+    tried: int = 0
+    bytes: int = 0
 
     def pass_over(self, step: int, why: str) -> None:
-        """Log that a checkpoint is bad.
-
-        Raises:
-            ConfigurationError: there are too many bad ones.
-        """
-        self.count(step, why)
-        self._told += 1
-        if self._told <= MOST_BAD:
-            log.warning("Checkpoint of step %d is bad, trying the one before: %s.", step, why)
-
-    def count(self, step: int, why: str) -> None:
         """Count a bad checkpoint.
 
         Raises:
             ConfigurationError: there are too many.
         """
         with suppress(OSError):
-            size = (step_folder(self._folder, step) / MANIFEST).lstat().st_size
-            self._bytes += size if size <= MAX_MANIFEST else 0  # else it was not read
-            self._tried += 1  # a folder without a manifest costs nothing
-        if self._tried > self._most or self._bytes > MOST_BAD_BYTES:
+            size = (step_folder(self.folder, step) / MANIFEST).lstat().st_size
+            self.bytes += size if size <= MAX_MANIFEST else 0  # else it was not read
+            self.tried += 1  # a folder without a manifest costs nothing
+        if self.tried > self.most or self.bytes > MOST_BAD_BYTES:
             raise ConfigurationError(
-                f"spec.checkpoint.storage: {self._folder} has more bad checkpoints than are looked at ({self._tried}, "
+                f"spec.checkpoint.storage: {self.folder} has more bad checkpoints than are looked at ({self.tried}, "
                 f"the last of step {step}: {why}). Take them away."
             )
 
 
-def newest_step(folder: Path, trusted: Trusted = everything) -> int:
+def newest_step(folder: Path, trusted: Trusted | None = None) -> int:
     """Return the newest trusted step in a folder whose manifest is whole, or 0. It does not verify shards.
 
     Raises:
@@ -121,14 +108,14 @@ def newest_step(folder: Path, trusted: Trusted = everything) -> int:
     patience = _Patience(folder, MOST_GLANCED)
     for step in saved_steps(folder):
         seen = glance(step_folder(folder, step), step)
-        if seen is not None and trusted(seen):
+        if seen is not None and (trusted is None or trusted(seen)):
             return step
-        patience.count(step, "its manifest is bad, or it is on a branch that was given up")
+        patience.pass_over(step, "its manifest is bad, or it is on a branch that was given up")
     return 0
 
 
-def read(folder: Path, step: int, expected: Shapes | None = None, trusted: Trusted = everything) -> Loaded:
-    """Return one checkpoint, verified to the last byte.
+def read(folder: Path, step: int, expected: Shapes | None = None, trusted: Trusted | None = None) -> Loaded:
+    """Return one checkpoint, verified to the last byte. With `expected`, it has all that is to be restored.
 
     Raises:
         CorruptCheckpointError: it cannot be trusted, or is not `trusted`.
@@ -137,13 +124,21 @@ def read(folder: Path, step: int, expected: Shapes | None = None, trusted: Trust
         MemoryError: there is no room for it.
     """
     manifest, path = look_at(folder, step, expected, trusted), step_folder(folder, step)
+    pieces: dict[str, list[tuple[TensorRecord, Tensor]]] = {}
     try:
-        return _complete(Loaded(manifest, _read_tensors(path, manifest)), to_restore=expected is not None)
+        for shard in manifest.shards:
+            for name, tensor in read_shard(path, shard).items():
+                pieces.setdefault(name, []).append((shard.tensors[name], tensor))
+        loaded = Loaded(manifest, {name: _join(parts) for name, parts in pieces.items()})
+        if expected is not None:  # the ranks must know before they agree on it
+            check = of_scripts.check_readable if of_scripts.is_one(loaded.state) else check_readable
+            check(loaded.state)
     except CorruptCheckpointError as error:
         raise CorruptCheckpointError(f"{path}: {error}") from None
+    return loaded
 
 
-def look_at(folder: Path, step: int, expected: Shapes | None = None, trusted: Trusted = everything) -> Manifest:
+def look_at(folder: Path, step: int, expected: Shapes | None = None, trusted: Trusted | None = None) -> Manifest:
     """Return the manifest of a checkpoint whose shards may be good.
 
     Raises:
@@ -154,42 +149,20 @@ def look_at(folder: Path, step: int, expected: Shapes | None = None, trusted: Tr
     path = step_folder(folder, step)
     try:
         manifest = read_manifest(path, step)
-        _check_branch(manifest, trusted)
+        if trusted is not None and not trusted(manifest):
+            raise CorruptCheckpointError(f"attempt {manifest.attempt} came to it on a branch that was given up")
         if expected is not None:
             check_same_model(manifest.model_shapes(), expected, str(path))
-            _check_weight(manifest, expected)
+            # A file larger than model and optimizer can be is not even read: sparse files cost who makes them nothing.
+            model = sum(math.prod(shape) * getattr(torch, dtype).itemsize for dtype, shape in expected.values())
+            found, most = sum(shard.length for shard in manifest.shards), MOST_TIMES * model + ROOM_FOR_OTHERS
+            if found > most:
+                raise CorruptCheckpointError(
+                    f"its shards have {found} bytes, and a model of {model} has at most {most}"
+                )
     except CorruptCheckpointError as error:
         raise CorruptCheckpointError(f"{path}: {error}") from None
     return manifest
-
-
-def _check_branch(manifest: Manifest, trusted: Trusted) -> None:
-    if not trusted(manifest):
-        raise CorruptCheckpointError(f"attempt {manifest.attempt} came to it on a branch that was given up")
-
-
-def _check_weight(manifest: Manifest, expected: Shapes) -> None:
-    """Refuse, before it is read, a file that is larger than model and optimizer can be: sparse files cost nothing."""
-    model = sum(math.prod(shape) * getattr(torch, dtype).itemsize for dtype, shape in expected.values())
-    found, most = sum(shard.length for shard in manifest.shards), MOST_TIMES * model + ROOM_FOR_OTHERS
-    if found > most:
-        raise CorruptCheckpointError(f"its shards have {found} bytes, and a model of {model} has at most {most}")
-
-
-def _complete(loaded: Loaded, *, to_restore: bool) -> Loaded:
-    """Return `loaded`, if it has all that is to be restored: the ranks must know before they agree on it."""
-    if to_restore:
-        check = of_scripts.check_readable if of_scripts.is_one(loaded.state) else check_readable
-        check(loaded.state)
-    return loaded
-
-
-def _read_tensors(path: Path, manifest: Manifest) -> dict[str, Tensor]:
-    pieces: dict[str, list[tuple[TensorRecord, Tensor]]] = {}
-    for shard in manifest.shards:
-        for name, tensor in read_shard(path, shard).items():
-            pieces.setdefault(name, []).append((shard.tensors[name], tensor))
-    return {name: _join(found) for name, found in pieces.items()}
 
 
 def _join(pieces: list[tuple[TensorRecord, Tensor]]) -> Tensor:

@@ -87,28 +87,22 @@ def joined(shared: Mapping[str, Tensor], blob: Tensor, rank: int, allowed: Allow
     Raises:
         SlotError: its own part is not one.
     """
+    own: dict[str, Tensor] = {}
     try:
-        own = _put_together(shared, blob, rank)
+        at = _LENGTH + int.from_bytes(blob[:_LENGTH].numpy().tobytes(), "little")
+        for name, length in bounded_json.parse(blob[_LENGTH:at].numpy().tobytes(), 2 * _MOST_NAMES, _MOST_NAMES):
+            raw = blob[at : at + range(blob.numel() + 1)[length]].clone()
+            at += length
+            like = shared.get(name)
+            if like is not None and math.prod(like.shape) * like.dtype.itemsize == raw.numel():
+                own[name] = raw.view(like.dtype).reshape(like.shape) if raw.numel() else like.clone()
+            elif name.startswith(f"{OWN}/{rank}/") and raw.numel() == length:
+                own[name] = raw
+            else:
+                raise ValueError(f"{name!r:.80} is none of its tensors")
     except (ValueError, TypeError, RuntimeError) as error:
         raise SlotError(f"the part of rank {rank} that its neighbour kept cannot be read: {error}") from None
     for name, tensor in own.items():
         if problem := complaint(name, tensor, allowed):
             raise SlotError(problem)
     return {**shared, **own}
-
-
-def _put_together(shared: Mapping[str, Tensor], blob: Tensor, rank: int) -> dict[str, Tensor]:
-    at = _LENGTH + int.from_bytes(blob[:_LENGTH].numpy().tobytes(), "little")
-    table = bounded_json.parse(blob[_LENGTH:at].numpy().tobytes(), 2 * _MOST_NAMES, _MOST_NAMES)
-    found: dict[str, Tensor] = {}
-    for name, length in table:
-        raw = blob[at : at + range(blob.numel() + 1)[length]].clone()
-        at += length
-        like = shared.get(name)
-        if like is not None and math.prod(like.shape) * like.dtype.itemsize == raw.numel():
-            found[name] = raw.view(like.dtype).reshape(like.shape) if raw.numel() else like.clone()
-        elif name.startswith(f"{OWN}/{rank}/") and raw.numel() == length:
-            found[name] = raw
-        else:
-            raise ValueError(f"{name!r:.80} is none of its tensors")
-    return found

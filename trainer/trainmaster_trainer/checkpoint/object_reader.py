@@ -39,6 +39,8 @@ class ObjectReader:
     def __init__(self, files: Any, root: str) -> None:
         self._files, self._root = files, root
         self._is_s3 = "s3" in files.protocol
+        _, slash, prefix = root.partition("/")
+        self._prefix = f"{prefix}{slash}" if prefix else ""
 
     def read(self, name: str, begin: int, end: int) -> bytes:
         """Return the bytes of an object from `begin` to `end`, or to its own end if that comes before.
@@ -98,11 +100,6 @@ class ObjectReader:
         else:
             entries = self._files.ls(self._root, detail=True)
             yield from (entry["name"].rpartition("/")[2] for entry in entries if entry["type"] == "directory")
-
-    @property
-    def _prefix(self) -> str:
-        _, _, prefix = self._root.partition("/")
-        return f"{prefix}/" if prefix else ""
 
     def _pages(self, **options: str) -> Iterator[dict[str, Any]]:
         bucket, listed, deadline = self._root.partition("/")[0], 0, time.monotonic() + SECONDS

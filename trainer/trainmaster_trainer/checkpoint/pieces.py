@@ -114,13 +114,6 @@ class Holding:
             table[name] = Held(dtype, tuple(tensor.shape), piece_of(tensor))
         return cls(writes, table, dict(allowed or {}))
 
-    def piece(self, name: str) -> Piece | None:
-        """Return its piece of a tensor; None if it has nothing of it."""
-        held = self.tensors.get(name)
-        if held is None or (held.piece.empty and held.size):
-            return None
-        return held.piece
-
 
 def collect(
     tensors: dict[str, Tensor],
@@ -136,20 +129,19 @@ def collect(
     """
     moves = _Moves(tensors, holdings, rank, processes)
     for name in sorted(wanted):
-        for piece, holders in _pieces(name, holdings):
+        holders: dict[Piece, list[int]] = {}  # the different pieces of it, and the ranks that hold each
+        for holder, holding in enumerate(holdings):
+            held = holding.tensors.get(name)
+            if held is not None and not (held.piece.empty and held.size):
+                holders.setdefault(held.piece, []).append(holder)
+        for piece, having in holders.items():
             for receiver in wanted[name]:
-                moves.bring(name, piece, receiver if receiver in holders else holders[0], receiver)
-    return moves.finish()
-
-
-def _pieces(name: str, holdings: list[Holding]) -> list[tuple[Piece, list[int]]]:
-    """Return the different pieces of a tensor, and the ranks that hold each."""
-    found: dict[Piece, list[int]] = {}
-    for rank, holding in enumerate(holdings):
-        piece = holding.piece(name)
-        if piece is not None:
-            found.setdefault(piece, []).append(rank)
-    return list(found.items())
+                moves.bring(name, piece, receiver if receiver in having else having[0], receiver)
+    for work in moves.works:
+        work.wait()
+    for part, buffer in moves.arrivals:
+        part.copy_(buffer)
+    return moves.whole
 
 
 class _Moves:
@@ -162,10 +154,10 @@ class _Moves:
         self._holdings = holdings
         self._rank = rank
         self._processes = processes
-        self._whole: dict[str, Tensor] = {}
+        self.whole: dict[str, Tensor] = {}
         self._copies: dict[str, Tensor] = {}
-        self._works: list[Any] = []
-        self._arrivals: list[tuple[Tensor, Tensor]] = []  # where it goes, what arrived
+        self.works: list[Any] = []
+        self.arrivals: list[tuple[Tensor, Tensor]] = []  # where it goes, what arrived
 
     def bring(self, name: str, piece: Piece, sender: int, receiver: int) -> None:
         """Start to bring one piece from rank to rank."""
@@ -175,33 +167,21 @@ class _Moves:
         elif sender == receiver == self._rank:
             self._target(name, sender)[piece.slices].copy_(local(self._tensors[name]))
         elif sender == self._rank:
-            self._works.append(dist.isend(_bytes(self._copy(name)), receiver, self._processes))
+            if name not in self._copies:  # one copy, however many ranks want it
+                self._copies[name] = local(self._tensors[name]).detach().cpu().contiguous()
+            self.works.append(dist.isend(_bytes(self._copies[name]), receiver, self._processes))
         elif receiver == self._rank:
             part = self._target(name, sender)[piece.slices]
             buffer = part if part.is_contiguous() else torch.empty(part.shape, dtype=part.dtype)
-            self._works.append(dist.irecv(_bytes(buffer), sender, self._processes))
+            self.works.append(dist.irecv(_bytes(buffer), sender, self._processes))
             if buffer is not part:
-                self._arrivals.append((part, buffer))
-
-    def finish(self) -> dict[str, Tensor]:
-        """Wait for all of them."""
-        for work in self._works:
-            work.wait()
-        for part, buffer in self._arrivals:
-            part.copy_(buffer)
-        return self._whole
-
-    def _copy(self, name: str) -> Tensor:
-        """Return this rank's part on the CPU; one copy, however many ranks want it."""
-        if name not in self._copies:
-            self._copies[name] = local(self._tensors[name]).detach().cpu().contiguous()
-        return self._copies[name]
+                self.arrivals.append((part, buffer))
 
     def _target(self, name: str, holder: int) -> Tensor:
-        if name not in self._whole:
+        if name not in self.whole:
             held = self._holdings[holder].tensors[name]
-            self._whole[name] = torch.empty(held.whole, dtype=getattr(torch, held.dtype))
-        return self._whole[name]
+            self.whole[name] = torch.empty(held.whole, dtype=getattr(torch, held.dtype))
+        return self.whole[name]
 
 
 def _bytes(tensor: Tensor) -> Tensor:

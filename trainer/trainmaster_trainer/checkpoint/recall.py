@@ -85,14 +85,10 @@ def choose(held: list[list[Held]]) -> Key | None:
     return max([*complete, *replicated], default=None)
 
 
-def _wrote(rank: int, key: Key, rows: list[Held], world_size: int) -> bool:
-    own = [one for one in rows if (*one.key, one.rank, one.world_size) == (*key, rank, world_size)]
-    return bool(own) and (own[0].parts == 1 or _is_passable(key, rows))
-
-
 def _is_kept(rank: int, key: Key, held: list[list[Held]]) -> bool:
     """Return whether a rank has its own snapshot, or a neighbour has what it alone had."""
-    if _wrote(rank, key, held[rank], len(held)):
+    own = [one for one in held[rank] if (*one.key, one.rank, one.world_size) == (*key, rank, len(held))]
+    if own and (own[0].parts == 1 or _is_passable(key, held[rank])):
         return True
     return any((*one.key, one.carries, one.world_size) == (*key, rank, len(held)) for rows in held for one in rows)
 
@@ -135,19 +131,17 @@ def _is_sound(snapshot: Snapshot, allowed: Allowed) -> bool:
     except (OSError, SlotError):
         return False
     losses = tensors.pop(PENDING, None)
-    if losses is not None and _may_be_pending(losses):
+    if (
+        losses is not None
+        and (losses.dtype, losses.shape[:-1]) == (torch.float64, (MOST_STEPS,))
+        and COLUMNS <= losses.shape[1] <= COLUMNS + MOST_METRICS
+    ):
         tensors[PENDING] = losses[:, :COLUMNS]  # a metric may be NaN
     wrong = [complaint(name, tensor, allowed) for name, tensor in tensors.items()]
     problem = next(filter(None, wrong), "" if PENDING in tensors else "its losses are missing")
     if problem:
         log.warning("The snapshot of step %d in memory is not used: %s.", snapshot.step, problem)
     return not problem
-
-
-def _may_be_pending(losses: Tensor) -> bool:
-    if losses.dtype is not torch.float64 or losses.dim() != 2 or len(losses) != MOST_STEPS:  # noqa: PLR2004 a table
-        return False
-    return COLUMNS <= losses.shape[1] <= COLUMNS + MOST_METRICS
 
 
 @dataclass(frozen=True)
@@ -157,11 +151,6 @@ class Part:
     tensors: dict[str, Tensor]
     scalars: dict[str, Any]
     own: bool  # it was this rank that wrote it, among as many as today
-
-    @classmethod
-    def of(cls, loaded: Loaded, own: bool) -> Part:
-        """Return the part of one snapshot."""
-        return cls(loaded.tensors, loaded.scalars, own)
 
     def recalled(self, key: Key, pending: tuple[Tensor, ...], holder: int) -> Recalled:
         """Return the state together with what is for this rank alone."""
@@ -176,24 +165,20 @@ def load(fitting: list[Snapshot], settings: Settings) -> Part | None:
     alike = sorted((one for one in fitting if one.owner.replicated), key=lambda one: one.owner.part)
     try:
         if own and own[0].owner.parts == 1:
-            return Part.of(own[0].load(), own=True)
+            loaded = own[0].load()
+            return Part(loaded.tensors, loaded.scalars, own=True)
         if not _is_whole([one.owner for one in alike]):
             return None
-        return _join(alike, alike.index(own[0]) if own else None)
+        parts = [one.load() for one in alike]
+        base = parts[alike.index(own[0]) if own else 0]  # what is this rank's alone comes from its own part
+        for name, cut in parts[0].cuts.items():
+            if not _fit(parts, name, cut):
+                raise SlotError(f"the parts of {name} are not those of one tensor")
+            base.tensors[name] = join([one.tensors[name] for one in parts], cut)
+        return Part(base.tensors, base.scalars, own=bool(own))
     except (OSError, SlotError) as error:
         log.warning("A snapshot in memory cannot be read: %s.", error)
         return None
-
-
-def _join(snapshots: list[Snapshot], own: int | None) -> Part:
-    """Join the parts, in their order, to one state; what is this rank's alone comes from its `own` part."""
-    loaded = [snapshot.load() for snapshot in snapshots]
-    part = Part.of(loaded[own or 0], own is not None)
-    for name, cut in loaded[0].cuts.items():
-        if not _fit(loaded, name, cut):
-            raise SlotError(f"the parts of {name} are not those of one tensor")
-        part.tensors[name] = join([one.tensors[name] for one in loaded], cut)
-    return part
 
 
 def _fit(loaded: list[Loaded], name: str, cut: Cut) -> bool:
@@ -235,21 +220,15 @@ def spread(key: Key, part: Part | None, pending: tuple[Tensor, ...], group: Grou
     if not any(replicated):
         return None
     holder = replicated.index(True)
-    table = group.broadcast(_table(part) if part and group.rank == holder else None, holder)
-    if table is None:
-        return None
+    table: Any = None
+    if part is not None and group.rank == holder:
+        state = {name: one for name, one in part.tensors.items() if name != PENDING}
+        forms = {name: (dtype_name(one.dtype), tuple(one.shape)) for name, one in state.items()}
+        table = {"tensors": forms, "scalars": part.scalars}
+    table = group.broadcast(table, holder)
     sent = {}
     for name, (dtype, shape) in table["tensors"].items():
         tensor = part.tensors[name].contiguous() if part else torch.empty(shape, dtype=getattr(torch, dtype))
         group.broadcast_tensor(tensor, holder)
         sent[name] = tensor
     return (part or Part(sent, table["scalars"], own=False)).recalled(key, pending, holder)
-
-
-def _table(part: Part) -> dict[str, Any]:
-    shapes = {
-        name: (dtype_name(tensor.dtype), tuple(tensor.shape))
-        for name, tensor in part.tensors.items()
-        if name != PENDING
-    }
-    return {"tensors": shapes, "scalars": part.scalars}

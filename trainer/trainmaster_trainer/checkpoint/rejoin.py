@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainmaster_trainer.checkpoint.memory import PENDING
 from trainmaster_trainer.checkpoint.neighbours import NEIGHBOUR, joined
 from trainmaster_trainer.checkpoint.of_scripts import OWN
 from trainmaster_trainer.checkpoint.recall import Held, Key, Part, Recalled
@@ -51,8 +52,11 @@ def _shared(part: Part | None, holder: int, group: Group) -> Part:
     """Return what rank `holder` has and all share, but for the values that are its own."""
     table: Any = None
     if part is not None and group.rank == holder:
-        shared = {name: one for name, one in part.recalled((0, 0), (), 0).state.tensors.items() if not _is_own(name)}
-        forms = {name: (dtype_name(one.dtype), list(one.shape)) for name, one in shared.items()}
+        forms = {
+            name: (dtype_name(one.dtype), list(one.shape))
+            for name, one in part.tensors.items()
+            if name not in (PENDING, NEIGHBOUR) and not name.startswith(f"{OWN}/")
+        }
         table = {"tensors": forms, "scalars": part.scalars}
     table = group.broadcast(table, holder)
     tensors = {}
@@ -78,7 +82,3 @@ def _passed_on(blob: Tensor | None, source: int, group: Group) -> Tensor:
     blob = torch.empty(length, dtype=torch.uint8) if blob is None else blob
     group.broadcast_tensor(blob, source)
     return blob
-
-
-def _is_own(name: str) -> bool:
-    return name.startswith(f"{OWN}/")

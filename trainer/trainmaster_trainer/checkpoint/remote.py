@@ -77,7 +77,12 @@ class Remote:
         with self._errors():
             import fsspec.core  # noqa: PLC0415 (half a second with its S3 driver: for those who use it)
 
-            options: dict[str, Any] = _s3_options() if url.startswith("s3://") else {"auto_mkdir": True}
+            options: dict[str, Any] = {"auto_mkdir": True}
+            if url.startswith("s3://"):
+                from trainmaster_trainer.checkpoint.bounded_session import BoundedSession  # noqa: PLC0415 (likewise)
+
+                config = {**_PATIENCE, "http_session_cls": BoundedSession}
+                options = {"config_kwargs": config, "use_listings_cache": False, "skip_instance_cache": True}
             if endpoint:
                 options["endpoint_url"] = endpoint
             self._files, self._root = fsspec.core.url_to_fs(url, **options)
@@ -230,13 +235,6 @@ class Remote:
             return ConfigurationError(f"{self._url_field}: {self._url}: {error}.")
         # Its client has an OSError of its own for many codes, with a number that means nothing here.
         return StorageError(f"{self._url}: {code or kind}: {error}")
-
-
-def _s3_options() -> dict[str, Any]:
-    from trainmaster_trainer.checkpoint.bounded_session import BoundedSession  # noqa: PLC0415 (it needs the driver)
-
-    config = {**_PATIENCE, "http_session_cls": BoundedSession}
-    return {"config_kwargs": config, "use_listings_cache": False, "skip_instance_cache": True}
 
 
 def open_remote(settings: Settings) -> Remote | None:

@@ -16,7 +16,6 @@ from torch import Tensor
 from trainmaster_trainer.checkpoint.checkpointable import Checkpointable, Snapshots
 from trainmaster_trainer.checkpoint.elsewhere import FIELD
 from trainmaster_trainer.checkpoint.lineage import Lineage
-from trainmaster_trainer.checkpoint.load import Loaded
 from trainmaster_trainer.checkpoint.manifest import check_same_everywhere, check_same_order
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.state import State
@@ -109,7 +108,18 @@ def first_good(
         ConfigurationError: there is one, and it is another model's.
     """
     while True:
-        told = _tell(source, group, outline, way) if told is None else told
+        if told is None:
+            rows: Sequence[Row] = []
+            problem = ""
+            try:
+                rows = source.candidates(outline, way)
+            except ConfigurationError as error:
+                problem = str(error)  # raised on all ranks: none may wait for the others
+            answers = group.gather([rows, problem])
+            for _, text in answers:
+                if text:
+                    raise ConfigurationError(text)
+            told = [theirs for theirs, _ in answers]
         chosen = source.choose(told)
         if chosen is None or chosen[0] < least:
             return None
@@ -117,21 +127,6 @@ def first_good(
         if found is not None:
             return found
         told = None
-
-
-def _tell(source: Source[Found_co], group: Group, outline: State, way: Lineage) -> Told:
-    """Return the candidates of all ranks. A configuration error of one must not leave its peers waiting."""
-    rows: Sequence[Row] = []
-    problem = ""
-    try:
-        rows = source.candidates(outline, way)
-    except ConfigurationError as error:
-        problem = str(error)
-    told = group.gather([rows, problem])
-    for _, text in told:
-        if text:
-            raise ConfigurationError(text)
-    return [theirs for theirs, _ in told]
 
 
 def _from_checkpoint(
@@ -157,21 +152,19 @@ def _from_checkpoint(
             raise CorruptCheckpointError(problem)
         if not (plan.resume_from or plan.resume_job):
             return Resumed()
-        loaded = _find_foreign(settings, group, outline)
+        where, source = open_foreign(settings, group)
+        loaded = first_good(source, group, outline, Lineage())
+        if loaded is None and plan.resume_step is None:
+            raise ConfigurationError(
+                f"{FIELD}: there is no good checkpoint in {where}. Correct the path or take it out."
+            )
+        if loaded is None:
+            why = source.problem if isinstance(source, ForeignStep) else "it is not there, or not good"
+            raise ConfigurationError(
+                f"{FIELD}: step {plan.resume_step} in {where} cannot be used: {why}. Name another step."
+            )
         training.borrow(loaded.state)
         resumed = Resumed(loaded.step, begun=loaded.step)
     if group.is_first:
         log.info("Resuming from step %d of attempt %d.", loaded.step, loaded.manifest.attempt)
     return resumed
-
-
-def _find_foreign(settings: Settings, group: Group, outline: State) -> Loaded:
-    """Return another job's checkpoint, as `resumeFrom` says."""
-    where, source = open_foreign(settings, group)
-    loaded, step = first_good(source, group, outline, Lineage()), settings.plan.resume_step
-    if loaded is None and step is None:
-        raise ConfigurationError(f"{FIELD}: there is no good checkpoint in {where}. Correct the path or take it out.")
-    if loaded is None:
-        problem = source.problem if isinstance(source, ForeignStep) else "it is not there, or not good"
-        raise ConfigurationError(f"{FIELD}: step {step} in {where} cannot be used: {problem}. Name another step.")
-    return loaded

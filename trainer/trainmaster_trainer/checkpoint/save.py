@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -33,7 +32,7 @@ from trainmaster.wire.messages import CheckpointRecord
 from trainmaster.wire.progress import ProgressFile
 
 from trainmaster_trainer.checkpoint import layout
-from trainmaster_trainer.checkpoint.copier import Copier, Settled, nothing_settled
+from trainmaster_trainer.checkpoint.copier import Copier, Settled
 from trainmaster_trainer.checkpoint.manifest import Cursor, Manifest, glance, model_sha256
 from trainmaster_trainer.checkpoint.shard import ShardRecord, write_shard
 from trainmaster_trainer.checkpoint.soundness import complaint
@@ -134,7 +133,7 @@ class Saver:
         return step > durable and (step // every > durable // every or step >= self._settings.plan.steps)
 
     def save(
-        self, step: int, state: State, before_commit: Callable[[], None], settled: Settled = nothing_settled
+        self, step: int, state: State, before_commit: Callable[[], None], settled: Settled = lambda _: False
     ) -> None:
         """Copy what this rank writes, and write it in the background. All ranks call it after the same step.
 
@@ -149,9 +148,8 @@ class Saver:
             return
         tensors = self._writers.collect(state, lambda mine: self._copier.begin(mine, settled))
         scalars = json.loads(json.dumps(state.scalars))
-        manifest = partial(self._manifest, step, began, scalars)
         self._thread = threading.Thread(
-            target=self._run, args=(step, tensors, manifest, before_commit), name="checkpoint", daemon=True
+            target=self._run, args=(step, tensors, scalars, began, before_commit), name="checkpoint", daemon=True
         )
         self._thread.start()
 
@@ -176,7 +174,9 @@ class Saver:
         Raises:
             NonFiniteLossError: it was not, on some rank.
         """
-        for refused in filter(None, self._of_all([self._last.step, self._last.problem] if self.is_refused else None)):
+        for refused in filter(
+            None, self._of_all([self._last.step, self._last.problem] if self._last.is_refused else None)
+        ):
             step, why = refused
             raise NonFiniteLossError(why, step)
 
@@ -259,15 +259,17 @@ class Saver:
         self,
         step: int,
         tensors: dict[str, Tensor],
-        manifest: Callable[[tuple[ShardRecord, ...]], Manifest],
+        scalars: dict[str, Any],
+        began: float,
         before_commit: Callable[[], None],
     ) -> None:
+        """Write this rank's part, commit the checkpoint where that is this rank's office, and note how it went."""
         record, refused = None, False
         try:
             with self._writers.living():
                 self._writers.report(self._copy_and_write(step, tensors))
                 if self._store.commits:
-                    problem, refused, record = self._commit(step, manifest, before_commit)
+                    problem, refused, record = self._commit(step, scalars, began, before_commit)
                     self._writers.publish(problem, refused=refused)
                 problem = self._writers.outcome()
                 refused = self._writers.refused
@@ -313,7 +315,7 @@ class Saver:
         return record
 
     def _commit(
-        self, step: int, manifest: Callable[[tuple[ShardRecord, ...]], Manifest], before_commit: Callable[[], None]
+        self, step: int, scalars: dict[str, Any], began: float, before_commit: Callable[[], None]
     ) -> tuple[str, bool, CheckpointRecord | None]:
         """Return what went wrong, or "", whether it is the state, and what became visible.
 
@@ -327,7 +329,21 @@ class Saver:
             problems = [report["problem"] for report in reports if "problem" in report]
             if problems:
                 return "; ".join(problems), False, None
-            made = manifest(tuple(codec.from_plain(ShardRecord, report["record"]) for report in reports))
+            shards = tuple(codec.from_plain(ShardRecord, report["record"]) for report in reports)
+            plan = self._settings.plan
+            made = Manifest(
+                step=step,
+                attempt=self._settings.attempt,
+                world_size=self._group.world_size,
+                strategy=plan.strategy,
+                cursor=Cursor(step, step * plan.global_batch_size, plan.global_batch_size, plan.seed, self.dataset),
+                time=time.time(),
+                model_sha256=model_sha256(shards),
+                shards=shards,
+                scalars=scalars,
+                job=self._settings.job_uid,
+                seconds=round(time.monotonic() - began, 3),
+            )
             before_commit()
             if not self._store.commit(step, made):
                 return "", False, None
@@ -339,22 +355,6 @@ class Saver:
         if self._page:
             self._page.write_checkpoint(record)
         return "", False, record
-
-    def _manifest(self, step: int, began: float, scalars: dict[str, Any], shards: tuple[ShardRecord, ...]) -> Manifest:
-        plan = self._settings.plan
-        return Manifest(
-            step=step,
-            attempt=self._settings.attempt,
-            world_size=self._group.world_size,
-            strategy=plan.strategy,
-            cursor=Cursor(step, step * plan.global_batch_size, plan.global_batch_size, plan.seed, self.dataset),
-            time=time.time(),
-            model_sha256=model_sha256(shards),
-            shards=shards,
-            scalars=scalars,
-            job=self._settings.job_uid,
-            seconds=round(time.monotonic() - began, 3),
-        )
 
 
 def _page(settings: Settings) -> ProgressFile | None:

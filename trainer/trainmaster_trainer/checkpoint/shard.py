@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +20,7 @@ import torch
 from torch import Tensor
 from trainmaster.wire.manifest import ShardRecord, TensorRecord
 
-from trainmaster_trainer.checkpoint.bulk import Arrival, there_already, write_parts
+from trainmaster_trainer.checkpoint.bulk import Arrival, write_parts
 from trainmaster_trainer.checkpoint.layout import open_regular
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError, telling
 from trainmaster_trainer.checkpoint.state import dtype_name
@@ -64,7 +63,7 @@ def in_order(tensors: Mapping[str, Tensor]) -> list[str]:
 def write_shard(
     path: Path,
     tensors: Mapping[str, Tensor],
-    arrival: Arrival = there_already,
+    arrival: Arrival = lambda _: None,
     image: memoryview | None = None,
     look: Callable[[str], None] = lambda _: None,
 ) -> ShardRecord:
@@ -82,7 +81,7 @@ def write_shard(
     def digest(name: str) -> str:
         arrival(name)
         look(name)
-        return _sha256(parts[name])
+        return hashlib.sha256(parts[name]).hexdigest()
 
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
@@ -93,17 +92,11 @@ def write_shard(
             known = dict(zip(names, digests, strict=True))
     finally:
         os.close(descriptor)
-    records = {name: record_of(tensors[name], known[name]) for name in names}
+    records = {
+        name: TensorRecord(dtype_name(one.dtype), tuple(one.shape), (0,) * one.dim(), known[name])
+        for name, one in ((name, tensors[name]) for name in names)
+    }
     return ShardRecord(path.name, length, _whole(header, [known[name] for name in names]), records)
-
-
-def record_of(tensor: Tensor, digest: str) -> TensorRecord:
-    """Return the record of a whole tensor."""
-    return TensorRecord(dtype_name(tensor.dtype), tuple(tensor.shape), (0,) * tensor.dim(), digest)
-
-
-def _sha256(data: memoryview) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 def _whole(header: bytes, digests: Iterable[str]) -> str:
@@ -119,15 +112,11 @@ def memory(tensor: Tensor) -> memoryview:
 
 def header_of(tensors: Mapping[str, Tensor]) -> bytes:
     """Return what a file of these tensors begins with, in the order in which they lie there."""
-    return _header([(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()])
-
-
-def _header(forms: Iterable[tuple[str, torch.dtype, tuple[int, ...]]]) -> bytes:
     entries: dict[str, Any] = {}
     position = 0
-    for name, dtype, shape in forms:
-        end = position + math.prod(shape) * dtype.itemsize
-        entries[name] = {"dtype": DTYPES[dtype], "shape": list(shape), "data_offsets": [position, end]}
+    for name, tensor in tensors.items():
+        end = position + tensor.nbytes
+        entries[name] = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [position, end]}
         position = end
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-len(text) % HEADER_LENGTH)  # keeps the tensors aligned
@@ -144,52 +133,50 @@ def read_shard(folder: Path, record: ShardRecord) -> dict[str, Tensor]:
     """
     path = folder / record.file
     with telling(path, "opened"), open_regular(path) as descriptor:
-        starts = _verify_header(descriptor, record)
-        tensors = {name: _empty(record.tensors[name]) for name in starts}
-        found = _read(descriptor, tensors, starts)
-    for name, digest in found.items():
+        forms, starts = _verify_header(descriptor, record)
+        try:
+            tensors = {name: torch.empty_like(form, device="cpu") for name, form in forms.items()}
+        except RuntimeError as error:  # torch's word for it
+            raise MemoryError(str(error)) from None
+        work = [descriptor] * len(tensors), map(memory, tensors.values()), starts
+        if sum(tensor.nbytes for tensor in tensors.values()) < _WORTH_THREADS:
+            digests = list(map(_fill, *work))
+        else:
+            with ThreadPoolExecutor(_THREADS) as threads:
+                digests = list(threads.map(_fill, *work))
+    for (name, tensor), digest in zip(tensors.items(), digests, strict=True):
         if digest != record.tensors[name].sha256:
             raise CorruptCheckpointError(
                 f"{record.file} does not have the SHA-256 of the manifest: the content of {name} has changed"
             )
-        if tensors[name].dtype == torch.bool and tensors[name].numel() and tensors[name].view(torch.uint8).max() > 1:
+        if tensor.dtype == torch.bool and tensor.numel() and tensor.view(torch.uint8).max() > 1:
             raise CorruptCheckpointError(f"{record.file} holds {name} with truth values that are neither")
     return tensors
 
 
-def _verify_header(descriptor: int, record: ShardRecord) -> dict[str, int]:
-    """Return where each tensor begins. The header is compared with what it must be, so no unknown one is parsed."""
+def _verify_header(descriptor: int, record: ShardRecord) -> tuple[dict[str, Tensor], list[int]]:
+    """Return the tensors of the file, without memory, and where each begins.
+
+    The header is compared with what it must be for these, so no unknown one is parsed.
+    """
     length = os.fstat(descriptor).st_size
     if length != record.length:
         raise CorruptCheckpointError(f"{record.file} has {length} bytes instead of {record.length}")
-    names = sorted(record.tensors, key=lambda name: (-_dtype(record.tensors[name]).itemsize, name))
-    sizes = [_size(record.tensors[name]) for name in names]
-    header = _header([(name, _dtype(record.tensors[name]), record.tensors[name].shape) for name in names])
-    if len(header) + sum(sizes) != length:
+    forms = {}
+    for name, one in record.tensors.items():
+        dtype = getattr(torch, one.dtype, None)
+        if dtype not in DTYPES:
+            raise CorruptCheckpointError(f"{one.dtype!r:.40} is no dtype of a checkpoint")
+        forms[name] = torch.empty(one.shape, dtype=dtype, device="meta")
+    forms = {name: forms[name] for name in in_order(forms)}
+    header = header_of(forms)
+    *starts, end = itertools.accumulate((form.nbytes for form in forms.values()), initial=len(header))
+    if end != length:
         raise CorruptCheckpointError(f"{record.file} does not have the bytes of the tensors that the manifest names")
-    digests = [record.tensors[name].sha256 for name in names]
+    digests = [record.tensors[name].sha256 for name in forms]
     if os.pread(descriptor, len(header), 0) != header or _whole(header, digests) != record.sha256:
         raise CorruptCheckpointError(f"{record.file} does not have the SHA-256 of the manifest: its header has changed")
-    return dict(zip(names, itertools.accumulate(sizes, initial=len(header)), strict=False))
-
-
-def _empty(record: TensorRecord) -> Tensor:
-    try:
-        return torch.empty(record.shape, dtype=_dtype(record))
-    except RuntimeError as error:  # torch's word for it
-        raise MemoryError(str(error)) from None
-
-
-def _read(descriptor: int, tensors: Mapping[str, Tensor], starts: Mapping[str, int]) -> dict[str, str]:
-    """Fill the tensors. Return the hash of each."""
-
-    def fill(name: str) -> str:
-        return _fill(descriptor, memory(tensors[name]), starts[name])
-
-    if sum(tensor.nbytes for tensor in tensors.values()) < _WORTH_THREADS:
-        return {name: fill(name) for name in tensors}
-    with ThreadPoolExecutor(_THREADS) as threads:
-        return dict(zip(tensors, threads.map(fill, tensors), strict=True))
+    return forms, starts
 
 
 def _fill(descriptor: int, buffer: memoryview, position: int) -> str:
@@ -202,14 +189,3 @@ def _fill(descriptor: int, buffer: memoryview, position: int) -> str:
         digest.update(buffer[:count])
         buffer, position = buffer[count:], position + count
     return digest.hexdigest()
-
-
-def _size(tensor: TensorRecord) -> int:
-    return math.prod(tensor.shape) * _dtype(tensor).itemsize
-
-
-def _dtype(record: TensorRecord) -> torch.dtype:
-    dtype = getattr(torch, record.dtype, None)
-    if not isinstance(dtype, torch.dtype) or dtype not in DTYPES:
-        raise CorruptCheckpointError(f"{record.dtype!r:.40} is no dtype of a checkpoint")
-    return dtype

@@ -93,7 +93,8 @@ def check_readable(state: State) -> None:
     try:
         saved = state.scalars["optimizer"]
         _by_parameter(state.tensors, saved["others"])
-        LossScale().restore(state.scalars.get("loss_scale", LossScale().state()))
+        if "loss_scale" in state.scalars:
+            LossScale().restore(state.scalars["loss_scale"])
         kinds: list[tuple[Any, type]] = [(saved["type"], str), (saved.get("own", {}), dict)]
         if schedule := state.scalars.get("schedule"):
             kinds += [(schedule["type"], str), (schedule["state"], dict), (schedule["rates"], list)]
@@ -323,16 +324,14 @@ def _by_parameter(tensors: Mapping[str, Tensor], others: Mapping[str, Mapping[st
     found: dict[str, dict[str, Any]] = {name: dict(values) for name, values in others.items()}
     for full, tensor in of_optimizer.items():
         name, _, key = full.removeprefix(OPTIMIZER).rpartition("/")
-        found.setdefault(name, {})[key.removeprefix(_JSON)] = _unpacked(tensor) if full in packed else tensor
+        found.setdefault(name, {})[key.removeprefix(_JSON)] = (
+            json.loads(tensor.numpy().tobytes()) if full in packed else tensor
+        )
     return found
 
 
 def _packed(value: Any) -> Tensor:
     return torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
-
-
-def _unpacked(data: Tensor) -> Any:
-    return json.loads(data.numpy().tobytes())
 
 
 def _lives_beside(key: str, value: Any, group: Mapping[str, Any]) -> bool:

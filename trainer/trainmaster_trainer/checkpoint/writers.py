@@ -48,7 +48,7 @@ class Writers:
         self.rank = 0 if self._alone else group.rank
         self.count = 1 if self._alone else group.world_size
         self._store: Store = dist.HashStore()  # type: ignore[attr-defined]
-        self._connected = self._alone  # else `_connect` does it, for each save
+        self._connected = self._alone  # else `_call` does it, for each save
         self.allowed: dict[str, int] = {}  # what the tensors of the last save may hold, see `soundness.py`
         self.refused = False  # whether the last outcome was that the state is not finite
         self._number = 0  # of the save, the same on all ranks: one that is tried again has keys of its own
@@ -69,29 +69,25 @@ class Writers:
         return self._collect(state.tensors)
 
     def _collect(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        holdings = self._tell(Holding.of(tensors, self._everyone or self._group.local_rank == 0, self.allowed))
+        """Return the tensors that this rank writes, out of the parts that all ranks hold."""
+        own = codec.to_plain(Holding.of(tensors, self._everyone or self._group.local_rank == 0, self.allowed))
+        # Only hashes are exchanged if no holding has changed since the last save.
+        hashes = self._group.gather(hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest())
+        if hashes != self._holdings[0]:
+            self._holdings = (hashes, [codec.from_plain(Holding, page) for page in self._group.gather(own)])
+        holdings = self._holdings[1]
         self.allowed = {name: worst for holding in holdings for name, worst in holding.allowed.items()}
-        return pieces.collect(tensors, holdings, self._wanted(holdings), self._group.rank, self._group.processes)
+        if self._everyone:  # one of its holders writes each tensor
+            owners = divide([{name: held.size for name, held in holding.tensors.items()} for holding in holdings])
+            wanted = {name: [owner] for name, owner in owners.items()}
+        else:  # the first rank of each replica writes all
+            writers = [rank for rank, holding in enumerate(holdings) if holding.writes]
+            wanted = {name: writers for holding in holdings for name in holding.tensors}
+        return pieces.collect(tensors, holdings, wanted, self._group.rank, self._group.processes)
 
     def _begin(self) -> None:
         self._number += 1
         self._connected = self._alone
-
-    def _tell(self, own: Holding) -> list[Holding]:
-        """Return what every rank holds. Only hashes are exchanged if no holding has changed since the last save."""
-        plain = codec.to_plain(own)
-        hashes = self._group.gather(hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest())
-        if hashes != self._holdings[0]:
-            self._holdings = (hashes, [codec.from_plain(Holding, page) for page in self._group.gather(plain)])
-        return self._holdings[1]
-
-    def _wanted(self, holdings: list[Holding]) -> dict[str, list[int]]:
-        """Return which ranks write each tensor: one of its holders, or the first of each replica."""
-        if self._everyone:
-            owners = divide([{name: held.size for name, held in holding.tensors.items()} for holding in holdings])
-            return {name: [owner] for name, owner in owners.items()}
-        writers = [rank for rank, holding in enumerate(holdings) if holding.writes]
-        return {name: writers for holding in holdings for name in holding.tensors}
 
     def _mine(self, tensors: dict[str, Tensor]) -> list[str]:
         sizes = {name: tensor.numel() * tensor.element_size() for name, tensor in sorted(tensors.items())}
@@ -132,34 +128,34 @@ class Writers:
 
     def report(self, report: dict[str, Any]) -> None:
         """Report, in phase one, what this rank wrote."""
-        self._put(self._key(self.rank), report)
+        self._put(self.rank, report)
 
     def reports(self) -> list[dict[str, Any]]:
         """Wait for the reports of all ranks, and return them."""
-        keys = [self._key(rank) for rank in range(self.count)]
-        found = [self._get(key, rank) for rank, key in enumerate(keys)]
-        self._call(lambda store: [store.delete_key(key) for key in keys])  # it lives as long as the attempt
+        found = [self._get(rank, rank) for rank in range(self.count)]
+        # Deleted, as the store lives as long as the attempt.
+        self._call(lambda store: [store.delete_key(self._key(rank)) for rank in range(self.count)])
         return found
 
     def publish(self, problem: str, *, refused: bool = False) -> None:
         """Tell all ranks, in phase two, how it went. `refused`: the problem is that the state itself is not finite."""
-        self._put(self._key("outcome"), [problem, refused])
+        self._put("outcome", [problem, refused])
 
     def outcome(self) -> str:
-        """How it went, when that is known."""
-        problem, self.refused = self._get(self._key("outcome"), 0)
+        """Return how it went, when that is known."""
+        problem, self.refused = self._get("outcome", 0)
         return str(problem)
 
     def _key(self, name: object) -> str:
         return f"checkpoint/{self._number}/{name}"
 
-    def _get(self, key: str, rank: int) -> Any:
+    def _get(self, name: object, rank: int) -> Any:
         """Wait for what another rank says, for as long as that one lives.
 
         Raises:
             WriterLostError: it does not.
         """
-        signs, since = -1, time.monotonic()
+        key, signs, since = self._key(name), -1, time.monotonic()
         while not self._call(lambda store: _is_there(store, key)):
             if (now := self._call(lambda store: store.add(self._sign(rank), 0))) != signs:
                 signs, since = now, time.monotonic()
@@ -167,7 +163,9 @@ class Writers:
                 raise WriterLostError(f"rank {rank} has given no sign of life for {_SILENCE_SECONDS:.0f} s")
         return json.loads(self._call(lambda store: store.get(key)))
 
-    def _put(self, key: str, value: Any) -> None:
+    def _put(self, name: object, value: Any) -> None:
+        key = self._key(name)
+
         def put(store: Store) -> None:
             store.set(key, json.dumps(value))
             store.check([key])  # asks for an answer: `set` into a connection that is lost says nothing
@@ -179,20 +177,20 @@ class Writers:
 
         The main thread's connection is not used: a wait that blocks would hold that thread up.
         """
-        for _ in range(_TRIES - 1):
+        tries = 0
+        while True:
             try:
-                return ask(self._connect())
+                if not self._connected:
+                    self._store = self._group.store.clone()
+                    self._store.set_timeout(self._group.patience)
+                    self._connected = True
+                return ask(self._store)
             except dist.DistNetworkError as error:
+                tries += 1
+                if tries == _TRIES:
+                    raise
                 log.warning("The connection to the ranks' store is lost: %s", str(error).partition("\n")[0])
                 self._connected = False
-        return ask(self._connect())
-
-    def _connect(self) -> Store:
-        if not self._connected:
-            self._store = self._group.store.clone()
-            self._store.set_timeout(self._group.patience)
-            self._connected = True
-        return self._store
 
 
 def _is_there(store: Store, key: str) -> bool:

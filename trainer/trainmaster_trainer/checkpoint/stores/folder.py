@@ -53,23 +53,21 @@ class FolderSource(Source[Loaded]):
     def bring(self, chosen: Row, told: Told) -> Loaded | None:
         """Read it on every rank."""
         step = int(chosen[0])
-        loaded = self._mine if told[self._group.rank] else self._read(step)
-        bad = int(self._group.sum(torch.tensor([int(loaded is None)]))[0])
-        if not bad:
+        loaded = self._mine if told[self._group.rank] else None
+        if loaded is None:
+            try:
+                loaded = read(self._folder, step, self._expected)
+            except CorruptCheckpointError as bad:
+                log.warning("Checkpoint of step %d: %s.", step, bad)
+        lacking = int(self._group.sum(torch.tensor([int(loaded is None)]))[0])
+        if not lacking:
             return loaded
         log.warning(
             "Checkpoint of step %d is bad for %d of %d ranks, trying the one before.",
-            step, bad, self._group.world_size,
+            step, lacking, self._group.world_size,
         )  # fmt: skip
         self._below, self._mine = step, None
         return None
-
-    def _read(self, step: int) -> Loaded | None:
-        try:
-            return read(self._folder, step, self._expected)
-        except CorruptCheckpointError as bad:
-            log.warning("Checkpoint of step %d: %s.", step, bad)
-            return None
 
 
 class Folder(FolderSource, OwnStore):
@@ -91,23 +89,17 @@ class Folder(FolderSource, OwnStore):
     def commit(self, step: int, manifest: Manifest) -> bool:
         """Give the folder its final name, unless an attempt before has saved a good checkpoint of the same step."""
         self._retention.bests = bests_of(manifest.scalars)
-        temporary = self._temporary(step)
+        temporary = layout.saving_folder(self._folder, step, self._settings.run_key)
         layout.write_file(temporary / layout.MANIFEST, manifest.encode())
         self._fence.check_to_publish()
-        if self._has_good(step, manifest):
-            layout.remove(temporary)
-            return False
-        layout.publish(temporary, layout.step_folder(self._folder, step))
-        return True
-
-    def _has_good(self, step: int, made: Manifest) -> bool:
-        """Return whether there is a good checkpoint of this step and model, not of a branch that this job gave up."""
-        if not layout.step_folder(self._folder, step).exists():
-            return False
-        try:
-            read(self._folder, step, made.model_shapes(), self._retention.way.trusting(self._settings.job_uid))
-        except (CorruptCheckpointError, ConfigurationError):
-            return False
+        final = layout.step_folder(self._folder, step)
+        if final.exists():
+            with suppress(CorruptCheckpointError, ConfigurationError):  # a bad one, or another model's, is replaced
+                on_the_way = self._retention.way.trusting(self._settings.job_uid)
+                read(self._folder, step, manifest.model_shapes(), on_the_way)
+                layout.remove(temporary)
+                return False
+        layout.publish(temporary, final)
         return True
 
     @override
@@ -117,7 +109,7 @@ class Folder(FolderSource, OwnStore):
             return
         if failed:
             with suppress(OSError):
-                layout.remove(self._temporary(step))
+                layout.remove(layout.saving_folder(self._folder, step, self._settings.run_key))
             return
         with only_telling(STANDS.format(step=step), self._settings.rank):
             self._retention.prune_folder(step)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing_extensions import override
 
 from trainmaster_trainer.checkpoint import fetch, lineage
-from trainmaster_trainer.checkpoint.elsewhere import FIELD, is_url, source_of
+from trainmaster_trainer.checkpoint.elsewhere import FIELD, source_of
 from trainmaster_trainer.checkpoint.lineage import Lineage
 from trainmaster_trainer.checkpoint.load import Loaded, Trusted, newest_step, read
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
@@ -90,20 +90,18 @@ def open_foreign(settings: Settings, group: Group) -> tuple[str, Source[Loaded]]
     Raises:
         ConfigurationError: there is no checkpoint of such a job.
     """
-    where, problem = group.broadcast(_source(settings) if group.is_first else None)
+    found = ("", "")
+    if group.is_first:
+        try:
+            found = source_of(settings), ""
+        except ConfigurationError as error:
+            found = "", str(error)  # raised on all ranks: none may wait for the others
+    where, problem = group.broadcast(found)
     if problem:
         raise ConfigurationError(problem)
-    if is_url(where):
+    if "://" in where:
         return where, ForeignObjects(
             settings, group, Remote(where, settings.plan.checkpoint_endpoint, FIELD), home=None
         )
     kind = ForeignFolder if settings.plan.resume_step is None else ForeignStep
     return where, kind(settings, group, Path(where), looks=group.is_first)
-
-
-def _source(settings: Settings) -> tuple[str, str]:
-    """Return what `resumeFrom` names, or the text of a configuration error, which must not leave the peers waiting."""
-    try:
-        return source_of(settings), ""
-    except ConfigurationError as error:
-        return "", str(error)

@@ -127,7 +127,7 @@ class ObjectStore(ObjectSource, OwnStore):
         """Delete surplus checkpoints, or what a failed save has put: it takes the room that the next one needs."""
         if self._tidies:
             with suppress(OSError):
-                layout.remove(self._temporary(step))
+                layout.remove(layout.saving_folder(self._folder, step, self._settings.run_key))
         if self.commits and failed:
             with (
                 only_telling(f"What the save of step {step} left could not be deleted", self._settings.rank),

@@ -37,13 +37,10 @@ class OwnStore(Store):
     def over(self) -> Exception | None:
         return self._fence.over
 
-    def _temporary(self, step: int) -> Path:
-        return layout.saving_folder(self._folder, step, self._settings.run_key)
-
     @contextmanager
     @override
     def begin(self, step: int) -> Iterator[Path]:
-        temporary = self._temporary(step)
+        temporary = layout.saving_folder(self._folder, step, self._settings.run_key)
         make_folder(temporary)
         yield temporary / self._shard
         layout.sync_folder(temporary)
