@@ -188,7 +188,7 @@ def test_a_lost_connection_to_the_ranks_store_costs_no_save(talk: Talk) -> None:
             talk.proxy.cut()
             assert first.reports() == [{"record": "first"}, {"record": number}]
             first.publish("")
-            assert outcome.result(10) == ""
+            assert outcome.result(10) == ("", False)
 
 
 def test_a_rank_that_dies_in_mid_save_is_waited_for_while_it_gives_signs_of_life(
@@ -206,7 +206,7 @@ def test_a_rank_that_dies_in_mid_save_is_waited_for_while_it_gives_signs_of_life
         while store.add(f"try/{first._sign(0)}", 0) < 300:  # for longer than a silent one is waited for
             time.sleep(0.01)
         first.publish("")
-        assert outcome.result(60) == ""
+        assert outcome.result(60) == ("", False)
     second._begin()
     with pytest.raises(WriterLostError, match="rank 0 has given no sign of life"):
         second.outcome()
@@ -233,4 +233,4 @@ def test_a_save_that_is_tried_again_is_told_of_anew(talk: Talk) -> None:
         second.report({})
         first.reports()
         first.publish(problem)
-        assert second.outcome() == problem
+        assert second.outcome() == (problem, False)

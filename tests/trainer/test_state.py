@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import nn
 from trainmaster_trainer.checkpoint.manifest import model_sha256, whole
+from trainmaster_trainer.checkpoint.model_state import ModelState
 from trainmaster_trainer.checkpoint.shard import ShardRecord, TensorRecord
-from trainmaster_trainer.checkpoint.state import ModelState, State
+from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.errors import ConfigurationError
 
 from tests.trainer.ranks import Options

@@ -64,18 +64,16 @@ class Copier:
             for name, (tensor, buffer, version) in list(self._later.items()):
                 buffer.copy_(tensor)
                 torn = torn or tensor._version != version  # noqa: SLF001 (likewise)
-                self._done(name)
+                with self._progress:
+                    del self._later[name]
+                    self._progress.notify_all()
         finally:
-            self._done(*self._later)
+            with self._progress:
+                self._later.clear()
+                self._progress.notify_all()
         if torn:
             self._careful = True
             raise TornCopyError("a weight changed while it was copied; the next save copies before training goes on")
-
-    def _done(self, *names: str) -> None:
-        with self._progress:
-            for name in names:
-                del self._later[name]
-            self._progress.notify_all()
 
     def arrived(self, name: str) -> None:
         """Wait until this tensor is copied."""

@@ -20,9 +20,10 @@ from trainmaster_trainer.checkpoint import of_scripts
 from trainmaster_trainer.checkpoint.layout import MANIFEST, saved_steps, step_folder
 from trainmaster_trainer.checkpoint.lineage import Origin
 from trainmaster_trainer.checkpoint.manifest import Manifest, glance, read_manifest, whole
+from trainmaster_trainer.checkpoint.model_state import check_readable
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError
 from trainmaster_trainer.checkpoint.shard import TensorRecord, read_shard
-from trainmaster_trainer.checkpoint.state import Shapes, State, check_readable, check_same_model
+from trainmaster_trainer.checkpoint.state import Shapes, State, check_same_model
 from trainmaster_trainer.errors import ConfigurationError
 
 log = logging.getLogger(__name__)

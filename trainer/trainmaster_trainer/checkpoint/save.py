@@ -271,8 +271,7 @@ class Saver:
                 if self._store.commits:
                     problem, refused, record = self._commit(step, scalars, began, before_commit)
                     self._writers.publish(problem, refused=refused)
-                problem = self._writers.outcome()
-                refused = self._writers.refused
+                problem, refused = self._writers.outcome()
         except Exception as error:  # noqa: BLE001 (the main thread must hear of whatever it was)
             problem, refused = f"{type(error).__name__}: {error}", False
         self._last = Outcome(step, problem, refused, record)

@@ -50,7 +50,6 @@ class Writers:
         self._store: Store = dist.HashStore()  # type: ignore[attr-defined]
         self._connected = self._alone  # else `_call` does it, for each save
         self.allowed: dict[str, int] = {}  # what the tensors of the last save may hold, see `soundness.py`
-        self.refused = False  # whether the last outcome was that the state is not finite
         self._number = 0  # of the save, the same on all ranks: one that is tried again has keys of its own
 
     def collect(self, state: State, copy: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> dict[str, Tensor]:
@@ -141,10 +140,10 @@ class Writers:
         """Tell all ranks, in phase two, how it went. `refused`: the problem is that the state itself is not finite."""
         self._put("outcome", [problem, refused])
 
-    def outcome(self) -> str:
-        """Return how it went, when that is known."""
-        problem, self.refused = self._get("outcome", 0)
-        return str(problem)
+    def outcome(self) -> tuple[str, bool]:
+        """Return what `publish` was given, when that is known."""
+        problem, refused = self._get("outcome", 0)
+        return str(problem), bool(refused)
 
     def _key(self, name: object) -> str:
         return f"checkpoint/{self._number}/{name}"

@@ -22,11 +22,12 @@ from trainmaster.wire.manifest import SCRIPT
 
 from trainmaster_trainer.checkpoint import of_scripts, trees
 from trainmaster_trainer.checkpoint.checkpointable import Snapshots
+from trainmaster_trainer.checkpoint.model_state import ModelState
 from trainmaster_trainer.checkpoint.neighbours import room_for
 from trainmaster_trainer.checkpoint.of_scripts import OWN, SHARED
 from trainmaster_trainer.checkpoint.pieces import local, local_like, placed_like
 from trainmaster_trainer.checkpoint.soundness import allowed_in
-from trainmaster_trainer.checkpoint.state import MODEL, ModelState, Shapes, State, dtype_name
+from trainmaster_trainer.checkpoint.state import MODEL, Shapes, State, dtype_name
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.group import Group
 from trainmaster_trainer.scripts.generators import OwnGenerators, with_state_dict

@@ -28,8 +28,9 @@ from typing_extensions import override
 
 from trainmaster_trainer.answers import make_model, make_optimizer
 from trainmaster_trainer.checkpoint.checkpointable import Snapshots
+from trainmaster_trainer.checkpoint.model_state import ModelState, Whole, forget_others
 from trainmaster_trainer.checkpoint.pieces import local, local_like, placed_like
-from trainmaster_trainer.checkpoint.state import MODEL, ModelState, State, Whole, forget_others
+from trainmaster_trainer.checkpoint.state import MODEL, State
 from trainmaster_trainer.counted import Loss
 from trainmaster_trainer.data import WHOLE, Batch
 from trainmaster_trainer.errors import ConfigurationError

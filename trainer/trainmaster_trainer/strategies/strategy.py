@@ -35,7 +35,8 @@ from typing_extensions import override
 
 from trainmaster_trainer.answers import loss_of, make_model, make_optimizer
 from trainmaster_trainer.checkpoint.checkpointable import WholeState
-from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, ModelState, State
+from trainmaster_trainer.checkpoint.model_state import ModelState
+from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, State
 from trainmaster_trainer.counted import Loss
 from trainmaster_trainer.data import WHOLE, Batch, Share
 from trainmaster_trainer.errors import ConfigurationError

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from trainmaster_trainer import randomness
 from trainmaster_trainer.answers import loss_of, make_model, make_optimizer
-from trainmaster_trainer.checkpoint.state import ModelState, State
+from trainmaster_trainer.checkpoint.model_state import ModelState
+from trainmaster_trainer.checkpoint.state import State
 from trainmaster_trainer.counted import Loss
 from trainmaster_trainer.data import WHOLE, Batch, Share, check_batch_size
 from trainmaster_trainer.flat import Layout, adopt

@@ -26,7 +26,8 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from trainmaster_trainer import randomness
-from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, ModelState, State
+from trainmaster_trainer.checkpoint.model_state import ModelState
+from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, State
 from trainmaster_trainer.flat import Layout, adopt
 from trainmaster_trainer.numerics import Numerics
 from trainmaster_trainer.rates import Rates

@@ -11,7 +11,8 @@ from typing_extensions import override
 
 from trainmaster_trainer.answers import make_model, make_optimizer
 from trainmaster_trainer.checkpoint.checkpointable import WholeState
-from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, ModelState, State, forget_others
+from trainmaster_trainer.checkpoint.model_state import ModelState, forget_others
+from trainmaster_trainer.checkpoint.state import MODEL, OPTIMIZER, State
 from trainmaster_trainer.errors import ConfigurationError
 from trainmaster_trainer.strategies.parameter_server.partition import divide
 from trainmaster_trainer.strategies.used import check_no_extra_state
