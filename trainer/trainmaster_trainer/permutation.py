@@ -52,7 +52,8 @@ def shuffle(samples: int, seed: int, epoch: int) -> Indices:
 
 def permute(places: Indices, samples: int, seed: int, epoch: int) -> Indices:
     """Return what is at these places of the permutation of range(samples), by the network."""
-    keys = _keys(seed, epoch)
+    start = _mix(_mix(np.array([seed & _MASK], dtype=np.uint64) + _GOLDEN) + np.uint64(epoch))
+    keys = _mix(start + _GOLDEN * np.arange(1, _ROUNDS + 1, dtype=np.uint64))  # one for each round
     bits = max(samples - 1, 0).bit_length()
     found = _encipher(places.astype(np.uint64), bits, keys)
     outside = np.flatnonzero(found >= samples)
@@ -60,12 +61,6 @@ def permute(places: Indices, samples: int, seed: int, epoch: int) -> Indices:
         found[outside] = again = _encipher(found[outside], bits, keys)
         outside = outside[again >= samples]
     return found.astype(np.int64)
-
-
-def _keys(seed: int, epoch: int) -> _Words:
-    """Return a key for each round."""
-    start = _mix(_mix(np.array([seed & _MASK], dtype=np.uint64) + _GOLDEN) + np.uint64(epoch))
-    return _mix(start + _GOLDEN * np.arange(1, _ROUNDS + 1, dtype=np.uint64))
 
 
 def _encipher(words: _Words, bits: int, keys: _Words) -> _Words:

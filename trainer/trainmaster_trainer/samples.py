@@ -37,7 +37,9 @@ def open_batches(settings: Settings, task: Task, device: torch.device) -> Batche
         log.info("%d data worker%s of this rank make%s batches ahead.", count, *(("s", "") if count > 1 else ("", "s")))
         # Members that come and go may take more steps than the plan has, each with a smaller share.
         last = None if plan.strategy in INDEPENDENT else batches.steps
-        batches.read_ahead(Ahead(count, plan.prefetch, _folder(settings)), last, sockets() - before)
+        # A folder for sockets that is gone after the attempt; none where no agent is there to delete it.
+        folder = settings.progress_file.parent if settings.progress_file else None
+        batches.read_ahead(Ahead(count, plan.prefetch, folder), last, sockets() - before)
     return batches
 
 
@@ -83,8 +85,3 @@ def _allowed_cores() -> int:
         return min(cores, max(1, int(quota) // int(period)))
     except (OSError, ValueError):  # another version of cgroups, or "max"
         return cores
-
-
-def _folder(settings: Settings) -> Path | None:
-    """Return a folder for sockets that is gone after the attempt; None where no agent is there to delete it."""
-    return settings.progress_file.parent if settings.progress_file else None

@@ -265,7 +265,11 @@ def _find(reference: str) -> type[Task]:
     kind = getattr(module, name, None)
     if isinstance(kind, type) and issubclass(kind, Task):
         return kind
-    tasks = [key for key, value in vars(module).items() if _is_own_task(value)]
+    tasks = [
+        key
+        for key, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, Task) and value is not Task
+    ]
     if kind is not None:
         raise ConfigurationError(
             f"spec.training.task: {reference!r} is no Task. Derive the class from trainmaster_trainer.task.Task."
@@ -274,10 +278,6 @@ def _find(reference: str) -> type[Task]:
         f"spec.training.task: module {module_name!r} ({getattr(module, '__file__', '?')}) has no {name!r}; "
         f"its tasks are {tasks or 'none'}.{near(name, tasks)}"
     )
-
-
-def _is_own_task(value: Any) -> bool:
-    return isinstance(value, type) and issubclass(value, Task) and value is not Task
 
 
 def _import(module_name: str) -> Any:

@@ -49,7 +49,10 @@ class Neighbours:
 
     def exchange(self, state: State) -> Tensor:
         """Give this rank's own part to the next replica. Return that of the one before."""
-        text, parts = _taken_apart({name: state.tensors[name] for name in sorted(state.own or ())})
+        own = {name: state.tensors[name] for name in sorted(state.own or ())}
+        parts = [one.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for one in own.values()]
+        table = json.dumps([[name, part.numel()] for name, part in zip(own, parts, strict=True)]).encode()
+        text = len(table).to_bytes(_LENGTH, "little") + table
         whole = len(text) + sum(one.numel() for one in parts)
         self._room = room_for(whole, self._room)
         mine = torch.zeros(self._room, dtype=torch.uint8)
@@ -73,12 +76,6 @@ class Neighbours:
 def room_for(length: int, room: int) -> int:
     """Return a length to pad to: the present one, as long as it is enough."""
     return room if length <= room else -(-length * 5 // 4 // _ROOM) * _ROOM
-
-
-def _taken_apart(tensors: Mapping[str, Tensor]) -> tuple[bytes, list[Tensor]]:
-    parts = [one.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for one in tensors.values()]
-    text = json.dumps([[name, part.numel()] for name, part in zip(tensors, parts, strict=True)]).encode()
-    return len(text).to_bytes(_LENGTH, "little") + text, parts
 
 
 def joined(shared: Mapping[str, Tensor], blob: Tensor, rank: int, allowed: Allowed) -> dict[str, Tensor]:

@@ -37,7 +37,10 @@ def restored(
     base = _shared(part, holder, group)
     problem = ""
     for rank in lost:
-        blob = _passed_on(_kept_for(rank, key, mine) if group.rank == keepers[rank] else None, keepers[rank], group)
+        blob = _kept_for(rank, key, mine) if group.rank == keepers[rank] else None
+        length = group.broadcast(0 if blob is None else blob.numel(), keepers[rank])
+        blob = torch.empty(length, dtype=torch.uint8) if blob is None else blob
+        group.broadcast_tensor(blob, keepers[rank])
         if group.rank == rank:
             try:
                 part = replace(base, tensors=joined(base.tensors, blob, rank, allowed))
@@ -75,10 +78,3 @@ def _kept_for(rank: int, key: Key, mine: list[Snapshot]) -> Tensor | None:
             except (OSError, SlotError, KeyError):
                 continue
     return None
-
-
-def _passed_on(blob: Tensor | None, source: int, group: Group) -> Tensor:
-    length = group.broadcast(0 if blob is None else blob.numel(), source)
-    blob = torch.empty(length, dtype=torch.uint8) if blob is None else blob
-    group.broadcast_tensor(blob, source)
-    return blob

@@ -129,16 +129,12 @@ class SegmentWriter:
 
     def put(self, name: str, step: int, base: Lines) -> Lines:
         """Put the lines up to `step`, those of `base` being there, and name them in the checkpoint `name`."""
-        self._find(base)
+        if not base.held_by(self._folder, self._lacking):  # a new pod may have been unable to fetch older lines
+            self._lacking = base.bytes - end_of_lines(self._folder, base.step, trusted=base.step).bytes
+            self._fixed = base.bytes
         lines = self._extended(base, step)
         self._remote.put(f"{name}/{INDEX}", json.dumps(asdict(lines)).encode())
         return lines
-
-    def _find(self, base: Lines) -> None:
-        """Find how many bytes the file here lacks: a new pod may have been unable to fetch older lines."""
-        if not base.held_by(self._folder, self._lacking):
-            self._lacking = base.bytes - end_of_lines(self._folder, base.step, trusted=base.step).bytes
-            self._fixed = base.bytes
 
     def _extended(self, base: Lines, step: int) -> Lines:
         end = end_of_lines(self._folder, step, trusted=step).bytes + self._lacking

@@ -46,9 +46,6 @@ class Hierarchical(Reducer):
             self._between.sum(tensor)
         if self._inside:
             self._inside.broadcast(tensor)
-        self._count(tensor)
-
-    def _count(self, tensor: Tensor) -> None:
         levels = [level.traffic for level in (self._inside, self._between) if level]
         self.traffic.sent = sum(traffic.sent for traffic in levels)
         self.traffic.received = sum(traffic.received for traffic in levels)

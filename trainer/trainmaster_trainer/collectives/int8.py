@@ -53,7 +53,13 @@ class Int8(Reducer):
 
     def _exchange(self, going: dict[int, Packed], coming: dict[int, Tensor]) -> dict[int, Packed]:
         """Send each peer its packet; return the packets that arrive, which have the sizes of `coming` packed."""
-        packets = {peer: _empty(like) for peer, like in coming.items()}
+        packets = {
+            peer: (
+                like.new_empty(len(like), dtype=torch.int8),
+                like.new_empty(-(-len(like) // BLOCK), dtype=torch.float32),
+            )
+            for peer, like in coming.items()
+        }
         self._links.exchange(
             send=[(half, peer) for peer, packed in going.items() for half in packed],
             receive=[(half, peer) for peer, packed in packets.items() for half in packed],
@@ -74,8 +80,3 @@ def unpack(packed: Packed, like: Tensor) -> Tensor:
     numbers, scales = packed
     blocks = torch.nn.functional.pad(numbers.float(), (0, -len(numbers) % BLOCK)).view(-1, BLOCK)
     return (blocks * scales[:, None]).flatten()[: len(numbers)].to(like.dtype)
-
-
-def _empty(like: Tensor) -> Packed:
-    blocks = -(-len(like) // BLOCK)
-    return like.new_empty(len(like), dtype=torch.int8), like.new_empty(blocks, dtype=torch.float32)

@@ -79,7 +79,8 @@ class Lane:
     def take_turn(self) -> None:
         """Move the next message: `ready` has been counted down for it."""
         message = self.waiting.popleft()
-        slot = _view(self._slots[self._number], message.tensor)
+        like = message.tensor
+        slot = self._slots[self._number][: like.nbytes].view(like.dtype).view(like.shape)
         if self._outwards:
             slot.copy_(message.tensor)
         else:
@@ -145,10 +146,6 @@ class Messages:
             raise PeerLostError(f"rank {peer} of this group, which shares memory with this rank, has ended")
         if time.monotonic() > deadline:
             raise PeerLostError(f"rank {peer} of this group was silent for {self._patience.total_seconds():.0f} s")
-
-
-def _view(slot: Tensor, like: Tensor) -> Tensor:
-    return slot[: like.nbytes].view(like.dtype).view(like.shape)
 
 
 def share_messages(group: Group) -> Messages | None:

@@ -65,7 +65,8 @@ def _seconds(blocks: Sequence[Sequence[Layer]], value: Any) -> list[float]:
             began = time.perf_counter()
             out = _through(block, given)
             torch.autograd.backward([leaf.sum() for leaf in leaves(out) if leaf.requires_grad])
-            _finish(out)
+            if any(leaf.is_cuda for leaf in leaves(out)):
+                torch.cuda.synchronize()
             tries.append(time.perf_counter() - began)
         taken.append(min(tries))
         value = each_tensor(out, Tensor.detach)
@@ -80,8 +81,3 @@ def _through(block: Sequence[Layer], value: Any) -> Any:
     for _, layer in block:
         value = layer(value)
     return value
-
-
-def _finish(out: Any) -> None:
-    if any(leaf.is_cuda for leaf in leaves(out)):
-        torch.cuda.synchronize()

@@ -37,7 +37,9 @@ def describe(task: Task, numerics: Numerics) -> ModelFacts:
         trained_bytes=size_of(trained),
         buffer_bytes=size_of(list(model.buffers())),
         optimizer_bytes=optimizer_bytes(task, model),
-        largest_layer_bytes=max((_own_bytes(module) for module in model.modules()), default=0),
+        largest_layer_bytes=max(
+            (size_of(list(module.parameters(recurse=False))) for module in model.modules()), default=0
+        ),
         layers=max(1, len(blocks_of(chain))),
         samples=samples.count,
         samples_are_a_stream=samples.is_stream,
@@ -46,10 +48,6 @@ def describe(task: Task, numerics: Numerics) -> ModelFacts:
         activation_bytes=max(0, kept) // (_TRIED_SAMPLES - half),
         boundary_bytes=int(median(flowing)) // _TRIED_SAMPLES if flowing else None,
     )
-
-
-def _own_bytes(module: nn.Module) -> int:
-    return size_of(list(module.parameters(recurse=False)))
 
 
 def _kept_bytes(task: Task, model: nn.Module, batch: Batch) -> int:

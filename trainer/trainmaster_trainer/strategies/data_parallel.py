@@ -119,7 +119,8 @@ class DataParallel(WholeModel):
                 raise self.gradients.failure from None
             raise
         self.gradients.stepped()
-        self._equalize_buffers()
+        share(self.model.buffers())  # such as running means, which each rank changes by its own share
+        share_extra_state(self._with_extra_state)
         self._compare_copies()
         return loss
 
@@ -232,11 +233,6 @@ class DataParallel(WholeModel):
         if self._in_parts and sends and not uses_all(loss.value, self.model.parameters()):
             raise RuntimeError(_CHANGED)
         return loss
-
-    def _equalize_buffers(self) -> None:
-        """Set the buffers (such as running means), which each rank changes by its own share, to those of rank 0."""
-        share(self.model.buffers())
-        share_extra_state(self._with_extra_state)
 
     def _rehearsal(self, batch: Batch) -> None:
         """Run a backward pass that changes nothing but the order in which DDP keeps gradients.

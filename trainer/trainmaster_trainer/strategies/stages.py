@@ -108,17 +108,11 @@ def _check_layers(model: nn.Module, layers: Sequence[Layer]) -> None:
     known = {id(module) for module in model.modules()}
     for name, layer in layers:
         for module in layer.modules():
-            if id(module) not in known and any(True for _ in _own(module)):
+            if id(module) not in known and [*module.parameters(recurse=False), *module.buffers(recurse=False)]:
                 raise ConfigurationError(
                     f"spec.training.task: its model_layers() has {name}, with parameters or buffers that the model "
                     "does not have. Layers must be made of the model's own modules."
                 )
-
-
-def _own(module: nn.Module) -> Iterator[Tensor]:
-    """Yield the parameters and buffers of a module without those of its children."""
-    yield from module.parameters(recurse=False)
-    yield from module.buffers(recurse=False)
 
 
 def _check_nothing_is_shared(runs: Sequence[Sequence[Layer]]) -> None:

@@ -50,7 +50,8 @@ class Collector:
         for point in points:
             more = {"step": float(point.step), ATTEMPT: float(point.attempt)}
             for name, value in {**point.figures, **more}.items():
-                gauges.setdefault(name, []).append(_data_point(point, value))
+                data = protobuf.message(1, protobuf.fixed64(3, round(point.time * 1e9)), protobuf.double(4, value))
+                gauges.setdefault(name, []).append(data)
         metrics = [
             protobuf.message(2, protobuf.text(1, _PREFIX + name), protobuf.message(5, *of))  # Metric.gauge
             for name, of in gauges.items()
@@ -75,10 +76,6 @@ class Collector:
             raise CollectorError(f"{self._url} answers {error.code} {HTTPStatus(error.code).phrase}: {said}") from None
         except OSError as error:
             raise CollectorError(f"{self._url} cannot be reached: {getattr(error, 'reason', error)}") from None
-
-
-def _data_point(point: Point, value: float) -> bytes:
-    return protobuf.message(1, protobuf.fixed64(3, round(point.time * 1e9)), protobuf.double(4, value))
 
 
 def _url(options: Mapping[str, str], environment: Mapping[str, str]) -> str:

@@ -121,11 +121,8 @@ def _lines(descriptor: int, position: int) -> list[bytes]:
         data += more
         if not more:
             break
-    return data.splitlines(keepends=True)[:MOST_AT_ONCE] if data.endswith(b"\n") else _but_the_last(data)
-
-
-def _but_the_last(data: bytes) -> list[bytes]:
-    return data.splitlines(keepends=True)[:-1][:MOST_AT_ONCE]
+    lines = data.splitlines(keepends=True)
+    return (lines if data.endswith(b"\n") else lines[:-1])[:MOST_AT_ONCE]
 
 
 def _thinned(marks: list[Mark]) -> list[Mark]:

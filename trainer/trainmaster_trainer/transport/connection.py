@@ -97,7 +97,11 @@ class Connection:
         self._received += 1
         if sum(frame.size_of(*tensor) for tensor in described) != header.payload:
             raise BadFrameError("the tensors are not as long as the header says")
-        message.tensors = list(into) if into and described else [_empty(*tensor) for tensor in described]
+        message.tensors = (
+            list(into)
+            if into and described
+            else [torch.empty(shape, dtype=frame.DTYPES[dtype]) for dtype, shape in described]
+        )
         if (expected := frame.describe(message.tensors)) != described:
             raise OtherTensorsError(
                 f"spec.training.task: it makes another model here than at a peer, which sent {described!s:.200} where "
@@ -110,7 +114,3 @@ class Connection:
     def close(self) -> None:
         """Close the connection, even while another thread waits on it."""
         self._stream.close()
-
-
-def _empty(dtype: str, shape: list[int]) -> Tensor:
-    return torch.empty(shape, dtype=frame.DTYPES[dtype])

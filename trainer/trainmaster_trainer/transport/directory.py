@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainmaster.wire import codec, names
-from trainmaster.wire.messages import Member, Roster
+from trainmaster.wire.messages import Roster
 
 from trainmaster_trainer.errors import ConfigurationError
 
@@ -78,7 +78,8 @@ class Directory:
         roster = self.roster
         if self._by_role.get(role, (None, []))[0] is not roster:
             members = [member for member in roster.members if member.role == role]
-            self._by_role[role] = (roster, sorted(rank for member in members for rank in _ranks_of(member)))
+            ranks = [rank for one in members for rank in range(one.first_rank, one.first_rank + one.ranks)]
+            self._by_role[role] = (roster, sorted(ranks))
         return list(self._by_role[role][1])
 
     def _refresh(self) -> None:
@@ -94,7 +95,3 @@ class Directory:
                 self._version = version
         except (OSError, codec.WireError):
             return  # about to be replaced: what was known holds until then
-
-
-def _ranks_of(member: Member) -> range:
-    return range(member.first_rank, member.first_rank + member.ranks)

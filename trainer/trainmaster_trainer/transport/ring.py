@@ -125,7 +125,10 @@ class MemoryStream(Stream):
         while done < len(view):
             if not ring.size:
                 self._wait(ring.full)
-                ring.size = _checked(_length.unpack_from(ring.view, ring.slot)[0])
+                (length,) = _length.unpack_from(ring.view, ring.slot)
+                if not 0 < length <= CHUNK:
+                    raise BadFrameError(f"a slot of {length} bytes")
+                ring.size = int(length)
             size = min(len(view) - done, ring.size - ring.at)
             _copy(view, done, ring.view, ring.place, size)
             ring.at += size
@@ -161,12 +164,6 @@ class MemoryStream(Stream):
     def close(self) -> None:
         self._closed = True
         close(self._socket)
-
-
-def _checked(size: int) -> int:
-    if not 0 < size <= CHUNK:
-        raise BadFrameError(f"a slot of {size} bytes")
-    return int(size)
 
 
 def _copy(into: memoryview, place: int, source: memoryview, begin: int, size: int) -> None:

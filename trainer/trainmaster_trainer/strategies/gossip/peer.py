@@ -258,7 +258,9 @@ class Peer:
 
     def train(self) -> None:
         """Take one step of this worker's own."""
-        share = self._share()
+        workers = self.workers
+        index = workers.index(self.member.rank) if self.member.rank in workers else 0
+        share = Share(index, len(workers) or 1)
         check_batch_size(self.plan.global_batch_size, share.of)
         self._turn += 1
         batch = self._batches.take(self._turn, share)
@@ -276,11 +278,6 @@ class Peer:
 
     def _loss(self, batch: Batch) -> Loss:
         return loss_of(self.member.task, self._model(batch.inputs), batch.targets).as_mean_for("Gossip")
-
-    def _share(self) -> Share:
-        workers = self.workers
-        index = workers.index(self.member.rank) if self.member.rank in workers else 0
-        return Share(index, len(workers) or 1)
 
     def _update(self) -> None:
         """Take a step with a gradient of a copy of the model that others may have changed since, as AD-PSGD allows."""

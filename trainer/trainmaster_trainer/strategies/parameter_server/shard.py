@@ -204,7 +204,7 @@ class Shard:
         own = {
             name: tensor
             for name, tensor in state.tensors.items()
-            if name in kept or (name.startswith(OPTIMIZER) and _parameter_of(name) in names)
+            if name in kept or (name.startswith(OPTIMIZER) and name.removeprefix(OPTIMIZER).rpartition("/")[0] in names)
         }
         optimizer = dict(state.scalars["optimizer"])
         optimizer["groups"] = [
@@ -248,7 +248,3 @@ class Shard:
             push = Push.read(Message("push", plain, rest[: plain["count"]]))
             rest = rest[plain["count"] :]
             self._waiting.setdefault(push.ticket.step, {})[push.ticket.index] = push
-
-
-def _parameter_of(name: str) -> str:
-    return name.removeprefix(OPTIMIZER).rpartition("/")[0]

@@ -101,7 +101,8 @@ class TicketBook:
 
     def done(self, ticket: Ticket, result: Done) -> None:
         """Note that a ticket's gradient is in the model. Noted twice, it counts once."""
-        self._release(ticket)
+        for holder in [holder for holder, held in self._held.items() if held == ticket]:
+            del self._held[holder]
         step = self._open.get(ticket.step)
         if step is None or ticket.of != step.of:
             return
@@ -111,10 +112,6 @@ class TicketBook:
         while (first := self._open.get(self.complete + 1)) and len(first.done) >= first.of - self._needless(first):
             self.complete += 1
             self._finished[self.complete] = self._open.pop(self.complete).done
-
-    def _release(self, ticket: Ticket) -> None:
-        for holder in [holder for holder, held in self._held.items() if held == ticket]:
-            del self._held[holder]
 
     def drop(self, holder: object) -> None:
         """Free the ticket of a worker process that is gone or gives it back."""

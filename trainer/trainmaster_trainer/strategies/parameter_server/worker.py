@@ -177,7 +177,9 @@ class Worker:
             self._take_over([order.tensors])
         else:
             self._pull(with_buffers=self._options.sync, step=ticket.step)
-        batch = self._batch(ticket)
+        ahead, self._ahead = self._ahead, None
+        batch = ahead[1] if ahead and ahead[0] == ticket else self._take(ticket)
+        del ahead
         loss = float(self._gradient(batch))
         metrics = {name: float(value) for name, value in self._member.numerics.take_measured().items()}
         if self._options.spare and not self._may_push(generation):
@@ -189,10 +191,6 @@ class Worker:
         if len(self._servers) == 1:
             return self._step(values)
         return self.next(result if self._push(values) else generation)
-
-    def _batch(self, ticket: Ticket) -> Batch:
-        ahead, self._ahead = self._ahead, None
-        return ahead[1] if ahead and ahead[0] == ticket else self._take(ticket)
 
     def _take(self, ticket: Ticket) -> Batch:
         """Return the samples of a ticket, and seed the random numbers of its forward pass."""
