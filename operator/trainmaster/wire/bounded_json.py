@@ -27,18 +27,22 @@ def document(text: bytes) -> Any:
     """
     if len(text) > DOCUMENT_BYTES:
         raise ValueError(f"it has more than {DOCUMENT_BYTES} bytes")
-    return _parse(text, _DOCUMENT_VALUES, _DOCUMENT_OBJECTS)
+    return parse(text, _DOCUMENT_VALUES, _DOCUMENT_OBJECTS, ascii_only=False)
 
 
-def parse(text: bytes, most_values: int, most_objects: int) -> Any:
+def parse(text: bytes, most_values: int, most_objects: int, *, ascii_only: bool = True) -> Any:
     """Return the values in a JSON text.
 
     Raises:
         ValueError: it is no JSON, or has more values or objects than that, or a number that is none or too large.
     """
-    if not text.isascii():  # ours is; and one letter that is not makes the text four times as large
+    if ascii_only and not text.isascii():  # ours is; and one letter that is not makes the text four times as large
         raise ValueError("it has letters that are not ASCII")
-    return _parse(text, most_values, most_objects)
+    check_weight(text, most_values, most_objects)
+    try:
+        return json.loads(text, parse_constant=refuse_constant, parse_float=finite, parse_int=_small)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
 
 
 def check_weight(text: bytes, most_values: int, most_objects: int) -> None:
@@ -49,14 +53,6 @@ def check_weight(text: bytes, most_values: int, most_objects: int) -> None:
     """
     if text.count(b",") > most_values or text.count(b"{") > most_objects or text.count(b"[") > 2 * most_objects:
         raise ValueError("it has more values than any of ours")
-
-
-def _parse(text: bytes, most_values: int, most_objects: int) -> Any:
-    check_weight(text, most_values, most_objects)
-    try:
-        return json.loads(text, parse_constant=refuse_constant, parse_float=finite, parse_int=_small)
-    except RecursionError:
-        raise ValueError("it is nested too deep") from None
 
 
 def refuse_constant(constant: str) -> float:

@@ -151,8 +151,7 @@ def read_manifest(folder: Path, step: int) -> Manifest:
         CorruptCheckpointError: says what is wrong.
         OSError: it cannot be read now.
     """
-    with _its_own_error():
-        text, plain = _read(folder)
+    with _opened(folder) as (text, plain):
         if not bounded_json.is_as_written(plain, text):
             # 1e-08 and 1E-08 are the same number, but only one of them was written.
             raise CorruptCheckpointError(f"{MANIFEST} is not as it was written: its content has changed")
@@ -183,8 +182,7 @@ def glance(folder: Path, step: int) -> Optional[Glance]:
         OSError: it cannot be read now.
     """
     try:
-        with _its_own_error():
-            plain = _read(folder)[1]
+        with _opened(folder) as (_, plain):
             names = {"job", "attempt", "step", "time", "model_sha256", "seconds"}
             seen = codec.from_plain(Glance, {name: plain[name] for name in names & plain.keys()})
     except CorruptCheckpointError:
@@ -192,24 +190,25 @@ def glance(folder: Path, step: int) -> Optional[Glance]:
     return seen if seen.step == step else None
 
 
-def _read(folder: Path) -> Tuple[bytes, Dict[str, Any]]:
-    """Return the text and its parsed content, if it has the digest that it names."""
+@contextmanager
+def _opened(folder: Path) -> Iterator[Tuple[bytes, Dict[str, Any]]]:
+    """Yield the text and its parsed content, if it has the digest that it names. What is done with it may find it bad.
+
+    Raises:
+        CorruptCheckpointError: it is no manifest.
+        OSError: it cannot be read now.
+    """
     path = folder / MANIFEST
     with telling(folder, "opened"):
         if not stat.S_ISDIR(folder.lstat().st_mode):
             raise CorruptCheckpointError(f"{folder.name} is not a folder")
     with telling(path, "read"):
         text = read_bounded(path, MAX_MANIFEST)
-    plain: Dict[str, Any] = bounded_json.parse(text, _MOST_VALUES, _MOST_OBJECTS)
-    if plain["digest"] != bounded_json.sha256({key: plain[key] for key in plain if key != "digest"}):
-        raise CorruptCheckpointError(f"{MANIFEST} does not have the SHA-256 that it names: its content has changed")
-    return text, plain
-
-
-@contextmanager
-def _its_own_error() -> Iterator[None]:
     try:
-        yield
+        plain: Dict[str, Any] = bounded_json.parse(text, _MOST_VALUES, _MOST_OBJECTS)
+        if plain["digest"] != bounded_json.sha256({key: plain[key] for key in plain if key != "digest"}):
+            raise CorruptCheckpointError(f"{MANIFEST} does not have the SHA-256 that it names: its content has changed")
+        yield text, plain
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise CorruptCheckpointError(f"{MANIFEST} is not a manifest: {error}") from None
 
@@ -220,7 +219,7 @@ def _shard(plain: Dict[str, Any]) -> ShardRecord:
     _require(
         type(file) is str and bool(_SHARD_FILE.fullmatch(file)), f"the shard {file!r:.80}, which is no name of a shard"
     )
-    _require(_is_within(length, _MOST_BYTES), f"{file} with a length of {length!r:.40}")
+    _require(type(length) is int and 0 <= length <= _MOST_BYTES, f"{file} with a length of {length!r:.40}")
     _require(type(digest) is str and bool(_HASH.fullmatch(digest)), f"{file} with a SHA-256 of {digest!r:.80}")
     return ShardRecord(file, length, digest, {name: _tensor(name, one) for name, one in plain["tensors"].items()})
 
@@ -238,14 +237,10 @@ def _tensor(name: str, plain: Dict[str, Any]) -> TensorRecord:
     _require(len(shape) == len(offset) <= _MOST_DIMENSIONS, cannot)
     elements = 1
     for begin, length in zip(offset, shape):
-        _require(_is_within(begin, _MOST_BYTES) and _is_within(length, _MOST_BYTES), cannot)
+        _require(all(type(one) is int and 0 <= one <= _MOST_BYTES for one in (begin, length)), cannot)
         elements *= max(1, begin + length)
         _require(elements <= _MOST_BYTES, cannot)
     return TensorRecord(dtype, shape, offset, digest)
-
-
-def _is_within(number: object, most: int) -> bool:
-    return type(number) is int and 0 <= number <= most
 
 
 def _require(holds: bool, otherwise: str) -> None:

@@ -52,7 +52,11 @@ def write_parts(
             arrival(name)
             write_all(descriptor, part)
         return
-    _reserve(descriptor, length)
+    # Room for the whole file, where the file system can reserve it (`posix_fallocate` would write zeros elsewhere).
+    libc = ctypes.CDLL(None, use_errno=True)
+    failed = libc.fallocate(descriptor, 0, ctypes.c_long(0), ctypes.c_long(length))
+    if failed and ctypes.get_errno() == errno.ENOSPC:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with ThreadPoolExecutor(_THREADS, "checkpoint-disk") as disk:
         file = _File(parts, arrival, image)
         for _ in disk.map(partial(_write_every_other_block, descriptor, file, length), range(_THREADS)):
@@ -112,18 +116,6 @@ def _write_block(descriptor: int, block: memoryview, position: int) -> None:
         fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~os.O_DIRECT)
     while written < len(block):
         written += os.pwrite(descriptor, block[written:], position + written)
-
-
-def _reserve(descriptor: int, length: int) -> None:
-    """Reserve room for the whole file, if the file system can (Python's `posix_fallocate` would write zeros otherwise).
-
-    Raises:
-        OSError: there is not enough room.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    failed = libc.fallocate(descriptor, 0, ctypes.c_long(0), ctypes.c_long(length))
-    if failed and ctypes.get_errno() == errno.ENOSPC:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _go_past_cache(descriptor: int) -> bool:

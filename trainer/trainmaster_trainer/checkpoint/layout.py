@@ -18,12 +18,10 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from trainmaster.wire.files import delete_folder, open_to_read, read_bounded, sync_folder, write_all
+from trainmaster.wire.files import delete_folder, read_bounded, sync_folder, write_all
 from trainmaster.wire.files import replace as write_file
 
 from trainmaster_trainer.errors import ConfigurationError, PlaceTakenError, SupersededError
@@ -73,20 +71,6 @@ def saved_steps(folder: Path) -> list[int]:
         )
     found = map(_STEP.fullmatch, names)
     return sorted((int(match[1]) for match in found if match), reverse=True)
-
-
-@contextmanager
-def open_regular(path: Path) -> Iterator[int]:
-    """Open a file for reading that must be a regular one: no link, and no pipe that would block for ever.
-
-    Raises:
-        OSError: it is not.
-    """
-    descriptor = open_to_read(path)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def publish(temporary: Path, final: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from trainmaster.wire.manifest import MAX_MANIFEST
+from trainmaster.wire.manifest import MAX_MANIFEST, SCRIPT
 
 from trainmaster_trainer.checkpoint import of_scripts
 from trainmaster_trainer.checkpoint.layout import MANIFEST, saved_steps, step_folder
@@ -132,7 +132,7 @@ def read(folder: Path, step: int, expected: Shapes | None = None, trusted: Trust
                 pieces.setdefault(name, []).append((shard.tensors[name], tensor))
         loaded = Loaded(manifest, {name: _join(parts) for name, parts in pieces.items()})
         if expected is not None:  # the ranks must know before they agree on it
-            check = of_scripts.check_readable if of_scripts.is_one(loaded.state) else check_readable
+            check = of_scripts.check_readable if SCRIPT in manifest.scalars else check_readable
             check(loaded.state)
     except CorruptCheckpointError as error:
         raise CorruptCheckpointError(f"{path}: {error}") from None

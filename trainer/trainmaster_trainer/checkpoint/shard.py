@@ -18,10 +18,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from trainmaster.wire.files import open_to_read
 from trainmaster.wire.manifest import ShardRecord, TensorRecord
 
 from trainmaster_trainer.checkpoint.bulk import Arrival, write_parts
-from trainmaster_trainer.checkpoint.layout import open_regular
 from trainmaster_trainer.checkpoint.reading import CorruptCheckpointError, telling
 from trainmaster_trainer.checkpoint.state import dtype_name
 
@@ -132,13 +132,13 @@ def read_shard(folder: Path, record: ShardRecord) -> dict[str, Tensor]:
         MemoryError: there is no room for it.
     """
     path = folder / record.file
-    with telling(path, "opened"), open_regular(path) as descriptor:
-        forms, starts = _verify_header(descriptor, record)
+    with telling(path, "opened"), os.fdopen(open_to_read(path), "rb", buffering=0) as file:
+        forms, starts = _verify_header(file.fileno(), record)
         try:
             tensors = {name: torch.empty_like(form, device="cpu") for name, form in forms.items()}
         except RuntimeError as error:  # torch's word for it
             raise MemoryError(str(error)) from None
-        work = [descriptor] * len(tensors), map(memory, tensors.values()), starts
+        work = [file.fileno()] * len(tensors), map(memory, tensors.values()), starts
         if sum(tensor.nbytes for tensor in tensors.values()) < _WORTH_THREADS:
             digests = list(map(_fill, *work))
         else:

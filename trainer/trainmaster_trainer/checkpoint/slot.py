@@ -30,8 +30,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from trainmaster.wire import codec
+from trainmaster.wire.files import open_to_read
 
-from trainmaster_trainer.checkpoint.layout import open_regular
 from trainmaster_trainer.checkpoint.parts import Cut
 from trainmaster_trainer.checkpoint.pinned import copy_all, pin_for
 from trainmaster_trainer.checkpoint.slot_layout import ALIGNED, Place, SlotError, from_text, parse, to_text
@@ -209,8 +209,8 @@ class Snapshot:
 
     def _open(self) -> tuple[mmap.mmap, dict[str, Place], bytes]:
         try:
-            with open_regular(self.path) as descriptor:
-                page = mmap.mmap(descriptor, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+            with os.fdopen(open_to_read(self.path), "rb", buffering=0) as file:
+                page = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
         except ValueError as error:  # an empty file
             raise SlotError(str(error)) from None
         head, layout, text = _read(page)
@@ -254,8 +254,8 @@ def look(path: Path) -> Snapshot:
 
 def _map_to_read(path: Path) -> mmap.mmap:
     try:
-        with open_regular(path) as descriptor:
-            return mmap.mmap(descriptor, 0, prot=mmap.PROT_READ)
+        with os.fdopen(open_to_read(path), "rb", buffering=0) as file:
+            return mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
     except (OSError, ValueError) as error:
         raise SlotError(str(error)) from None
 

@@ -79,9 +79,6 @@ def first_difference(one: Shapes, other: Shapes) -> tuple[str, str, str] | None:
     """Return the first tensor in which two models differ, and what it is in each; None where they are alike."""
     for name in sorted({*one, *other}):
         if one.get(name) != other.get(name):
-            return name.removeprefix(MODEL), _describe(one.get(name)), _describe(other.get(name))
+            was, here = (f"{form[0]}{list(form[1])}" if form else "absent" for form in (one.get(name), other.get(name)))
+            return name.removeprefix(MODEL), was, here
     return None
-
-
-def _describe(tensor: tuple[str, tuple[int, ...]] | None) -> str:
-    return f"{tensor[0]}{list(tensor[1])}" if tensor else "absent"

@@ -203,7 +203,8 @@ def _dtype(text: str) -> torch.dtype:
 
 def _from_bytes(tree: dict[str, Any], raw: Tensor) -> Any:
     shape = tuple(map(int, tree["shape"]))
-    if math.prod(shape) * _item_size(tree) != raw.numel():
+    kind = _dtype(tree["dtype"]) if tree["is"] == "tensor" else np.dtype(tree["dtype"])
+    if math.prod(shape) * int(kind.itemsize) != raw.numel():
         raise ValueError("its shape is not that of its bytes")
     if tree["is"] != "tensor":
         dtype = np.dtype(tree["dtype"])
@@ -218,10 +219,6 @@ def _from_bytes(tree: dict[str, Any], raw: Tensor) -> Any:
         raise ValueError("it holds truth values that are neither")
     tensor = raw.clone().view(dtype).reshape(shape) if raw.numel() else torch.empty(shape, dtype=dtype)
     return _on(tensor, tree)
-
-
-def _item_size(tree: dict[str, Any]) -> int:
-    return int(_dtype(tree["dtype"]).itemsize if tree["is"] == "tensor" else np.dtype(tree["dtype"]).itemsize)
 
 
 def _on(tensor: Tensor, tree: dict[str, Any]) -> Tensor:
