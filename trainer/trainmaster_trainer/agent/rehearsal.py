@@ -86,10 +86,10 @@ def _step(torch: Any, distributed: Any) -> Tuple[Any, Any]:
 
 def _keep(torch: Any, model: Any, optimizer: Any) -> None:
     """Take a snapshot as a task's rank takes it, but keep it nowhere."""
-    state = sys.modules.get("trainmaster_trainer.checkpoint.state")
-    if state is None:
+    model_state = sys.modules.get("trainmaster_trainer.checkpoint.model_state")
+    if model_state is None:
         return
-    captured = state.ModelState(model, optimizer).capture()
+    captured = model_state.ModelState(model, optimizer).capture()
     tensors = [*captured.tensors.values()]
     torch._foreach_copy_([torch.empty_like(tensor) for tensor in tensors], tensors)
     json.loads(json.dumps(captured.scalars))
