@@ -280,6 +280,9 @@ def test_a_line_of_torchrun() -> None:
     assert spec["failurePolicy"] == {"maxRestarts": 2}
     assert "replicas: 24" in told(made)["--nproc-per-node"]
     assert good(of_command(["torchrun", "Train_Me.py"]))["strategy"] == {"type": "OneDevice"}
+    for word, said in (("$GPUS", "is no number"), ("-3", "is no number"), ("gpu", "depends on the machine")):
+        notes = told(of_command(["torchrun", f"--nproc-per-node={word}", "t.py"]))
+        assert f"{word} {said}" in notes["--nproc-per-node"]
     with pytest.raises(ConversionError, match="not supported"):
         of_command(["torchrun", "--tee", "3", "t.py"])
     with pytest.raises(ConversionError, match="no command line of torchrun"):

@@ -82,6 +82,7 @@ def test_the_last_of_two_counts_and_null_unsets() -> None:
         ("training.steps", "not of the form path=value", "--set training.steps=500"),
         ("=5", "not of the form path=value", "--set training.steps=500"),
         ("a..b=5", "not of the form path=value", "--set training.steps=500"),
+        (f"training.arguments.a{'.b' * 3000}=1", "nested too deeply", "ten levels"),
         ("workers.env[7].value=5", "no item 7 in this list", "whole list"),
         ("training.command=[a", "no list or object of YAML", "[python, a.py]"),
         ("training.steps=many", "must be a whole number", "4"),

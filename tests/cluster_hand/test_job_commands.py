@@ -63,6 +63,15 @@ def test_list_shows_what_kubectl_shows(jobs: Jobs, run: Run, monkeypatch: pytest
     assert "no jobs" in run("list", "-n", "default")[2]
 
 
+def test_a_list_of_many_pages_has_each_job_once(jobs: Jobs, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "_PAGE", 2)
+    made = [f"job-{number}" for number in range(5)]
+    for name in made:
+        jobs.create(name)
+    out = run("list", "-o", "name", "-n", jobs.namespace)[1]
+    assert sorted(line.rpartition("/")[2] for line in out.split()) == made
+
+
 def test_runs_here_stand_beside_jobs_there(jobs: Jobs, run: Run, living: Callable[[Path], object]) -> None:
     jobs.create()
     a_run(Path(".trainmaster/digits-1"), phase="Succeeded", progress=PROGRESS)
@@ -89,6 +98,10 @@ def test_without_a_cluster_the_runs_here_are_shown(run: Run, tmp_path: Path, mon
     code, out, err = run("list")
     assert (code, err) == (0, "")
     assert "digits-1" in out
+    none = "the kubeconfig (~/.kube/config) cannot be used: it is not there, or names no cluster"
+    for word in ("status", "logs", "wait"):
+        told = f"trainmaster {word}: digits-2 is no run here, and of a cluster: {none}\n"
+        assert run(word, "digits-2") == (3, "", told)
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
     code, out, err = run("list")
     assert code == 3
@@ -189,6 +202,25 @@ def test_scale_and_delete(jobs: Jobs, run: Run) -> None:
     )
 
 
+def test_a_word_that_is_no_name_touches_no_job(jobs: Jobs, run: Run) -> None:
+    """Without a name, the path of a job is that of all jobs."""
+    jobs.create()
+    for name in ("", ".", "..", "../trainingjobs", "digits/status", "digits?x=y", "Digits", "\x1b[31m"):
+        for word, *more in (("delete",), ("scale", "1"), ("stop", "--force"), ("resume",), ("status",), ("wait",)):
+            code, _, err = run(word, name, *more, "-n", jobs.namespace)
+            assert (code, "cannot be the name of a job" in err) == (3, True), (word, name, err)
+            assert "\x1b" not in err
+    assert jobs.job()["spec"]["workers"]["replicas"] == 2
+
+
+@pytest.mark.parametrize("words", [("--for", "Runing"), ("--timeout", "nan"), ("--timeout", "-1")])
+def test_what_never_comes_is_not_waited_for(words: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["wait", "digits", *words])
+    told = "Did you mean Running?" if "--for" in words else f"'{words[1]}' is no number of seconds"
+    assert told in capsys.readouterr().err
+
+
 def test_logs_of_what_is_not_there(jobs: Jobs, run: Run) -> None:
     jobs.create()
     assert "has no pods now" in run("logs", "digits")[2]
@@ -254,6 +286,8 @@ def test_a_run_here_is_waited_for_stopped_and_deleted(
     folder = a_run(Path(".trainmaster/digits-1"), phase="Running")
     process = living(folder)
     assert run("wait", "digits-1", "--for", "Running")[0] == 0
+    code, _, err = run("code", "digits-1", "-o", "back")
+    assert (code, "ran on this machine" in err) == (2, True)
     assert run("delete", "digits-1")[0] == 2
     assert run("stop", "digits-1")[0] == 0
     assert process.wait(20) == -signal.SIGINT or process.returncode == 1

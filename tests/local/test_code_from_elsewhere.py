@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from trainmaster.wire import bundle
+from trainmaster.wire.bundle import Entry
 
 from tests.agent import wheels
 from tests.git_server import GitServer, commit
@@ -47,3 +55,42 @@ def test_what_never_comes_ends_the_job(command: Command, tmp_path: Path) -> None
     (line,) = command.status["restarts"]
     assert (line["class"], line["decision"]) == ("Configuration", "Stop")
     assert "spec.training.packages: there is no such package or version: " in line["evidence"]
+
+
+class LateServer:
+    """A web server of a folder, whose port is closed until it is let answer."""
+
+    def __init__(self, folder: Path) -> None:
+        handler = partial(SimpleHTTPRequestHandler, directory=folder)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler, bind_and_activate=False)
+        self._server.server_bind()
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    @contextlib.contextmanager
+    def answering(self) -> Iterator[None]:
+        """Answer until the end of the block."""
+        self._server.server_activate()
+        thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield
+        finally:
+            self._server.shutdown()
+            self._server.server_close()
+            thread.join()
+
+
+def test_a_server_that_comes_up_later_costs_attempts_and_not_the_job(command: Command, tmp_path: Path) -> None:
+    packed = bundle.compress(bundle.pack([Entry("train.py", b"print('it trains at last', flush=True)\n")]))
+    (tmp_path / "served").mkdir()
+    (tmp_path / "served" / "code.tar.gz").write_bytes(packed)
+    server = LateServer(tmp_path / "served")
+    url = {"address": f"{server.url}/code.tar.gz", "sha256": hashlib.sha256(packed).hexdigest()}
+    training = {"command": ["python", "train.py"], "code": {"url": url}}
+    command.start({**a_script("", tmp_path), "spec": {"strategy": {"type": "OneDevice"}, "training": training}})
+    command.until(lambda line: line.get("event", {}).get("reason") == "Restarting")
+    with server.answering():
+        assert command.end() == 0, command.stderr
+    (line, *_) = command.status["restarts"]
+    assert (line["class"], line["decision"]) == ("ServiceUnavailable", "Restart")
+    assert f"spec.training.code: {url['address']} cannot be reached" in line["evidence"]

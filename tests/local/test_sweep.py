@@ -75,4 +75,7 @@ def test_a_value_that_gives_no_valid_job_starts_nothing(
         assert main(["sweep", "job.yaml", "--over", over]) == 2
         assert why in capsys.readouterr().err
     assert main(["sweep", "none.yaml", "--over", "training.steps=1"]) == 2
+    with pytest.raises(SystemExit):
+        main(["sweep", "job.yaml", "--over", "training.steps=1,2", "--parallel", "0"])
+    assert "--parallel: 1 is the least" in capsys.readouterr().err
     assert not (folder / ".trainmaster").exists()

@@ -18,6 +18,7 @@ from trainmaster.api.problem import Location, Problem
 from trainmaster.api.wording import Words, unknown_field
 
 _STEP = re.compile(r"([^.\[\]=]+)|\[(\d+)\]")
+_MOST_STEPS = 50
 _PATH = re.compile(r"[^.\[\]=]+(\.[^.\[\]=]+|\[\d+\])*")
 
 
@@ -33,6 +34,9 @@ def _applied(data: dict[str, Any], words: Sequence[str]) -> Iterator[tuple[str, 
             yield word, Words("it is not of the form path=value", "Write for example --set training.steps=500")
             continue
         steps = tuple(int(index) if index else name for name, index in _STEP.findall(path))
+        if len(steps) > _MOST_STEPS:
+            yield word[:100], Words("its path is nested too deeply", "A TrainingJob needs about ten levels")
+            continue
         if steps[0] not in ("spec", "metadata"):
             steps = ("spec", *steps)
         wrong = _set(data, steps, written)

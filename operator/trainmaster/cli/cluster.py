@@ -1,10 +1,12 @@
 """Say what the commands that talk to a cluster have in common: their options and exit codes."""
 
 import argparse
+import math
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 
+from trainmaster.api.states import Phase
 from trainmaster.cli.terminal import complain
 
 FORMATS = ("json", "yaml", "wide", "name")
@@ -97,8 +99,9 @@ def _driving(add: Add) -> None:
         parser = add(word, short, long)
         _name(parser)
         if word == "wait":
-            parser.add_argument("--for", dest="phase", metavar="PHASE", help="a phase, as Running (default: the end)")
-            parser.add_argument("--timeout", type=float, metavar="SECONDS", help="give up after so many seconds")
+            told = "a phase, as Running (default: the end)"
+            parser.add_argument("--for", dest="phase", choices=[*Phase], metavar="PHASE", help=told)
+            parser.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="give up after so many seconds")
         if word == "stop":
             parser.add_argument("--force", action="store_true", help="even if its checkpoints go with its pods")
         if word == "scale":
@@ -149,6 +152,25 @@ def whole(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
     return int(text)
+
+
+def counted(text: str) -> int:
+    """Return the whole number above 0 that a word of the command line is."""
+    number = whole(text)
+    if not number:
+        raise argparse.ArgumentTypeError("1 is the least")
+    return number
+
+
+def _seconds(text: str) -> float:
+    """Return the seconds that a word of the command line is."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not (0 <= seconds < math.inf):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return seconds
 
 
 def _run(module: str, function: str, options: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from trainmaster.api.problem import reason
 from trainmaster.cli.cluster import EXIT_CLUSTER, EXIT_INVALID
+from trainmaster.cli.targets import find_local
 from trainmaster.cli.terminal import complain, tell
 from trainmaster.cluster.access import Access, AccessError
 from trainmaster.cluster.submission import code_of
@@ -15,6 +16,9 @@ from trainmaster.wire.sources import UnavailableError
 def run(options: argparse.Namespace) -> int:
     """Run the command, and return its exit code."""
     folder = Path(options.output)
+    if find_local(options.name, options):
+        complain(f"{options.name} ran on this machine: its code lies in the folder of its JOB.yaml, and none was sent")
+        return EXIT_INVALID
     try:
         if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
             complain(f"{folder}: it is there already and is not an empty folder; name another with -o")

@@ -10,7 +10,7 @@ from trainmaster.api.job import TrainingJob
 from trainmaster.api.problem import reason
 from trainmaster.api.states import TERMINAL, Phase
 from trainmaster.cli.cluster import EXIT_CLUSTER, EXIT_FAILED, EXIT_GOOD, EXIT_INVALID, EXIT_LATE
-from trainmaster.cli.targets import HOME, LocalRun, find_local
+from trainmaster.cli.targets import HOME, LocalRun, find_local, not_here
 from trainmaster.cli.terminal import complain, tell
 from trainmaster.cluster.access import MERGE_PATCH, Access, AccessError, Document
 from trainmaster.cluster.following import states
@@ -26,7 +26,8 @@ def run(options: argparse.Namespace) -> int:
     try:
         return _CLUSTER[options.word](Access(options.context, options.namespace), options)
     except AccessError as error:
-        complain(f"trainmaster {options.word}: {error}")
+        here = "" if error.status else not_here(options.name, options)
+        complain(f"trainmaster {options.word}: {here}{error}")
         return EXIT_CLUSTER
 
 
@@ -70,20 +71,20 @@ def _suspend(access: Access, options: argparse.Namespace, document: Document, *,
         complain(f"{options.name} has {str(phase).lower()} already")
         return EXIT_INVALID
     patch = {"metadata": {"uid": document["metadata"]["uid"]}, "spec": {"suspend": suspend}}
-    access.call("PATCH", f"{access.jobs}/{options.name}", patch, kind=MERGE_PATCH)
+    access.call("PATCH", access.job_path(options.name), patch, kind=MERGE_PATCH)
     tell([f"{options.name} {'stops; trainmaster resume goes on with it' if suspend else 'goes on'}"])
     return EXIT_GOOD
 
 
 def _scale(access: Access, options: argparse.Namespace) -> int:
     patch = {"spec": {"replicas": options.workers}}
-    access.call("PATCH", f"{access.jobs}/{options.name}/scale", patch, kind=MERGE_PATCH)
+    access.call("PATCH", f"{access.job_path(options.name)}/scale", patch, kind=MERGE_PATCH)
     tell([f"{options.name} gets {options.workers} workers"])
     return EXIT_GOOD
 
 
 def _delete(access: Access, options: argparse.Namespace) -> int:
-    access.call("DELETE", f"{access.jobs}/{options.name}", {"propagationPolicy": "Background"})
+    access.call("DELETE", access.job_path(options.name), {"propagationPolicy": "Background"})
     tell([f"{options.name} is deleted, with its pods and its code; what is on a claim or in a bucket stays"])
     return EXIT_GOOD
 
@@ -130,7 +131,7 @@ def _delete_local(run: LocalRun, options: argparse.Namespace) -> int:
     if run.alive:
         complain(f"{options.name} still runs; stop it first: trainmaster stop {options.name}")
         return EXIT_INVALID
-    if run.folder.parent != HOME:
+    if run.folder.resolve().parent != HOME.resolve():
         complain(
             f"{run.folder} may hold files of yours, too; remove what is not needed: rm -r {run.folder}/checkpoints"
         )

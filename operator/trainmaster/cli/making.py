@@ -3,7 +3,7 @@
 import argparse
 from importlib import import_module
 
-from trainmaster.cli.cluster import Add, add_code, add_set, add_where, whole
+from trainmaster.cli.cluster import Add, add_code, add_set, add_where, counted, whole
 
 INIT = """Write a job.yaml and a train.py that work as they are, to be changed into your own. Nothing is asked, and
 nothing that is there is overwritten. Example: trainmaster init my-model && trainmaster run my-model/job.yaml"""
@@ -54,9 +54,9 @@ def _sweep(parser: argparse.ArgumentParser) -> None:
         help="values as 0.1,0.01, or with --random a range as 16..128 or log:1e-4..1e-1 (repeatable)",
     )
     add_set(parser)
-    parser.add_argument("--random", type=whole, metavar="N", help="so many by chance, not the whole grid")
+    parser.add_argument("--random", type=counted, metavar="N", help="so many by chance, not the whole grid")
     parser.add_argument("--seed", type=whole, default=0, metavar="N", help="of that chance (default: %(default)s)")
-    parser.add_argument("--parallel", type=whole, metavar="K", help="at most so many at a time (here 1, there 4)")
+    parser.add_argument("--parallel", type=counted, metavar="K", help="at most so many at a time (here 1, there 4)")
     parser.add_argument("--metric", default="loss", metavar="FIGURE", help="what the best is found by (default: loss)")
     parser.add_argument("--mode", choices=("min", "max"), help="min: small is good (default: of a loss or an error)")
     parser.add_argument(

@@ -13,7 +13,7 @@ from typing import Any
 
 from trainmaster.api.status import TrainingJobStatus
 from trainmaster.cli import curves
-from trainmaster.cli.targets import LocalRun, find_local
+from trainmaster.cli.targets import LocalRun, find_local, not_here
 from trainmaster.wire.metric_lines import METRICS
 
 Document = dict[str, Any]
@@ -105,5 +105,4 @@ def _of_cluster(name: str, options: argparse.Namespace) -> Document:
     try:
         return Access(options.context, options.namespace).job(name)
     except AccessError as error:
-        here = "" if options.context or options.namespace else f"{name} is no run here, and of a cluster: "
-        raise NotReadableError(f"{here}{error}", 3) from None
+        raise NotReadableError(f"{not_here(name, options)}{error}", 3) from None

@@ -77,6 +77,11 @@ def local_runs() -> Iterator[LocalRun]:
         yield from (LocalRun(folder) for folder in sorted(HOME.iterdir()) if (folder / "status.json").is_file())
 
 
+def not_here(name: str, options: argparse.Namespace) -> str:
+    """Return how a sentence begins on what a cluster says of a name that no run here has."""
+    return "" if options.context or options.namespace else f"{name} is no run here, and of a cluster: "
+
+
 def find_local(name: str, options: argparse.Namespace) -> LocalRun | None:
     """Return the run on this machine that is meant; None where it is a job on a cluster."""
     if options.namespace or options.context:

@@ -7,6 +7,7 @@ sentence for the user.
 import json
 import logging
 import os
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import urllib3
 import yaml
 from kubernetes import client, config
 
+from trainmaster.api.rules.rule import SUBDOMAIN
 from trainmaster.wire import names
 from trainmaster.wire.printable import printable
 
@@ -80,7 +82,17 @@ class Access:
         Raises:
             AccessError: there is none of this name, or the cluster does not answer.
         """
-        return self.call("GET", f"{self.jobs}/{quote(name, safe='')}")
+        return self.call("GET", self.job_path(name))
+
+    def job_path(self, name: str) -> str:
+        """Return the path of a TrainingJob. Without a name it would be that of all: what is none is refused.
+
+        Raises:
+            AccessError: no job can have this name.
+        """
+        if not re.fullmatch(SUBDOMAIN, name):
+            raise AccessError(f"{printable(name, _MOST_SAID) or 'an empty word'} cannot be the name of a job", _ABSENT)
+        return f"{self.jobs}/{name}"
 
     def listed(self, path: str) -> Iterator[Document]:
         """Yield all objects of a kind, however many there are.
@@ -229,6 +241,8 @@ def _path() -> str:
 
 
 def _short(error: BaseException) -> str:
+    if isinstance(error, config.ConfigException) and "No configuration found" in str(error):
+        return "it is not there, or names no cluster"
     return printable(f"{error}" or type(error).__name__, _MOST_SAID)
 
 

@@ -22,6 +22,7 @@ def states(access: Access, name: str, until: float | None = None) -> Iterator[Do
     Raises:
         AccessError: it is deleted, or the cluster has not been reached for a minute.
     """
+    access.job_path(name)  # is one
     seen, version, lost = None, "", None
     while True:
         if until is not None and time.monotonic() >= until:

@@ -71,6 +71,8 @@ def spread(launch: torchrun.Launch, words: Sequence[str], notes: Notes) -> Docum
         )
     elif per_node in _AUTOMATIC:
         notes.add("--nproc-per-node", f"{per_node} depends on the machine: write workers.gpus, one process for each")
+    elif per_node != "1":
+        notes.add("--nproc-per-node", f"{per_node} is no number: write workers.gpus, one process for each")
     if restarts := _MOST_RESTARTS.search(" ".join(words)):
         spec["failurePolicy"] = {"maxRestarts": int(restarts[1])}
     return spec

@@ -66,11 +66,14 @@ PATIENCE = {NOT_MOUNTED: 15, NOT_TAKEN_UP: 30, NOT_SCHEDULED: 30, "ErrImageNever
 PATIENCE |= dict.fromkeys((NAME_TAKEN, AGENT_SILENT, BEING_CREATED, INITIALIZING), 60)
 
 _AMOUNTS_IN_TEMPLATE = "spec.workers.template: {spec: {containers: [{name: trainer, resources: {limits: {cpu: 2}}}]}}"
+_WHICH_IMAGE = (
+    "Check the image that it names (spec.workers.image, or spec.training.code.image) and spec.workers.imagePullSecrets."
+)
 CURES = {
     "InvalidImageName": "Correct spec.workers.image.",
-    "ErrImageNeverPull": "Load the image on the nodes, or set spec.workers.imagePullPolicy to IfNotPresent.",
-    "ImagePullBackOff": "Check spec.workers.image and spec.workers.imagePullSecrets.",
-    "ErrImagePull": "Check spec.workers.image and spec.workers.imagePullSecrets.",
+    "ErrImageNeverPull": "Load the image on the nodes, or set spec.workers.imagePullPolicy (of an image of code: "
+    "spec.training.code.image.pullPolicy) to IfNotPresent.",
+    **dict.fromkeys(("ImagePullBackOff", "ErrImagePull"), _WHICH_IMAGE),
     "VolumeMissing": "Create the claim, or correct spec.checkpoint.storage or spec.workers.volumes.",
     CLAIM_OF_ONE_POD: "A claim with ReadWriteOncePod serves one pod at a time, and another one uses it: take a claim "
     "with ReadWriteMany, or spec.workers.replicas: 1, or give each pod a claim of its own by ephemeral: "
