@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 from trainmaster.cli.interrupts import Interrupts
@@ -85,6 +88,18 @@ def test_one_wish_may_come_as_two_signals(signals: list[tuple[signal.Signals, fl
         with interrupts.told(lambda: told.append(1)):
             interrupts.hung_up()
     assert len(told) == interrupts.count == wishes
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_a_signal_at_the_very_end_does_not_change_the_exit_code(tmp_path: Path, number: signal.Signals) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text("kind: TrainingJob\n")  # it is refused, but only after a whole start
+    program = (
+        "import atexit, os, sys\nfrom trainmaster.cli.main import main\n"
+        f"atexit.register(os.kill, os.getpid(), {number:d})\nsys.exit(main(['run', {str(job)!r}]))"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ended.returncode, "apiVersion" in ended.stderr) == (2, True), ended.stderr
 
 
 def test_ctrl_c_ends_a_script_that_never_ends(command: Command) -> None:

@@ -40,7 +40,8 @@ class Interrupts:
 
     def __exit__(self, *_: object) -> None:
         for number, before in self._before.items():
-            signal.signal(number, before)
+            if signal.getsignal(number) == self._receive:  # else see `ignore`
+                signal.signal(number, before)
 
     @contextmanager
     def raised(self) -> Iterator[None]:
@@ -71,6 +72,12 @@ class Interrupts:
         self.count += 1
         if self._answer:
             self._answer()
+
+
+def ignore() -> None:
+    """Ignore all of them to the end of this process, whose work is done: none may change its exit code any more."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _interrupt() -> None:

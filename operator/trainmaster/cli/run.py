@@ -8,7 +8,6 @@ import contextlib
 import importlib.util
 import os
 import shlex
-import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainmaster.api.problem import reason
-from trainmaster.cli.interrupts import Interrupts
+from trainmaster.cli.interrupts import Interrupts, ignore
 from trainmaster.cli.process_output import ProcessOutputs
 from trainmaster.cli.terminal import complain
 from trainmaster.cli.warm import WarmParent
@@ -59,13 +58,15 @@ def run(job_file: str, workdir: str | None, output: str, faults: list[str], chan
             Scratch() as scratch,
             WarmParent(scratch, job_file) as warm,
         ):
-            return Run(path, workdir, output, faults, interrupts, process_outputs, scratch, warm, changes).run()
+            code = Run(path, workdir, output, faults, interrupts, process_outputs, scratch, warm, changes).run()
+            ignore()
+            return code
     except OSError as error:  # no more processes or files, or no room for the scratch folder
         if error.errno is None:  # guarded.py raises it for a reader that has gone
             raise
         return _refuse(f"trainmaster run: {f'{error.filename}: ' if error.filename else ''}{reason(error)}")
     except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is over: one more must not change the exit code
+        ignore()
         complain("Stopped before training began.")
         return EXIT_INTERRUPTED
 
